@@ -1,1 +1,15 @@
+//! Deuteron, a light inference server: ONNX models over HTTP/1.1 and gRPC.
+//!
+//! `docs/architecture.md` holds the drawing, the layers and what each may import.
 
+pub mod backend;
+pub mod connection;
+pub mod error;
+pub mod limits;
+pub mod model;
+pub mod protocol;
+pub mod scheduler;
+pub mod shard;
+pub mod tensor;
+pub mod time;
+pub mod wire;

@@ -1,0 +1,134 @@
+//! Engines: a [`Backend`] loads a model version, the [`LoadedModel`] makes instances, an
+//! [`Instance`] runs batches. Each request of a batch carries its own [`Responder`], which may be
+//! used from any thread, so that an engine that answers later, or from threads of its own, fits
+//! the same trait. A backend never sees a queue or a socket.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::tensor::Tensor;
+use crate::time::{Clock, Stamps};
+
+/// Code that runs models of one kind.
+pub trait Backend: Send + Sync {
+    /// The name in logs (`rten`, `identity`).
+    fn name(&self) -> &'static str;
+
+    /// Loads one version of a model. `directory` is the version's own directory; the file inside
+    /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
+}
+
+/// One loaded model version, whose weights its instances share where the engine can.
+pub trait LoadedModel: Send + Sync {
+    /// Makes one instance. Called on the thread that will run it.
+    fn new_instance(&self) -> Result<Box<dyn Instance>, Error>;
+
+    /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
+    /// waits.
+    fn may_run_inline(&self) -> bool;
+}
+
+/// One loaded copy of a model version, used by one thread.
+pub trait Instance {
+    /// Runs one batch and answers its requests through their responders, now or later. Blocks
+    /// while it computes. A request whose responder is dropped unanswered is answered with an
+    /// internal error.
+    fn run(&mut self, batch: Batch);
+}
+
+/// Requests that left the queue together.
+pub struct Batch {
+    /// The requests, in queue order; all of the same shapes but for the batch axis.
+    pub requests: Vec<Request>,
+    /// The sum of their rows.
+    pub rows: u32,
+    /// What to stamp with.
+    pub clock: Clock,
+}
+
+/// One request of a batch.
+pub struct Request {
+    /// The tensors in the order of the model's inputs.
+    pub inputs: Vec<Tensor>,
+    /// Its rows.
+    pub rows: u32,
+    /// Takes its answer.
+    pub responder: Responder,
+}
+
+/// The answer of a backend to one request.
+pub struct Answer {
+    /// The outputs in the order of the model's outputs, or why there are none.
+    pub outputs: Result<Vec<Tensor>, Error>,
+    /// `batched` is set when the batch is formed; the backend sets `input_end`, `infer_end` and
+    /// `output_end`.
+    pub stamps: Stamps,
+    /// Rows of the batch that it was part of.
+    pub batch_rows: u32,
+    /// Whether this request counts the execution: the first of its batch does.
+    pub is_first: bool,
+}
+
+/// Where answers go: the shard that holds the request's ticket.
+pub trait Inbox: Send + Sync {
+    /// Takes the answer of a ticket and sees to it that the shard wakes. Never blocks.
+    fn push(&self, ticket: Ticket, answer: Answer);
+}
+
+/// Names a request inside its shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Ticket {
+    /// Its place in the shard's table.
+    pub index: u32,
+    /// Tells it from earlier requests in the same place.
+    pub generation: u32,
+}
+
+/// Answers one request exactly once: when it is dropped unanswered, it answers for the backend.
+pub struct Responder {
+    inbox: Option<Arc<dyn Inbox>>,
+    ticket: Ticket,
+    /// The stamps so far; the backend completes them.
+    pub stamps: Stamps,
+    batch_rows: u32,
+    is_first: bool,
+}
+
+impl Responder {
+    /// A responder for a ticket of a shard.
+    pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
+        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false }
+    }
+
+    /// Says what batch the request became part of, and whether it is its first.
+    pub fn set_batch(&mut self, rows: u32, is_first: bool) {
+        self.batch_rows = rows;
+        self.is_first = is_first;
+    }
+
+    /// The ticket it answers.
+    pub const fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Answers. The stamps are those of [`Self::stamps`].
+    pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
+        self.answer(outputs);
+    }
+
+    fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>) {
+        if let Some(inbox) = self.inbox.take() {
+            let answer = Answer { outputs, stamps: self.stamps, batch_rows: self.batch_rows, is_first: self.is_first };
+            inbox.push(self.ticket, answer);
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.answer(Err(Error::internal("the model gave no answer to this request")));
+    }
+}

@@ -1,0 +1,3 @@
+//! Connections as pure state machines.
+
+pub mod http1;

@@ -1,0 +1,132 @@
+//! What went wrong, as a client is told: a code from a closed list, and a text. One table turns a
+//! code into an HTTP status and a gRPC status; nothing else in the crate does.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// The kinds of failure, as Triton and gRPC name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    /// What was asked for exists already.
+    AlreadyExists,
+    /// The client took the request back.
+    Cancelled,
+    /// The request's deadline passed before there was an answer.
+    DeadlineExceeded,
+    /// Our fault, or the model's.
+    Internal,
+    /// The client's mistake.
+    InvalidArgument,
+    /// The verb does not go with the path.
+    MethodNotAllowed,
+    /// No such path, model or version.
+    NotFound,
+    /// Larger than a limit that the text names.
+    TooLarge,
+    /// Not now: full, starting, stopping.
+    Unavailable,
+    /// Nothing more is known.
+    Unknown,
+    /// Not built, or not for this model.
+    Unsupported,
+}
+
+impl Code {
+    /// `(HTTP status, gRPC status)`, as Triton answers them (`http_server.cc`, `grpc_utils.cc`).
+    pub const fn on_wire(self) -> (u16, u8) {
+        match self {
+            Self::AlreadyExists => (400, 6),
+            Self::Cancelled => (400, 1),
+            Self::DeadlineExceeded => (504, 4),
+            Self::Internal => (500, 13),
+            Self::InvalidArgument => (400, 3),
+            Self::MethodNotAllowed => (405, 12),
+            Self::NotFound => (404, 5),
+            Self::TooLarge => (413, 8),
+            Self::Unavailable => (503, 14),
+            Self::Unknown => (400, 2),
+            Self::Unsupported => (501, 12),
+        }
+    }
+}
+
+/// A refusal or a failure: its code, and a text that says what was expected, what came and what
+/// to do. The text quotes only what the client sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Error {
+    code: Code,
+    text: Cow<'static, str>,
+}
+
+impl Error {
+    /// A failure of a kind, with its text.
+    pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, text: text.into() }
+    }
+
+    /// The client's mistake (400, `INVALID_ARGUMENT`).
+    pub fn invalid(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::InvalidArgument, text)
+    }
+
+    /// Our fault, or the model's (500, `INTERNAL`).
+    pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::Internal, text)
+    }
+
+    /// No such thing (404, `NOT_FOUND`).
+    pub fn not_found(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::NotFound, text)
+    }
+
+    /// Not now (503, `UNAVAILABLE`).
+    pub fn unavailable(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::Unavailable, text)
+    }
+
+    /// Not built, or not for this model (501, `UNIMPLEMENTED`).
+    pub fn unsupported(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::Unsupported, text)
+    }
+
+    /// Larger than a limit (413, `RESOURCE_EXHAUSTED`).
+    pub fn too_large(text: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(Code::TooLarge, text)
+    }
+
+    /// The kind.
+    pub const fn code(&self) -> Code {
+        self.code
+    }
+
+    /// The text, as the client reads it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The same failure with words before its text.
+    pub fn with_prefix(self, prefix: &str) -> Self {
+        Self { code: self.code, text: Cow::Owned(format!("{prefix}{}", self.text)) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clients_mistake_is_never_a_server_error() {
+        for code in [Code::InvalidArgument, Code::NotFound, Code::TooLarge, Code::MethodNotAllowed, Code::AlreadyExists]
+        {
+            assert_eq!(code.on_wire().0 / 100, 4, "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Every bound of the server, each with its reason, and the assertions that tie them together.
+//! Where a flag can move a bound, the constant is the flag's default.
+
+use std::time::Duration;
+
+/// Bytes of one request head: a client with large cookies fits, a flood does not.
+pub const HEAD_SIZE_MAX: usize = 64 * 1024;
+/// Fields in one request head; `httparse` fills a fixed array of so many.
+pub const HEAD_FIELDS_MAX: usize = 128;
+/// Bytes of a request target.
+pub const TARGET_SIZE_MAX: usize = 16 * 1024;
+/// Bytes of a request body; Triton's default of `--http-max-input-size`.
+pub const BODY_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes a body may claim before any came: beyond it memory is taken as bytes arrive.
+pub const BODY_CLAIM_MAX: usize = 1024 * 1024;
+/// Chunks in one chunked body, as Triton bounds them.
+pub const CHUNKS_MAX: usize = 65_536;
+/// Bytes of chunk extensions in one body, which are skipped unread.
+pub const CHUNK_EXTENSIONS_SIZE_MAX: usize = 4 * 1024;
+/// Nesting of a JSON document: a tensor of the highest rank, inside its request, fits.
+pub const JSON_DEPTH_MAX: usize = 64;
+/// Inputs, or requested outputs, in one request.
+pub const REQUEST_TENSORS_MAX: usize = 1_024;
+/// Parameters in one place of a request.
+pub const PARAMETERS_MAX: usize = 256;
+/// Dimensions of a tensor.
+pub const RANK_MAX: usize = 32;
+/// Bytes of a model's name.
+pub const NAME_SIZE_MAX: usize = 255;
+/// Rows in one batch, over all its entries: above what any engine gains from.
+pub const BATCH_ROWS_MAX: u32 = 65_536;
+/// Requests that may wait for one model version (`--queue-requests-max`).
+pub const QUEUE_REQUESTS_MAX: usize = 1_024;
+/// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
+pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Requests of one shard between their last byte read and their answer: each has a ticket.
+pub const IN_FLIGHT_MAX: usize = 16_384;
+/// Connections of one shard; beyond it a new one is closed at once.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Streams of one HTTP/2 connection.
+pub const STREAMS_MAX: u32 = 128;
+/// Bytes of one gRPC message (`--grpc-max-message-size`).
+pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes read from a socket at once into a connection's own buffer.
+pub const READ_SIZE: usize = 16 * 1024;
+/// Bytes of a reply up to which head and body are copied together: one small send is cheaper
+/// than a vectored one.
+pub const COALESCE_SIZE_MAX: usize = 4 * 1024;
+/// Where the binary section of a body begins, so that any tensor type and SIMD load is aligned.
+pub const TENSOR_ALIGNMENT: usize = 64;
+/// Classes a classification may look at.
+pub const CLASSES_MAX: usize = 1_000_000;
+/// Run time of one row up to which a model runs inside the shard: a hop to a worker and back
+/// costs two thread wake-ups.
+pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
+/// A head must be complete so long after its first byte.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A body must move within this time.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// A reply must move within this time.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// A connection may be idle so long between requests.
+pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// How long a drain waits for what is in flight (`--exit-timeout-secs`).
+pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
+/// Bytes of a `config.pbtxt`.
+pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
+/// Bytes of a label file.
+pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Instances of one model version.
+pub const INSTANCES_MAX: usize = 256;
+/// Versions of one model that are looked at.
+pub const VERSIONS_MAX: usize = 1_024;
+
+const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
+const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
+const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
+const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");

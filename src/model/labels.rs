@@ -1,0 +1,31 @@
+//! Labels of a classification output: one a line, by class index (`label_filename`).
+
+/// Names of classes by index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Labels {
+    names: Vec<String>,
+}
+
+impl Labels {
+    /// Reads the lines of a label file; an empty line is a class without a label.
+    pub fn from_text(text: &str) -> Self {
+        Self { names: text.lines().map(|line| line.trim_end().to_owned()).collect() }
+    }
+
+    /// The label of a class, if it has one.
+    pub fn get(&self, index: usize) -> Option<&str> {
+        self.names.get(index).map(String::as_str).filter(|name| !name.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_classes_and_empty_ones_have_no_label() {
+        let labels = Labels::from_text("zero\r\none\n\nthree");
+        let got: Vec<_> = (0..5).map(|index| labels.get(index)).collect();
+        assert_eq!(got, [Some("zero"), Some("one"), None, Some("three"), None]);
+    }
+}

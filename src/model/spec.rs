@@ -1,0 +1,96 @@
+//! What was checked of a model's configuration: the form in which the rest of the server reads
+//! it. Built by [`super::config`]; never changed afterwards.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::model::labels::Labels;
+use crate::tensor::{Datatype, Shape};
+
+/// A checked model configuration. One is shared by all shards and instances.
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    /// The name of the model and of its directory.
+    pub name: String,
+    /// What metadata calls the platform: the configured platform, or else the backend.
+    pub platform: String,
+    /// The name of the backend that runs it (`onnxruntime`, `identity`).
+    pub backend: String,
+    /// `max_batch_size`: 0 where the model does not batch.
+    pub rows_max: u32,
+    /// Inputs in the order of the configuration.
+    pub inputs: Vec<TensorSpec>,
+    /// Outputs in the order of the configuration.
+    pub outputs: Vec<TensorSpec>,
+    /// Whether requests may be put together (`dynamic_batching`).
+    pub is_batched: bool,
+    /// The instances, by group.
+    pub instance_groups: Vec<InstanceGroup>,
+    /// Which versions are served.
+    pub version_policy: VersionPolicy,
+    /// The file inside a version's directory.
+    pub default_model_filename: String,
+    /// `parameters`, string values by key.
+    pub parameters: BTreeMap<String, String>,
+    /// `model_transaction_policy { decoupled: true }`.
+    pub is_decoupled: bool,
+    /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
+    /// order and defaults.
+    pub config_json: Arc<str>,
+    /// The same as an encoded `inference.ModelConfig`.
+    pub config_message: Arc<[u8]>,
+}
+
+/// One input or output.
+#[derive(Clone, Debug)]
+pub struct TensorSpec {
+    /// Its name.
+    pub name: String,
+    /// Its datatype.
+    pub datatype: Datatype,
+    /// `dims` of the configuration, -1 where any size goes; without the batch axis.
+    pub dims: Shape,
+    /// The full shape: `dims`, with -1 before them where the model batches.
+    pub shape: Shape,
+    /// Labels of the classes, for outputs with `label_filename`.
+    pub labels: Option<Arc<Labels>>,
+    /// Whether a request may leave the input out.
+    pub is_optional: bool,
+}
+
+/// Instances that are placed alike.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InstanceGroup {
+    /// Its name.
+    pub name: String,
+    /// How many instances.
+    pub count: u32,
+}
+
+/// `version_policy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VersionPolicy {
+    /// Every version there is.
+    All,
+    /// The so many highest.
+    Latest(u32),
+    /// These.
+    Specific(Vec<u64>),
+}
+
+impl ModelSpec {
+    /// The index of an input.
+    pub fn input_index(&self, name: &str) -> Option<usize> {
+        self.inputs.iter().position(|input| input.name == name)
+    }
+
+    /// The index of an output.
+    pub fn output_index(&self, name: &str) -> Option<usize> {
+        self.outputs.iter().position(|output| output.name == name)
+    }
+
+    /// Whether tensors carry a batch axis.
+    pub const fn has_batch_axis(&self) -> bool {
+        self.rows_max > 0
+    }
+}

@@ -1,0 +1,43 @@
+//! An inference request once it was decoded and checked against its model, the same for REST and
+//! gRPC; and what is kept of it to write its response.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::tensor::Tensor;
+
+/// A checked inference request.
+#[derive(Clone, Debug)]
+pub struct InferRequest {
+    /// The tensors, in the order of the model's inputs (not of the request's).
+    pub inputs: Vec<Tensor>,
+    /// Rows: the size of the batch axis, 1 for a model without one.
+    pub rows: u32,
+    /// `priority`; 0 where the request has none.
+    pub priority: u64,
+    /// `timeout`; zero where the request has none.
+    pub timeout: Duration,
+    /// What the response needs.
+    pub plan: ResponsePlan,
+}
+
+/// What is kept of a request to write its response.
+#[derive(Clone, Debug, Default)]
+pub struct ResponsePlan {
+    /// The client's id; empty where it gave none.
+    pub id: String,
+    /// The outputs to send, in the order they were asked for, or all of the model's.
+    pub outputs: SmallVec<[OutputPlan; 2]>,
+}
+
+/// One output to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputPlan {
+    /// Its index among the model's outputs.
+    pub index: usize,
+    /// REST only: as binary data after the JSON. gRPC always sends raw contents.
+    pub is_binary: bool,
+    /// The so many best classes instead of the tensor; 0 for the tensor.
+    pub class_count: u32,
+}

@@ -1,0 +1,1 @@
+//! Forming batches: a pure state machine.

@@ -1,0 +1,1 @@
+//! The shards: the only place with sockets, clocks and glommio.

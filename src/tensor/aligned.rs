@@ -1,0 +1,117 @@
+//! A byte buffer whose start, or any chosen place in it, lies on a 64-byte boundary. Bodies and
+//! batches are gathered into it once; it grows only as bytes arrive.
+
+use bytemuck::{Pod, Zeroable};
+use bytes::Bytes;
+
+use crate::limits::TENSOR_ALIGNMENT;
+
+/// One cache line: the unit that carries the alignment.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; TENSOR_ALIGNMENT]);
+
+/// Bytes that begin `lead` bytes after a 64-byte boundary.
+#[derive(Default)]
+pub struct AlignedBuffer {
+    lines: Vec<Line>,
+    lead: usize,
+    size: usize,
+}
+
+impl AlignedBuffer {
+    /// An empty buffer in which the byte at offset `aligned_at` will lie on a boundary, with room
+    /// for `capacity` bytes.
+    pub fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
+        let lead = (TENSOR_ALIGNMENT - aligned_at % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
+        let mut lines = Vec::new();
+        lines.reserve_exact(lead.saturating_add(capacity).div_ceil(TENSOR_ALIGNMENT));
+        Self { lines, lead, size: 0 }
+    }
+
+    /// An empty buffer that begins on a boundary.
+    pub fn with_capacity(capacity: usize) -> Self {
+        Self::with_alignment_at(0, capacity)
+    }
+
+    /// A buffer of `size` zeros that begins on a boundary.
+    pub fn zeroed(size: usize) -> Self {
+        let lines = vec![Line::zeroed(); size.div_ceil(TENSOR_ALIGNMENT)];
+        Self { lines, lead: 0, size }
+    }
+
+    /// How many bytes it holds.
+    pub const fn len(&self) -> usize {
+        self.size
+    }
+
+    /// Whether it holds none.
+    pub const fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+
+    /// The bytes.
+    pub fn as_slice(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.lines).get(self.lead..self.lead + self.size).unwrap_or_default()
+    }
+
+    /// The bytes, to write to.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.lines).get_mut(self.lead..self.lead + self.size).unwrap_or_default()
+    }
+
+    /// Appends bytes.
+    pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let from = self.size;
+        self.resize(from.saturating_add(bytes.len()));
+        if let Some(space) = self.as_mut_slice().get_mut(from..) {
+            space.copy_from_slice(bytes);
+        }
+    }
+
+    /// Makes it `size` bytes long; new ones are zero, or whatever an earlier, longer state left.
+    pub fn resize(&mut self, size: usize) {
+        let line_count = self.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
+        if line_count > self.lines.len() {
+            self.lines.resize(line_count, Line::zeroed());
+        }
+        self.size = size;
+    }
+
+    /// The bytes as a shared view, without a copy; the alignment stays.
+    pub fn freeze(self) -> Bytes {
+        if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuffer {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_byte_lies_on_a_boundary_and_stays_there() {
+        for aligned_at in [0, 1, 63, 64, 65, 126, 1000] {
+            let mut buffer = AlignedBuffer::with_alignment_at(aligned_at, 16);
+            let want: Vec<u8> = (0..2000_u32).map(|value| value as u8).collect();
+            for part in want.chunks(97) {
+                buffer.extend_from_slice(part);
+            }
+            assert_eq!(buffer.as_slice(), want);
+            let bytes = buffer.freeze();
+            assert_eq!(bytes, want);
+            assert_eq!(bytes.slice(aligned_at..).as_ptr() as usize % TENSOR_ALIGNMENT, 0, "{aligned_at}");
+        }
+    }
+
+    #[test]
+    fn an_empty_buffer_freezes_to_no_bytes() {
+        assert!(AlignedBuffer::with_capacity(0).freeze().is_empty());
+        assert_eq!(AlignedBuffer::zeroed(3).as_slice(), [0, 0, 0]);
+    }
+}

@@ -1,0 +1,8 @@
+//! Formats: bytes to values and back. No word of inference, no I/O.
+
+pub mod grpc;
+pub mod http1;
+pub mod json;
+pub mod message;
+pub mod proto;
+pub mod protobuf;

@@ -1,0 +1,28 @@
+//! The messages of `proto/`, generated: the one file of this layer that knows their words. The hot
+//! messages have readers and writers of their own in `protocol/grpc/`.
+
+#![allow(missing_docs, reason = "generated; the documentation is in the .proto files' sources")]
+#![allow(clippy::all, clippy::pedantic, reason = "generated")]
+
+/// `grpc_service.proto` and `model_config.proto`.
+pub mod inference {
+    include!(concat!(env!("OUT_DIR"), "/inference.rs"));
+}
+
+/// `health.proto`.
+pub mod health {
+    include!(concat!(env!("OUT_DIR"), "/grpc.health.v1.rs"));
+}
+
+/// `reflection_v1.proto`.
+pub mod reflection {
+    include!(concat!(env!("OUT_DIR"), "/grpc.reflection.v1.rs"));
+}
+
+/// `reflection.proto`: the same messages under the older name, which clients still ask for.
+pub mod reflection_v1alpha {
+    include!(concat!(env!("OUT_DIR"), "/grpc.reflection.v1alpha.rs"));
+}
+
+/// An encoded `google.protobuf.FileDescriptorSet` of all of `proto/`, imports first.
+pub static DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
