@@ -6,6 +6,7 @@ pub mod backend;
 pub mod connection;
 pub mod error;
 pub mod limits;
+pub mod metrics;
 pub mod model;
 pub mod protocol;
 pub mod scheduler;

@@ -1,1 +1,6 @@
 //! The shards: the only place with sockets, clocks and glommio.
+
+pub mod clock;
+pub mod feed;
+pub mod inbox;
+pub mod ticket;

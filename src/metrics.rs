@@ -1,0 +1,358 @@
+//! Counters as cells that one shard writes and anybody reads, and the text of `/metrics` as the
+//! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::Code;
+use crate::time::Stamps;
+
+/// A counter with one writer: an addition is a load and a store, no locked instruction.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds to it. Only the shard that owns the counter may call this.
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    /// Adds a time in nanoseconds.
+    pub fn add_duration(&self, duration: Duration) {
+        self.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+    }
+
+    /// What was counted so far.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Why a request of a model failed, as Triton names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureReason {
+    /// Its client left.
+    Canceled,
+    /// The queue was full, or its time there was over.
+    Rejected,
+    /// The backend said so.
+    Backend,
+    /// Anything else.
+    Other,
+}
+
+impl FailureReason {
+    /// In the order of Triton's `/metrics`.
+    pub const ALL: [Self; 4] = [Self::Canceled, Self::Rejected, Self::Backend, Self::Other];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Canceled => "CANCELED",
+            Self::Rejected => "REJECTED",
+            Self::Backend => "BACKEND",
+            Self::Other => "OTHER",
+        }
+    }
+}
+
+/// What one shard counts of one model version.
+#[derive(Debug, Default)]
+pub struct ModelCells {
+    success: Counter,
+    failure: [Counter; FailureReason::ALL.len()],
+    inference: Counter,
+    execution: Counter,
+    request_duration: Counter,
+    queue_duration: Counter,
+    compute_input_duration: Counter,
+    compute_infer_duration: Counter,
+    compute_output_duration: Counter,
+}
+
+impl ModelCells {
+    /// A request was answered with its outputs.
+    pub fn count_success(&self, stamps: &Stamps, rows: u32, is_first_of_batch: bool) {
+        self.success.add(1);
+        self.inference.add(u64::from(rows));
+        self.count_execution(is_first_of_batch);
+        self.request_duration.add_duration(stamps.output_end.since(stamps.received));
+        self.queue_duration.add_duration(stamps.queue_duration());
+        self.compute_input_duration.add_duration(stamps.compute_input_duration());
+        self.compute_infer_duration.add_duration(stamps.compute_infer_duration());
+        self.compute_output_duration.add_duration(stamps.compute_output_duration());
+    }
+
+    /// A request that had reached the model's queue failed.
+    pub fn count_failure(&self, reason: FailureReason) {
+        if let Some(counter) = self.failure.get(reason as usize) {
+            counter.add(1);
+        }
+    }
+
+    /// A batch ran; its first request tells.
+    pub fn count_execution(&self, is_first_of_batch: bool) {
+        self.execution.add(u64::from(is_first_of_batch));
+    }
+}
+
+/// What one shard counts of its traffic, whatever the model.
+#[derive(Debug, Default)]
+pub struct ShardCells {
+    /// Inference requests whose last byte was read.
+    pub received: Counter,
+    /// Those that were answered with outputs.
+    pub succeeded: Counter,
+    /// Those whose client left before the answer.
+    pub cancelled: Counter,
+    /// Those that were refused, by [`Code`].
+    pub refused: [Counter; CODES.len()],
+    /// Connections accepted.
+    pub connections_opened: Counter,
+    /// Connections ended.
+    pub connections_closed: Counter,
+    /// Connections closed at once because there were too many.
+    pub connections_refused: Counter,
+    /// Messages with a framing fault, answered and closed.
+    pub framing_errors: Counter,
+    /// Connections closed by one of their timers.
+    pub timeouts: Counter,
+    /// Panics that cost one connection.
+    pub panics: Counter,
+    /// Times that a worker woke the shard.
+    pub wakes: Counter,
+}
+
+/// The codes a request may be refused with, and their labels.
+const CODES: [(Code, &str); 11] = [
+    (Code::AlreadyExists, "already_exists"),
+    (Code::Cancelled, "cancelled"),
+    (Code::DeadlineExceeded, "deadline_exceeded"),
+    (Code::Internal, "internal"),
+    (Code::InvalidArgument, "invalid_argument"),
+    (Code::MethodNotAllowed, "method_not_allowed"),
+    (Code::NotFound, "not_found"),
+    (Code::TooLarge, "too_large"),
+    (Code::Unavailable, "unavailable"),
+    (Code::Unknown, "unknown"),
+    (Code::Unsupported, "unsupported"),
+];
+
+impl ShardCells {
+    /// A request was refused, or failed.
+    pub fn count_refused(&self, code: Code) {
+        if let Some(index) = CODES.iter().position(|(have, _)| *have == code)
+            && let Some(counter) = self.refused.get(index)
+        {
+            counter.add(1);
+        }
+    }
+}
+
+/// One model version to show: its cells on every shard, and what waits in its queue now.
+pub struct ModelFigures<'a> {
+    /// The model's name.
+    pub name: &'a str,
+    /// Its version.
+    pub version: u64,
+    /// The cells of all shards.
+    pub cells: Vec<&'a ModelCells>,
+    /// Requests that wait.
+    pub pending: u64,
+}
+
+/// The text of `/metrics` (Prometheus text format 0.0.4).
+pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells]) -> String {
+    let mut out = String::with_capacity(4096);
+    for family in &FAMILIES {
+        head(&mut out, family.name, family.kind, family.help);
+        for model in models {
+            encode_model(&mut out, family, model);
+        }
+    }
+    encode_shards(&mut out, shards);
+    out
+}
+
+struct Family {
+    name: &'static str,
+    kind: &'static str,
+    help: &'static str,
+    value: Value,
+}
+
+enum Value {
+    Count(fn(&ModelCells) -> &Counter),
+    Failures,
+    Micros(fn(&ModelCells) -> &Counter),
+    Pending,
+}
+
+const FAMILIES: [Family; 10] = [
+    Family {
+        name: "nv_inference_request_success",
+        kind: "counter",
+        help: "Number of successful inference requests, all batch sizes",
+        value: Value::Count(|cells| &cells.success),
+    },
+    Family {
+        name: "nv_inference_request_failure",
+        kind: "counter",
+        help: "Number of failed inference requests, all batch sizes",
+        value: Value::Failures,
+    },
+    Family {
+        name: "nv_inference_count",
+        kind: "counter",
+        help: "Number of inferences performed (does not include cached requests)",
+        value: Value::Count(|cells| &cells.inference),
+    },
+    Family {
+        name: "nv_inference_exec_count",
+        kind: "counter",
+        help: "Number of model executions performed (does not include cached requests)",
+        value: Value::Count(|cells| &cells.execution),
+    },
+    Family {
+        name: "nv_inference_request_duration_us",
+        kind: "counter",
+        help: "Cumulative inference request duration in microseconds (includes cached requests)",
+        value: Value::Micros(|cells| &cells.request_duration),
+    },
+    Family {
+        name: "nv_inference_queue_duration_us",
+        kind: "counter",
+        help: "Cumulative inference queuing duration in microseconds (includes cached requests)",
+        value: Value::Micros(|cells| &cells.queue_duration),
+    },
+    Family {
+        name: "nv_inference_compute_input_duration_us",
+        kind: "counter",
+        help: "Cumulative compute input duration in microseconds (does not include cached requests)",
+        value: Value::Micros(|cells| &cells.compute_input_duration),
+    },
+    Family {
+        name: "nv_inference_compute_infer_duration_us",
+        kind: "counter",
+        help: "Cumulative compute inference duration in microseconds (does not include cached requests)",
+        value: Value::Micros(|cells| &cells.compute_infer_duration),
+    },
+    Family {
+        name: "nv_inference_compute_output_duration_us",
+        kind: "counter",
+        help: "Cumulative inference compute output duration in microseconds (does not include cached requests)",
+        value: Value::Micros(|cells| &cells.compute_output_duration),
+    },
+    Family {
+        name: "nv_inference_pending_request_count",
+        kind: "gauge",
+        help: "Instantaneous number of pending requests awaiting execution per-model.",
+        value: Value::Pending,
+    },
+];
+
+fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
+    let sum = |counter: fn(&ModelCells) -> &Counter| model.cells.iter().map(|cells| counter(cells).get()).sum::<u64>();
+    let (name, version) = (model.name, model.version);
+    let line = |out: &mut String, labels: &str, value: u64| {
+        let _ = writeln!(out, "{}{{model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
+    };
+    match family.value {
+        Value::Count(counter) => line(out, "", sum(counter)),
+        Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
+        Value::Pending => line(out, "", model.pending),
+        Value::Failures => {
+            for reason in FailureReason::ALL {
+                let failures = model.cells.iter().filter_map(|cells| cells.failure.get(reason as usize));
+                line(out, &format!("reason=\"{}\",", reason.label()), failures.map(Counter::get).sum());
+            }
+        }
+    }
+}
+
+fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
+    let sum = |counter: fn(&ShardCells) -> &Counter| shards.iter().map(|cells| counter(cells).get()).sum::<u64>();
+    let received = sum(|cells| &cells.received);
+    let succeeded = sum(|cells| &cells.succeeded);
+    let cancelled = sum(|cells| &cells.cancelled);
+    let mut refused_total = 0;
+
+    head(out, "deuteron_requests_refused_total", "counter", "Inference requests refused or failed, by reason");
+    for (index, (_, label)) in CODES.iter().enumerate() {
+        let refused: u64 = shards.iter().filter_map(|cells| cells.refused.get(index)).map(Counter::get).sum();
+        refused_total += refused;
+        let _ = writeln!(out, "deuteron_requests_refused_total{{reason=\"{label}\"}} {refused}");
+    }
+    let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+        head(out, name, kind, help);
+        let _ = writeln!(out, "{name} {value}");
+    };
+    single("deuteron_requests_received_total", "counter", "Inference requests whose last byte was read", received);
+    single("deuteron_requests_succeeded_total", "counter", "Inference requests answered with outputs", succeeded);
+    single("deuteron_requests_cancelled_total", "counter", "Inference requests whose client left", cancelled);
+    let in_flight = received.saturating_sub(succeeded + cancelled + refused_total);
+    single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
+    let opened = sum(|cells| &cells.connections_opened);
+    let open = opened.saturating_sub(sum(|cells| &cells.connections_closed));
+    single("deuteron_connections_open", "gauge", "Connections that are open", open);
+    single("deuteron_connections_total", "counter", "Connections accepted", opened);
+    let refused = sum(|cells| &cells.connections_refused);
+    single("deuteron_connections_refused_total", "counter", "Connections closed because there were too many", refused);
+    let framing = sum(|cells| &cells.framing_errors);
+    single("deuteron_framing_errors_total", "counter", "Messages with a framing fault", framing);
+    let timeouts = sum(|cells| &cells.timeouts);
+    single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
+    single("deuteron_panics_total", "counter", "Panics that cost one connection", sum(|cells| &cells.panics));
+    single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
+}
+
+fn head(out: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Instant;
+
+    #[test]
+    fn the_text_sums_the_cells_of_all_shards() {
+        let at = Instant::from_micros;
+        let stamps =
+            Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(36) };
+        let (one, two) = (ModelCells::default(), ModelCells::default());
+        one.count_success(&stamps, 3, true);
+        two.count_success(&stamps, 1, false);
+        two.count_failure(FailureReason::Rejected);
+        let shard = ShardCells::default();
+        shard.received.add(4);
+        shard.succeeded.add(2);
+        shard.count_refused(Code::Unavailable);
+        let model = ModelFigures { name: "m", version: 1, cells: vec![&one, &two], pending: 5 };
+        let text = encode(&[model], &[&shard]);
+        for line in [
+            "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
+            "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
+            "nv_inference_request_failure{model=\"m\",reason=\"OTHER\",version=\"1\"} 0",
+            "nv_inference_count{model=\"m\",version=\"1\"} 4",
+            "nv_inference_exec_count{model=\"m\",version=\"1\"} 1",
+            "nv_inference_request_duration_us{model=\"m\",version=\"1\"} 52",
+            "nv_inference_queue_duration_us{model=\"m\",version=\"1\"} 8",
+            "nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} 40",
+            "nv_inference_pending_request_count{model=\"m\",version=\"1\"} 5",
+            "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
+            "deuteron_requests_in_flight 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_code_has_a_counter() {
+        let shard = ShardCells::default();
+        for (code, _) in CODES {
+            shard.count_refused(code);
+        }
+        assert!(shard.refused.iter().all(|counter| counter.get() == 1));
+    }
+}

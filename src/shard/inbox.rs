@@ -1,0 +1,134 @@
+//! What a shard shares with the workers: the claims on its requests, and the answers on their way
+//! back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
+//! [`IN_FLIGHT_MAX`] tickets.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use atomic_waker::AtomicWaker;
+use crossbeam_queue::SegQueue;
+
+use crate::backend::{self, Answer, Ticket};
+use crate::limits::IN_FLIGHT_MAX;
+
+/// The answers that come back to one shard, and who holds each of its requests.
+pub struct Inbox {
+    answers: SegQueue<(Ticket, Answer)>,
+    claims: Box<[AtomicU64]>,
+    waker: AtomicWaker,
+}
+
+/// A request is `Waiting`, then once and for all `Taken` by a batch or `Dropped` by its shard.
+/// The generation tells it from earlier requests in the same place.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Claim {
+    Dropped = 0,
+    Waiting = 1,
+    Taken = 2,
+}
+
+impl Claim {
+    const fn of(self, ticket: Ticket) -> u64 {
+        ((ticket.generation as u64) << 2) | self as u64
+    }
+}
+
+impl Inbox {
+    /// An inbox without requests.
+    pub fn new() -> Self {
+        let claims = (0..IN_FLIGHT_MAX).map(|_| AtomicU64::new(0)).collect();
+        Self { answers: SegQueue::new(), claims, waker: AtomicWaker::new() }
+    }
+
+    /// A new request begins to wait. Called by the shard, before the request is submitted.
+    pub fn open(&self, ticket: Ticket) {
+        if let Some(claim) = self.claims.get(ticket.index as usize) {
+            claim.store(Claim::Waiting.of(ticket), Ordering::Release);
+        }
+    }
+
+    /// Takes the request into a batch; false where it has gone.
+    pub fn claim(&self, ticket: Ticket) -> bool {
+        self.settle(ticket, Claim::Taken)
+    }
+
+    /// Takes the request back; false where a batch has it, so that an answer will come.
+    pub fn withdraw(&self, ticket: Ticket) -> bool {
+        self.settle(ticket, Claim::Dropped)
+    }
+
+    /// Whether the request still waits.
+    pub fn is_waiting(&self, ticket: Ticket) -> bool {
+        let claim = self.claims.get(ticket.index as usize);
+        claim.is_some_and(|claim| claim.load(Ordering::Acquire) == Claim::Waiting.of(ticket))
+    }
+
+    /// The next answer that came.
+    pub fn poll_answer(&self) -> Option<(Ticket, Answer)> {
+        self.answers.pop()
+    }
+
+    /// Who to wake when an answer comes. Poll once more afterwards.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    fn settle(&self, ticket: Ticket, claim: Claim) -> bool {
+        let (waiting, settled) = (Claim::Waiting.of(ticket), claim.of(ticket));
+        self.claims
+            .get(ticket.index as usize)
+            .is_some_and(|have| have.compare_exchange(waiting, settled, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    }
+}
+
+impl Default for Inbox {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl backend::Inbox for Inbox {
+    /// The shard's waker is taken by the first answer of a burst; the others find none and cost
+    /// no system call.
+    fn push(&self, ticket: Ticket, answer: Answer) {
+        self.answers.push((ticket, answer));
+        self.waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_taken_or_dropped_never_both_and_never_twice() {
+        let inbox = Inbox::new();
+        let ticket = Ticket { index: 3, generation: 1 };
+        assert!(!inbox.claim(ticket), "nothing waits yet");
+        inbox.open(ticket);
+        assert!(inbox.is_waiting(ticket));
+        assert!(inbox.claim(ticket));
+        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket) && !inbox.is_waiting(ticket));
+
+        let next = Ticket { index: 3, generation: 2 };
+        inbox.open(next);
+        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket), "an old ticket touches no new request");
+        assert!(inbox.withdraw(next) && !inbox.claim(next));
+    }
+
+    #[test]
+    fn two_threads_that_race_for_a_request_agree_on_who_has_it() {
+        let inbox = Inbox::new();
+        for generation in 1..2_000 {
+            let ticket = Ticket { index: 0, generation };
+            inbox.open(ticket);
+            let (claimed, withdrawn) = std::thread::scope(|scope| {
+                let claim = scope.spawn(|| inbox.claim(ticket));
+                let withdrawn = inbox.withdraw(ticket);
+                (claim.join().unwrap(), withdrawn)
+            });
+            assert!(claimed != withdrawn, "generation {generation}");
+        }
+    }
+}

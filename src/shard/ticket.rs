@@ -1,0 +1,256 @@
+//! The requests of one shard that wait for an answer. Lives on its shard; a connection's task
+//! awaits a [`Pending`], and whoever drains the inbox completes it.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::backend::{Answer, Ticket};
+use crate::limits::IN_FLIGHT_MAX;
+use crate::shard::inbox::Inbox;
+
+/// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
+pub struct Tickets {
+    inbox: Arc<Inbox>,
+    table: RefCell<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+}
+
+struct Slot {
+    generation: u32,
+    state: State,
+}
+
+enum State {
+    Free,
+    /// Its task waits, or will.
+    Open(Option<Waker>),
+    Answered(Box<Answer>),
+    /// Its task has gone but a batch has the request: the answer will come and be thrown away.
+    Abandoned,
+}
+
+impl Tickets {
+    /// A shard's table, for the answers of `inbox`.
+    pub fn new(inbox: Arc<Inbox>) -> Self {
+        Self { inbox, table: RefCell::default() }
+    }
+
+    /// The inbox that the answers come to.
+    pub const fn inbox(&self) -> &Arc<Inbox> {
+        &self.inbox
+    }
+
+    /// A ticket for a new request, or `None` when all are out.
+    pub fn open(&self) -> Option<Ticket> {
+        let mut table = self.table.borrow_mut();
+        let index = match table.free.pop() {
+            Some(index) => index,
+            None if table.slots.len() < IN_FLIGHT_MAX => {
+                table.slots.push(Slot { generation: 0, state: State::Free });
+                u32::try_from(table.slots.len() - 1).ok()?
+            }
+            None => return None,
+        };
+        let slot = table.slots.get_mut(index as usize)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = State::Open(None);
+        let ticket = Ticket { index, generation: slot.generation };
+        self.inbox.open(ticket);
+        Some(ticket)
+    }
+
+    /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
+    /// `withdrawn` if no batch has it yet.
+    pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> Pending {
+        Pending { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)) }
+    }
+
+    /// Gives the answers that came to those who wait; how many came.
+    pub fn drain(&self) -> usize {
+        let mut count = 0;
+        while let Some((ticket, answer)) = self.inbox.poll_answer() {
+            self.complete(ticket, answer);
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes a ticket back whose request was never submitted.
+    pub fn release(&self, ticket: Ticket) {
+        if self.inbox.withdraw(ticket) {
+            self.table.borrow_mut().free(ticket);
+        }
+    }
+
+    fn complete(&self, ticket: Ticket, answer: Answer) {
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return };
+        match std::mem::replace(&mut slot.state, State::Free) {
+            State::Open(waker) => {
+                slot.state = State::Answered(Box::new(answer));
+                drop(table);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Abandoned => table.free(ticket),
+            other => slot.state = other,
+        }
+    }
+
+    fn poll_answer(&self, ticket: Ticket, waker: &Waker) -> Poll<Answer> {
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return Poll::Pending };
+        if let State::Answered(_) = slot.state
+            && let State::Answered(answer) = std::mem::replace(&mut slot.state, State::Free)
+        {
+            table.free(ticket);
+            return Poll::Ready(*answer);
+        }
+        if let State::Open(have) = &mut slot.state
+            && !have.as_ref().is_some_and(|have| have.will_wake(waker))
+        {
+            *have = Some(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    /// True where the request was taken back before a batch had it.
+    fn abandon(&self, ticket: Ticket) -> bool {
+        let is_withdrawn = self.inbox.withdraw(ticket);
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return is_withdrawn };
+        if is_withdrawn || matches!(slot.state, State::Answered(_)) {
+            table.free(ticket);
+        } else {
+            slot.state = State::Abandoned;
+        }
+        is_withdrawn
+    }
+}
+
+impl Table {
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
+        self.slots.get_mut(ticket.index as usize).filter(|slot| slot.generation == ticket.generation)
+    }
+
+    fn free(&mut self, ticket: Ticket) {
+        if let Some(slot) = self.slot(ticket) {
+            slot.state = State::Free;
+            self.free.push(ticket.index);
+        }
+    }
+}
+
+/// The answer of one request, when it comes.
+pub struct Pending {
+    tickets: Rc<Tickets>,
+    ticket: Ticket,
+    withdrawn: Option<Box<dyn FnOnce()>>,
+}
+
+impl Future for Pending {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        let answer = self.tickets.poll_answer(self.ticket, context.waker());
+        if answer.is_ready() {
+            self.withdrawn = None;
+        }
+        answer
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        if let Some(withdrawn) = self.withdrawn.take()
+            && self.tickets.abandon(self.ticket)
+        {
+            withdrawn();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::backend::{Inbox as _, Responder};
+    use crate::error::Error;
+    use crate::time::Stamps;
+
+    fn tickets() -> Rc<Tickets> {
+        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    }
+
+    fn poll(pending: &mut Pending) -> Poll<Answer> {
+        Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn answer(tickets: &Tickets, ticket: Ticket) {
+        let inbox = Arc::clone(tickets.inbox());
+        Responder::new(inbox, ticket, Stamps::default()).send(Err(Error::internal("x")));
+    }
+
+    #[test]
+    fn an_answer_reaches_the_task_that_waits_and_no_other() {
+        let tickets = tickets();
+        let (one, two) = (tickets.open().unwrap(), tickets.open().unwrap());
+        let (mut first, mut second) = (tickets.pending(one, || ()), tickets.pending(two, || ()));
+        assert!(tickets.inbox().claim(two));
+        answer(&tickets, two);
+        assert_eq!(tickets.drain(), 1);
+        assert!(poll(&mut first).is_pending());
+        assert!(poll(&mut second).is_ready());
+    }
+
+    #[test]
+    fn a_request_nobody_took_is_withdrawn_when_its_task_goes() {
+        let tickets = tickets();
+        let withdrawn = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&withdrawn);
+        let ticket = tickets.open().unwrap();
+        drop(tickets.pending(ticket, move || counter.set(counter.get() + 1)));
+        assert_eq!(withdrawn.get(), 1);
+        assert!(!tickets.inbox().claim(ticket));
+    }
+
+    #[test]
+    fn a_ticket_in_a_batch_is_not_used_again_before_its_answer_came() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        drop(pending);
+        assert_ne!(tickets.open().unwrap().index, ticket.index);
+        answer(&tickets, ticket);
+        tickets.drain();
+        let again = tickets.open().unwrap();
+        assert_eq!((again.index, again.generation), (ticket.index, ticket.generation + 1));
+    }
+
+    #[test]
+    fn tickets_are_bounded_and_a_late_answer_changes_nothing() {
+        let tickets = tickets();
+        let all: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| tickets.open().unwrap()).collect();
+        assert!(tickets.open().is_none());
+        tickets.release(all[7]);
+        let again = tickets.open().unwrap();
+        assert_eq!(again.index, all[7].index);
+        tickets
+            .inbox()
+            .push(all[7], Answer { outputs: Ok(Vec::new()), stamps: Stamps::default(), batch_rows: 1, is_first: true });
+        tickets.drain();
+        assert!(poll(&mut tickets.pending(again, || ())).is_pending());
+    }
+}
