@@ -1,0 +1,166 @@
+//! The open connections of one shard: who may be woken when a timer ends or the server drains.
+//! Lives on its shard. One sweep looks at all of them; no connection arms a timer of its own.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::task::{Context, Waker};
+
+use slab::Slab;
+
+use crate::time::Instant;
+
+/// Why a connection is woken though nothing arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The server drains: finish and take no more.
+    Drain,
+    /// The instant it waited for has come.
+    Timeout,
+}
+
+/// What the sweep knows of one connection.
+#[derive(Default)]
+pub struct Watch {
+    deadline: Cell<Option<Instant>>,
+    verdict: Cell<Option<Verdict>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+impl Watch {
+    /// When to wake the connection if nothing happens.
+    pub fn set_deadline(&self, deadline: Option<Instant>) {
+        self.deadline.set(deadline);
+    }
+
+    /// The verdict, once.
+    pub fn take_verdict(&self) -> Option<Verdict> {
+        self.verdict.take()
+    }
+
+    /// Remembers who to wake; cheap when it is the same task as before.
+    pub fn register(&self, context: &Context<'_>) {
+        let mut waker = self.waker.borrow_mut();
+        if !waker.as_ref().is_some_and(|have| have.will_wake(context.waker())) {
+            *waker = Some(context.waker().clone());
+        }
+    }
+
+    fn judge(&self, verdict: Verdict) {
+        self.verdict.set(Some(verdict));
+        if let Some(waker) = self.waker.borrow().as_ref() {
+            waker.wake_by_ref();
+        }
+    }
+}
+
+/// The connections of one shard.
+pub struct Connections {
+    watches: RefCell<Slab<Rc<Watch>>>,
+    count_max: usize,
+    is_draining: Cell<bool>,
+}
+
+/// A place in the table; leaves it when dropped.
+pub struct Membership {
+    connections: Rc<Connections>,
+    key: usize,
+    watch: Rc<Watch>,
+}
+
+impl Connections {
+    /// A table for at most `count_max` connections.
+    pub fn new(count_max: usize) -> Self {
+        Self { watches: RefCell::default(), count_max, is_draining: Cell::new(false) }
+    }
+
+    /// Takes a connection in; `None` when there are too many.
+    pub fn enter(self: &Rc<Self>) -> Option<Membership> {
+        let mut watches = self.watches.borrow_mut();
+        if watches.len() >= self.count_max {
+            return None;
+        }
+        let watch = Rc::new(Watch::default());
+        let key = watches.insert(Rc::clone(&watch));
+        Some(Membership { connections: Rc::clone(self), key, watch })
+    }
+
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.watches.borrow().len()
+    }
+
+    /// Whether none is open.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether the server drains.
+    pub fn is_draining(&self) -> bool {
+        self.is_draining.get()
+    }
+
+    /// Wakes those whose deadline has come.
+    pub fn sweep(&self, now: Instant) {
+        for (_, watch) in self.watches.borrow().iter() {
+            if watch.deadline.get().is_some_and(|deadline| deadline <= now) {
+                watch.deadline.set(None);
+                watch.judge(Verdict::Timeout);
+            }
+        }
+    }
+
+    /// Tells all of them to finish.
+    pub fn drain(&self) {
+        self.is_draining.set(true);
+        for (_, watch) in self.watches.borrow().iter() {
+            watch.judge(Verdict::Drain);
+        }
+    }
+}
+
+impl Membership {
+    /// What the sweep knows of this connection.
+    pub const fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.connections.watches.borrow_mut().try_remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_table_takes_no_more_until_one_leaves() {
+        let connections = Rc::new(Connections::new(2));
+        let (one, two) = (connections.enter().unwrap(), connections.enter().unwrap());
+        assert!(connections.enter().is_none());
+        drop(one);
+        assert!(connections.enter().is_some());
+        drop(two);
+        assert!(connections.is_empty());
+    }
+
+    #[test]
+    fn the_sweep_wakes_those_that_are_due_once_and_the_drain_all() {
+        let connections = Rc::new(Connections::new(2));
+        let (due, later) = (connections.enter().unwrap(), connections.enter().unwrap());
+        due.watch().set_deadline(Some(Instant::from_micros(5)));
+        later.watch().set_deadline(Some(Instant::from_micros(6)));
+        connections.sweep(Instant::from_micros(5));
+        assert_eq!((due.watch().take_verdict(), later.watch().take_verdict()), (Some(Verdict::Timeout), None));
+        connections.sweep(Instant::from_micros(5));
+        assert_eq!(due.watch().take_verdict(), None);
+        connections.drain();
+        assert!(connections.is_draining());
+        assert_eq!(
+            (due.watch().take_verdict(), later.watch().take_verdict()),
+            (Some(Verdict::Drain), Some(Verdict::Drain))
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! The sockets of a shard, behind about ten functions, so that another path to the kernel can take
+//! glommio's place. Lives on its shard.
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use glommio::net::{TcpListener, TcpStream};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
+
+/// Connections that the kernel holds for us before they are accepted.
+const BACKLOG: i32 = 1024;
+/// Parts of one vectored send: beyond it the rest goes in the next.
+const PARTS_MAX: usize = 64;
+
+/// A listening socket of one shard; all shards listen on the same address (`SO_REUSEPORT`), and
+/// the kernel spreads the connections.
+pub struct Listener {
+    listener: TcpListener,
+}
+
+impl Listener {
+    /// Listens on an address. Called inside the shard's executor.
+    #[expect(unsafe_code, reason = "glommio takes a configured socket only by its descriptor")]
+    pub fn bind(address: SocketAddr) -> io::Result<Self> {
+        let socket = bind(address, true)?;
+        socket.set_nonblocking(true)?;
+        socket.listen(BACKLOG)?;
+        // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
+        let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
+        Ok(Self { listener })
+    }
+
+    /// The next connection.
+    pub async fn accept(&self) -> io::Result<Socket> {
+        let stream = self.listener.accept().await.map_err(io::Error::from)?;
+        stream.set_nodelay(true).map_err(io::Error::from)?;
+        Ok(Socket { stream })
+    }
+}
+
+/// Fails where another process listens on the address, which `SO_REUSEPORT` would hide.
+pub fn probe(address: SocketAddr) -> io::Result<()> {
+    bind(address, false).map(drop)
+}
+
+fn bind(address: SocketAddr, is_shared: bool) -> io::Result<RawSocket> {
+    let socket = RawSocket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(is_shared)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// One connection.
+pub struct Socket {
+    stream: TcpStream,
+}
+
+impl Socket {
+    /// Receives into `space`; 0 when the peer has closed its side.
+    pub fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_read(context, space)
+    }
+
+    /// Sends some of `bytes`.
+    pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
+    /// takes nothing.
+    fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
+        // SAFETY: the descriptor is owned by `self.stream`, which outlives the borrow.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) };
+        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+        let flags = i32::try_from(flags.bits()).map_err(|_| ErrorKind::InvalidInput)?;
+        match SockRef::from(&descriptor).send_vectored_with_flags(parts, flags) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
+            other => other,
+        }
+    }
+
+    /// Sends all of a head and the parts of a body, vectored.
+    pub async fn write_all(&mut self, head: &[u8], body: &[Bytes]) -> io::Result<()> {
+        let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
+        let mut sent = 0;
+        while sent < total {
+            let rest = rest_of(head, body, sent);
+            let Some(first) = rest.first() else { break };
+            let mut count = if rest.len() == 1 { 0 } else { self.try_write_vectored(&rest)? };
+            if count == 0 {
+                count = self.stream.write(first).await?;
+            }
+            if count == 0 {
+                return Err(ErrorKind::WriteZero.into());
+            }
+            sent += count;
+        }
+        Ok(())
+    }
+
+    /// Says that nothing more will be sent.
+    pub async fn shutdown_write(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write).await.map_err(io::Error::from)
+    }
+}
+
+/// The parts that follow the first `sent` bytes.
+fn rest_of<'a>(head: &'a [u8], body: &'a [Bytes], sent: usize) -> Vec<IoSlice<'a>> {
+    let mut skip = sent;
+    let mut rest = Vec::with_capacity(body.len().saturating_add(1).min(PARTS_MAX));
+    for part in std::iter::once(head).chain(body.iter().map(|part| &part[..])) {
+        match part.get(skip..) {
+            Some(left) if !left.is_empty() && rest.len() < PARTS_MAX => rest.push(IoSlice::new(left)),
+            _ => {}
+        }
+        skip = skip.saturating_sub(part.len());
+    }
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_follows_what_was_sent() {
+        let body = [Bytes::from_static(b"cde"), Bytes::new(), Bytes::from_static(b"f")];
+        for sent in 0..=6 {
+            let rest: Vec<u8> = rest_of(b"ab", &body, sent).iter().flat_map(|part| part.to_vec()).collect();
+            assert_eq!(rest, b"abcdef"[sent..], "after {sent}");
+        }
+    }
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_found() {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        assert_eq!(probe(address).unwrap_err().kind(), ErrorKind::AddrInUse);
+        drop(taken);
+        probe(address).unwrap();
+    }
+}
