@@ -61,6 +61,8 @@ pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection may be idle so long between requests.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
+/// After a refusal a connection is read on so long, so that the client gets to see it.
+pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a `config.pbtxt`.

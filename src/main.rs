@@ -1,1 +1,25 @@
-fn main() {}
+//! The command line of deuteron.
+
+use std::process::ExitCode;
+
+use deuteron::config::{self, Command};
+use deuteron::server;
+
+fn main() -> ExitCode {
+    deuteron::shard::clock::now();
+    match config::parse_command(std::env::args_os().skip(1)) {
+        Ok(Command::Serve(settings)) => server::run(&settings),
+        Ok(Command::Help) => {
+            print!("{}", config::help());
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Version) => {
+            println!("deuteron {}", env!("CARGO_PKG_VERSION"));
+            ExitCode::SUCCESS
+        }
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}

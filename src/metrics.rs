@@ -72,10 +72,9 @@ pub struct ModelCells {
 
 impl ModelCells {
     /// A request was answered with its outputs.
-    pub fn count_success(&self, stamps: &Stamps, rows: u32, is_first_of_batch: bool) {
+    pub fn count_success(&self, stamps: &Stamps, rows: u32) {
         self.success.add(1);
         self.inference.add(u64::from(rows));
-        self.count_execution(is_first_of_batch);
         self.request_duration.add_duration(stamps.output_end.since(stamps.received));
         self.queue_duration.add_duration(stamps.queue_duration());
         self.compute_input_duration.add_duration(stamps.compute_input_duration());
@@ -90,9 +89,9 @@ impl ModelCells {
         }
     }
 
-    /// A batch ran; its first request tells.
-    pub fn count_execution(&self, is_first_of_batch: bool) {
-        self.execution.add(u64::from(is_first_of_batch));
+    /// A batch ran inside the shard; workers count theirs in the feed.
+    pub fn count_execution(&self) {
+        self.execution.add(1);
     }
 }
 
@@ -157,6 +156,8 @@ pub struct ModelFigures<'a> {
     pub version: u64,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
+    /// Batches that workers ran.
+    pub executions: u64,
     /// Requests that wait.
     pub pending: u64,
 }
@@ -183,6 +184,7 @@ struct Family {
 
 enum Value {
     Count(fn(&ModelCells) -> &Counter),
+    Executions,
     Failures,
     Micros(fn(&ModelCells) -> &Counter),
     Pending,
@@ -211,7 +213,7 @@ const FAMILIES: [Family; 10] = [
         name: "nv_inference_exec_count",
         kind: "counter",
         help: "Number of model executions performed (does not include cached requests)",
-        value: Value::Count(|cells| &cells.execution),
+        value: Value::Executions,
     },
     Family {
         name: "nv_inference_request_duration_us",
@@ -259,6 +261,7 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
     };
     match family.value {
         Value::Count(counter) => line(out, "", sum(counter)),
+        Value::Executions => line(out, "", model.executions + sum(|cells| &cells.execution)),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
         Value::Pending => line(out, "", model.pending),
         Value::Failures => {
@@ -321,21 +324,22 @@ mod tests {
         let stamps =
             Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(36) };
         let (one, two) = (ModelCells::default(), ModelCells::default());
-        one.count_success(&stamps, 3, true);
-        two.count_success(&stamps, 1, false);
+        one.count_success(&stamps, 3);
+        one.count_execution();
+        two.count_success(&stamps, 1);
         two.count_failure(FailureReason::Rejected);
         let shard = ShardCells::default();
         shard.received.add(4);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
-        let model = ModelFigures { name: "m", version: 1, cells: vec![&one, &two], pending: 5 };
+        let model = ModelFigures { name: "m", version: 1, cells: vec![&one, &two], executions: 2, pending: 5 };
         let text = encode(&[model], &[&shard]);
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
             "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
             "nv_inference_request_failure{model=\"m\",reason=\"OTHER\",version=\"1\"} 0",
             "nv_inference_count{model=\"m\",version=\"1\"} 4",
-            "nv_inference_exec_count{model=\"m\",version=\"1\"} 1",
+            "nv_inference_exec_count{model=\"m\",version=\"1\"} 3",
             "nv_inference_request_duration_us{model=\"m\",version=\"1\"} 52",
             "nv_inference_queue_duration_us{model=\"m\",version=\"1\"} 8",
             "nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} 40",

@@ -45,6 +45,7 @@ pub struct Feed {
     bounds: Bounds,
     waiting: AtomicUsize,
     waiting_bytes: AtomicUsize,
+    executions: AtomicUsize,
     seats: Box<[Seat]>,
     is_stopped: AtomicBool,
 }
@@ -80,6 +81,7 @@ impl Feed {
             bounds,
             waiting: AtomicUsize::new(0),
             waiting_bytes: AtomicUsize::new(0),
+            executions: AtomicUsize::new(0),
             seats: (0..instances).map(|_| Seat::default()).collect(),
             is_stopped: AtomicBool::new(false),
         });
@@ -90,6 +92,11 @@ impl Feed {
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
+    }
+
+    /// Batches that left so far.
+    pub fn executions(&self) -> usize {
+        self.executions.load(Ordering::Relaxed)
     }
 
     /// A request left the queue without being taken: its shard withdrew it.
@@ -107,6 +114,11 @@ impl Feed {
         }
     }
 
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
     /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
@@ -120,7 +132,7 @@ impl Feed {
             seat.is_parked.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
             let batch = self.poll_batch(clock);
-            if batch.is_some() || self.is_stopped.load(Ordering::SeqCst) {
+            if batch.is_some() || self.is_stopped() {
                 seat.is_parked.store(false, Ordering::SeqCst);
                 return batch;
             }
@@ -146,6 +158,7 @@ impl Feed {
         if is_more {
             self.wake_one();
         }
+        self.executions.fetch_add(1, Ordering::Relaxed);
         Some(into_batch(taken, clock))
     }
 
@@ -280,7 +293,7 @@ mod tests {
         let batch = feed.next_batch(0, clock).unwrap();
         let order: Vec<_> = batch.requests.iter().map(|request| request.responder.ticket().index).collect();
         assert_eq!(order, [1, 0, 3, 2]);
-        assert_eq!((batch.rows, feed.waiting()), (4, 0));
+        assert_eq!((batch.rows, feed.waiting(), feed.executions()), (4, 0, 1));
     }
 
     #[test]

@@ -43,9 +43,11 @@ impl Listener {
     }
 }
 
-/// Fails where another process listens on the address, which `SO_REUSEPORT` would hide.
-pub fn probe(address: SocketAddr) -> io::Result<()> {
-    bind(address, false).map(drop)
+/// Fails where another process listens on the address, which `SO_REUSEPORT` would hide; the
+/// address with a port, where any would do.
+pub fn probe(address: SocketAddr) -> io::Result<SocketAddr> {
+    let bound = bind(address, false)?.local_addr()?;
+    bound.as_socket().ok_or_else(|| ErrorKind::AddrNotAvailable.into())
 }
 
 fn bind(address: SocketAddr, is_shared: bool) -> io::Result<RawSocket> {

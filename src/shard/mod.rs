@@ -1,8 +1,226 @@
-//! The shards: the only place with sockets, clocks and glommio.
+//! The shards: the only place with sockets, clocks and glommio. A shard moves bytes between its
+//! connections, the protocol and the models; it decides nothing itself.
 
+pub mod body;
 pub mod clock;
 pub mod connections;
+pub mod dispatch;
+pub mod executor;
 pub mod feed;
+pub mod grpc;
+pub mod http1;
+pub mod http2;
 pub mod inbox;
 pub mod io;
+pub mod lifecycle;
+pub mod models;
+pub mod scrape;
+pub mod service;
+pub mod session;
 pub mod ticket;
+pub mod worker;
+
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_lite::FutureExt;
+use glommio::{Latency, Shares};
+
+use crate::backend::Threads;
+use crate::metrics::ShardCells;
+use crate::shard::connections::Connections;
+use crate::shard::io::Listener;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::models::{LocalModels, Served};
+use crate::shard::ticket::Tickets;
+
+/// How often the timers of connections are looked at: a tenth of the shortest of them at most.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
+/// How often a draining shard looks whether its last connection has gone.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
+/// The pause after an accept that failed: no descriptor will be free sooner.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How soon an answer from a worker must be looked at while connections keep the shard busy.
+const ANSWER_LATENCY: Duration = Duration::from_millis(1);
+
+/// What all threads of a server share.
+pub struct World {
+    /// Name of the server in its metadata.
+    pub id: String,
+    /// The models, by name, highest version first.
+    pub served: Vec<Arc<Served>>,
+    /// What each shard counts.
+    pub shard_cells: Vec<Arc<ShardCells>>,
+    /// Serving or draining.
+    pub lifecycle: Lifecycle,
+    /// Whether one model that is not ready makes the server not ready.
+    pub strict_readiness: bool,
+    /// Bytes of an HTTP body.
+    pub http_input_size_max: usize,
+    /// Bytes of a gRPC message.
+    pub grpc_message_size_max: usize,
+    /// Connections of one shard.
+    pub connections_max: usize,
+    /// How long a drain waits.
+    pub exit_timeout: Duration,
+    /// Tells a person what happened, once.
+    pub warn: fn(&str),
+}
+
+impl World {
+    /// Whether the server can serve.
+    pub fn is_ready(&self) -> bool {
+        let are_models_ready = !self.strict_readiness || self.served.iter().all(|served| served.is_ready());
+        !self.lifecycle.is_draining() && are_models_ready
+    }
+}
+
+/// Where a shard listens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Addresses {
+    /// HTTP first; gRPC is understood too.
+    pub http: Option<SocketAddr>,
+    /// gRPC first; HTTP is understood too.
+    pub grpc: Option<SocketAddr>,
+    /// Metrics, on one shard only.
+    pub metrics: Option<SocketAddr>,
+}
+
+/// One pinned core with its own connections, tickets and share of every model's queue.
+pub struct Shard {
+    /// Its place among the shards.
+    pub index: usize,
+    /// What all threads share.
+    pub world: Arc<World>,
+    /// What it counts.
+    pub cells: Arc<ShardCells>,
+    /// Its hold on the models.
+    pub models: LocalModels,
+    /// Its requests that wait for an answer.
+    pub tickets: Rc<Tickets>,
+    /// Its connections.
+    pub connections: Rc<Connections>,
+    /// The engine's threads for what runs inline.
+    pub threads: Threads,
+}
+
+impl Shard {
+    /// Listens, calls `listening`, serves until the server drains, and returns when the last
+    /// connection has gone or the drain took too long. Runs inside a glommio executor.
+    pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
+        let listeners = match listen(addresses) {
+            Ok(listeners) => listeners,
+            Err(error) => return listening(Err(error)),
+        };
+        let answers = glommio::executor().create_task_queue(
+            Shares::default(),
+            Latency::Matters(ANSWER_LATENCY),
+            "answers",
+        );
+        let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
+        let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .map(|(listener, kind)| glommio::spawn_local(accept(Rc::clone(&self), listener, kind)))
+            .collect();
+        listening(Ok(()));
+        self.world.lifecycle.drained(self.index).await;
+        for task in accepting {
+            task.cancel().await;
+        }
+        self.connections.drain();
+        let give_up_at = clock::now() + self.world.exit_timeout;
+        while !self.connections.is_empty() && clock::now() < give_up_at {
+            glommio::timer::sleep(DRAIN_INTERVAL).await;
+        }
+        sweeper.cancel().await;
+        if let Ok(completion) = completion {
+            completion.cancel().await;
+        }
+    }
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy)]
+enum Kind {
+    Inference,
+    Metrics,
+}
+
+fn listen(addresses: Addresses) -> std::io::Result<Vec<(Listener, Kind)>> {
+    let inference = [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, Kind::Inference));
+    let all = inference.chain(addresses.metrics.map(|address| (address, Kind::Metrics)));
+    all.map(|(address, kind)| Ok((Listener::bind(address)?, kind))).collect()
+}
+
+/// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
+async fn complete(shard: Rc<Shard>) {
+    let inbox = Arc::clone(shard.tickets.inbox());
+    poll_fn::<(), _>(|context| {
+        loop {
+            if shard.tickets.drain() > 0 {
+                shard.cells.wakes.add(1);
+            }
+            inbox.register(context.waker());
+            if shard.tickets.drain() == 0 {
+                return Poll::Pending;
+            }
+        }
+    })
+    .await;
+}
+
+async fn sweep(shard: Rc<Shard>) {
+    loop {
+        glommio::timer::sleep(SWEEP_INTERVAL).await;
+        shard.connections.sweep(clock::now());
+    }
+}
+
+async fn accept(shard: Rc<Shard>, listener: Listener, kind: Kind) {
+    let mut failures = 0_u64;
+    loop {
+        match listener.accept().await {
+            Ok(socket) => {
+                failures = 0;
+                admit(&shard, socket, kind);
+            }
+            Err(error) => {
+                if failures == 0 {
+                    (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
+                }
+                failures += 1;
+                glommio::timer::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
+    let Some(membership) = shard.connections.enter() else {
+        shard.cells.connections_refused.add(1);
+        return;
+    };
+    shard.cells.connections_opened.add(1);
+    let shard = Rc::clone(shard);
+    glommio::spawn_local(async move {
+        let cells = Arc::clone(&shard.cells);
+        let session = async {
+            match kind {
+                Kind::Inference => session::run(&shard, socket, &membership).await,
+                Kind::Metrics => scrape::run(&shard, socket, &membership).await,
+            }
+        };
+        // A panic in a task would end the whole executor.
+        if AssertUnwindSafe(session).catch_unwind().await.is_err() {
+            cells.panics.add(1);
+        }
+        cells.connections_closed.add(1);
+    })
+    .detach();
+}

@@ -1,0 +1,464 @@
+//! The flags: each declared once, as data, from which parsing and `--help` come. Names are
+//! tritonserver's where it has the flag.
+
+use std::fmt::Write;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::limits;
+
+/// How a server was asked to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directories of models.
+    pub repositories: Vec<PathBuf>,
+    /// Where HTTP is served; `None` where it is not.
+    pub http: Option<(IpAddr, u16)>,
+    /// Where gRPC is served; `None` where it is not.
+    pub grpc: Option<(IpAddr, u16)>,
+    /// Where metrics are served; `None` where they are not.
+    pub metrics: Option<(IpAddr, u16)>,
+    /// The server's name in its metadata.
+    pub id: String,
+    /// Shards; `None` for one on every core that the workers leave.
+    pub shards: Option<usize>,
+    /// Whether a model that fails to load ends the server.
+    pub exit_on_error: bool,
+    /// Whether one model that is not ready makes the server not ready.
+    pub strict_readiness: bool,
+    /// Whether what a configuration leaves out is taken from the model file.
+    pub auto_complete: bool,
+    /// How long a drain waits for what is in flight.
+    pub exit_timeout: Duration,
+    /// Bytes of an HTTP body.
+    pub http_input_size_max: usize,
+    /// Bytes of a gRPC message.
+    pub grpc_message_size_max: usize,
+    /// Requests that may wait for one model version.
+    pub queue_requests_max: usize,
+    /// Bytes that may wait for one model version.
+    pub queue_bytes_max: usize,
+    /// Connections of one shard.
+    pub connections_max: usize,
+    /// What is logged.
+    pub log: LogSettings,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Lines of level info.
+    pub info: bool,
+    /// Warnings.
+    pub warning: bool,
+    /// Errors.
+    pub error: bool,
+    /// 0 for none; from 1 what each model's load did.
+    pub verbose: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            repositories: Vec::new(),
+            http: Some((everywhere, 8000)),
+            grpc: Some((everywhere, 8001)),
+            metrics: Some((everywhere, 8002)),
+            id: "deuteron".to_owned(),
+            shards: None,
+            exit_on_error: true,
+            strict_readiness: true,
+            auto_complete: true,
+            exit_timeout: limits::EXIT_TIMEOUT,
+            http_input_size_max: limits::BODY_SIZE_MAX,
+            grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
+            queue_requests_max: limits::QUEUE_REQUESTS_MAX,
+            queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            connections_max: limits::CONNECTIONS_MAX,
+            log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Serve models.
+    Serve(Box<Settings>),
+    /// Print the help.
+    Help,
+    /// Print the version.
+    Version,
+}
+
+/// One flag.
+struct Flag {
+    names: &'static [&'static str],
+    value: &'static str,
+    help: &'static str,
+    apply: fn(&mut Settings, &str) -> Result<(), String>,
+}
+
+type Endpoint = Option<(IpAddr, u16)>;
+
+const FLAGS: &[Flag] = &[
+    Flag {
+        names: &["model-repository", "model-store"],
+        value: "DIRECTORY",
+        help: "A directory of models; may be given more than once, and without the flag's name",
+        apply: |settings, value| {
+            settings.repositories.push(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["http-port"],
+        value: "PORT",
+        help: "Port for HTTP/1.1, and for gRPC too [8000]; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.http, value),
+    },
+    Flag {
+        names: &["grpc-port"],
+        value: "PORT",
+        help: "Port for gRPC, and for HTTP/1.1 too [8001]; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["metrics-port"],
+        value: "PORT",
+        help: "Port for /metrics [8002]; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.metrics, value),
+    },
+    Flag {
+        names: &["http-address"],
+        value: "ADDRESS",
+        help: "Address that the HTTP port is opened on [0.0.0.0]",
+        apply: |settings, value| set_address(&mut settings.http, value),
+    },
+    Flag {
+        names: &["grpc-address"],
+        value: "ADDRESS",
+        help: "Address that the gRPC port is opened on [0.0.0.0]",
+        apply: |settings, value| set_address(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["metrics-address"],
+        value: "ADDRESS",
+        help: "Address that the metrics port is opened on [0.0.0.0]",
+        apply: |settings, value| set_address(&mut settings.metrics, value),
+    },
+    Flag {
+        names: &["allow-http"],
+        value: "BOOL",
+        help: "Open the HTTP port [true]",
+        apply: |settings, value| allow(&mut settings.http, value),
+    },
+    Flag {
+        names: &["allow-grpc"],
+        value: "BOOL",
+        help: "Open the gRPC port [true]",
+        apply: |settings, value| allow(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["allow-metrics"],
+        value: "BOOL",
+        help: "Open the metrics port [true]",
+        apply: |settings, value| allow(&mut settings.metrics, value),
+    },
+    Flag {
+        names: &["id"],
+        value: "NAME",
+        help: "Name of the server in its metadata [deuteron]",
+        apply: |settings, value| {
+            settings.id = value.to_owned();
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["shards"],
+        value: "COUNT",
+        help: "Threads that serve connections, one per core [the cores this process may use, less the workers']",
+        apply: |settings, value| {
+            settings.shards = Some(at_least_one(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["exit-on-error"],
+        value: "BOOL",
+        help: "End when a model fails to load at start [true]",
+        apply: |settings, value| set_bool(&mut settings.exit_on_error, value),
+    },
+    Flag {
+        names: &["strict-readiness"],
+        value: "BOOL",
+        help: "Ready only while all models are [true]",
+        apply: |settings, value| set_bool(&mut settings.strict_readiness, value),
+    },
+    Flag {
+        names: &["strict-model-config"],
+        value: "BOOL",
+        help: "Take nothing from the model file that the configuration leaves out [false]",
+        apply: |settings, value| {
+            settings.auto_complete = !parse_bool(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["disable-auto-complete-config"],
+        value: "",
+        help: "The same as --strict-model-config=true",
+        apply: |settings, _| {
+            settings.auto_complete = false;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["exit-timeout-secs"],
+        value: "SECONDS",
+        help: "How long a drain waits for what is in flight [30]",
+        apply: |settings, value| {
+            settings.exit_timeout = Duration::from_secs(parse(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["http-max-input-size"],
+        value: "BYTES",
+        help: "Largest HTTP body [67108864]",
+        apply: |settings, value| set_count(&mut settings.http_input_size_max, value),
+    },
+    Flag {
+        names: &["grpc-max-message-size"],
+        value: "BYTES",
+        help: "Largest gRPC message [67108864]",
+        apply: |settings, value| set_count(&mut settings.grpc_message_size_max, value),
+    },
+    Flag {
+        names: &["queue-requests-max"],
+        value: "COUNT",
+        help: "Requests that may wait for one model version [1024]; beyond it 503",
+        apply: |settings, value| set_count(&mut settings.queue_requests_max, value),
+    },
+    Flag {
+        names: &["queue-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of tensors that may wait for one model version [268435456]; beyond it 503",
+        apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["connections-max"],
+        value: "COUNT",
+        help: "Connections of one shard [10000]; beyond it new ones are closed",
+        apply: |settings, value| set_count(&mut settings.connections_max, value),
+    },
+    Flag {
+        names: &["log-verbose"],
+        value: "LEVEL",
+        help: "0 for none; from 1 on what each load decided [0]",
+        apply: |settings, value| {
+            settings.log.verbose = parse(value)?;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["log-info"],
+        value: "BOOL",
+        help: "Log lines of level info [true]",
+        apply: |settings, value| set_bool(&mut settings.log.info, value),
+    },
+    Flag {
+        names: &["log-warning"],
+        value: "BOOL",
+        help: "Log warnings [true]",
+        apply: |settings, value| set_bool(&mut settings.log.warning, value),
+    },
+    Flag {
+        names: &["log-error"],
+        value: "BOOL",
+        help: "Log errors [true]",
+        apply: |settings, value| set_bool(&mut settings.log.error, value),
+    },
+];
+
+/// Reads a command line, the program's name left out. The error is one line for a person.
+pub fn parse_command<I>(arguments: I) -> Result<Command, String>
+where
+    I: IntoIterator,
+    I::Item: Into<std::ffi::OsString>,
+{
+    use lexopt::Arg;
+
+    let mut settings = Settings::default();
+    let mut parser = lexopt::Parser::from_args(arguments);
+    let mut is_first = true;
+    while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
+        match argument {
+            Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
+            Arg::Value(word) if is_first && word == "help" => return Ok(Command::Help),
+            Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
+            Arg::Value(word) if is_first && word == "serve" => {}
+            Arg::Value(path) => settings.repositories.push(PathBuf::from(path)),
+            Arg::Short(letter) => return Err(format!("unknown flag '-{letter}'; --help lists them")),
+            Arg::Long(name) => {
+                let flag = FLAGS.iter().find(|flag| flag.names.contains(&name));
+                let flag = flag.ok_or_else(|| format!("unknown flag '--{name}'; --help lists them"))?;
+                apply(flag, &mut parser, &mut settings)?;
+            }
+        }
+        is_first = false;
+    }
+    check(settings).map(|settings| Command::Serve(Box::new(settings)))
+}
+
+fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> Result<(), String> {
+    let name = flag.names.first().copied().unwrap_or_default();
+    let value = if flag.value.is_empty() {
+        String::new()
+    } else {
+        let value = parser.value().map_err(|error| error.to_string())?;
+        value.into_string().map_err(|_| format!("--{name} takes a value in UTF-8"))?
+    };
+    (flag.apply)(settings, &value).map_err(|why| format!("--{name}={value}: {why}"))
+}
+
+fn check(settings: Settings) -> Result<Settings, String> {
+    if settings.repositories.is_empty() {
+        return Err("no model repository: name a directory of models, as in `deuteron serve examples/models`".into());
+    }
+    let endpoints = [("HTTP", settings.http), ("GRPC", settings.grpc), ("metrics", settings.metrics)];
+    for (index, (one, first)) in endpoints.iter().enumerate() {
+        for (other, second) in endpoints.iter().skip(index + 1) {
+            if first.is_some_and(|(_, port)| port != 0) && first == second {
+                return Err(format!(
+                    "The server cannot listen to {one} requests and {other} requests at the same address and port"
+                ));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+/// The text of `--help`.
+pub fn help() -> String {
+    let mut out = String::from(
+        "deuteron: a light inference server\n\n\
+         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\nFlags:\n",
+    );
+    for flag in FLAGS {
+        let names: Vec<String> = flag.names.iter().map(|name| format!("--{name}")).collect();
+        let value = if flag.value.is_empty() { String::new() } else { format!("={}", flag.value) };
+        let _ = writeln!(out, "  {}{value}\n        {}", names.join(", "), flag.help);
+    }
+    out.push_str("  -h, --help\n        Print this\n  -V, --version\n        Print the version\n");
+    out
+}
+
+fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| "expected a whole number".to_owned())
+}
+
+fn at_least_one(value: &str) -> Result<usize, String> {
+    parse(value).and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })
+}
+
+fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
+    *place = at_least_one(value)?;
+    Ok(())
+}
+
+/// As tritonserver reads them: true, false, 1, 0 in any case.
+fn parse_bool(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+fn set_bool(place: &mut bool, value: &str) -> Result<(), String> {
+    *place = parse_bool(value)?;
+    Ok(())
+}
+
+fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> {
+    let port = value.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())?;
+    if let Some((_, have)) = place {
+        *have = port;
+    }
+    Ok(())
+}
+
+fn set_address(place: &mut Endpoint, value: &str) -> Result<(), String> {
+    let name = if value == "localhost" { "127.0.0.1" } else { value };
+    let address = name.parse().map_err(|_| "expected an IP address".to_owned())?;
+    if let Some((have, _)) = place {
+        *have = address;
+    }
+    Ok(())
+}
+
+fn allow(place: &mut Endpoint, value: &str) -> Result<(), String> {
+    if !parse_bool(value)? {
+        *place = None;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect_file;
+
+    use super::*;
+
+    fn serve(line: &str) -> Result<Settings, String> {
+        match parse_command(line.split_whitespace().map(str::to_owned))? {
+            Command::Serve(settings) => Ok(*settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn both_ways_of_naming_a_repository_mean_the_same() {
+        let want = Settings { repositories: vec!["models".into()], ..Settings::default() };
+        for line in ["serve models", "--model-repository=models", "--model-store models", "serve --model-repository models"]
+        {
+            assert_eq!(serve(line).as_ref(), Ok(&want), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_flag_changes_what_it_says() {
+        let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
+        for flag in FLAGS {
+            let name = flag.names[0];
+            let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
+            let value = if name == "strict-model-config" { "true" } else { value };
+            let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
+            assert_ne!(serve(&line).unwrap(), serve("m").unwrap(), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_one_line() {
+        let check = |line: &str, want: &str| assert_eq!(serve(line).unwrap_err(), want, "{line}");
+        check("", "no model repository: name a directory of models, as in `deuteron serve examples/models`");
+        check("m --nope", "unknown flag '--nope'; --help lists them");
+        check("m -x", "unknown flag '-x'; --help lists them");
+        check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
+        check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
+        check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
+        check("m --shards 0", "--shards=0: must be greater than 0.");
+        check(
+            "m --http-port=9000 --grpc-port=9000",
+            "The server cannot listen to HTTP requests and GRPC requests at the same address and port",
+        );
+    }
+
+    #[test]
+    fn the_help_is_the_table() {
+        expect_file!["../tests/snapshots/help.txt"].assert_eq(&help());
+    }
+}

@@ -1,0 +1,185 @@
+//! From a checked request to its outputs: into the model's queue, or straight through the shard's
+//! own instance; answered, refused, late or given up, and counted exactly once.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_lite::future;
+
+use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
+use crate::error::{Code, Error};
+use crate::metrics::{FailureReason, ModelCells, ShardCells};
+use crate::model::ModelSpec;
+use crate::protocol::infer::InferRequest;
+use crate::scheduler::{Entry, ShapeKey};
+use crate::shard::Shard;
+use crate::shard::clock;
+use crate::shard::feed::{Lane, Waiting};
+use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::tensor::Tensor;
+use crate::time::{Instant, Stamps};
+
+/// One inference request in the books, from its last byte read to its answer. Dropped before it
+/// is settled, its client has left.
+pub struct Account {
+    cells: Arc<ShardCells>,
+    is_settled: bool,
+}
+
+impl Account {
+    /// A request was received.
+    pub fn open(cells: &Arc<ShardCells>) -> Self {
+        cells.received.add(1);
+        Self { cells: Arc::clone(cells), is_settled: false }
+    }
+
+    /// It was answered, with outputs or a refusal.
+    pub fn settle<T>(mut self, outcome: &Result<T, Error>) {
+        self.is_settled = true;
+        match outcome {
+            Ok(_) => self.cells.succeeded.add(1),
+            Err(error) => self.cells.count_refused(error.code()),
+        }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.cells.cancelled.add(1);
+        }
+    }
+}
+
+impl Shard {
+    /// Runs a request on a model version; its outputs in the order of the model's outputs. The
+    /// future may be dropped: what no batch has yet is withdrawn.
+    pub async fn infer(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        received: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Vec<Tensor>, Error> {
+        let Some(ticket) = self.tickets.open() else {
+            return Err(Error::unavailable(format!(
+                "this shard has {} requests in flight, the most it takes; try again later",
+                crate::limits::IN_FLIGHT_MAX
+            )));
+        };
+        let rows = request.rows;
+        let cells = ModelBooks { model: Rc::clone(model), shard: self.index, rows, is_settled: false };
+        let answer = match model.way() {
+            Way::Inline(instance) => Ok(self.run_inline(model, instance, ticket, request, received).await),
+            Way::Lane(lane) => self.enqueue(model, lane, ticket, request, received, deadline).await,
+        };
+        cells.settle(answer)
+    }
+
+    async fn run_inline(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        instance: &RefCell<Box<dyn Instance>>,
+        ticket: Ticket,
+        request: InferRequest,
+        received: Instant,
+    ) -> Answer {
+        let inbox = self.tickets.inbox();
+        inbox.claim(ticket);
+        let pending = self.tickets.pending(ticket, || ());
+        let stamps = Stamps { received, batched: clock::now(), ..Stamps::default() };
+        let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
+        responder.set_batch(request.rows, true);
+        let requests = vec![Request { inputs: request.inputs, rows: request.rows, responder }];
+        let batch = Batch { requests, rows: request.rows, clock: clock::now };
+        let served = model.served();
+        if let Some(cells) = served.cells.get(self.index) {
+            cells.count_execution();
+        }
+        let is_alive =
+            run_guarded(&mut instance.borrow_mut(), batch, || served.loaded.new_instance(&self.threads));
+        if !is_alive {
+            served.set_ready(false);
+        }
+        self.tickets.drain();
+        pending.await
+    }
+
+    async fn enqueue(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        lane: &RefCell<Lane>,
+        ticket: Ticket,
+        request: InferRequest,
+        received: Instant,
+        deadline: Option<Instant>,
+    ) -> Result<Answer, Error> {
+        let size = request.inputs.iter().map(|input| input.contents.len()).sum();
+        let shape_key = shape_key(&model.served().spec, &request.inputs);
+        let stamps = Stamps { received, ..Stamps::default() };
+        let inbox = Arc::clone(self.tickets.inbox());
+        let token = Waiting { inbox, ticket, inputs: request.inputs, rows: request.rows, size, stamps };
+        let entry = Entry { token, rows: request.rows, shape_key, queued_at: clock::now() };
+        if lane.borrow_mut().submit(entry).is_err() {
+            self.tickets.release(ticket);
+            return Err(queue_full(&request.plan.id));
+        }
+        let feed = Arc::clone(lane.borrow().feed());
+        let pending = self.tickets.pending(ticket, move || feed.leave(size));
+        let Some(deadline) = deadline else { return Ok(pending.await) };
+        let late = async {
+            glommio::timer::sleep(deadline.since(clock::now())).await;
+            Err(Error::new(Code::DeadlineExceeded, "Deadline Exceeded"))
+        };
+        future::or(async { Ok(pending.await) }, late).await
+    }
+}
+
+/// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
+/// its client has left.
+struct ModelBooks {
+    model: Rc<LocalModel>,
+    shard: usize,
+    rows: u32,
+    is_settled: bool,
+}
+
+impl ModelBooks {
+    fn settle(mut self, answer: Result<Answer, Error>) -> Result<Vec<Tensor>, Error> {
+        self.is_settled = true;
+        let Some(cells) = self.cells() else { return answer.and_then(|answer| answer.outputs) };
+        match &answer {
+            Ok(Answer { outputs: Ok(_), stamps, .. }) => cells.count_success(stamps, self.rows),
+            Ok(_) => cells.count_failure(FailureReason::Backend),
+            Err(_) => cells.count_failure(FailureReason::Rejected),
+        }
+        answer.and_then(|answer| answer.outputs)
+    }
+
+    fn cells(&self) -> Option<&ModelCells> {
+        self.model.served().cells.get(self.shard)
+    }
+}
+
+impl Drop for ModelBooks {
+    fn drop(&mut self) {
+        if let Some(cells) = self.cells()
+            && !self.is_settled
+        {
+            cells.count_failure(FailureReason::Canceled);
+        }
+    }
+}
+
+fn queue_full(id: &str) -> Error {
+    let id = if id.is_empty() { "<id_unknown>" } else { id };
+    Error::unavailable(format!("[request id: {id}] Exceeds maximum queue size"))
+}
+
+/// The dimensions in which two requests of a model may differ, the batch axis left out.
+fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
+    let axis = usize::from(spec.has_batch_axis());
+    let variable = spec.inputs.iter().zip(inputs).filter(|(input, _)| input.dims.contains(&-1));
+    variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied()).collect()
+}

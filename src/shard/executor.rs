@@ -1,0 +1,84 @@
+//! A shard's thread from its start to its end: pins itself to its core, makes the io_uring
+//! executor and runs the shard in it.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use glommio::{LocalExecutorBuilder, Placement as Pinning};
+
+use crate::backend::Threads;
+use crate::error::Error;
+use crate::shard::connections::Connections;
+use crate::shard::feed::Lane;
+use crate::shard::inbox::Inbox;
+use crate::shard::models::{LocalModel, LocalModels, Served};
+use crate::shard::ticket::Tickets;
+use crate::shard::{Addresses, Shard, World};
+
+/// Entries of a shard's io_uring: one for each socket that waits; more are queued by glommio.
+const RING_DEPTH: usize = 1024;
+
+/// What a shard is made of.
+pub struct Parts {
+    /// Its place among the shards.
+    pub index: usize,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+    /// What all threads share.
+    pub world: Arc<World>,
+    /// Its lane of each model that runs on workers, by the model's place.
+    pub lanes: Vec<Option<Lane>>,
+    /// Where it listens.
+    pub addresses: Addresses,
+}
+
+/// Runs a shard on this thread until the server has drained. `started` is called once: when it
+/// listens, or with why it does not.
+pub fn run(parts: Parts, threads: &Threads, started: impl Fn(Result<(), Error>)) {
+    let index = parts.index;
+    let pinning = parts.core.map_or(Pinning::Unbound, Pinning::Fixed);
+    // No disk I/O of ours: the smallest registered memory there is.
+    let executor = match LocalExecutorBuilder::new(pinning).io_memory(0).ring_depth(RING_DEPTH).make() {
+        Ok(executor) => executor,
+        Err(error) => {
+            return started(Err(Error::unavailable(format!(
+                "cannot start io_uring for shard {index}: {error}; it needs Linux 5.8 or later and a memory-lock \
+                 limit of at least 512 KiB (ulimit -l)"
+            ))));
+        }
+    };
+    let addresses = parts.addresses;
+    let shard = match Shard::new(parts, threads) {
+        Ok(shard) => Rc::new(shard),
+        Err(error) => return started(Err(error)),
+    };
+    executor.run(shard.run(addresses, |outcome| {
+        started(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
+    }));
+}
+
+impl Shard {
+    fn new(parts: Parts, threads: &Threads) -> Result<Self, Error> {
+        let Parts { index, world, lanes, .. } = parts;
+        let local = |(served, lane): (&Arc<Served>, Option<Lane>)| LocalModel::new(Arc::clone(served), lane, threads);
+        let models: Vec<_> = world.served.iter().zip(lanes).map(local).collect::<Result<_, _>>()?;
+        Ok(Self {
+            index,
+            cells: world.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
+            models: LocalModels::new(models),
+            tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))),
+            connections: Rc::new(Connections::new(world.connections_max)),
+            threads: threads.clone(),
+            world,
+        })
+    }
+}
+
+impl Addresses {
+    /// The addresses of one shard: metrics are served by the first.
+    pub fn of_shard(self, index: usize) -> Self {
+        let metrics: Option<SocketAddr> = self.metrics.filter(|_| index == 0);
+        Self { metrics, ..self }
+    }
+}

@@ -1,0 +1,278 @@
+//! One HTTP/1.1 connection: moves bytes between the socket and the state machine in
+//! `connection::http1`, one request after the other. Lives on its shard.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::connection::http1::{Connection, Settings};
+use crate::limits::{COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
+use crate::shard::connections::{Membership, Verdict};
+use crate::shard::io::Socket;
+use crate::shard::{Shard, clock, service};
+use crate::tensor::AlignedBuffer;
+use crate::wire::message::{Message, Reply};
+
+/// Bytes of a refused request that are read and thrown away, so that the refusal reaches the
+/// client before the connection is reset under it.
+const LINGER_SIZE_MAX: usize = 1024 * 1024;
+
+/// Serves the protocol on a connection whose first bytes were read already.
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: &[u8], membership: &Membership) {
+    let answering = Rc::clone(shard);
+    let answer = move |message: Message| {
+        let shard = Rc::clone(&answering);
+        async move { service::handle_message(&shard, message, clock::now()).await }
+    };
+    serve(shard, socket, first, membership, answer).await;
+}
+
+/// Serves requests by `answer` until the connection ends.
+pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: &[u8], membership: &Membership, answer: A)
+where
+    A: Fn(Message) -> F,
+    F: Future<Output = Reply>,
+{
+    let settings = Settings {
+        body_size_max: shard.world.http_input_size_max,
+        aligned_after: Some("inference-header-content-length"),
+        ..Settings::default()
+    };
+    let mut session = Session {
+        shard,
+        socket,
+        membership,
+        connection: Connection::new(settings),
+        out: Vec::with_capacity(COALESCE_SIZE_MAX),
+        is_input_ended: false,
+    };
+    session.take_first(first);
+    // An error of the socket ends the connection; there is nobody left to tell.
+    let _ = session.run(answer).await;
+}
+
+struct Session<'a> {
+    shard: &'a Rc<Shard>,
+    socket: Socket,
+    membership: &'a Membership,
+    connection: Connection<AlignedBuffer>,
+    /// Replies on their way out: those of pipelined requests go in one send.
+    out: Vec<u8>,
+    is_input_ended: bool,
+}
+
+impl Session<'_> {
+    fn take_first(&mut self, mut first: &[u8]) {
+        while !first.is_empty() {
+            let space = self.connection.input_space();
+            let count = space.len().min(first.len());
+            let (now, rest) = first.split_at(count);
+            let Some(space) = space.get_mut(..count) else { return };
+            if count == 0 {
+                return;
+            }
+            space.copy_from_slice(now);
+            self.connection.handle_input(count, clock::now());
+            first = rest;
+        }
+    }
+
+    async fn run<A, F>(&mut self, answer: A) -> std::io::Result<()>
+    where
+        A: Fn(Message) -> F,
+        F: Future<Output = Reply>,
+    {
+        loop {
+            match self.connection.poll_message(clock::now()) {
+                Ok(Some(message)) => {
+                    let Some(reply) = self.answer(message, &answer).await? else { return Ok(()) };
+                    if self.shard.connections.is_draining() {
+                        self.connection.close_after_reply();
+                    }
+                    self.send(&reply).await?;
+                    if self.connection.is_closing() {
+                        return self.end(false).await;
+                    }
+                }
+                Ok(None) => {
+                    if let Some(interim) = self.connection.take_interim() {
+                        self.out.extend_from_slice(interim);
+                    }
+                    self.flush(&[]).await?;
+                    if self.is_input_ended {
+                        return Ok(());
+                    }
+                    match self.read().await? {
+                        Some(reply) => return self.refuse(&reply).await,
+                        None if self.connection.is_closing() => return self.end(false).await,
+                        None => {}
+                    }
+                }
+                Err(refusal) => {
+                    self.shard.cells.framing_errors.add(1);
+                    return self.refuse(&refusal.into_reply()).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for more input. A reply when a timer refuses the request that is coming in.
+    async fn read(&mut self) -> std::io::Result<Option<Reply>> {
+        let watch = self.membership.watch();
+        watch.set_deadline(self.connection.poll_timeout());
+        let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
+        let event = poll_fn(|context| {
+            watch.register(context);
+            if watch.take_verdict().is_some() || shard.connections.is_draining() {
+                return Poll::Ready(Ok(None));
+            }
+            socket.poll_read(context, connection.input_space()).map_ok(Some)
+        });
+        match event.await? {
+            Some(0) => {
+                self.is_input_ended = true;
+                self.connection.handle_end();
+            }
+            Some(count) => self.connection.handle_input(count, clock::now()),
+            None => return Ok(self.handle_verdict()),
+        }
+        Ok(None)
+    }
+
+    fn handle_verdict(&mut self) -> Option<Reply> {
+        if self.shard.connections.is_draining() && !self.connection.is_within_message() {
+            self.connection.close_after_reply();
+            return None;
+        }
+        let refusal = self.connection.handle_timeout(clock::now());
+        if refusal.is_some() || self.connection.is_closing() {
+            self.shard.cells.timeouts.add(1);
+        }
+        refusal.map(|refusal| refusal.into_reply())
+    }
+
+    /// The reply to a message; `None` when the client has reset the connection before.
+    async fn answer<A, F>(&mut self, message: Message, answer: &A) -> std::io::Result<Option<Reply>>
+    where
+        A: Fn(Message) -> F,
+        F: Future<Output = Reply>,
+    {
+        self.membership.watch().set_deadline(None);
+        let mut work = pin!(answer(message));
+        let mut is_first = true;
+        poll_fn(|context| {
+            if let Poll::Ready(reply) = work.as_mut().poll(context) {
+                return Poll::Ready(Ok(Some(reply)));
+            }
+            // What is sent before must not wait for this answer.
+            if std::mem::take(&mut is_first) && !self.out.is_empty() {
+                self.flush_some(context);
+            }
+            if self.is_gone(context) { Poll::Ready(Ok(None)) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Takes in what comes while an answer is awaited. A client that closed its side may still
+    /// read; one that reset the connection is gone.
+    fn is_gone(&mut self, context: &mut Context<'_>) -> bool {
+        while !self.is_input_ended {
+            let space = self.connection.input_space();
+            if space.is_empty() {
+                return false;
+            }
+            match self.socket.poll_read(context, space) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Ok(0)) => {
+                    self.is_input_ended = true;
+                    self.connection.handle_end();
+                }
+                Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::now()),
+            }
+        }
+        false
+    }
+
+    fn flush_some(&mut self, context: &mut Context<'_>) {
+        if let Poll::Ready(Ok(count)) = self.socket.poll_write(context, &self.out) {
+            self.out.drain(..count);
+        }
+    }
+
+    async fn send(&mut self, reply: &Reply) -> std::io::Result<()> {
+        let has_body = self.connection.encode_head(reply, &mut self.out);
+        let body = if has_body { &reply.body[..] } else { &[] };
+        let size: usize = body.iter().map(bytes::Bytes::len).sum();
+        if size > COALESCE_SIZE_MAX {
+            return self.flush(body).await;
+        }
+        for part in body {
+            self.out.extend_from_slice(part);
+        }
+        if self.out.len() > READ_SIZE { self.flush(&[]).await } else { Ok(()) }
+    }
+
+    /// Sends what is on its way out, and a body after it.
+    async fn flush(&mut self, body: &[bytes::Bytes]) -> std::io::Result<()> {
+        if self.out.is_empty() && body.is_empty() {
+            return Ok(());
+        }
+        let watch = self.membership.watch();
+        watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        let outcome = {
+            let mut writing = pin!(self.socket.write_all(&self.out, body));
+            poll_fn(|context| {
+                if let Poll::Ready(outcome) = writing.as_mut().poll(context) {
+                    return Poll::Ready(outcome);
+                }
+                watch.register(context);
+                match watch.take_verdict() {
+                    Some(Verdict::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+                    Some(Verdict::Drain) | None => Poll::Pending,
+                }
+            })
+            .await
+        };
+        self.out.clear();
+        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
+            self.shard.cells.timeouts.add(1);
+        }
+        outcome
+    }
+
+    async fn refuse(&mut self, reply: &Reply) -> std::io::Result<()> {
+        self.connection.close_after_reply();
+        self.send(reply).await?;
+        self.end(true).await
+    }
+
+    /// Sends what is left and closes; after a refusal it reads on for a while, since a reset would
+    /// take the refusal from the client's hands.
+    async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
+        self.flush(&[]).await?;
+        if !is_refused || self.is_input_ended {
+            return Ok(());
+        }
+        self.socket.shutdown_write().await?;
+        let watch = self.membership.watch();
+        watch.set_deadline(Some(clock::now() + crate::limits::LINGER_TIMEOUT));
+        let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);
+        while left > 0 {
+            let count = poll_fn(|context| {
+                watch.register(context);
+                if watch.take_verdict().is_some() {
+                    return Poll::Ready(Ok(0));
+                }
+                self.socket.poll_read(context, &mut scratch)
+            })
+            .await?;
+            if count == 0 {
+                break;
+            }
+            left = left.saturating_sub(count);
+        }
+        Ok(())
+    }
+}

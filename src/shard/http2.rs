@@ -1,0 +1,245 @@
+//! One HTTP/2 connection, on the `h2` crate: a task for the connection and one for each stream.
+//! gRPC by its content type, anything else as a plain message. Lives on its shard.
+
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_lite::FutureExt;
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream};
+use http::{Request, Response};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::limits::{COALESCE_SIZE_MAX, STREAMS_MAX};
+use crate::shard::connections::{Membership, Watch};
+use crate::shard::io::Socket;
+use crate::shard::{Shard, clock, grpc, service};
+use crate::wire::message::{Fields, Message, Method, Reply};
+
+/// Bytes of a DATA frame that we accept: fewer frames for a large tensor.
+const FRAME_SIZE_MAX: u32 = 1024 * 1024;
+/// Bytes of one stream that a client may send before we ask for more.
+const STREAM_WINDOW: u32 = 1024 * 1024;
+/// The same for a connection.
+const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
+/// Bytes of replies that wait for a slow reader, for each stream.
+const SEND_BUFFER_SIZE: usize = 1024 * 1024;
+/// Streams that may be reset by us before a peer that provokes it is sent away.
+const LOCAL_RESETS_MAX: usize = 1_024;
+
+/// Serves a connection whose first bytes were read already.
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Bytes, membership: &Membership) {
+    let watch = Rc::clone(membership.watch());
+    let mut builder = h2::server::Builder::new();
+    builder
+        .max_frame_size(FRAME_SIZE_MAX)
+        .initial_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(u32::try_from(crate::limits::HEAD_SIZE_MAX).unwrap_or(u32::MAX))
+        .max_send_buffer_size(SEND_BUFFER_SIZE)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    let mut handshake = pin!(builder.handshake::<_, Bytes>(Transport { socket, first }));
+    let connection = poll_fn(|context| {
+        watch.register(context);
+        if watch.take_verdict().is_some() {
+            return Poll::Ready(None);
+        }
+        handshake.as_mut().poll(context).map(Result::ok)
+    });
+    if let Some(connection) = connection.await {
+        watch.set_deadline(None);
+        serve(shard, connection, &watch).await;
+    }
+}
+
+type Connection = h2::server::Connection<Transport, Bytes>;
+
+async fn serve(shard: &Rc<Shard>, mut connection: Connection, watch: &Rc<Watch>) {
+    let mut is_draining = false;
+    loop {
+        let accepted = poll_fn(|context| {
+            watch.register(context);
+            if shard.connections.is_draining() && !std::mem::replace(&mut is_draining, true) {
+                connection.graceful_shutdown();
+            }
+            connection.poll_accept(context)
+        })
+        .await;
+        // A broken connection ends its streams: their tasks find out by themselves.
+        let Some(Ok((request, respond))) = accepted else { return };
+        let shard = Rc::clone(shard);
+        glommio::spawn_local(async move {
+            let cells = Arc::clone(&shard.cells);
+            if AssertUnwindSafe(stream(shard, request, respond)).catch_unwind().await.is_err() {
+                cells.panics.add(1);
+            }
+        })
+        .detach();
+    }
+}
+
+async fn stream(shard: Rc<Shard>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    let (head, body) = request.into_parts();
+    let content_type = head.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
+    // RFC: gRPC over HTTP/2, "Content-Type": application/grpc, with or without a suffix.
+    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
+        grpc::serve(&shard, &head, body, respond).await;
+    } else {
+        let _ = serve_message(&shard, &head, body, respond).await;
+    }
+}
+
+/// A plain message: REST over HTTP/2.
+async fn serve_message(
+    shard: &Rc<Shard>,
+    head: &http::request::Parts,
+    mut body: RecvStream,
+    mut respond: SendResponse<Bytes>,
+) -> Result<(), h2::Error> {
+    let size_max = shard.world.http_input_size_max;
+    let mut gathered = crate::tensor::AlignedBuffer::with_alignment_at(prefix_size(head), 0);
+    while let Some(chunk) = next_chunk(&mut body).await? {
+        if gathered.len() + chunk.len() > size_max {
+            let reply = crate::protocol::rest::error_reply(&crate::error::Error::too_large(format!(
+                "request size exceeds the maximum allowed input size of {size_max} bytes. \
+                 Use --http-max-input-size to increase the limit."
+            )));
+            return send_reply(&mut respond, &reply, false);
+        }
+        gathered.extend_from_slice(&chunk);
+    }
+    let message = into_message(head, gathered.freeze());
+    let is_head = message.method == Method::Head;
+    let work = service::handle_message(shard, message, clock::now());
+    let Some(reply) = unless_reset(&mut respond, work).await else { return Ok(()) };
+    send_reply(&mut respond, &reply, is_head)
+}
+
+fn prefix_size(head: &http::request::Parts) -> usize {
+    let value = head.headers.get("inference-header-content-length");
+    value.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
+}
+
+fn into_message(head: &http::request::Parts, body: Bytes) -> Message {
+    let mut fields = Fields::new();
+    for (name, value) in &head.headers {
+        fields.push(Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()));
+    }
+    let method = Method::from_token(head.method.as_str().as_bytes());
+    Message { method, path: Bytes::copy_from_slice(head.uri.path().as_bytes()), fields, body }
+}
+
+fn send_reply(respond: &mut SendResponse<Bytes>, reply: &Reply, is_head: bool) -> Result<(), h2::Error> {
+    let mut response = Response::builder().status(reply.status);
+    for (name, value) in &reply.fields {
+        response = response.header(*name, value.as_ref());
+    }
+    response = response.header(http::header::CONTENT_LENGTH, reply.body_size());
+    let Ok(response) = response.body(()) else { return Ok(()) };
+    let is_empty = is_head || reply.body_size() == 0;
+    let mut stream = respond.send_response(response, is_empty)?;
+    if !is_empty {
+        send_parts(&mut stream, &reply.body, true)?;
+    }
+    Ok(())
+}
+
+/// Queues parts on a stream: small ones as one frame, large ones as they are.
+pub fn send_parts(stream: &mut h2::SendStream<Bytes>, parts: &[Bytes], is_last: bool) -> Result<(), h2::Error> {
+    let size: usize = parts.iter().map(Bytes::len).sum();
+    if let [whole] = parts {
+        return stream.send_data(whole.clone(), is_last);
+    }
+    if size <= COALESCE_SIZE_MAX {
+        let mut whole = Vec::with_capacity(size);
+        parts.iter().for_each(|part| whole.extend_from_slice(part));
+        return stream.send_data(whole.into(), is_last);
+    }
+    let last = parts.len().saturating_sub(1);
+    for (index, part) in parts.iter().enumerate() {
+        stream.send_data(part.clone(), is_last && index == last)?;
+    }
+    Ok(())
+}
+
+/// The next bytes of a body, whose room in the windows is given back at once.
+pub async fn next_chunk(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
+    match body.data().await {
+        None => Ok(None),
+        Some(chunk) => {
+            let chunk = chunk?;
+            body.flow_control().release_capacity(chunk.len())?;
+            Ok(Some(chunk))
+        }
+    }
+}
+
+/// Runs some work to its end, unless the client resets the stream before.
+pub async fn unless_reset<T>(respond: &mut SendResponse<Bytes>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    let is_reset = Cell::new(false);
+    poll_fn(|context| {
+        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+            return Poll::Ready(Some(outcome));
+        }
+        if !is_reset.get() && respond.poll_reset(context).is_ready() {
+            is_reset.set(true);
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// Gives a stream up without an answer.
+pub fn reset(respond: &mut SendResponse<Bytes>) {
+    respond.send_reset(Reason::CANCEL);
+}
+
+/// A socket as `h2` wants it, with the bytes that were read before it took over.
+struct Transport {
+    socket: Socket,
+    first: Bytes,
+}
+
+impl AsyncRead for Transport {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, space: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let count = this.first.len().min(space.remaining());
+            space.put_slice(&this.first.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
+        let count = std::task::ready!(this.socket.poll_read(context, space.initialize_unfilled()))?;
+        space.advance(count);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Transport {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.get_mut().socket.poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// With vectored writes `h2` sends one frame a system call; without, it gathers small replies
+    /// of many streams into one.
+    fn is_write_vectored(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,169 @@
+//! The models that are served. [`Served`] is shared by all threads; [`LocalModel`] is one shard's
+//! hold on it: its lane to the workers, or its own instance. Nothing here is locked.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::backend::{Batch, Instance, LoadedModel, Threads};
+use crate::error::Error;
+use crate::metrics::ModelCells;
+use crate::model::ModelSpec;
+use crate::shard::feed::{Feed, Lane};
+
+/// One model version that is served.
+pub struct Served {
+    /// Its checked configuration.
+    pub spec: Arc<ModelSpec>,
+    /// Its version.
+    pub version: u64,
+    /// Where its instances come from.
+    pub loaded: Arc<dyn LoadedModel>,
+    /// Where its instances run.
+    pub placement: Placement,
+    /// What each shard counts of it.
+    pub cells: Box<[ModelCells]>,
+    is_ready: AtomicBool,
+}
+
+/// Where the instances of a model version run.
+#[derive(Clone)]
+pub enum Placement {
+    /// Inside each shard: a run costs less than a hop.
+    Inline,
+    /// On worker threads, which the shards feed.
+    Worker(Arc<Feed>),
+}
+
+impl Served {
+    /// A model version for so many shards; ready.
+    pub fn new(
+        spec: Arc<ModelSpec>,
+        version: u64,
+        loaded: Arc<dyn LoadedModel>,
+        placement: Placement,
+        shards: usize,
+    ) -> Self {
+        let cells = (0..shards).map(|_| ModelCells::default()).collect();
+        Self { spec, version, loaded, placement, cells, is_ready: AtomicBool::new(true) }
+    }
+
+    /// Whether it can serve: none of its instances is being made anew.
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Ordering::Relaxed)
+    }
+
+    /// Says whether it can serve.
+    pub fn set_ready(&self, is_ready: bool) {
+        self.is_ready.store(is_ready, Ordering::Relaxed);
+    }
+
+    /// Requests that wait for it.
+    pub fn waiting(&self) -> usize {
+        match &self.placement {
+            Placement::Inline => 0,
+            Placement::Worker(feed) => feed.waiting(),
+        }
+    }
+}
+
+/// One shard's hold on a model version. Lives on its shard.
+pub struct LocalModel {
+    served: Arc<Served>,
+    way: Way,
+}
+
+/// How a shard reaches an instance.
+pub enum Way {
+    /// Its own.
+    Inline(RefCell<Box<dyn Instance>>),
+    /// The workers', by a lane.
+    Lane(RefCell<Lane>),
+}
+
+impl LocalModel {
+    /// A shard's hold: with a lane where the model runs on workers, with an instance of its own
+    /// where it runs inline.
+    pub fn new(served: Arc<Served>, lane: Option<Lane>, threads: &Threads) -> Result<Self, Error> {
+        let way = match lane {
+            Some(lane) => Way::Lane(RefCell::new(lane)),
+            None => Way::Inline(RefCell::new(served.loaded.new_instance(threads)?)),
+        };
+        Ok(Self { served, way })
+    }
+
+    /// The model version.
+    pub const fn served(&self) -> &Arc<Served> {
+        &self.served
+    }
+
+    /// How to reach an instance.
+    pub const fn way(&self) -> &Way {
+        &self.way
+    }
+}
+
+/// Runs a batch and survives a panic of the engine: the batch's requests are answered by their
+/// responders, and the instance is made anew. False where that failed too.
+pub fn run_guarded(
+    instance: &mut Box<dyn Instance>,
+    batch: Batch,
+    renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
+) -> bool {
+    if catch_unwind(AssertUnwindSafe(|| instance.run(batch))).is_ok() {
+        return true;
+    }
+    match catch_unwind(AssertUnwindSafe(renew)) {
+        Ok(Ok(new)) => {
+            *instance = new;
+            true
+        }
+        Ok(Err(_)) | Err(_) => false,
+    }
+}
+
+/// The models of one shard by name and version. Lives on its shard.
+#[derive(Default)]
+pub struct LocalModels {
+    by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>>,
+}
+
+impl LocalModels {
+    /// Takes the models in.
+    pub fn new(models: impl IntoIterator<Item = LocalModel>) -> Self {
+        let mut by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>> = HashMap::new();
+        for model in models {
+            by_name.entry(model.served.spec.name.as_str().into()).or_default().push(Rc::new(model));
+        }
+        for versions in by_name.values_mut() {
+            versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
+        }
+        Self { by_name }
+    }
+
+    /// The versions of a model, highest first; empty where there is no such model.
+    pub fn versions(&self, name: &str) -> &[Rc<LocalModel>] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// A version of a model, the highest where none is named; the texts are Triton's.
+    pub fn find(&self, name: &str, version: Option<u64>) -> Result<&Rc<LocalModel>, Error> {
+        let versions = self.versions(name);
+        let Some(highest) = versions.first() else {
+            return Err(Error::not_found(format!("Request for unknown model: '{name}' is not found")));
+        };
+        let Some(version) = version else { return Ok(highest) };
+        let found = versions.iter().find(|model| model.served.version == version);
+        found.ok_or_else(|| {
+            Error::not_found(format!("Request for unknown model: '{name}' version {version} is not found"))
+        })
+    }
+
+    /// All model versions.
+    pub fn iter(&self) -> impl Iterator<Item = &Rc<LocalModel>> {
+        self.by_name.values().flatten()
+    }
+}

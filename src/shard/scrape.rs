@@ -1,0 +1,53 @@
+//! The metrics port: `/metrics` as the sum over all shards; any other path is an empty 200, as
+//! tritonserver answers.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::error::{Code, Error};
+use crate::metrics::{self, ModelFigures};
+use crate::protocol::rest;
+use crate::shard::connections::Membership;
+use crate::shard::io::Socket;
+use crate::shard::models::Placement;
+use crate::shard::{Shard, World, http1};
+use crate::wire::message::{Message, Method, Reply};
+
+/// Serves one connection to its end.
+pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &Membership) {
+    let shard = Rc::clone(shard);
+    let world = Rc::clone(&shard);
+    let answer = move |message: Message| {
+        let reply = reply(&world.world, &message);
+        async move { reply }
+    };
+    http1::serve(&shard, socket, &[], membership, answer).await;
+}
+
+fn reply(world: &World, message: &Message) -> Reply {
+    if !matches!(message.method, Method::Get | Method::Head) {
+        return rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+    }
+    let body = match &message.path[..] {
+        b"/metrics" | b"/metrics/" => Bytes::from(text(world)),
+        _ => Bytes::new(),
+    };
+    Reply::new(200, "text/plain; charset=utf-8", body)
+}
+
+fn text(world: &World) -> String {
+    let models = world.served.iter().map(|served| ModelFigures {
+        name: &served.spec.name,
+        version: served.version,
+        cells: served.cells.iter().collect(),
+        executions: match &served.placement {
+            Placement::Inline => 0,
+            Placement::Worker(feed) => feed.executions() as u64,
+        },
+        pending: served.waiting() as u64,
+    });
+    let models: Vec<_> = models.collect();
+    let shards: Vec<_> = world.shard_cells.iter().map(|cells| &**cells).collect();
+    metrics::encode(&models, &shards)
+}

@@ -1,0 +1,52 @@
+//! The beginning of a connection: HTTP/1.1 and HTTP/2 are told apart by its first bytes, on every
+//! port (RFC 9113 §3.4: the client's preface).
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use crate::limits::{HEAD_TIMEOUT, READ_SIZE};
+use crate::shard::connections::Membership;
+use crate::shard::io::Socket;
+use crate::shard::{Shard, clock, http1, http2};
+
+/// What an HTTP/2 client sends first (RFC 9113 §3.4).
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Serves one connection to its end.
+pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership) {
+    membership.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
+    let Some(first) = read_first(&mut socket, membership).await else { return };
+    if first.starts_with(PREFACE) {
+        http2::run(shard, socket, first.into(), membership).await;
+    } else {
+        http1::run(shard, socket, &first, membership).await;
+    }
+}
+
+/// Reads until the bytes are a preface or cannot become one; `None` when the peer left, or waited
+/// too long, before.
+async fn read_first(socket: &mut Socket, membership: &Membership) -> Option<Vec<u8>> {
+    let mut first = vec![0; READ_SIZE];
+    let mut size = 0;
+    loop {
+        let space = first.get_mut(size..)?;
+        let count = poll_fn(|context| {
+            membership.watch().register(context);
+            if membership.watch().take_verdict().is_some() {
+                return Poll::Ready(0);
+            }
+            socket.poll_read(context, space).map(|count| count.unwrap_or(0))
+        })
+        .await;
+        size += count;
+        let have = first.get(..size)?;
+        if count == 0 && (size == 0 || PREFACE.starts_with(have)) {
+            return None;
+        }
+        if !PREFACE.starts_with(have) || size >= PREFACE.len() {
+            first.truncate(size);
+            return Some(first);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The house rules, checked on the source: which layer may import which, how long files and
+//! functions may be, what must be documented, what must never be there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What each part of the crate may import of it, itself included always. Complete: a new folder
+/// needs a row.
+const LAYERS: &[(&str, &[&str])] = &[
+    // 0 ground
+    ("time", &[]),
+    ("limits", &[]),
+    ("error", &[]),
+    ("tensor", &["limits"]),
+    ("metrics", &["error", "time"]),
+    // 1 formats and the catalogue
+    ("wire", &["limits"]),
+    ("model", &["error", "limits", "tensor", "wire"]),
+    // 2 machines
+    ("connection", &["limits", "time", "wire"]),
+    ("protocol", &["error", "limits", "metrics", "model", "tensor", "time", "wire"]),
+    ("scheduler", &["limits", "time"]),
+    ("backend", &["error", "limits", "model", "tensor", "time"]),
+    // 3 edge
+    (
+        "shard",
+        &[
+            "backend",
+            "connection",
+            "error",
+            "limits",
+            "metrics",
+            "model",
+            "protocol",
+            "scheduler",
+            "tensor",
+            "time",
+            "wire",
+        ],
+    ),
+    // 4 program
+    ("config", &["limits"]),
+    (
+        "server",
+        &[
+            "backend",
+            "config",
+            "error",
+            "limits",
+            "metrics",
+            "model",
+            "protocol",
+            "scheduler",
+            "shard",
+            "tensor",
+            "time",
+            "wire",
+        ],
+    ),
+    ("main", &["config", "server", "shard"]),
+    ("lib", &[]),
+];
+
+/// Words that only one part may say.
+const ONLY_IN: &[(&str, &str)] =
+    &[("glommio", "shard"), ("h2::", "shard"), ("rten::", "backend"), ("cudarc", "backend"), ("std::fs", "server")];
+
+/// The files that may hold `unsafe`, each for a reason that stands beside it.
+const UNSAFE_FILES: &[&str] = &["src/shard/io.rs"];
+
+const FILE_LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+
+struct Source {
+    name: String,
+    /// `wire` for `src/wire/json/mod.rs`.
+    part: String,
+    text: String,
+}
+
+impl Source {
+    /// The text without its tests.
+    fn code(&self) -> &str {
+        self.text.split("#[cfg(test)]\nmod tests").next().unwrap_or(&self.text)
+    }
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    collect(&root.join("src"), &mut files);
+    files.sort();
+    let sources: Vec<_> = files
+        .into_iter()
+        .map(|path| {
+            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
+            let part = name.split('/').nth(1).unwrap().trim_end_matches(".rs").to_owned();
+            Source { text: fs::read_to_string(&path).unwrap(), name, part }
+        })
+        .collect();
+    assert!(sources.len() > 30, "the walk found the source");
+    sources
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+fn is_test_only(source: &Source) -> bool {
+    ["tests.rs", "testing.rs", "trial.rs", "differential.rs", "onnx_builder.rs"]
+        .iter()
+        .any(|end| source.name.ends_with(end))
+        || source.name.contains("/tests/")
+}
+
+/// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
+fn imports(code: &str) -> Vec<String> {
+    let mut parts = Vec::new();
+    for found in code.split("crate::").skip(1) {
+        let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+        if let Some(list) = found.strip_prefix('{') {
+            let list = list.split('}').next().unwrap_or_default();
+            parts.extend(list.split(',').map(|item| word(item.trim())));
+        } else {
+            parts.push(word(found));
+        }
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+#[test]
+fn layers_import_only_what_lies_below_them() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        let row = LAYERS.iter().find(|(part, _)| *part == source.part);
+        let Some((_, allowed)) = row else { panic!("{} has no row in the table of layers", source.name) };
+        for import in imports(source.code()) {
+            if import != source.part && !allowed.contains(&import.as_str()) && !is_test_only(&source) {
+                faults.push(format!("{} imports {import}", source.name));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+#[test]
+fn an_import_is_found_in_each_of_its_forms() {
+    let got = imports("use crate::wire::json;\nuse crate::{error, model};\nlet a = crate::shard::now();");
+    assert_eq!(got, ["wire", "error", "model", "shard"]);
+}
+
+#[test]
+fn words_of_one_part_are_said_in_no_other() {
+    for source in sources() {
+        for (word, part) in ONLY_IN {
+            let says = source.code().lines().any(|line| !line.trim_start().starts_with("//") && line.contains(word));
+            let may = source.part == *part || is_test_only(&source) || source.name.ends_with("backend/rten/model.rs");
+            assert!(!says || may || (*word == "std::fs" && source.part == "backend"), "{} says {word}", source.name);
+        }
+    }
+}
+
+#[test]
+fn unsafe_stands_in_named_files_with_its_reason() {
+    for source in sources() {
+        let code = source.text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        let count = code.filter(|line| line.contains("unsafe {") || line.contains("unsafe fn")).count();
+        assert!(count == 0 || UNSAFE_FILES.contains(&source.name.as_str()), "{} has unsafe code", source.name);
+        let reasons = source.text.matches("// SAFETY:").count();
+        assert!(reasons >= count, "{}: {count} unsafe blocks, {reasons} reasons", source.name);
+    }
+}
+
+#[test]
+fn files_begin_with_what_they_are_and_stay_short() {
+    for source in sources() {
+        assert!(source.text.starts_with("//! "), "{} does not say what it is", source.name);
+        let lines = source.code().lines().count();
+        assert!(lines <= FILE_LINES_MAX || is_test_only(&source), "{} has {lines} lines", source.name);
+    }
+}
+
+#[test]
+fn functions_fit_on_a_screen() {
+    let mut faults = Vec::new();
+    for source in sources() {
+        for (name, lines) in functions(&source.text) {
+            if lines > FUNCTION_LINES_MAX {
+                faults.push(format!("{}: {name} has {lines} lines", source.name));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// The functions of a formatted file and their lines: each ends at a brace as deep as it began.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (index, line) in lines.iter().enumerate() {
+        let code = line.trim_start();
+        let depth = line.len() - code.len();
+        let before = code.split("fn ").next().unwrap_or_default();
+        let is_function = code.contains("fn ")
+            && before
+                .split_whitespace()
+                .all(|word| word.starts_with("pub") || ["const", "async", "unsafe", "extern", "\"C\""].contains(&word));
+        if !is_function || code.starts_with("//") {
+            continue;
+        }
+        let close = format!("{}}}", " ".repeat(depth));
+        let end = lines[index..].iter().position(|line| **line == close || line.ends_with(';') && line.len() > depth);
+        let name = code.split("fn ").nth(1).unwrap_or_default().split(['(', '<']).next().unwrap_or_default();
+        let is_declared_only = lines[index..].iter().take_while(|line| !line.contains('{')).any(|l| l.ends_with(';'));
+        if !is_declared_only && end.is_some() {
+            let body = lines[index..].iter().position(|line| **line == close).unwrap_or(0);
+            found.push((name.to_owned(), body + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_length_of_a_function_is_counted_from_its_head_to_its_brace() {
+    let text =
+        "fn a() {\n    b();\n}\n\nimpl X {\n    pub async fn c(\n        x: u8,\n    ) {\n        d();\n    }\n}\n";
+    assert_eq!(functions(text), [("a".to_owned(), 3), ("c".to_owned(), 5)]);
+}
+
+#[test]
+fn nothing_unfinished_is_left_lying() {
+    // Put together here, so that this file does not find itself.
+    let words = [concat!("dbg", "!("), concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X"), "#[ignore"];
+    for source in sources() {
+        for word in words {
+            assert!(!source.text.contains(word), "{} says {word}", source.name);
+        }
+    }
+}
+
+#[test]
+fn every_limit_says_why_and_is_used() {
+    let sources = sources();
+    let limits = sources.iter().find(|source| source.part == "limits").unwrap();
+    let lines: Vec<&str> = limits.text.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let Some(name) = line.strip_prefix("pub const ").and_then(|rest| rest.split(':').next()) else { continue };
+        assert!(lines[index - 1].starts_with("/// "), "{name} does not say why");
+        let is_used = sources.iter().any(|source| source.part != "limits" && source.text.contains(name));
+        assert!(is_used, "{name} bounds nothing");
+    }
+}
+
+#[test]
+fn every_fuzz_target_is_replayed_by_a_test() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let all: String = sources().into_iter().map(|source| source.text).collect();
+    let targets: Vec<_> =
+        fs::read_dir(root.join("fuzz/fuzz_targets")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(targets.len() >= 5, "{targets:?}");
+    for target in targets {
+        let name = target.file_stem().unwrap().to_str().unwrap().to_owned();
+        let corpus = root.join("fuzz/corpus").join(&name);
+        assert!(fs::read_dir(&corpus).unwrap().count() > 0, "{name} has no corpus");
+        assert!(all.contains(&format!("fuzz/corpus/{name}")), "no test replays fuzz/corpus/{name}");
+    }
+}
