@@ -3,6 +3,19 @@
 //! used from any thread, so that an engine that answers later, or from threads of its own, fits
 //! the same trait. A backend never sees a queue or a socket.
 
+pub mod batch;
+pub mod identity;
+pub mod rten;
+pub mod text;
+pub mod threads;
+
+#[cfg(test)]
+mod onnx_builder;
+#[cfg(test)]
+mod trial;
+
+pub use threads::Threads;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,8 +36,9 @@ pub trait Backend: Send + Sync {
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance. Called on the thread that will run it.
-    fn new_instance(&self) -> Result<Box<dyn Instance>, Error>;
+    /// Makes one instance. Called on the thread that will run it, inside [`threads::enter`]; the
+    /// engine computes on `threads`.
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
     /// waits.

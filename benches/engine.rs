@@ -1,0 +1,184 @@
+//! What the embedded engine costs: load time, memory and time of one run, on a thread of the
+//! engine's pool and from a foreign thread.
+//!
+//! `cargo bench --bench engine -- MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes that a model
+//! leaves open are 1. Without a model it measures one that adds and subtracts.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first failure")]
+
+#[path = "../src/backend/onnx_builder.rs"]
+#[expect(dead_code, reason = "tests use the rest of it")]
+mod onnx_builder;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant as Now};
+
+use deuteron::backend::rten::Rten;
+use deuteron::backend::threads::enter;
+use deuteron::backend::{Answer, Backend, Batch, Inbox, Instance, LoadedModel, Request, Responder, Ticket};
+use deuteron::model::{ModelSpec, TensorSpec, VersionPolicy};
+use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, element_count};
+use deuteron::time::{Instant, Stamps};
+
+use onnx_builder::{FLOAT, Onnx};
+
+/// How long each case is measured.
+const WINDOW: Duration = Duration::from_millis(1500);
+
+fn main() {
+    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
+    if arguments.is_empty() {
+        let path = std::env::temp_dir().join("deuteron-addsub.onnx");
+        std::fs::write(&path, Onnx::addsub(FLOAT)).unwrap();
+        arguments.push(path.display().to_string());
+    }
+    println!("| model | load ms | RSS MiB | inside: min, p50, p99 µs | from outside: p50, p99 µs |");
+    println!("|---|---|---|---|---|");
+    for argument in arguments {
+        match Case::from_argument(&argument) {
+            Ok(case) => case.measure(),
+            Err(error) => println!("| {argument} | does not run: {error} | | | |"),
+        }
+    }
+}
+
+struct Case {
+    title: String,
+    model: Box<dyn LoadedModel>,
+    inputs: Vec<Tensor>,
+    load: Duration,
+    rss_kib: u64,
+}
+
+impl Case {
+    fn from_argument(argument: &str) -> Result<Self, String> {
+        let mut parts = argument.split(',');
+        let path = PathBuf::from(parts.next().unwrap_or_default());
+        let given: BTreeMap<_, _> = parts.filter_map(|part| part.split_once('=')).collect();
+        let spec = Arc::new(spec(&path)?);
+        let (rss_kib, start) = (rss_kib(), Now::now());
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let model = Rten.load(&spec, directory).map_err(|error| error.to_string())?;
+        let load = start.elapsed();
+        let inputs = spec.inputs.iter().map(|input| tensor(input, given.get(input.name.as_str()).copied())).collect();
+        let title = path.components().rev().take(3).map(|part| part.as_os_str().to_string_lossy().into_owned());
+        let title = title.collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/");
+        Ok(Self { title, model, inputs, load, rss_kib: self::rss_kib().saturating_sub(rss_kib) })
+    }
+
+    fn measure(&self) {
+        let inside = enter(1, |threads| self.run(&mut *self.model.new_instance(threads).unwrap()));
+        let threads = enter(1, Clone::clone);
+        let outside = self.run(&mut *self.model.new_instance(&threads).unwrap());
+        let at = |times: &[Duration], percent: usize| times.get(times.len() * percent / 100).map_or(0.0, micros);
+        println!(
+            "| {} | {:.1} | {:.1} | {:.1}, {:.1}, {:.1} | {:.1}, {:.1} |",
+            self.title,
+            self.load.as_secs_f64() * 1e3,
+            self.rss_kib as f64 / 1024.0,
+            at(&inside, 0),
+            at(&inside, 50),
+            at(&inside, 99),
+            at(&outside, 50),
+            at(&outside, 99)
+        );
+    }
+
+    /// The times of runs with one request, shortest first.
+    fn run(&self, instance: &mut dyn Instance) -> Vec<Duration> {
+        let inbox: Arc<dyn Inbox> = Arc::new(Judge);
+        let mut times = Vec::new();
+        let start = Now::now();
+        while times.len() < 10 || start.elapsed() < WINDOW {
+            let ticket = Ticket { index: 0, generation: 0 };
+            let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
+            let request = Request { inputs: self.inputs.clone(), rows: 1, responder };
+            let batch = Batch { requests: vec![request], rows: 1, clock: || Instant::ZERO };
+            let begin = Now::now();
+            instance.run(batch);
+            times.push(begin.elapsed());
+        }
+        times.sort_unstable();
+        times
+    }
+}
+
+/// Sees to it that only good runs are measured.
+struct Judge;
+
+impl Inbox for Judge {
+    fn push(&self, _ticket: Ticket, answer: Answer) {
+        answer.outputs.unwrap();
+    }
+}
+
+fn micros(time: &Duration) -> f64 {
+    time.as_secs_f64() * 1e6
+}
+
+/// A configuration that takes the model as it is, without a batch axis.
+fn spec(path: &Path) -> Result<ModelSpec, String> {
+    let model = rten::Model::load_file(path).map_err(|error| error.to_string())?;
+    let io = |nodes: &[rten::NodeId]| nodes.iter().map(|node| tensor_spec(&model, *node)).collect::<Result<_, _>>();
+    Ok(ModelSpec {
+        name: "bench".to_owned(),
+        platform: String::new(),
+        backend: String::new(),
+        rows_max: 0,
+        inputs: io(model.input_ids())?,
+        outputs: io(model.output_ids())?,
+        is_batched: false,
+        instance_groups: Vec::new(),
+        version_policy: VersionPolicy::All,
+        default_model_filename: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+        parameters: BTreeMap::new(),
+        is_decoupled: false,
+        config_json: Arc::from(""),
+        config_message: Arc::from([]),
+    })
+}
+
+fn tensor_spec(model: &rten::Model, node: rten::NodeId) -> Result<TensorSpec, String> {
+    let node = model.node_info(node).ok_or("no such node")?;
+    let name = node.name().unwrap_or_default().to_owned();
+    let datatype = match node.dtype() {
+        Some(rten::ValueType::Tensor(rten::DataType::Float)) => Datatype::Fp32,
+        Some(rten::ValueType::Tensor(rten::DataType::Int32)) => Datatype::Int32,
+        Some(rten::ValueType::Tensor(rten::DataType::Int8)) => Datatype::Int8,
+        Some(rten::ValueType::Tensor(rten::DataType::UInt8)) => Datatype::Uint8,
+        other => return Err(format!("'{name}' has datatype {other:?}")),
+    };
+    let size = |dimension: &rten::Dimension| match dimension {
+        rten::Dimension::Fixed(size) => *size as i64,
+        rten::Dimension::Symbolic(_) => -1,
+    };
+    let shape: deuteron::tensor::Shape = node.shape().unwrap_or_default().iter().map(size).collect();
+    let shape = if shape.is_empty() { [1].into_iter().collect() } else { shape };
+    Ok(TensorSpec { name, datatype, dims: shape.clone(), shape, labels: None, is_optional: false })
+}
+
+/// An input as `1x3x48x320[@VALUE]` says.
+fn tensor(spec: &TensorSpec, given: Option<&str>) -> Tensor {
+    let (sizes, value) = given.map_or(("", "1"), |given| given.split_once('@').unwrap_or((given, "1")));
+    let mut shape: deuteron::tensor::Shape = spec.shape.iter().map(|size| (*size).max(1)).collect();
+    if !sizes.is_empty() {
+        shape = sizes.split('x').map(|size| size.parse().unwrap()).collect();
+    }
+    let element = match spec.datatype {
+        Datatype::Fp32 => value.parse::<f32>().unwrap().to_le_bytes().to_vec(),
+        Datatype::Int32 => value.parse::<i32>().unwrap().to_le_bytes().to_vec(),
+        _ => vec![value.parse().unwrap()],
+    };
+    let mut buffer = AlignedBuffer::with_capacity(0);
+    (0..element_count(&shape).unwrap()).for_each(|_| buffer.extend_from_slice(&element));
+    Tensor { datatype: spec.datatype, shape, contents: buffer.freeze() }
+}
+
+fn rss_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,282 @@
+//! Batches as an engine takes them: the inputs of several requests behind one another along the
+//! batch axis, and the outputs cut apart again. Used by the backends; knows no engine. Bytes are
+//! copied at most once on the way in, and never on the way out.
+//!
+//! What it holds is bounded by the rows of a batch times the size of a row: the staging buffers
+//! stay as large as the largest batch so far.
+
+use std::sync::Arc;
+
+use crate::backend::Request;
+use crate::backend::text::ShapeText;
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size};
+
+/// Appends the elements of a tensor in the engine's own datatype, or says which one cannot be.
+pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error>;
+
+/// How an engine takes an input.
+#[derive(Clone, Copy, Debug)]
+pub struct Feed {
+    /// What the address of the bytes must be a multiple of.
+    pub alignment: usize,
+    /// How elements change on their way; `None` where the engine takes them as they are.
+    pub convert: Option<Convert>,
+}
+
+/// Gathers the inputs of batches. One belongs to each instance; its buffers are used again.
+pub struct Gather {
+    spec: Arc<ModelSpec>,
+    stages: Vec<Stage>,
+    count: usize,
+    rows: u32,
+}
+
+/// One input of the batch that is being gathered.
+struct Stage {
+    feed: Feed,
+    buffer: AlignedBuffer,
+    /// Bytes of the requests that are wholly in.
+    size: usize,
+    shape: Shape,
+    /// The batch is one request, whose bytes the engine takes where they lie.
+    is_direct: bool,
+}
+
+impl Gather {
+    /// For a model whose inputs are taken as `feeds` say, in the order of the configuration.
+    pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = Feed>) -> Self {
+        Self { spec, stages: feeds.into_iter().map(Stage::new).collect(), count: 0, rows: 0 }
+    }
+
+    /// Takes in a batch and returns the requests that are part of it. The others are answered
+    /// with what is wrong with them.
+    pub fn gather(&mut self, requests: Vec<Request>) -> Vec<Request> {
+        (self.count, self.rows) = (0, 0);
+        self.stages.iter_mut().for_each(Stage::clear);
+        let offered = requests.len();
+        let mut accepted: Vec<Request> = requests
+            .into_iter()
+            .filter_map(|request| match self.stage(&request, offered == 1) {
+                Ok(()) => Some(request),
+                Err(error) => {
+                    request.responder.send(Err(error));
+                    None
+                }
+            })
+            .collect();
+        if accepted.len() < offered {
+            for (index, request) in accepted.iter_mut().enumerate() {
+                request.responder.set_batch(self.rows, index == 0);
+            }
+        }
+        accepted
+    }
+
+    /// The rows of the batch.
+    pub const fn rows(&self) -> u32 {
+        self.rows
+    }
+
+    /// The bytes of one input of the batch. `requests` are those that [`Self::gather`] returned.
+    pub fn contents<'a>(&'a self, index: usize, requests: &'a [Request]) -> &'a [u8] {
+        let Some(stage) = self.stages.get(index) else { return &[] };
+        let direct = requests.first().and_then(|request| request.inputs.get(index)).filter(|_| stage.is_direct);
+        direct.map_or(stage.buffer.as_slice(), |tensor| &tensor.contents)
+    }
+
+    /// The shape of one input of the batch.
+    pub fn shape(&self, index: usize) -> &[i64] {
+        self.stages.get(index).map_or(&[], |stage| &stage.shape)
+    }
+
+    /// Adds a request, wholly or not at all.
+    fn stage(&mut self, request: &Request, is_alone: bool) -> Result<(), Error> {
+        check_request(&self.spec, request)?;
+        let rows = self.rows.checked_add(request.rows).ok_or_else(|| Error::internal("a batch has too many rows"))?;
+        if self.count > 0 {
+            self.check_shapes(request)?;
+        }
+        if let Err(error) = self.append(request, is_alone) {
+            self.stages.iter_mut().for_each(Stage::roll_back);
+            return Err(error);
+        }
+        for (stage, tensor) in self.stages.iter_mut().zip(&request.inputs) {
+            stage.commit(tensor, rows, self.spec.has_batch_axis());
+        }
+        self.rows = rows;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Only what differs in nothing but its rows can be one batch.
+    fn check_shapes(&self, request: &Request) -> Result<(), Error> {
+        if !self.spec.has_batch_axis() {
+            let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
+            return Err(Error::internal(text));
+        }
+        let differs = |(stage, tensor): &(&Stage, &Tensor)| stage.shape.get(1..) != tensor.shape.get(1..);
+        match self.stages.iter().zip(&request.inputs).find(differs) {
+            None => Ok(()),
+            Some((stage, tensor)) => Err(Error::internal(format!(
+                "shapes {:?} and {:?} came in one batch of model '{}'",
+                stage.shape, tensor.shape, self.spec.name
+            ))),
+        }
+    }
+
+    fn append(&mut self, request: &Request, is_alone: bool) -> Result<(), Error> {
+        let Self { spec, stages, .. } = self;
+        for ((stage, tensor), input) in stages.iter_mut().zip(&request.inputs).zip(&spec.inputs) {
+            let outcome = stage.append(tensor, is_alone);
+            outcome
+                .map_err(|error| error.with_prefix(&format!("input '{}' of model '{}': ", input.name, spec.name)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Stage {
+    fn new(feed: Feed) -> Self {
+        Self { feed, buffer: AlignedBuffer::default(), size: 0, shape: Shape::new(), is_direct: false }
+    }
+
+    fn clear(&mut self) {
+        self.size = 0;
+        self.is_direct = false;
+        self.buffer.resize(0);
+    }
+
+    fn append(&mut self, tensor: &Tensor, is_alone: bool) -> Result<(), Error> {
+        let is_aligned = tensor.contents.as_ptr().addr().is_multiple_of(self.feed.alignment);
+        match self.feed.convert {
+            Some(convert) => convert(&tensor.contents, &mut self.buffer),
+            None if is_alone && is_aligned => {
+                self.is_direct = true;
+                Ok(())
+            }
+            None => {
+                self.buffer.extend_from_slice(&tensor.contents);
+                Ok(())
+            }
+        }
+    }
+
+    fn roll_back(&mut self) {
+        self.is_direct = false;
+        self.buffer.resize(self.size);
+    }
+
+    fn commit(&mut self, tensor: &Tensor, rows: u32, has_batch_axis: bool) {
+        self.size = self.buffer.len();
+        self.shape.clone_from(&tensor.shape);
+        if let Some(first) = self.shape.first_mut().filter(|_| has_batch_axis) {
+            *first = i64::from(rows);
+        }
+    }
+}
+
+/// Answers every request of a batch with one failure.
+pub fn answer_all(requests: Vec<Request>, error: &Error) {
+    requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+}
+
+/// Answers the requests of a batch with their rows of its outputs, whose fixed-size elements lie
+/// behind one another. They share the memory. Every output passed [`check_output`].
+pub fn scatter(outputs: Vec<Tensor>, requests: Vec<Request>) {
+    if requests.len() == 1 {
+        requests.into_iter().for_each(|request| request.responder.send(Ok(outputs.clone())));
+        return;
+    }
+    let mut offsets = vec![0; outputs.len()];
+    for request in requests {
+        let cut = outputs.iter().zip(&mut offsets).map(|(output, offset)| take_rows(output, offset, request.rows));
+        let parts = cut.collect();
+        request.responder.send(parts);
+    }
+}
+
+/// The next rows of an output, whose bytes begin at `offset`.
+fn take_rows(output: &Tensor, offset: &mut usize, rows: u32) -> Result<Tensor, Error> {
+    let mut shape = output.shape.clone();
+    if let Some(first) = shape.first_mut() {
+        *first = i64::from(rows);
+    }
+    let size = byte_size(output.datatype, &shape).ok().flatten();
+    let end = size.and_then(|size| offset.checked_add(size)).filter(|end| *end <= output.contents.len());
+    let end = end.ok_or_else(|| Error::internal("an output has fewer bytes than its batch has rows"))?;
+    let contents = output.contents.slice(*offset..end);
+    *offset = end;
+    Ok(Tensor { datatype: output.datatype, shape, contents })
+}
+
+/// Whether an output is what the configuration says, for a batch of so many rows.
+pub fn check_output(spec: &ModelSpec, index: usize, output: &Tensor, rows: u32) -> Result<(), Error> {
+    let Some(expected) = spec.outputs.get(index) else {
+        return Err(Error::internal(format!("model '{}' gave an output that it does not have", spec.name)));
+    };
+    if output.datatype != expected.datatype {
+        let (want, came) = (expected.datatype.name(), output.datatype.name());
+        let text = format!("output '{}' of model '{}' must be {want} but came as {came}", expected.name, spec.name);
+        return Err(Error::internal(text));
+    }
+    let has_rows = !spec.has_batch_axis() || output.shape.first() == Some(&i64::from(rows));
+    if !has_rows || !fits(&expected.shape, &output.shape) {
+        return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
+    }
+    let size = byte_size(output.datatype, &output.shape).ok().flatten();
+    if size.is_some_and(|size| size != output.contents.len()) {
+        let text = format!("output '{}' of model '{}' has not the bytes of its shape", expected.name, spec.name);
+        return Err(Error::internal(text));
+    }
+    Ok(())
+}
+
+/// Whether a shape is one that the pattern, with -1 for any size, allows.
+fn fits(pattern: &[i64], shape: &[i64]) -> bool {
+    pattern.len() == shape.len() && pattern.iter().zip(shape).all(|(want, came)| *want < 0 || want == came)
+}
+
+fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) -> String {
+    let mut want = expected.shape.clone();
+    if let Some(first) = want.first_mut().filter(|_| spec.has_batch_axis()) {
+        *first = i64::from(rows);
+    }
+    format!(
+        "output '{}' of model '{}' must have shape {} but came with {}",
+        expected.name,
+        spec.name,
+        ShapeText(&want),
+        ShapeText(came)
+    )
+}
+
+/// A decoder checked the request before it was queued; an engine that computes on raw memory is
+/// not left to trust that.
+fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
+    if request.inputs.len() != spec.inputs.len() {
+        let (want, came) = (spec.inputs.len(), request.inputs.len());
+        return Err(Error::internal(format!("model '{}' takes {want} inputs but {came} came", spec.name)));
+    }
+    let is_sound = |(tensor, input): (&Tensor, &TensorSpec)| {
+        tensor.datatype == input.datatype
+            && fits(&input.shape, &tensor.shape)
+            && (!spec.has_batch_axis() || tensor.shape.first() == Some(&i64::from(request.rows)))
+            && byte_size(tensor.datatype, &tensor.shape) == Ok(Some(tensor.contents.len()))
+    };
+    match request.inputs.iter().zip(&spec.inputs).find(|pair| !is_sound(*pair)) {
+        None => Ok(()),
+        Some((tensor, input)) => Err(Error::internal(format!(
+            "input '{}' of model '{}' is {} {} in {} bytes, which no check should have let through",
+            input.name,
+            spec.name,
+            tensor.datatype.name(),
+            ShapeText(&tensor.shape),
+            tensor.contents.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,260 @@
+//! The built-in `identity`: outputs are the inputs, the same memory. Triton's test backend, with
+//! its parameters `execute_delay_ms` and `instance_wise_delay_multiplier`; it serves all datatypes
+//! and measures the server alone. It computes nothing, so nothing in it needs a bound.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crate::backend::text::{ShapeText, config_name};
+use crate::backend::{Backend, Batch, Instance, LoadedModel, Threads};
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::Tensor;
+use crate::time::Clock;
+
+/// The backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Identity;
+
+/// A loaded model: which input each output is, and how long an execution takes.
+#[derive(Clone, Debug)]
+struct IdentityModel {
+    name: String,
+    input_count: usize,
+    sources: Arc<[usize]>,
+    delay: Duration,
+}
+
+impl Backend for Identity {
+    fn name(&self) -> &'static str {
+        "identity"
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        if spec.inputs.len() != spec.outputs.len() {
+            return Err(Error::invalid("model configuration must have equal input/output pairs"));
+        }
+        if let Some(input) = spec.inputs.iter().find(|input| input.is_optional) {
+            let text =
+                format!("input '{}' of model '{}' is optional, which 'identity' cannot serve", input.name, spec.name);
+            return Err(Error::unsupported(text));
+        }
+        let sources = spec.outputs.iter().enumerate().map(|(index, output)| source(spec, index, output));
+        Ok(Box::new(IdentityModel {
+            name: spec.name.clone(),
+            input_count: spec.inputs.len(),
+            sources: sources.collect::<Result<_, _>>()?,
+            delay: delay(spec)?,
+        }))
+    }
+}
+
+impl LoadedModel for IdentityModel {
+    fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    fn may_run_inline(&self) -> bool {
+        self.delay.is_zero()
+    }
+}
+
+impl Instance for IdentityModel {
+    fn run(&mut self, batch: Batch) {
+        let Batch { mut requests, clock, .. } = batch;
+        let input_end = clock();
+        let infer_end = if self.delay.is_zero() { input_end } else { wait(clock, self.delay) };
+        for request in &mut requests {
+            let stamps = &mut request.responder.stamps;
+            (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, infer_end);
+        }
+        for request in requests {
+            if request.inputs.len() == self.input_count {
+                request.responder.send(Ok(self.outputs(request.inputs)));
+            } else {
+                let (want, came) = (self.input_count, request.inputs.len());
+                let error = Error::internal(format!("model '{}' takes {want} inputs but {came} came", self.name));
+                request.responder.send(Err(error));
+            }
+        }
+    }
+}
+
+impl IdentityModel {
+    fn outputs(&self, inputs: Vec<Tensor>) -> Vec<Tensor> {
+        if self.sources.iter().copied().eq(0..inputs.len()) {
+            return inputs;
+        }
+        self.sources.iter().filter_map(|source| inputs.get(*source).cloned()).collect()
+    }
+}
+
+/// The input that an output is: the one of the same number (`INPUT3`, `OUTPUT3`), as in Triton,
+/// or else the one in the same place.
+fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, Error> {
+    let number = output.name.strip_prefix("OUTPUT");
+    let by_name = spec.inputs.iter().position(|input| number.is_some() && input.name.strip_prefix("INPUT") == number);
+    let source = by_name.unwrap_or(index);
+    let Some(input) = spec.inputs.get(source) else {
+        return Err(Error::invalid("expected input and output indices to match"));
+    };
+    if input.datatype != output.datatype {
+        let (left, right) = (config_name(input.datatype), config_name(output.datatype));
+        return Err(Error::invalid(format!("expected input and output datatype to match, got {left} and {right}")));
+    }
+    if input.dims != output.dims {
+        let (left, right) = (ShapeText(&input.dims), ShapeText(&output.dims));
+        return Err(Error::invalid(format!("expected input and output shape to match, got {left} and {right}")));
+    }
+    Ok(source)
+}
+
+/// How long an execution takes. Triton multiplies it by the number of the instance's device where
+/// `instance_wise_delay_multiplier` is above zero; a CPU is device 0, which counts as 1.
+fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
+    number(spec, "instance_wise_delay_multiplier")?;
+    if spec.parameters.contains_key("creation_delay_sec") {
+        let text = format!("parameter 'creation_delay_sec' of model '{}' is not supported", spec.name);
+        return Err(Error::unsupported(text));
+    }
+    number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))
+}
+
+fn number(spec: &ModelSpec, key: &str) -> Result<u32, Error> {
+    let Some(text) = spec.parameters.get(key) else { return Ok(0) };
+    text.parse().map_err(|_| {
+        let name = &spec.name;
+        Error::invalid(format!("parameter '{key}' of model '{name}' must be a whole number, got '{text}'"))
+    })
+}
+
+/// Parks until the time is over, and returns the time then. It may use up an `unpark` that was
+/// meant for the worker's own waiting: a worker looks at its queue before it parks again.
+fn wait(clock: Clock, delay: Duration) -> crate::time::Instant {
+    let until = clock() + delay;
+    loop {
+        let now = clock();
+        let left = until.since(now);
+        if left.is_zero() {
+            return now;
+        }
+        thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::backend::threads::enter;
+    use crate::backend::trial::{Answers, no_clock, spec, tensor};
+    use crate::tensor::{Datatype, strings};
+    use crate::time::Instant;
+
+    fn load(spec: ModelSpec) -> Result<Box<dyn LoadedModel>, Error> {
+        Identity.load(&Arc::new(spec), Path::new(""))
+    }
+
+    fn refusal(spec: ModelSpec) -> String {
+        load(spec).err().map(|error| error.text().to_owned()).unwrap_or_default()
+    }
+
+    #[test]
+    fn every_datatype_comes_back_as_the_very_same_bytes() {
+        let mut words = Vec::new();
+        strings::encode(b"one", &mut words);
+        for datatype in Datatype::ALL {
+            let contents = datatype.size().map_or_else(|| words.clone(), |size| vec![7; size]);
+            let input = Tensor { datatype, shape: [1, 1].into_iter().collect(), contents: Bytes::from(contents) };
+            let model = load(spec(8, &[("INPUT0", datatype, &[1])], &[("OUTPUT0", datatype, &[1])])).unwrap();
+            let answers = Answers::default();
+            let batch = answers.batch(vec![(vec![input.clone()], 1), (vec![input.clone()], 1)]);
+            enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+            for output in answers.outputs(2) {
+                let [output] = output.unwrap().try_into().unwrap();
+                assert_eq!(output, input, "{datatype:?}");
+                assert_eq!(output.contents.as_ptr(), input.contents.as_ptr(), "{datatype:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn outputs_are_paired_by_number_and_else_by_place() {
+        let check = |names: [&str; 4], want: [f32; 2]| {
+            let [in_0, in_1, out_0, out_1] = names;
+            let fp32 = Datatype::Fp32;
+            let spec = spec(0, &[(in_0, fp32, &[1]), (in_1, fp32, &[1])], &[(out_0, fp32, &[1]), (out_1, fp32, &[1])]);
+            let answers = Answers::default();
+            let batch = answers.batch(vec![(vec![tensor(&[1], &[10_f32]), tensor(&[1], &[11_f32])], 1)]);
+            let model = load(spec).unwrap();
+            enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+            let got = answers.outputs(1).remove(0).unwrap();
+            assert_eq!(got, want.map(|value| tensor(&[1], &[value])), "{names:?}");
+        };
+        check(["INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1"], [10.0, 11.0]);
+        check(["INPUT0", "INPUT1", "OUTPUT1", "OUTPUT0"], [11.0, 10.0]);
+        check(["a", "b", "c", "d"], [10.0, 11.0]);
+    }
+
+    #[test]
+    fn a_configuration_that_does_not_pair_is_refused() {
+        let (fp32, int32) = (Datatype::Fp32, Datatype::Int32);
+        let input: (&str, Datatype, &[i64]) = ("INPUT0", fp32, &[16]);
+        let check = |spec, want: &str| assert_eq!(refusal(spec), want);
+        check(spec(8, &[input], &[]), "model configuration must have equal input/output pairs");
+        check(
+            spec(8, &[input], &[("OUTPUT0", int32, &[16])]),
+            "expected input and output datatype to match, got TYPE_FP32 and TYPE_INT32",
+        );
+        check(
+            spec(8, &[input], &[("OUTPUT0", fp32, &[-1, 2])]),
+            "expected input and output shape to match, got [16] and [-1,2]",
+        );
+        let with = |key: &str, value: &str| {
+            let mut spec = spec(8, &[input], &[("OUTPUT0", fp32, &[16])]);
+            spec.parameters.insert(key.to_owned(), value.to_owned());
+            spec
+        };
+        check(
+            with("execute_delay_ms", "-1"),
+            "parameter 'execute_delay_ms' of model 'm' must be a whole number, got '-1'",
+        );
+        check(with("creation_delay_sec", "1"), "parameter 'creation_delay_sec' of model 'm' is not supported");
+        assert!(load(with("instance_wise_delay_multiplier", "2")).unwrap().may_run_inline());
+        assert!(!load(with("execute_delay_ms", "2")).unwrap().may_run_inline());
+    }
+
+    #[test]
+    fn a_delay_is_waited_for_once_a_batch_and_counts_as_computing() {
+        static NOW_MS: AtomicU64 = AtomicU64::new(0);
+        let clock: Clock = || Instant::from_micros(NOW_MS.fetch_add(1, Ordering::Relaxed) * 1000);
+        let mut spec = spec(8, &[("INPUT0", Datatype::Fp32, &[1])], &[("OUTPUT0", Datatype::Fp32, &[1])]);
+        spec.parameters.insert("execute_delay_ms".to_owned(), "4".to_owned());
+        let model = load(spec).unwrap();
+        let answers = Answers::default();
+        let mut batch = answers.batch(vec![(vec![tensor(&[1, 1], &[1_f32])], 1), (vec![tensor(&[1, 1], &[2_f32])], 1)]);
+        batch.clock = clock;
+        enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+        for answer in answers.take(2) {
+            assert_eq!(answer.stamps.compute_infer_duration(), Duration::from_millis(5));
+            assert_eq!(answer.stamps.compute_output_duration(), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_request_without_its_inputs_fails_alone() {
+        let model = load(spec(8, &[("INPUT0", Datatype::Fp32, &[1])], &[("OUTPUT0", Datatype::Fp32, &[1])])).unwrap();
+        let answers = Answers::default();
+        let mut batch = answers.batch(vec![(vec![], 1), (vec![tensor(&[1, 1], &[2_f32])], 1)]);
+        batch.clock = no_clock;
+        enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+        let got = answers.outputs(2);
+        assert_eq!(got[0].as_ref().unwrap_err().text(), "model 'm' takes 1 inputs but 0 came");
+        assert!(got[1].is_ok());
+    }
+}

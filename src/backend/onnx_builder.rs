@@ -1,0 +1,129 @@
+//! ONNX files written by hand: just enough of `onnx.proto` for the models of tests and benchmarks.
+
+/// `TensorProto.DataType`: 32-bit float.
+pub const FLOAT: i64 = 1;
+/// Unsigned byte.
+pub const UINT8: i64 = 2;
+/// Signed byte.
+pub const INT8: i64 = 3;
+/// Signed, 2 bytes.
+pub const INT16: i64 = 5;
+/// Signed, 4 bytes.
+pub const INT32: i64 = 6;
+/// Signed, 8 bytes.
+pub const INT64: i64 = 7;
+/// One byte, 0 or 1.
+pub const BOOL: i64 = 9;
+
+/// A model under construction. Dimensions of -1 get a name of their own place.
+#[derive(Default)]
+pub struct Onnx {
+    graph: Vec<u8>,
+}
+
+impl Onnx {
+    /// Adds an operator, with integer attributes.
+    pub fn node(mut self, operator: &str, inputs: &[&str], outputs: &[&str], attributes: &[(&str, i64)]) -> Self {
+        let mut node = Vec::new();
+        inputs.iter().for_each(|name| bytes(1, name, &mut node));
+        outputs.iter().for_each(|name| bytes(2, name, &mut node));
+        bytes(3, outputs.concat(), &mut node);
+        bytes(4, operator, &mut node);
+        for (name, value) in attributes {
+            let mut attribute = Vec::new();
+            bytes(1, name, &mut attribute);
+            int(3, *value, &mut attribute);
+            int(20, 2, &mut attribute);
+            bytes(5, attribute, &mut node);
+        }
+        bytes(1, node, &mut self.graph);
+        self
+    }
+
+    /// Adds an input.
+    pub fn input(mut self, name: &str, datatype: i64, dims: &[i64]) -> Self {
+        bytes(11, value(name, datatype, dims), &mut self.graph);
+        self
+    }
+
+    /// Adds an output.
+    pub fn output(mut self, name: &str, datatype: i64, dims: &[i64]) -> Self {
+        bytes(12, value(name, datatype, dims), &mut self.graph);
+        self
+    }
+
+    /// Adds a constant.
+    pub fn constant(mut self, name: &str, datatype: i64, dims: &[i64], raw: &[u8]) -> Self {
+        let mut tensor = Vec::new();
+        dims.iter().for_each(|dimension| int(1, *dimension, &mut tensor));
+        int(2, datatype, &mut tensor);
+        bytes(8, name, &mut tensor);
+        bytes(9, raw, &mut tensor);
+        bytes(5, tensor, &mut self.graph);
+        self
+    }
+
+    /// The file.
+    pub fn into_bytes(self) -> Vec<u8> {
+        let mut opset = Vec::new();
+        bytes(1, "", &mut opset);
+        int(2, 13, &mut opset);
+        let mut model = Vec::new();
+        int(1, 8, &mut model);
+        bytes(7, self.graph, &mut model);
+        bytes(8, opset, &mut model);
+        model
+    }
+
+    /// Two inputs `[N, 16]`; `OUTPUT0` is their sum, `OUTPUT1` their difference.
+    pub fn addsub(datatype: i64) -> Vec<u8> {
+        Self::default()
+            .node("Add", &["INPUT0", "INPUT1"], &["OUTPUT0"], &[])
+            .node("Sub", &["INPUT0", "INPUT1"], &["OUTPUT1"], &[])
+            .input("INPUT0", datatype, &[-1, 16])
+            .input("INPUT1", datatype, &[-1, 16])
+            .output("OUTPUT0", datatype, &[-1, 16])
+            .output("OUTPUT1", datatype, &[-1, 16])
+            .into_bytes()
+    }
+}
+
+fn value(name: &str, datatype: i64, dims: &[i64]) -> Vec<u8> {
+    let mut shape = Vec::new();
+    for (index, size) in dims.iter().enumerate() {
+        let mut dimension = Vec::new();
+        match size {
+            -1 => bytes(2, format!("d{index}"), &mut dimension),
+            size => int(1, *size, &mut dimension),
+        }
+        bytes(1, dimension, &mut shape);
+    }
+    let mut tensor = Vec::new();
+    int(1, datatype, &mut tensor);
+    bytes(2, shape, &mut tensor);
+    let mut kind = Vec::new();
+    bytes(1, tensor, &mut kind);
+    let mut value = Vec::new();
+    bytes(1, name, &mut value);
+    bytes(2, kind, &mut value);
+    value
+}
+
+fn bytes(field: u64, value: impl AsRef<[u8]>, out: &mut Vec<u8>) {
+    varint(field << 3 | 2, out);
+    varint(value.as_ref().len() as u64, out);
+    out.extend_from_slice(value.as_ref());
+}
+
+fn int(field: u64, value: i64, out: &mut Vec<u8>) {
+    varint(field << 3, out);
+    varint(value.cast_unsigned(), out);
+}
+
+fn varint(mut value: u64, out: &mut Vec<u8>) {
+    while value >= 0x80 {
+        out.push((value & 0x7f) as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}

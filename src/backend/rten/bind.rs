@@ -1,0 +1,163 @@
+//! Holds a configuration against the model's own inputs and outputs, as Triton's ONNX Runtime
+//! backend does and in its words, so that a mismatch is found at load and not by a client.
+
+use std::collections::BTreeSet;
+
+use rten::{DataType, Dimension, Model, NodeId, ValueType};
+
+use crate::backend::text::{ShapeText, config_name};
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{Datatype, Shape};
+
+use super::datatype::{WAY_OUT, held_as, natural};
+
+/// An input or output: where it is in the model, and how it differs from its configuration.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Port {
+    pub(super) node: NodeId,
+    pub(super) datatype: Datatype,
+    pub(super) held: DataType,
+    /// The model's tensor has not the last dimension of the configuration, which is 1: a
+    /// configuration cannot express a scalar.
+    pub(super) is_squeezed: bool,
+}
+
+/// What the inputs are held as; refuses those that the engine cannot hold.
+pub(super) fn held_inputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
+    if let Some(input) = spec.inputs.iter().find(|input| input.is_optional) {
+        let (input, model) = (&input.name, &spec.name);
+        let text = format!("input '{input}' of model '{model}' is optional, which the embedded engine cannot serve");
+        return Err(Error::unsupported(format!("{text}; {WAY_OUT}")));
+    }
+    spec.inputs.iter().map(|input| held(spec, "input", input)).collect()
+}
+
+/// What the outputs are held as; refuses those that the engine cannot hold.
+pub(super) fn held_outputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
+    spec.outputs.iter().map(|output| held(spec, "output", output)).collect()
+}
+
+fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, Error> {
+    held_as(tensor.datatype).ok_or_else(|| {
+        Error::unsupported(format!(
+            "unable to load model '{}': {side} '{}' is {}, which the embedded engine does not have (it has BOOL, UINT8, \
+             INT8, INT32, INT64 and FP32); {WAY_OUT}",
+            spec.name,
+            tensor.name,
+            tensor.datatype.name()
+        ))
+    })
+}
+
+/// Finds the inputs in the model.
+pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<Port>, Error> {
+    let nodes = model.input_ids();
+    if nodes.len() != spec.inputs.len() {
+        let (want, came) = (spec.inputs.len(), nodes.len());
+        let text = format!("configuration expects {want} inputs, model provides {came}");
+        return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
+    }
+    let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, input, held);
+    spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
+}
+
+/// Finds the outputs in the model, which may have more of them.
+pub(super) fn bind_outputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<Port>, Error> {
+    let nodes = model.output_ids();
+    let bind = |(output, held)| bind_tensor(spec, model, "output", nodes, output, held);
+    spec.outputs.iter().zip(held.iter().copied()).map(bind).collect()
+}
+
+fn bind_tensor(
+    spec: &ModelSpec,
+    model: &Model,
+    side: &str,
+    nodes: &[NodeId],
+    tensor: &TensorSpec,
+    held: DataType,
+) -> Result<Port, Error> {
+    let node = model.find_node(&tensor.name).filter(|node| nodes.contains(node));
+    let node = node.ok_or_else(|| unexpected(model, side, nodes, &tensor.name))?;
+    let node_info = model.node_info(node);
+    let declared = node_info.as_ref().and_then(rten::NodeInfo::dtype);
+    // What the model says of an output may be less than what it gives: that is held against the
+    // configuration after each run. An input without a datatype is of one the engine lacks.
+    if side == "input" || declared.is_some() {
+        check_datatype(spec, side, tensor, held, declared)?;
+    }
+    let shape = node_info.and_then(|node| node.shape()).map(|shape| shape.iter().map(size).collect::<Shape>());
+    let is_squeezed = match &shape {
+        Some(shape) => check_shape(spec, side, tensor, shape)?,
+        None => false,
+    };
+    Ok(Port { node, datatype: tensor.datatype, held, is_squeezed })
+}
+
+fn size(dimension: &Dimension) -> i64 {
+    match dimension {
+        Dimension::Fixed(size) => i64::try_from(*size).unwrap_or(i64::MAX),
+        Dimension::Symbolic(_) => -1,
+    }
+}
+
+fn unexpected(model: &Model, side: &str, nodes: &[NodeId], name: &str) -> Error {
+    let names: BTreeSet<_> = nodes.iter().filter_map(|node| model.node_info(*node)?.name()).collect();
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {names}"))
+}
+
+/// The engine does not tell INT64 and BOOL from INT32, nor FP16 and FP64 from FP32.
+fn check_datatype(
+    spec: &ModelSpec,
+    side: &str,
+    tensor: &TensorSpec,
+    held: DataType,
+    declared: Option<ValueType>,
+) -> Result<(), Error> {
+    let came = match declared {
+        Some(ValueType::Tensor(came)) if came == held => return Ok(()),
+        Some(ValueType::Tensor(came)) => natural(came).map(config_name),
+        _ => None,
+    };
+    let (model, name, want) = (&spec.name, &tensor.name, config_name(tensor.datatype));
+    let text = match came {
+        Some(came) => format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"),
+        None => format!("{side} '{name}' is of a datatype that the embedded engine does not have; {WAY_OUT}"),
+    };
+    Err(Error::invalid(format!("unable to load model '{model}', {text}")))
+}
+
+/// Whether the model's shape is the configured one; returns whether it lacks the last 1 of it.
+fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64]) -> Result<bool, Error> {
+    let text = |detail: String| Error::invalid(format!("model '{}', tensor '{}': {detail}", spec.name, tensor.name));
+    // The engine works out shapes of outputs that the file leaves open; what it found is not held
+    // against a configuration that leaves them open too.
+    let is_strict = side == "input";
+    if is_strict && spec.has_batch_axis() && shape.first() != Some(&-1) {
+        return Err(text(format!(
+            "for the model to support batching the shape should have at least 1 dimension and the first dimension must \
+             be -1; but shape expected by the model is {}",
+            ShapeText(shape)
+        )));
+    }
+    let is_squeezed = tensor.dims.as_slice() == [1] && shape.len() + 1 == tensor.shape.len();
+    let configured = if is_squeezed { tensor.shape.get(..shape.len()).unwrap_or_default() } else { &tensor.shape };
+    let fits = |(model, config): (&i64, &i64)| *model == -1 || model == config || (!is_strict && *config == -1);
+    if shape.len() == configured.len() && shape.iter().zip(configured).all(fits) {
+        return Ok(is_squeezed);
+    }
+    let why = if spec.has_batch_axis() {
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete \
+         shape"
+    } else {
+        "shape"
+    };
+    Err(text(format!(
+        "the model expects {} dimensions (shape {}) but the model configuration specifies {} dimensions ({why} {})",
+        shape.len(),
+        ShapeText(shape),
+        tensor.shape.len(),
+        ShapeText(&tensor.shape)
+    )))
+}

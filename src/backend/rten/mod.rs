@@ -1,0 +1,111 @@
+//! The embedded ONNX engine: `rten`, pure Rust, on the CPU. One loaded model is shared by all its
+//! instances. It holds its weights once, and what one run needs for its intermediate results.
+//!
+//! Why this engine, and what it cannot run: `docs/decisions/0001-embedded-engine.md`.
+
+mod bind;
+mod datatype;
+mod instance;
+
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use rten::{LoadErrorKind, Model, ModelOptions, NodeId};
+
+use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::error::Error;
+use crate::model::ModelSpec;
+
+use bind::Port;
+use datatype::WAY_OUT;
+use instance::RtenInstance;
+
+/// The backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rten;
+
+/// A loaded model version.
+struct RtenModel {
+    shared: Arc<Shared>,
+}
+
+/// What all instances of a model version share.
+struct Shared {
+    spec: Arc<ModelSpec>,
+    model: Model,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    output_nodes: Vec<NodeId>,
+}
+
+impl Backend for Rten {
+    fn name(&self) -> &'static str {
+        "rten"
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let inputs = bind::held_inputs(spec)?;
+        let outputs = bind::held_outputs(spec)?;
+        let model = read(spec, directory)?;
+        let inputs = bind::bind_inputs(spec, &model, &inputs)?;
+        let outputs = bind::bind_outputs(spec, &model, &outputs)?;
+        let output_nodes = outputs.iter().map(|port| port.node).collect();
+        let shared = Shared { spec: Arc::clone(spec), model, inputs, outputs, output_nodes };
+        Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
+    }
+}
+
+impl LoadedModel for RtenModel {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        Ok(Box::new(RtenInstance::new(Arc::clone(&self.shared), threads)))
+    }
+
+    fn may_run_inline(&self) -> bool {
+        true
+    }
+}
+
+/// Reads the model's file, and with it the files of weights that it names beside it.
+fn read(spec: &ModelSpec, directory: &Path) -> Result<Model, Error> {
+    let name = Path::new(&spec.default_model_filename);
+    if !name.components().all(|component| matches!(component, Component::Normal(_))) {
+        let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
+        return Err(Error::invalid(text));
+    }
+    let path = directory.join(name);
+    if !path.is_file() {
+        return Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)));
+    }
+    // A file that breaks the engine's reader costs this model only.
+    let outcome = catch_unwind(AssertUnwindSafe(|| read_file(&path)));
+    let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
+    outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
+}
+
+fn read_file(path: &Path) -> Result<Model, Error> {
+    let options = ModelOptions::with_all_ops();
+    // The engine tells formats by extension, and finds files of weights by the model's place; a
+    // model under another name must be whole.
+    let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
+    let outcome = if has_known_name {
+        options.load_file(path)
+    } else {
+        let bytes = std::fs::read(path).map_err(|error| Error::internal(error.to_string()))?;
+        options.load(bytes)
+    };
+    outcome.map_err(|error| {
+        let can_elsewhere = !matches!(
+            error.kind(),
+            LoadErrorKind::IoError
+                | LoadErrorKind::ParseError
+                | LoadErrorKind::UnknownFileType
+                | LoadErrorKind::ExternalDataError
+        );
+        let way_out = if can_elsewhere { format!("; {WAY_OUT}") } else { String::new() };
+        Error::invalid(format!("the embedded engine cannot run it: {error}{way_out}"))
+    })
+}

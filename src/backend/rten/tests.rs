@@ -1,0 +1,368 @@
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::backend::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
+use crate::backend::threads::enter;
+use crate::backend::trial::{Answers, retyped, spec, tensor};
+use crate::error::Code;
+use crate::tensor::{Datatype, Tensor};
+
+/// A version's directory with one file in it, removed at the end.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn with(name: &str, file: &[u8]) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("deuteron-rten-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        fs::write(path.join(name), file).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn load(spec: ModelSpec, file: &[u8]) -> Result<Box<dyn LoadedModel>, Error> {
+    let directory = Directory::with("model.onnx", file);
+    Rten.load(&Arc::new(spec), &directory.0)
+}
+
+fn refusal(spec: ModelSpec, file: &[u8]) -> String {
+    load(spec, file).err().map(|error| error.text().to_owned()).unwrap_or_default()
+}
+
+/// Runs one batch on an instance of its own.
+fn run(spec: ModelSpec, file: &[u8], requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
+    let count = requests.len() as u32;
+    let answers = Answers::default();
+    let model = load(spec, file).unwrap();
+    let batch = answers.batch(requests);
+    enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+    answers.outputs(count)
+}
+
+fn addsub_spec(datatype: Datatype) -> ModelSpec {
+    let io = |name| (name, datatype, &[16_i64][..]);
+    spec(8, &[io("INPUT0"), io("INPUT1")], &[io("OUTPUT0"), io("OUTPUT1")])
+}
+
+#[test]
+fn sums_and_differences_come_back_row_by_row() {
+    let row = |value: f32| [value; 16];
+    let input = |values: &[f32]| {
+        tensor(&[values.len() as i64, 16], &values.iter().flat_map(|value| row(*value)).collect::<Vec<_>>())
+    };
+    let requests = vec![(vec![input(&[1.0]), input(&[10.0])], 1), (vec![input(&[2.0, 3.0]), input(&[20.0, 30.0])], 2)];
+    let got: Vec<_> =
+        run(addsub_spec(Datatype::Fp32), &Onnx::addsub(FLOAT), requests).into_iter().map(Result::unwrap).collect();
+    assert_eq!(got[0], [input(&[11.0]), input(&[-9.0])]);
+    assert_eq!(got[1], [input(&[22.0, 33.0]), input(&[-18.0, -27.0])]);
+}
+
+#[test]
+fn whole_numbers_of_64_bits_are_exact_within_32_and_fail_alone_beyond() {
+    let input = |value: i64| tensor(&[1, 16], &[value; 16]);
+    let requests =
+        vec![(vec![input(1), input(5)], 1), (vec![input(1), input(1 << 40)], 1), (vec![input(-7), input(2)], 1)];
+    let got = run(addsub_spec(Datatype::Int64), &Onnx::addsub(INT64), requests);
+    assert_eq!(got[0].as_ref().unwrap(), &[input(6), input(-4)]);
+    assert_eq!(got[2].as_ref().unwrap(), &[input(-5), input(-9)]);
+    let error = got[1].as_ref().unwrap_err();
+    assert_eq!(error.code(), Code::InvalidArgument);
+    assert_eq!(
+        error.text(),
+        "input 'INPUT1' of model 'm': the embedded engine computes INT64 in 32 bits and cannot take the value \
+         1099511627776; serve the model with ONNX Runtime for values beyond [-2147483648, 2147483647]"
+    );
+}
+
+#[test]
+fn every_datatype_that_the_engine_holds_passes_through_it() {
+    let check = |onnx: i64, input: Tensor| {
+        let file = Onnx::default().node("Identity", &["x"], &["y"], &[]).input("x", onnx, &[-1, 2]).output(
+            "y",
+            onnx,
+            &[-1, 2],
+        );
+        let spec = spec(8, &[("x", input.datatype, &[2])], &[("y", input.datatype, &[2])]);
+        let file = file.into_bytes();
+        let rows = input.shape[0] as u32;
+        let got = run(spec, &file, vec![(vec![input.clone()], rows), (vec![input.clone()], rows)]);
+        for output in got {
+            assert_eq!(output.unwrap(), [input.clone()], "{:?}", input.datatype);
+        }
+    };
+    check(FLOAT, tensor(&[1, 2], &[1.5_f32, -0.0]));
+    check(INT32, tensor(&[1, 2], &[i32::MIN, i32::MAX]));
+    check(INT64, tensor(&[2, 2], &[i64::from(i32::MIN), -1, 0, i64::from(i32::MAX)]));
+    check(INT8, tensor(&[1, 2], &[i8::MIN, i8::MAX]));
+    check(UINT8, tensor(&[1, 2], &[0_u8, 255]));
+    check(BOOL, retyped(tensor(&[1, 2], &[0_u8, 1]), Datatype::Bool));
+}
+
+#[test]
+fn truths_are_computed_with() {
+    let file =
+        Onnx::default().node("Not", &["x"], &["y"], &[]).input("x", BOOL, &[-1]).output("y", BOOL, &[-1]).into_bytes();
+    let truths = |values: &[u8]| retyped(tensor(&[values.len() as i64], values), Datatype::Bool);
+    let spec = spec(0, &[("x", Datatype::Bool, &[-1])], &[("y", Datatype::Bool, &[-1])]);
+    let got = run(spec, &file, vec![(vec![truths(&[0, 1, 7])], 1)]);
+    assert_eq!(got[0].as_ref().unwrap(), &[truths(&[1, 0, 0])]);
+}
+
+#[test]
+fn indices_of_64_bits_are_widened_on_the_way_out() {
+    let attributes = [("axis", 1), ("keepdims", 0)];
+    let file = Onnx::default().node("ArgMax", &["x"], &["y"], &attributes).input("x", FLOAT, &[-1, 3]).output(
+        "y",
+        INT64,
+        &[-1],
+    );
+    let mut spec = spec(8, &[("x", Datatype::Fp32, &[3])], &[("y", Datatype::Int64, &[1])]);
+    spec.outputs[0].shape.truncate(1);
+    spec.outputs[0].dims.clear();
+    let got = run(spec, &file.into_bytes(), vec![(vec![tensor(&[2, 3], &[0_f32, 9.0, 1.0, 5.0, 0.0, 0.0])], 2)]);
+    assert_eq!(got[0].as_ref().unwrap(), &[tensor(&[2], &[1_i64, 0])]);
+}
+
+#[test]
+fn a_scalar_is_a_tensor_of_one_for_clients() {
+    let file = Onnx::default()
+        .node("Add", &["x", "k"], &["y"], &[])
+        .node("Identity", &["k"], &["z"], &[])
+        .input("x", FLOAT, &[-1])
+        .input("k", FLOAT, &[])
+        .output("y", FLOAT, &[-1])
+        .output("z", FLOAT, &[])
+        .into_bytes();
+    let fp32 = Datatype::Fp32;
+    let spec = spec(0, &[("x", fp32, &[-1]), ("k", fp32, &[1])], &[("y", fp32, &[-1]), ("z", fp32, &[1])]);
+    let got = run(spec, &file, vec![(vec![tensor(&[2], &[1_f32, 2.0]), tensor(&[1], &[5_f32])], 1)]);
+    assert_eq!(got[0].as_ref().unwrap(), &[tensor(&[2], &[6_f32, 7.0]), tensor(&[1], &[5_f32])]);
+}
+
+#[test]
+fn without_a_batch_axis_requests_run_one_by_one() {
+    let file = Onnx::default()
+        .node("Neg", &["x"], &["y"], &[])
+        .input("x", FLOAT, &[-1])
+        .output("y", FLOAT, &[-1])
+        .into_bytes();
+    let spec = spec(0, &[("x", Datatype::Fp32, &[-1])], &[("y", Datatype::Fp32, &[-1])]);
+    let got = run(spec, &file, vec![(vec![tensor(&[1], &[1_f32])], 1), (vec![tensor(&[2], &[2_f32, 3.0])], 1)]);
+    assert_eq!(got[0].as_ref().unwrap(), &[tensor(&[1], &[-1_f32])]);
+    assert_eq!(got[1].as_ref().unwrap(), &[tensor(&[2], &[-2_f32, -3.0])]);
+}
+
+#[test]
+fn an_output_that_loses_the_batch_axis_is_told_to_every_request() {
+    let attributes = [("keepdims", 1)];
+    let file = Onnx::default()
+        .constant("axes", INT64, &[1], &0_i64.to_le_bytes())
+        .node("ReduceSum", &["x", "axes"], &["y"], &attributes)
+        .input("x", FLOAT, &[-1, 2])
+        .output("y", FLOAT, &[-1, 2]);
+    let spec = spec(8, &[("x", Datatype::Fp32, &[2])], &[("y", Datatype::Fp32, &[2])]);
+    let input = tensor(&[1, 2], &[1_f32, 2.0]);
+    let got = run(spec, &file.into_bytes(), vec![(vec![input.clone()], 1), (vec![input], 1)]);
+    for output in got {
+        let error = output.unwrap_err();
+        assert_eq!(error.code(), Code::Internal);
+        assert_eq!(error.text(), "output 'y' of model 'm' must have shape [2,2] but came with [1,2]");
+    }
+}
+
+#[test]
+fn an_output_of_another_datatype_is_found_at_load() {
+    let file =
+        Onnx::default().node("Neg", &["x"], &["y"], &[]).input("x", FLOAT, &[-1, 2]).output("y", INT16, &[-1, 2]);
+    let spec = spec(8, &[("x", Datatype::Fp32, &[2])], &[("y", Datatype::Int32, &[2])]);
+    assert_eq!(
+        refusal(spec, &file.into_bytes()),
+        "unable to load model 'm', configuration expects datatype TYPE_INT32 for output 'y', model provides TYPE_FP32"
+    );
+}
+
+/// A table of three values; a request asks for one by index.
+fn table() -> (ModelSpec, Vec<u8>) {
+    let values: Vec<u8> = [10_f32, 20.0, 30.0].iter().flat_map(|value| value.to_le_bytes()).collect();
+    let file = Onnx::default()
+        .constant("table", FLOAT, &[3], &values)
+        .node("Gather", &["table", "x"], &["y"], &[("axis", 0)])
+        .input("x", INT64, &[-1, 1])
+        .output("y", FLOAT, &[-1, 1]);
+    (spec(8, &[("x", Datatype::Int64, &[1])], &[("y", Datatype::Fp32, &[1])]), file.into_bytes())
+}
+
+#[test]
+fn a_request_that_the_engine_fails_on_fails_alone() {
+    let (spec, file) = table();
+    let requests = [0, 7, 2].map(|index: i64| (vec![tensor(&[1, 1], &[index])], 1)).to_vec();
+    let model = load(spec, &file).unwrap();
+    let answers = Answers::default();
+    let batch = answers.batch(requests);
+    enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
+    let got = answers.take(3);
+    assert_eq!(got[0].outputs.as_ref().unwrap(), &[tensor(&[1, 1], &[10_f32])]);
+    assert_eq!(got[2].outputs.as_ref().unwrap(), &[tensor(&[1, 1], &[30_f32])]);
+    let error = got[1].outputs.as_ref().unwrap_err();
+    assert_eq!(error.code(), Code::Internal);
+    assert!(error.text().starts_with("model 'm': "), "{error}");
+    assert!(got.iter().all(|answer| answer.is_first && answer.batch_rows == 1));
+}
+
+#[test]
+fn a_panic_of_the_engine_costs_its_request_and_not_the_instance() {
+    let file = Onnx::default()
+        .node("Div", &["x", "y"], &["z"], &[])
+        .input("x", INT32, &[-1, 1])
+        .input("y", INT32, &[-1, 1])
+        .output("z", INT32, &[-1, 1])
+        .into_bytes();
+    let int32 = Datatype::Int32;
+    let spec = spec(8, &[("x", int32, &[1]), ("y", int32, &[1])], &[("z", int32, &[1])]);
+    let entry = |x: i32, y: i32| (vec![tensor(&[1, 1], &[x]), tensor(&[1, 1], &[y])], 1);
+    let model = load(spec, &file).unwrap();
+    let (before, after) = (Answers::default(), Answers::default());
+    let batches = [before.batch(vec![entry(6, 2), entry(i32::MIN, -1)]), after.batch(vec![entry(8, 2)])];
+    enter(1, |threads| {
+        let mut instance = model.new_instance(threads).unwrap();
+        batches.into_iter().for_each(|batch| instance.run(batch));
+    });
+    let got = before.outputs(2);
+    assert_eq!(got[0].as_ref().unwrap(), &[tensor(&[1, 1], &[3])]);
+    assert_eq!(got[1].as_ref().unwrap_err().text(), "model 'm': the embedded engine panicked on this request");
+    assert_eq!(after.outputs(1).remove(0).unwrap(), [tensor(&[1, 1], &[4])]);
+}
+
+#[test]
+fn instances_on_two_threads_share_a_model() {
+    let (spec, file) = table();
+    let model = load(spec, &file).unwrap();
+    std::thread::scope(|scope| {
+        for index in [0_i64, 1, 2, 0] {
+            let model = &model;
+            scope.spawn(move || {
+                enter(2, |threads| {
+                    let answers = Answers::default();
+                    let mut instance = model.new_instance(threads).unwrap();
+                    for _ in 0..20 {
+                        instance.run(answers.batch(vec![(vec![tensor(&[1, 1], &[index])], 1)]));
+                        let want = tensor(&[1, 1], &[10.0 * (index + 1) as f32]);
+                        assert_eq!(answers.outputs(1).remove(0).unwrap(), [want]);
+                    }
+                });
+            });
+        }
+    });
+}
+
+#[test]
+fn what_the_engine_lacks_is_named_with_the_way_out() {
+    let file = Onnx::default().node("TreeEnsemble", &["x"], &["y"], &[]).input("x", FLOAT, &[-1, 2]).output(
+        "y",
+        FLOAT,
+        &[-1, 2],
+    );
+    let file = file.into_bytes();
+    let io = |datatype| spec(8, &[("x", datatype, &[2])], &[("y", Datatype::Fp32, &[2])]);
+    let text = refusal(io(Datatype::Fp32), &file);
+    assert!(text.contains("TreeEnsemble operator not supported"), "{text}");
+    assert!(text.ends_with("; serve the model with ONNX Runtime"), "{text}");
+    for datatype in Datatype::ALL {
+        let text = refusal(io(datatype), &Onnx::addsub(FLOAT));
+        let is_held = datatype::held_as(datatype).is_some();
+        assert_eq!(text.contains("does not have (it has BOOL"), !is_held, "{text}");
+    }
+    assert_eq!(
+        refusal(io(Datatype::Fp16), &file),
+        "unable to load model 'm': input 'x' is FP16, which the embedded engine does not have (it has BOOL, UINT8, INT8, \
+         INT32, INT64 and FP32); serve the model with ONNX Runtime"
+    );
+}
+
+#[test]
+fn a_configuration_that_does_not_suit_the_model_is_refused_in_tritons_words() {
+    let fp32 = Datatype::Fp32;
+    let good: [(&str, Datatype, &[i64]); 2] = [("INPUT0", fp32, &[16]), ("INPUT1", fp32, &[16])];
+    let output: (&str, Datatype, &[i64]) = ("OUTPUT1", fp32, &[16]);
+    let check = |spec, want: &str| assert_eq!(refusal(spec, &Onnx::addsub(FLOAT)), want);
+    check(spec(8, &good, &[output]), "");
+    check(spec(8, &good, &[("OUTPUT1", fp32, &[-1])]), "");
+    check(spec(8, &good[..1], &[output]), "unable to load model 'm', configuration expects 1 inputs, model provides 2");
+    check(
+        spec(8, &[good[0], ("X", fp32, &[16])], &[output]),
+        "unexpected inference input 'X', allowed inputs are: INPUT0, INPUT1",
+    );
+    check(
+        spec(8, &[good[0], ("OUTPUT0", fp32, &[16])], &[output]),
+        "unexpected inference input 'OUTPUT0', allowed inputs are: INPUT0, INPUT1",
+    );
+    check(
+        spec(8, &good, &[("X", fp32, &[16])]),
+        "unexpected inference output 'X', allowed outputs are: OUTPUT0, OUTPUT1",
+    );
+    check(
+        spec(8, &[good[0], ("INPUT1", Datatype::Int64, &[16])], &[output]),
+        "unable to load model 'm', configuration expects datatype TYPE_INT64 for input 'INPUT1', model provides TYPE_FP32",
+    );
+    check(
+        spec(8, &[good[0], ("INPUT1", fp32, &[16, 1])], &[output]),
+        "model 'm', tensor 'INPUT1': the model expects 2 dimensions (shape [-1,16]) but the model configuration specifies 3 \
+         dimensions (an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making \
+         complete shape [-1,16,1])",
+    );
+    check(
+        spec(0, &[good[0], good[1]], &[output]),
+        "model 'm', tensor 'INPUT0': the model expects 2 dimensions (shape [-1,16]) but the model configuration specifies 1 \
+         dimensions (shape [16])",
+    );
+    let fixed = Onnx::default().node("Neg", &["x"], &["y"], &[]).input("x", FLOAT, &[1, 2]).output("y", FLOAT, &[1, 2]);
+    assert_eq!(
+        refusal(spec(8, &[("x", fp32, &[2])], &[("y", fp32, &[2])]), &fixed.into_bytes()),
+        "model 'm', tensor 'x': for the model to support batching the shape should have at least 1 dimension and the first \
+         dimension must be -1; but shape expected by the model is [1,2]"
+    );
+    let mut optional = spec(8, &good, &[output]);
+    optional.inputs[1].is_optional = true;
+    check(
+        optional,
+        "input 'INPUT1' of model 'm' is optional, which the embedded engine cannot serve; serve the model with ONNX Runtime",
+    );
+}
+
+#[test]
+fn a_file_that_is_missing_broken_or_elsewhere_is_told() {
+    let check = |file_name: &str, file: &[u8], want: &str| {
+        let directory = Directory::with("model.onnx", file);
+        let mut spec = addsub_spec(Datatype::Fp32);
+        spec.default_model_filename = file_name.to_owned();
+        let error = Rten.load(&Arc::new(spec), &directory.0).err().unwrap();
+        assert!(error.text().contains(want), "{error}");
+    };
+    let file = Onnx::addsub(FLOAT);
+    check("other.onnx", &file, "unable to find '");
+    check("../model.onnx", &file, "must lie in the version's directory");
+    check("/etc/passwd", &file, "must lie in the version's directory");
+    check("model.onnx", b"not a model", "unable to load model 'm': the embedded engine cannot run it: parse error");
+    check("model.onnx", b"", "configuration expects 2 inputs, model provides 0");
+    for size in 1..file.len() {
+        let code = load(addsub_spec(Datatype::Fp32), &file[..size]).err().map(|error| error.code());
+        assert_ne!(code, Some(Code::Internal), "cut to {size} bytes");
+    }
+}
+
+#[test]
+fn a_model_file_may_have_any_name() {
+    let directory = Directory::with("weights", &Onnx::addsub(FLOAT));
+    let mut spec = addsub_spec(Datatype::Fp32);
+    spec.default_model_filename = "weights".to_owned();
+    assert!(Rten.load(&Arc::new(spec), &directory.0).unwrap().may_run_inline());
+}

@@ -1,0 +1,126 @@
+//! What the tests of the backends stand on: specs and tensors from a line of text each, and an
+//! inbox that keeps what responders answer.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bytemuck::NoUninit;
+
+use crate::backend::{Answer, Batch, Inbox, Request, Responder, Ticket};
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
+use crate::tensor::{AlignedBuffer, Datatype, Tensor};
+use crate::time::{Instant, Stamps};
+
+/// A name, a datatype and dims without the batch axis.
+pub type Io<'a> = (&'a str, Datatype, &'a [i64]);
+
+/// A model `m` with the file `model.onnx`.
+pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
+    let tensors = |list: &[Io<'_>]| list.iter().map(|io| tensor_spec(rows_max, *io)).collect();
+    ModelSpec {
+        name: "m".to_owned(),
+        platform: String::new(),
+        backend: String::new(),
+        rows_max,
+        inputs: tensors(inputs),
+        outputs: tensors(outputs),
+        is_batched: rows_max > 1,
+        instance_groups: Vec::new(),
+        version_policy: VersionPolicy::All,
+        default_model_filename: "model.onnx".to_owned(),
+        parameters: Default::default(),
+        is_decoupled: false,
+        config_json: Arc::from(""),
+        config_message: Arc::from([]),
+    }
+}
+
+fn tensor_spec(rows_max: u32, (name, datatype, dims): Io<'_>) -> TensorSpec {
+    let batch = (rows_max > 0).then_some(-1);
+    TensorSpec {
+        name: name.to_owned(),
+        datatype,
+        dims: dims.iter().copied().collect(),
+        shape: batch.into_iter().chain(dims.iter().copied()).collect(),
+        labels: None,
+        is_optional: false,
+    }
+}
+
+/// An aligned tensor whose datatype is that of its elements; `u8` makes UINT8.
+pub fn tensor<T: NoUninit>(shape: &[i64], elements: &[T]) -> Tensor {
+    let datatype = match std::any::type_name::<T>() {
+        "f32" => Datatype::Fp32,
+        "f64" => Datatype::Fp64,
+        "i8" => Datatype::Int8,
+        "i32" => Datatype::Int32,
+        "i64" => Datatype::Int64,
+        "u8" => Datatype::Uint8,
+        other => panic!("no datatype for {other}"),
+    };
+    let mut buffer = AlignedBuffer::with_capacity(size_of_val(elements));
+    buffer.extend_from_slice(bytemuck::cast_slice(elements));
+    Tensor { datatype, shape: shape.iter().copied().collect(), contents: buffer.freeze() }
+}
+
+/// The same tensor under another datatype of the same size.
+pub fn retyped(tensor: Tensor, datatype: Datatype) -> Tensor {
+    Tensor { datatype, ..tensor }
+}
+
+/// A clock that stands still.
+pub fn no_clock() -> Instant {
+    Instant::ZERO
+}
+
+/// Makes batches and keeps their answers by ticket.
+pub struct Answers {
+    inbox: Arc<Kept>,
+    receiver: Receiver<(Ticket, Answer)>,
+}
+
+struct Kept {
+    sender: Sender<(Ticket, Answer)>,
+}
+
+impl Inbox for Kept {
+    fn push(&self, ticket: Ticket, answer: Answer) {
+        self.sender.send((ticket, answer)).unwrap();
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        let (sender, receiver) = channel();
+        Self { inbox: Arc::new(Kept { sender }), receiver }
+    }
+}
+
+impl Answers {
+    /// A batch of requests, each its inputs and its rows; the tickets count from 0.
+    pub fn batch(&self, requests: Vec<(Vec<Tensor>, u32)>) -> Batch {
+        let rows = requests.iter().map(|(_, rows)| rows).sum();
+        let request = |(index, (inputs, request_rows))| {
+            let inbox = Arc::clone(&self.inbox) as Arc<dyn Inbox>;
+            let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, Stamps::default());
+            responder.set_batch(rows, index == 0);
+            Request { inputs, rows: request_rows, responder }
+        };
+        Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock }
+    }
+
+    /// The answers of so many tickets in their order: each exactly one, and no other.
+    pub fn take(&self, count: u32) -> Vec<Answer> {
+        let mut answers: Vec<_> = self.receiver.try_iter().collect();
+        answers.sort_by_key(|(ticket, _)| ticket.index);
+        let tickets: Vec<_> = answers.iter().map(|(ticket, _)| ticket.index).collect();
+        assert_eq!(tickets, (0..count).collect::<Vec<_>>(), "each is answered exactly once");
+        answers.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// What [`Self::take`] gives, outputs only.
+    pub fn outputs(&self, count: u32) -> Vec<Result<Vec<Tensor>, Error>> {
+        self.take(count).into_iter().map(|answer| answer.outputs).collect()
+    }
+}
