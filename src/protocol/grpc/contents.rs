@@ -107,3 +107,93 @@ fn elements<'a>(values: impl Iterator<Item = Wire<'a>> + Clone) -> Bytes {
     elements.for_each(|element| strings::encode(element, &mut out));
     out.into()
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::limits::TENSOR_ALIGNMENT;
+    use crate::protocol::grpc::message::InferMessage;
+    use crate::wire::proto::inference::InferTensorContents;
+    use crate::wire::protobuf::put_bytes_head;
+
+    /// Converts the contents of one input; each part is an occurrence of its `contents`.
+    fn outcome(parts: &[Vec<u8>], datatype: &str) -> Result<Bytes, String> {
+        let mut input = Vec::new();
+        for part in parts {
+            put_bytes_head(5, part.len(), &mut input);
+            input.extend(part);
+        }
+        let mut message = Vec::new();
+        put_bytes_head(5, input.len(), &mut message);
+        message.extend(input);
+        let message = Bytes::from(message);
+        let message = InferMessage::read(&message).unwrap();
+        let datatype = Datatype::from_name(datatype);
+        let contents = convert(message.inputs[0].contents.as_ref().unwrap(), datatype);
+        contents.map_err(|error| error.into_error("A", "m", datatype).text().to_owned())
+    }
+
+    fn of(fill: impl FnOnce(&mut InferTensorContents)) -> Vec<u8> {
+        let mut contents = InferTensorContents::default();
+        fill(&mut contents);
+        contents.encode_to_vec()
+    }
+
+    #[test]
+    fn every_field_becomes_little_endian_bytes() {
+        let check = |datatype: &str, contents: Vec<u8>, want: &[u8]| {
+            let got = outcome(&[contents], datatype);
+            assert_eq!(got.as_deref(), Ok(want), "{datatype}");
+            let is_aligned = got.is_ok_and(|bytes| bytes.as_ptr().addr() % TENSOR_ALIGNMENT == 0);
+            assert!(is_aligned || datatype == "BYTES", "{datatype}");
+        };
+        check("BOOL", of(|contents| contents.bool_contents = vec![true, false]), &[1, 0]);
+        check("INT8", of(|contents| contents.int_contents = vec![-128, 127]), &[128, 127]);
+        check("INT16", of(|contents| contents.int_contents = vec![-32768, 1]), &[0, 128, 1, 0]);
+        check("INT32", of(|contents| contents.int_contents = vec![-2]), &[254, 255, 255, 255]);
+        check("INT64", of(|contents| contents.int64_contents = vec![-2]), &[254, 255, 255, 255, 255, 255, 255, 255]);
+        check("UINT8", of(|contents| contents.uint_contents = vec![0, 255]), &[0, 255]);
+        check("UINT16", of(|contents| contents.uint_contents = vec![65535]), &[255, 255]);
+        check("UINT32", of(|contents| contents.uint_contents = vec![u32::MAX]), &[255; 4]);
+        check(
+            "UINT64",
+            of(|contents| contents.uint64_contents = vec![u64::MAX, 1]),
+            &[255, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0, 0],
+        );
+        check("FP32", of(|contents| contents.fp32_contents = vec![1.0, -0.5]), bytemuck::bytes_of(&[1.0_f32, -0.5]));
+        check("FP64", of(|contents| contents.fp64_contents = vec![1.5]), &1.5_f64.to_le_bytes());
+        check("BYTES", of(|contents| contents.bytes_contents = vec![b"ab".to_vec(), vec![]]), b"\x02\0\0\0ab\0\0\0\0");
+    }
+
+    #[test]
+    fn values_come_packed_or_not_and_in_any_number_of_parts() {
+        let parts = [vec![16, 1, 18, 2, 2, 3], vec![], vec![16, 4, 80, 9]]; // field 10 is unknown
+        assert_eq!(outcome(&parts, "INT8").as_deref(), Ok(&[1, 2, 3, 4][..]));
+        let float = [53, 0, 0, 128, 63].to_vec();
+        assert_eq!(outcome(&[float.clone(), float], "FP32").as_deref(), Ok(&[0, 0, 128, 63, 0, 0, 128, 63][..]));
+        assert_eq!(outcome(&[vec![]], "FP16").as_deref(), Ok(&[][..]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let check = |datatype: &str, contents: Vec<u8>, want: &str| {
+            assert_eq!(outcome(&[contents], datatype), Err(want.to_owned()), "{datatype}");
+        };
+        let range = |value: i64, datatype: &str| {
+            format!("value {value} of input tensor 'A' for model 'm' does not fit datatype {datatype}")
+        };
+        check("INT8", of(|contents| contents.int_contents = vec![1, -129]), &range(-129, "INT8"));
+        check("INT16", of(|contents| contents.int_contents = vec![32768]), &range(32768, "INT16"));
+        check("UINT8", of(|contents| contents.uint_contents = vec![256]), &range(256, "UINT8"));
+        check("UINT16", of(|contents| contents.uint_contents = vec![65536]), &range(65536, "UINT16"));
+        let fp32 = || of(|contents| contents.fp32_contents = vec![1.0]);
+        let tensor = "unexpected explicit tensor data for input tensor 'A' for model 'm'";
+        check("INT32", fp32(), &format!("{tensor} of type 'FP32', expected datatype 'INT32'"));
+        check("FP16", fp32(), &format!("{tensor} of type 'FP32', expected datatype 'FP16'"));
+        check("float", fp32(), &format!("{tensor} of type 'FP32', expected datatype '<invalid>'"));
+        let both = of(|contents| (contents.bool_contents, contents.fp32_contents) = (vec![true], vec![1.0]));
+        check("BOOL", both, &format!("{tensor}, binary data was already supplied."));
+    }
+}

@@ -10,6 +10,7 @@ pub mod reflection;
 pub mod service;
 pub mod status;
 
+pub use decode::decode;
 pub use encode::encode;
 pub use message::InferMessage;
 pub use service::Rpc;
