@@ -1,6 +1,10 @@
 //! The KServe v2 protocol with Triton's extensions: routes, requests, responses. Pure.
 
+pub mod check;
+pub mod classification;
 pub mod grpc;
 pub mod infer;
 pub mod rest;
 pub mod route;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,1 +1,432 @@
-//! grpc.
+//! What gRPC puts around messages (its HTTP/2 protocol, `PROTOCOL-HTTP2.md`): the five bytes
+//! before each, its timeouts, and the encoding of its status text. [`Gatherer`] turns the chunks of
+//! a stream into messages, each in one aligned buffer. Called by the shard and by `protocol/grpc/`;
+//! it knows no service. Bounded by the message size that it is given.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+
+use crate::limits::{BODY_CLAIM_MAX, READ_SIZE};
+use crate::wire::message::BodyBuffer;
+
+/// Bytes before each message: whether it is compressed, and its size.
+pub const PREFIX_SIZE: usize = 5;
+
+/// Bytes that are kept back while it is not known yet where the first payload begins.
+const SEARCH_SIZE_MAX: usize = READ_SIZE;
+
+/// Why a stream of messages cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GatherError {
+    /// The message is compressed, and no encoding is accepted here.
+    Compressed,
+    /// The first byte of a message is neither 0 nor 1.
+    Flag(u8),
+    /// The message is larger than the limit.
+    Size {
+        /// Bytes that its prefix announces.
+        size: usize,
+        /// Bytes that are accepted.
+        size_max: usize,
+    },
+}
+
+/// Gathers the messages of one stream. The first payload of one field of the message, the tensor
+/// contents, begins on a boundary of the buffer. Memory is taken as bytes arrive.
+#[derive(Debug)]
+pub struct Gatherer<B> {
+    size_max: usize,
+    field: u32,
+    prefix: [u8; PREFIX_SIZE],
+    prefix_size: usize,
+    state: State<B>,
+}
+
+/// ```text
+/// Prefix ──► Search ──► Body ──► Prefix
+///    └──────────┴── whole at once ──┘
+/// ```
+#[derive(Debug)]
+enum State<B> {
+    /// Waits for the five bytes.
+    Prefix,
+    /// Keeps the beginning until the place of the payload is known.
+    Search { search: PayloadSearch, start: Vec<u8>, size: usize },
+    /// Fills the buffer.
+    Body { buffer: B, size: usize },
+}
+
+impl<B: BodyBuffer> Gatherer<B> {
+    /// Gathers messages of at most `size_max` bytes; the first payload of the top-level field
+    /// `field` will be aligned.
+    pub const fn new(size_max: usize, field: u32) -> Self {
+        Self { size_max, field, prefix: [0; PREFIX_SIZE], prefix_size: 0, state: State::Prefix }
+    }
+
+    /// Takes bytes off the front of a chunk, up to the end of a message, which it returns. To be
+    /// called until the chunk is empty.
+    pub fn handle_chunk(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, GatherError> {
+        if let State::Prefix = self.state {
+            let Some(size) = self.take_prefix(chunk)? else { return Ok(None) };
+            self.state = State::Search { search: PayloadSearch::new(self.field), start: Vec::new(), size };
+        }
+        if let State::Search { search, start, size } = &mut self.state {
+            let Some(buffer) = take_start(search, start, *size, chunk) else { return Ok(None) };
+            self.state = State::Body { buffer, size: *size };
+        }
+        Ok(self.take_body(chunk))
+    }
+
+    /// Whether a message has begun and not ended: the stream may not end here.
+    pub const fn is_within_message(&self) -> bool {
+        self.prefix_size > 0 || !matches!(self.state, State::Prefix)
+    }
+
+    /// The size of the next message, once its prefix is whole.
+    fn take_prefix(&mut self, chunk: &mut Bytes) -> Result<Option<usize>, GatherError> {
+        let space = self.prefix.get_mut(self.prefix_size..).unwrap_or_default();
+        let count = space.len().min(chunk.len());
+        space.iter_mut().zip(chunk.split_to(count)).for_each(|(to, from)| *to = from);
+        self.prefix_size += count;
+        if self.prefix_size < PREFIX_SIZE {
+            return Ok(None);
+        }
+        let [flag, size @ ..] = self.prefix;
+        match flag {
+            0 => {}
+            1 => return Err(GatherError::Compressed),
+            flag => return Err(GatherError::Flag(flag)),
+        }
+        let size = u32::from_be_bytes(size) as usize;
+        if size > self.size_max {
+            return Err(GatherError::Size { size, size_max: self.size_max });
+        }
+        self.prefix_size = 0;
+        Ok(Some(size))
+    }
+
+    /// The message, once it is whole.
+    fn take_body(&mut self, chunk: &mut Bytes) -> Option<Bytes> {
+        let State::Body { buffer, size } = &mut self.state else { return None };
+        let count = size.saturating_sub(buffer.len()).min(chunk.len());
+        append(buffer, chunk.get(..count).unwrap_or_default());
+        chunk.advance(count);
+        if buffer.len() < *size {
+            return None;
+        }
+        match std::mem::replace(&mut self.state, State::Prefix) {
+            State::Body { buffer, .. } => Some(buffer.freeze()),
+            State::Prefix | State::Search { .. } => None,
+        }
+    }
+}
+
+/// The buffer for a message, with what was kept of it, once the place of its payload is known or
+/// is searched for no longer.
+fn take_start<B: BodyBuffer>(
+    search: &mut PayloadSearch,
+    start: &mut Vec<u8>,
+    size: usize,
+    chunk: &mut Bytes,
+) -> Option<B> {
+    let count = size.saturating_sub(start.len()).min(chunk.len());
+    let is_first = start.is_empty();
+    let place = if is_first {
+        search.poll(chunk.get(..count).unwrap_or_default())
+    } else {
+        let count = count.min(SEARCH_SIZE_MAX.saturating_sub(start.len()));
+        start.extend_from_slice(&chunk.split_to(count));
+        search.poll(start)
+    };
+    let known = if is_first { count } else { start.len() };
+    if place == Place::Unknown && known < size && known < SEARCH_SIZE_MAX {
+        if is_first {
+            start.extend_from_slice(&chunk.split_to(count));
+        }
+        return None;
+    }
+    let aligned_at = if let Place::At(offset) = place { offset } else { 0 };
+    let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
+    append(&mut buffer, start);
+    Some(buffer)
+}
+
+fn append<B: BodyBuffer>(buffer: &mut B, bytes: &[u8]) {
+    let from = buffer.len();
+    buffer.resize(from.saturating_add(bytes.len()));
+    if let Some(space) = buffer.as_mut_slice().get_mut(from..) {
+        space.copy_from_slice(bytes);
+    }
+}
+
+/// Where the payload begins in a message of which only the beginning is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// At this offset.
+    At(usize),
+    /// Nowhere: the bytes are no message.
+    Nowhere,
+    /// Not in the bytes so far.
+    Unknown,
+}
+
+/// Looks for the payload of the first length-delimited field of a number, at the top level of a
+/// message, and reads no byte twice but those of an unfinished key.
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadSearch {
+    field: u32,
+    at: usize,
+}
+
+impl PayloadSearch {
+    /// Looks for a field.
+    pub const fn new(field: u32) -> Self {
+        Self { field, at: 0 }
+    }
+
+    /// Looks on in the message's first bytes, of which there may be more than the last time.
+    pub fn poll(&mut self, bytes: &[u8]) -> Place {
+        while let Some(mut rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
+            let before = rest.len();
+            let Some(key) = varint(&mut rest) else { return unfinished(rest) };
+            let size = match key & 7 {
+                0 => varint(&mut rest).map(|_| 0),
+                1 => Some(8),
+                2 => varint(&mut rest),
+                5 => Some(4),
+                _ => return Place::Nowhere,
+            };
+            let Some(size) = size else { return unfinished(rest) };
+            let payload = self.at.saturating_add(before - rest.len());
+            if key == u64::from(self.field) << 3 | 2 {
+                return Place::At(payload);
+            }
+            self.at = payload.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
+        }
+        Place::Unknown
+    }
+}
+
+/// A varint, if its last byte is there: enough to find one's way, the message is read strictly
+/// later.
+fn varint(rest: &mut &[u8]) -> Option<u64> {
+    let size = rest.iter().take(VARINT_SIZE_MAX).position(|byte| *byte < 0x80)? + 1;
+    let (digits, after) = rest.split_at_checked(size)?;
+    *rest = after;
+    Some(digits.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f)))
+}
+
+const fn unfinished(rest: &[u8]) -> Place {
+    if rest.len() < VARINT_SIZE_MAX { Place::Unknown } else { Place::Nowhere }
+}
+
+const VARINT_SIZE_MAX: usize = 10;
+
+/// The prefix of a message of so many bytes; `None` where its size has no place in it.
+pub fn prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
+    let [a, b, c, d] = u32::try_from(size).ok()?.to_be_bytes();
+    Some([0, a, b, c, d])
+}
+
+/// The value of `grpc-timeout`: at most eight digits and a unit. `None` where it is none.
+pub fn timeout(value: &[u8]) -> Option<Duration> {
+    let (unit, digits) = value.split_last()?;
+    if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let count = digits.iter().fold(0_u64, |count, digit| count * 10 + u64::from(digit - b'0'));
+    Some(match unit {
+        b'H' => Duration::from_secs(count * 3600),
+        b'M' => Duration::from_secs(count * 60),
+        b'S' => Duration::from_secs(count),
+        b'm' => Duration::from_millis(count),
+        b'u' => Duration::from_micros(count),
+        b'n' => Duration::from_nanos(count),
+        _ => return None,
+    })
+}
+
+/// The value of `grpc-message` for a text: what is not printable ASCII, and `%`, percent-encoded.
+pub fn encode_status_text(text: &str) -> Cow<'_, str> {
+    let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'%';
+    if text.bytes().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len().saturating_mul(3));
+    for byte in text.bytes() {
+        if is_plain(byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push('%');
+            out.extend([byte >> 4, byte & 15].map(|digit| char::from(hex_digit(digit))));
+        }
+    }
+    Cow::Owned(out)
+}
+
+const fn hex_digit(digit: u8) -> u8 {
+    if digit < 10 { b'0' + digit } else { b'A' + digit - 10 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes where it was told to align, and how much it was asked to hold before bytes came.
+    #[derive(Debug, Default)]
+    struct Noted {
+        bytes: Vec<u8>,
+        aligned_at: usize,
+    }
+
+    impl BodyBuffer for Noted {
+        fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
+            assert!(capacity <= BODY_CLAIM_MAX);
+            Self { bytes: Vec::new(), aligned_at }
+        }
+
+        fn len(&self) -> usize {
+            self.bytes.len()
+        }
+
+        fn as_mut_slice(&mut self) -> &mut [u8] {
+            &mut self.bytes
+        }
+
+        fn resize(&mut self, size: usize) {
+            self.bytes.resize(size, 0);
+        }
+
+        /// The place goes before the bytes, so that a test sees it.
+        fn freeze(self) -> Bytes {
+            [&(self.aligned_at as u32).to_be_bytes()[..], &self.bytes].concat().into()
+        }
+    }
+
+    /// What comes of chunks: each message with the place it was aligned at.
+    fn gather(chunks: &[&[u8]]) -> Result<Vec<(usize, Vec<u8>)>, GatherError> {
+        let mut gatherer: Gatherer<Noted> = Gatherer::new(100_000, 7);
+        let mut messages = Vec::new();
+        for chunk in chunks {
+            let mut chunk = Bytes::copy_from_slice(chunk);
+            loop {
+                if let Some(mut message) = gatherer.handle_chunk(&mut chunk)? {
+                    messages.push((message.get_u32() as usize, message.to_vec()));
+                }
+                if chunk.is_empty() {
+                    break;
+                }
+            }
+        }
+        assert!(!gatherer.is_within_message());
+        Ok(messages)
+    }
+
+    fn framed(messages: &[&[u8]]) -> Vec<u8> {
+        messages.iter().flat_map(|message| [&prefix(message.len()).unwrap()[..], message].concat()).collect()
+    }
+
+    #[test]
+    fn messages_split_anywhere_are_the_same_and_aligned_alike() {
+        let first = [&[10, 3, b'a', b'b', b'c', 0x30, 0x80, 1, 58, 200, 1][..], &[9; 200], &[58, 1, 2]].concat();
+        let messages = [&first[..], &[], &[10, 1, b'x'], &[58, 2, 1, 2]];
+        let want: Vec<_> = [11, 0, 0, 2].into_iter().zip(messages.map(<[u8]>::to_vec)).collect();
+        let all = framed(&messages);
+        assert_eq!(gather(&[&all]), Ok(want.clone()));
+        for at in 0..all.len() {
+            let (before, after) = all.split_at(at);
+            assert_eq!(gather(&[before, after]), Ok(want.clone()), "{at}");
+            assert_eq!(gather(&[before, &[], after]), Ok(want.clone()), "{at}");
+        }
+        for size in 1..9 {
+            assert_eq!(gather(&all.chunks(size).collect::<Vec<_>>()), Ok(want.clone()), "{size}");
+        }
+    }
+
+    #[test]
+    fn a_payload_that_begins_late_is_found_up_to_a_bound() {
+        for (size, aligned_at) in [(10_000, 10_006), (SEARCH_SIZE_MAX, 0)] {
+            let mut message = vec![42]; // field 5
+            message.extend([(size & 0x7f) as u8 | 0x80, (size >> 7 & 0x7f) as u8 | 0x80, (size >> 14) as u8]);
+            message.extend(vec![1; size]);
+            message.extend([58, 1, 2]);
+            let all = framed(&[&message]);
+            for chunk_size in [1, 1000] {
+                let got = gather(&all.chunks(chunk_size).collect::<Vec<_>>());
+                assert_eq!(got, Ok(vec![(aligned_at, message.clone())]), "{size} {chunk_size}");
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_that_lie_are_refused_before_any_of_the_message() {
+        let check = |bytes: &[u8], want| assert_eq!(gather(&[bytes]), Err(want), "{bytes:?}");
+        check(&[1, 0, 0, 0, 1], GatherError::Compressed);
+        check(&[2, 0, 0, 0, 1], GatherError::Flag(2));
+        check(&[0, 0, 1, 0x86, 0xa1], GatherError::Size { size: 100_001, size_max: 100_000 });
+        check(&[0, 255, 255, 255, 255], GatherError::Size { size: u32::MAX as usize, size_max: 100_000 });
+    }
+
+    #[test]
+    fn a_stream_may_end_between_messages_only() {
+        let all = framed(&[&[58, 2, 1, 2]]);
+        for at in 0..=all.len() {
+            let mut gatherer: Gatherer<Noted> = Gatherer::new(100, 7);
+            let got = gatherer.handle_chunk(&mut Bytes::copy_from_slice(&all[..at]));
+            assert_eq!(got.map(|message| message.is_some()), Ok(at == all.len()));
+            assert_eq!(gatherer.is_within_message(), at > 0 && at < all.len(), "{at}");
+        }
+    }
+
+    #[test]
+    fn the_first_payload_is_found_or_known_to_be_nowhere() {
+        let check = |bytes: &[u8], want| {
+            assert_eq!(PayloadSearch::new(7).poll(bytes), want, "{bytes:?}");
+            let mut search = PayloadSearch::new(7);
+            let by_byte =
+                (1..=bytes.len()).map(|size| search.poll(&bytes[..size])).find(|place| *place != Place::Unknown);
+            assert_eq!(by_byte.unwrap_or(Place::Unknown), want, "{bytes:?} byte by byte");
+        };
+        check(&[], Place::Unknown);
+        check(&[58], Place::Unknown);
+        check(&[58, 0], Place::At(2));
+        check(&[58, 0x80, 1], Place::At(3));
+        check(&[8, 1, 17, 0, 0, 0, 0, 0, 0, 0, 0, 29, 0, 0, 0, 0, 58, 5], Place::At(18));
+        check(&[10, 100, 58, 1], Place::Unknown); // inside field 1
+        check(&[56, 1, 58, 1], Place::At(4)); // the number with another wire type
+        check(&[11, 58, 1], Place::Nowhere); // a group
+        check(&[0x80; 10], Place::Nowhere);
+        check(&[10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 58, 1], Place::Unknown);
+    }
+
+    #[test]
+    fn timeouts_have_digits_and_a_unit() {
+        let check = |value: &str, want| assert_eq!(timeout(value.as_bytes()), want, "{value:?}");
+        check("1S", Some(Duration::from_secs(1)));
+        check("100m", Some(Duration::from_millis(100)));
+        check("99999999H", Some(Duration::from_secs(99_999_999 * 3600)));
+        check("2M", Some(Duration::from_secs(120)));
+        check("7u", Some(Duration::from_micros(7)));
+        check("0n", Some(Duration::ZERO));
+        for value in ["", "S", "1", "1s", "100000000n", "-1S", "+1S", " 1S", "1 S", "1.5S", "1SS", "é"] {
+            check(value, None);
+        }
+    }
+
+    #[test]
+    fn status_texts_are_printable_ascii() {
+        let check = |text: &str, want: &str| assert_eq!(encode_status_text(text), want);
+        check("", "");
+        check("unexpected input 'a~b'", "unexpected input 'a~b'");
+        check("100%\n", "100%25%0A");
+        check("\u{7f}é", "%7F%C3%A9");
+    }
+
+    #[test]
+    fn a_prefix_holds_32_bits() {
+        assert_eq!(prefix(258), Some([0, 0, 0, 1, 2]));
+        assert_eq!(prefix(1 << 32), None);
+    }
+}

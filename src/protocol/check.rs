@@ -1,0 +1,493 @@
+//! Holds the tensors of a request against the model they are for: names, datatypes, shapes, rows,
+//! sizes. REST and gRPC decode call it once their own syntax is understood, so that both refuse the
+//! same request with the same words, which are Triton's (`infer_request.cc`, `Normalize`). It sees
+//! no JSON and no protobuf. What it walks is bounded by the request's size.
+
+use std::fmt::Write as _;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::protocol::infer::OutputPlan;
+use crate::tensor::strings::{Strings, StringsError};
+use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
+
+/// An input as a request names it, before it is known to fit the model.
+#[derive(Clone, Debug)]
+pub struct NamedTensor<'a> {
+    /// The name the request gives.
+    pub name: &'a str,
+    /// The datatype; `None` where the request names one that the protocol does not know.
+    pub datatype: Option<Datatype>,
+    /// The full shape; dimensions may be negative.
+    pub shape: Shape,
+    /// The elements, in the tensor's own format.
+    pub contents: Bytes,
+}
+
+/// An output as a request asks for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskedOutput<'a> {
+    /// The name the request gives.
+    pub name: &'a str,
+    /// As binary data (REST only).
+    pub is_binary: bool,
+    /// The so many best classes instead of the tensor; 0 for the tensor.
+    pub class_count: u32,
+}
+
+/// The words Triton puts before the errors of its core: `[request id: 42] `.
+pub fn prefix(id: &str) -> String {
+    format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })
+}
+
+/// The inputs of a request in the order of the model's inputs, and their rows. An optional input
+/// that the request leaves out is a tensor of the empty shape without contents.
+pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result<(Vec<Tensor>, u32), Error> {
+    let mut slots: SmallVec<[Option<usize>; 8]> = SmallVec::from_elem(None, spec.inputs.len());
+    let mut unexpected = None;
+    for (index, input) in inputs.iter().enumerate() {
+        match spec.input_index(input.name).and_then(|at| slots.get_mut(at)) {
+            None => unexpected = unexpected.or(Some(input.name)),
+            Some(Some(_)) => {
+                return Err(refusal(id, format!("input '{}' already exists in request", input.name)));
+            }
+            Some(slot) => *slot = Some(index),
+        }
+    }
+    check_counts(spec, id, &inputs, &slots)?;
+    if let Some(name) = unexpected {
+        return Err(Error::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
+    }
+    let rows = check_rows(spec, id, &inputs)?;
+    for input in &inputs {
+        if let Some(expected) = spec.inputs.iter().find(|expected| expected.name == input.name) {
+            check_input(spec, id, input, expected)?;
+        }
+    }
+    if rows == Some(0) {
+        return Err(refusal(id, format!("inference request batch-size must be >= 1 for '{}'", spec.name)));
+    }
+    Ok((in_order(spec, inputs, &slots), rows.unwrap_or(1)))
+}
+
+/// The plan of the outputs a request asks for, or, where it asks for none, of all of the model's
+/// as `default_is_binary` says.
+pub fn check_outputs(
+    spec: &ModelSpec,
+    id: &str,
+    asked: &[AskedOutput<'_>],
+    default_is_binary: bool,
+) -> Result<SmallVec<[OutputPlan; 2]>, Error> {
+    if asked.is_empty() {
+        let plan = |index| OutputPlan { index, is_binary: default_is_binary, class_count: 0 };
+        return Ok((0..spec.outputs.len()).map(plan).collect());
+    }
+    let mut is_taken: SmallVec<[bool; 16]> = SmallVec::from_elem(false, spec.outputs.len());
+    let mut unexpected = None;
+    let mut plans = SmallVec::new();
+    for output in asked {
+        let Some(index) = spec.output_index(output.name) else {
+            unexpected = unexpected.or(Some(output.name));
+            continue;
+        };
+        if is_taken.get_mut(index).is_some_and(|is_taken| std::mem::replace(is_taken, true)) {
+            return Err(refusal(id, format!("output '{}' already exists in request", output.name)));
+        }
+        plans.push(OutputPlan { index, is_binary: output.is_binary, class_count: output.class_count });
+    }
+    match unexpected {
+        Some(name) => Err(Error::invalid(format!("unexpected inference output '{name}' for model '{}'", spec.name))),
+        None => Ok(plans),
+    }
+}
+
+/// Whether classes can be told from the elements of a datatype: they must be numbers.
+pub fn check_classes(datatype: Datatype) -> Result<(), Error> {
+    match datatype {
+        Datatype::Bool | Datatype::Bytes => Err(Error::invalid(format!(
+            "class result not available for output due to unsupported type '{}'",
+            datatype.name()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A shape as Triton writes it: `[-1,4]`.
+pub fn shape_text(shape: &[i64]) -> String {
+    let mut text = String::from("[");
+    for (index, dimension) in shape.iter().enumerate() {
+        let separator = if index == 0 { "" } else { "," };
+        write!(text, "{separator}{dimension}").expect("a String takes any text");
+    }
+    text.push(']');
+    text
+}
+
+/// Triton's text for a shape that no tensor can have.
+pub fn shape_overflow(name: &str, shape: &[i64]) -> Error {
+    Error::invalid(format!(
+        "invalid shape for input '{name}': shape {} causes total element count to exceed maximum size of {}",
+        shape_text(shape),
+        i64::MAX
+    ))
+}
+
+/// A refusal of Triton's core, which names the request.
+pub(crate) fn refusal(id: &str, text: String) -> Error {
+    Error::invalid(text).with_prefix(&prefix(id))
+}
+
+/// Triton's text for contents of another size than the shape says.
+pub(crate) fn size_mismatch(spec: &ModelSpec, id: &str, name: &str, expected: usize, got: usize) -> Error {
+    let model = &spec.name;
+    refusal(
+        id,
+        format!("input byte size mismatch for input '{name}' for model '{model}'. Expected {expected}, got {got}"),
+    )
+}
+
+/// Refuses a request with too few or too many inputs, or without one that is required.
+fn check_counts(spec: &ModelSpec, id: &str, inputs: &[NamedTensor<'_>], slots: &[Option<usize>]) -> Result<(), Error> {
+    let required = spec.inputs.iter().filter(|input| !input.is_optional).count();
+    let is_missing = |(input, slot): &(&TensorSpec, &Option<usize>)| !input.is_optional && slot.is_none();
+    let mut missing = spec.inputs.iter().zip(slots).filter(is_missing).map(|(input, _)| input.name.as_str()).peekable();
+    let is_in_range = (required..=spec.inputs.len()).contains(&inputs.len());
+    let has_stranger = inputs.len() > slots.iter().flatten().count();
+    // Where the count is right and a name is wrong, the name is what the client should read.
+    if is_in_range && (missing.peek().is_none() || has_stranger) {
+        return Ok(());
+    }
+    let most = spec.inputs.len();
+    let expected = if required == most {
+        format!("expected {most} inputs")
+    } else {
+        format!("expected number of inputs between {required} and {most}")
+    };
+    let text = format!(
+        "{expected} but got {} inputs for model '{}'. Got input(s) {}, but missing required input(s) {}. \
+         Please provide all required input(s).",
+        inputs.len(),
+        spec.name,
+        name_list(inputs.iter().map(|input| input.name)),
+        name_list(missing),
+    );
+    Err(refusal(id, text))
+}
+
+/// Names as Triton lists them: `['A','B']`.
+fn name_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.map(|name| format!("'{name}'")).collect();
+    format!("[{}]", names.join(","))
+}
+
+/// The size of the batch axis, the same for all inputs; `None` for a model without one.
+fn check_rows(spec: &ModelSpec, id: &str, inputs: &[NamedTensor<'_>]) -> Result<Option<u32>, Error> {
+    if !spec.has_batch_axis() {
+        return Ok(None);
+    }
+    let model = &spec.name;
+    let mut rows = None;
+    for NamedTensor { name, shape, .. } in inputs {
+        let Some(&first) = shape.first() else {
+            let text = format!("input '{name}' has no shape but model requires batch dimension for '{model}'");
+            return Err(refusal(id, text));
+        };
+        if rows.is_some_and(|rows| rows != first) {
+            return Err(refusal(id, format!("input '{name}' batch size does not match other inputs for '{model}'")));
+        }
+        rows = Some(first);
+    }
+    let rows = rows.unwrap_or(1);
+    if rows > i64::from(spec.rows_max) {
+        let text = format!("inference request batch-size must be <= {} for '{model}'", spec.rows_max);
+        return Err(refusal(id, text));
+    }
+    // A negative size is refused with the rest of the shape.
+    Ok(Some(u32::try_from(rows).unwrap_or(0)))
+}
+
+/// Holds one input against what the model expects of it.
+fn check_input(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &TensorSpec) -> Result<(), Error> {
+    let (name, model) = (input.name, &spec.name);
+    if input.datatype != Some(expected.datatype) {
+        let text = format!(
+            "inference input '{name}' data-type is '{}', but model '{model}' expects '{}'",
+            input.datatype.map_or("<invalid>", Datatype::name),
+            expected.datatype.name()
+        );
+        return Err(refusal(id, text));
+    }
+    check_shape(spec, id, input, expected)?;
+    let is_rowless = spec.has_batch_axis() && input.shape.first() == Some(&0);
+    // Triton counts a batch of no rows as if there were no batch axis, and so refuses it.
+    let shape = if is_rowless { input.shape.get(1..).unwrap_or_default() } else { &input.shape };
+    match byte_size(expected.datatype, shape) {
+        Err(SizeError::Overflow | SizeError::Negative) => {
+            Err(shape_overflow(name, &input.shape).with_prefix(&prefix(id)))
+        }
+        Ok(Some(size)) if size != input.contents.len() => {
+            Err(size_mismatch(spec, id, name, size, input.contents.len()))
+        }
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => check_strings(spec, id, input, shape),
+    }
+}
+
+/// Holds a shape against the configuration's, where -1 takes any size.
+fn check_shape(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &TensorSpec) -> Result<(), Error> {
+    let (name, model) = (input.name, &spec.name);
+    let mut is_match = input.shape.len() == expected.shape.len();
+    if is_match {
+        for (have, want) in input.shape.iter().zip(&expected.shape) {
+            if *have < 0 {
+                let got = shape_text(&input.shape);
+                let text = format!(
+                    "All input dimensions should be specified for input '{name}' for model '{model}', got {got}"
+                );
+                return Err(refusal(id, text));
+            }
+            if *want != -1 && have != want {
+                is_match = false;
+                break;
+            }
+        }
+    }
+    if is_match {
+        return Ok(());
+    }
+    let note = if spec.has_batch_axis() { BATCH_NOTE } else { "" };
+    let text = format!(
+        "unexpected shape for input '{name}' for model '{model}'. Expected {}, got {}. {note}",
+        shape_text(&expected.shape),
+        shape_text(&input.shape)
+    );
+    Err(refusal(id, text))
+}
+
+/// What Triton adds to the refusal of a shape where the model batches.
+const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
+    be prepended to each input shape. If you want to specify the full shape including the batch dim in your input \
+    dims config, try setting max_batch_size to zero. See the model configuration docs for more info on \
+    max_batch_size.";
+
+/// Walks the elements of a `BYTES` input.
+fn check_strings(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, shape: &[i64]) -> Result<(), Error> {
+    let (name, model) = (input.name, &spec.name);
+    let Ok(expected) = element_count(shape) else {
+        return Err(shape_overflow(name, &input.shape).with_prefix(&prefix(id)));
+    };
+    let mut got = 0_usize;
+    for element in Strings::new(&input.contents) {
+        let text = match element {
+            Err(StringsError::Length(left)) => format!(
+                "incomplete string length indicator for inference input '{name}' for model '{model}', expecting 4 \
+                 bytes but only {left} bytes available. Please make sure the string length indicator is in one buffer."
+            ),
+            Err(StringsError::Element { claimed, left }) => format!(
+                "incomplete string data for inference input '{name}' for model '{model}', expecting string of length \
+                 {claimed} but only {left} bytes available"
+            ),
+            Ok(_) if got == expected => format!(
+                "unexpected number of string elements {} for inference input '{name}' for model '{model}', expecting \
+                 {expected}",
+                got.saturating_add(1)
+            ),
+            Ok(_) => {
+                got = got.saturating_add(1);
+                continue;
+            }
+        };
+        return Err(refusal(id, text));
+    }
+    if got != expected {
+        let text =
+            format!("expected {expected} string elements for inference input '{name}' for model '{model}', got {got}");
+        return Err(refusal(id, text));
+    }
+    Ok(())
+}
+
+/// Puts checked inputs into the model's order.
+fn in_order(spec: &ModelSpec, inputs: Vec<NamedTensor<'_>>, slots: &[Option<usize>]) -> Vec<Tensor> {
+    let mut inputs: SmallVec<[Option<NamedTensor<'_>>; 8]> = inputs.into_iter().map(Some).collect();
+    let mut tensors = Vec::with_capacity(spec.inputs.len());
+    for (expected, slot) in spec.inputs.iter().zip(slots) {
+        let input = slot.and_then(|index| inputs.get_mut(index)).and_then(Option::take);
+        let (shape, contents) = input.map(|input| (input.shape, input.contents)).unwrap_or_default();
+        tensors.push(Tensor { datatype: expected.datatype, shape, contents });
+    }
+    tensors
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::testing::{input, output, spec};
+
+    /// `name:datatype:shape:bytes` of each input, space between them.
+    fn outcome(spec: &ModelSpec, id: &str, request: &str) -> String {
+        let mut inputs = Vec::new();
+        for word in request.split_whitespace() {
+            let mut parts = word.split(':');
+            let mut part = || parts.next().unwrap();
+            let (name, datatype, shape, size) = (part(), part(), part(), part());
+            inputs.push(NamedTensor {
+                name,
+                datatype: Datatype::from_name(datatype),
+                shape: shape.split(',').filter(|part| !part.is_empty()).map(|part| part.parse().unwrap()).collect(),
+                contents: Bytes::from(vec![0; size.parse().unwrap()]),
+            });
+        }
+        match check(spec, id, inputs) {
+            Ok((tensors, rows)) => {
+                let shapes: Vec<_> = tensors.iter().map(|tensor| shape_text(&tensor.shape)).collect();
+                format!("{rows} rows, {}", shapes.join(" "))
+            }
+            Err(error) => error.text().to_owned(),
+        }
+    }
+
+    #[test]
+    fn inputs_come_in_the_models_order_or_are_refused_in_tritons_words() {
+        let two = spec(8, vec![input("A", Datatype::Fp32, &[4]), input("B", Datatype::Int8, &[-1])], vec![]);
+        let check = |request: &str, want: &str| assert_eq!(outcome(&two, "7", request), want, "{request}");
+        check("B:INT8:2,3:6 A:FP32:2,4:32", "2 rows, [2,4] [2,3]");
+        check(
+            "A:FP32:1,4:16",
+            "[request id: 7] expected 2 inputs but got 1 inputs for model 'm'. Got input(s) ['A'], but missing \
+             required input(s) ['B']. Please provide all required input(s).",
+        );
+        check(
+            "A:FP32:1,4:16 B:INT8:1,1:1 C:INT8:1,1:1",
+            "[request id: 7] expected 2 inputs but got 3 inputs for model 'm'. Got input(s) ['A','B','C'], but \
+             missing required input(s) []. Please provide all required input(s).",
+        );
+        check("A:FP32:1,4:16 C:INT8:1,1:1", "unexpected inference input 'C' for model 'm'");
+        check("A:FP32:1,4:16 A:FP32:1,4:16", "[request id: 7] input 'A' already exists in request");
+        check("A:FP32:1,4:16 B:INT8:2,1:2", "[request id: 7] input 'B' batch size does not match other inputs for 'm'");
+        check(
+            "A:FP32::0 B:INT8:2,1:2",
+            "[request id: 7] input 'A' has no shape but model requires batch dimension for 'm'",
+        );
+        check("A:FP32:9,4:144 B:INT8:9,1:9", "[request id: 7] inference request batch-size must be <= 8 for 'm'");
+        check(
+            "A:INT32:1,4:16 B:INT8:1,1:1",
+            "[request id: 7] inference input 'A' data-type is 'INT32', but model 'm' expects 'FP32'",
+        );
+        check(
+            "A:FP99:1,4:16 B:INT8:1,1:1",
+            "[request id: 7] inference input 'A' data-type is '<invalid>', but model 'm' expects 'FP32'",
+        );
+        check(
+            "A:FP32:1,4:12 B:INT8:1,1:1",
+            "[request id: 7] input byte size mismatch for input 'A' for model 'm'. Expected 16, got 12",
+        );
+        check(
+            "A:FP32:0,4:0 B:INT8:0,1:0",
+            "[request id: 7] input byte size mismatch for input 'A' for model 'm'. Expected 16, got 0",
+        );
+        check(
+            "A:FP32:1,4:16 B:INT8:1,-1:1",
+            "[request id: 7] All input dimensions should be specified for input 'B' for model 'm', got [1,-1]",
+        );
+        check(
+            "A:FP32:1,3:12 B:INT8:1,1:1",
+            "[request id: 7] unexpected shape for input 'A' for model 'm'. Expected [-1,4], got [1,3]. NOTE: Setting \
+             a non-zero max_batch_size in the model config requires a batch dimension to be prepended to each input \
+             shape. If you want to specify the full shape including the batch dim in your input dims config, try \
+             setting max_batch_size to zero. See the model configuration docs for more info on max_batch_size.",
+        );
+    }
+
+    #[test]
+    fn without_a_batch_axis_shapes_are_exact_and_no_rows_are_counted() {
+        let plain = spec(0, vec![input("A", Datatype::Uint8, &[-1, 2])], vec![]);
+        let check = |request: &str, want: &str| assert_eq!(outcome(&plain, "", request), want, "{request}");
+        check("A:UINT8:3,2:6", "1 rows, [3,2]");
+        check("A:UINT8:0,2:0", "1 rows, [0,2]");
+        check(
+            "A:UINT8:2:2",
+            "[request id: <id_unknown>] unexpected shape for input 'A' for model 'm'. Expected [-1,2], got [2]. ",
+        );
+        check(
+            "A:UINT8:9223372036854775807,2:6",
+            "[request id: <id_unknown>] invalid shape for input 'A': shape [9223372036854775807,2] causes total \
+             element count to exceed maximum size of 9223372036854775807",
+        );
+    }
+
+    #[test]
+    fn a_batch_of_no_rows_is_refused_even_where_its_size_fits() {
+        let any = spec(8, vec![input("A", Datatype::Uint8, &[-1])], vec![]);
+        let got = outcome(&any, "", "A:UINT8:0,0:0");
+        assert_eq!(got, "[request id: <id_unknown>] inference request batch-size must be >= 1 for 'm'");
+        let got = outcome(&any, "", "A:UINT8:-1,1:1");
+        assert!(got.contains("All input dimensions should be specified"), "{got}");
+    }
+
+    #[test]
+    fn an_optional_input_may_be_left_out_and_a_required_one_may_not() {
+        let mut model = spec(0, vec![input("A", Datatype::Uint8, &[1]), input("B", Datatype::Uint8, &[1])], vec![]);
+        model.inputs[1].is_optional = true;
+        assert_eq!(outcome(&model, "", "A:UINT8:1:1"), "1 rows, [1] []");
+        assert_eq!(
+            outcome(&model, "x", "B:UINT8:1:1"),
+            "[request id: x] expected number of inputs between 1 and 2 but got 1 inputs for model 'm'. Got input(s) \
+             ['B'], but missing required input(s) ['A']. Please provide all required input(s)."
+        );
+        assert_eq!(outcome(&model, "x", "C:UINT8:1:1"), "unexpected inference input 'C' for model 'm'");
+    }
+
+    #[test]
+    fn strings_are_walked_and_counted() {
+        let model = spec(0, vec![input("A", Datatype::Bytes, &[2])], vec![]);
+        let hold = |contents: &'static [u8], want: Result<(), &str>| {
+            let contents = Bytes::from_static(contents);
+            let tensor =
+                NamedTensor { name: "A", datatype: Some(Datatype::Bytes), shape: Shape::from_slice(&[2]), contents };
+            let got = check(&model, "", vec![tensor]).map(|_| ());
+            let want = want.map_err(|text| Error::invalid(format!("[request id: <id_unknown>] {text}")));
+            assert_eq!(got, want);
+        };
+        hold(b"\x01\0\0\0a\0\0\0\0", Ok(()));
+        hold(
+            b"\x01\0\0\0a\0",
+            Err("incomplete string length indicator for inference input 'A' for model 'm', expecting 4 bytes but \
+                 only 1 bytes available. Please make sure the string length indicator is in one buffer."),
+        );
+        hold(
+            b"\x09\0\0\0a",
+            Err("incomplete string data for inference input 'A' for model 'm', expecting string of length 9 but \
+                 only 1 bytes available"),
+        );
+        hold(b"\0\0\0\0", Err("expected 2 string elements for inference input 'A' for model 'm', got 1"));
+        hold(
+            b"\0\0\0\0\0\0\0\0\0\0\0\0",
+            Err("unexpected number of string elements 3 for inference input 'A' for model 'm', expecting 2"),
+        );
+    }
+
+    #[test]
+    fn outputs_are_planned_as_asked_or_all() {
+        let outputs = vec![output("X", Datatype::Fp32, &[1]), output("Y", Datatype::Fp32, &[1])];
+        let model = spec(0, vec![], outputs);
+        let outcome = |names: &str| {
+            let asked: Vec<_> =
+                names.split_whitespace().map(|name| AskedOutput { name, is_binary: true, class_count: 3 }).collect();
+            match check_outputs(&model, "9", &asked, false) {
+                Ok(plans) => {
+                    format!("{:?}", plans.iter().map(|plan| (plan.index, plan.class_count)).collect::<Vec<_>>())
+                }
+                Err(error) => error.text().to_owned(),
+            }
+        };
+        assert_eq!(outcome(""), "[(0, 0), (1, 0)]");
+        assert_eq!(outcome("Y X"), "[(1, 3), (0, 3)]");
+        assert_eq!(outcome("Y"), "[(1, 3)]");
+        assert_eq!(outcome("Y Z"), "unexpected inference output 'Z' for model 'm'");
+        assert_eq!(outcome("Z Y Y"), "[request id: 9] output 'Y' already exists in request");
+    }
+}

@@ -1,0 +1,199 @@
+//! Typed contents (`InferTensorContents`) as the bytes of a tensor. 8- and 16-bit integers travel as
+//! 32-bit ones and must fit; FP16 and BF16 have no field and come as raw contents only. Called by
+//! [`super::decode`]. A packed 64-bit integer may take one byte on the wire, so that a tensor has at
+//! most eight times the bytes of its message.
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::protocol::grpc::message::Contents;
+use crate::tensor::{AlignedBuffer, Datatype, strings};
+use crate::wire::protobuf::Wire;
+
+/// Why contents are not those of the tensor they came with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentsError {
+    /// Values in a second field as well.
+    Again,
+    /// The field that has values is that of another datatype.
+    Datatype(Datatype),
+    /// A value that the datatype does not hold.
+    Range(i64),
+}
+
+impl ContentsError {
+    /// The text for an input of a model, which was declared with a datatype.
+    pub fn into_error(self, input: &str, model: &str, datatype: Option<Datatype>) -> Error {
+        let declared = datatype.map_or("<invalid>", Datatype::name);
+        let tensor = format!("unexpected explicit tensor data for input tensor '{input}' for model '{model}'");
+        Error::invalid(match self {
+            Self::Again => format!("{tensor}, binary data was already supplied."),
+            Self::Datatype(held) => format!("{tensor} of type '{}', expected datatype '{declared}'", held.name()),
+            Self::Range(value) => {
+                format!("value {value} of input tensor '{input}' for model '{model}' does not fit datatype {declared}")
+            }
+        })
+    }
+}
+
+/// The bytes of a tensor of a datatype.
+pub fn convert(contents: &Contents<'_>, datatype: Option<Datatype>) -> Result<Bytes, ContentsError> {
+    let mut filled = contents.filled();
+    let Some(number) = filled.next() else { return Ok(Bytes::new()) };
+    let held = held(number, datatype);
+    if datatype != Some(held) {
+        return Err(ContentsError::Datatype(held));
+    }
+    if filled.next().is_some() {
+        return Err(ContentsError::Again);
+    }
+    let values = contents.occurrences(number);
+    match held {
+        Datatype::Bool => numbers(values, |value| Some([u8::from(value != 0)])),
+        Datatype::Int8 => numbers(values, |value| Some(i8::try_from(value as i32).ok()?.to_le_bytes())),
+        Datatype::Int16 => numbers(values, |value| Some(i16::try_from(value as i32).ok()?.to_le_bytes())),
+        Datatype::Int32 | Datatype::Uint32 => numbers(values, |value| Some((value as u32).to_le_bytes())),
+        Datatype::Int64 | Datatype::Uint64 => numbers(values, |value| Some(value.to_le_bytes())),
+        Datatype::Uint8 => numbers(values, |value| Some(u8::try_from(value as u32).ok()?.to_le_bytes())),
+        Datatype::Uint16 => numbers(values, |value| Some(u16::try_from(value as u32).ok()?.to_le_bytes())),
+        Datatype::Fp32 => Ok(joined(values.filter_map(|wire| Some(wire.as_fixed32s().ok()?.as_flattened())))),
+        Datatype::Fp64 => Ok(joined(values.filter_map(|wire| Some(wire.as_fixed64s().ok()?.as_flattened())))),
+        Datatype::Bytes => Ok(elements(values)),
+        // They have no field, so that what is held is never one of them.
+        Datatype::Fp16 | Datatype::Bf16 => Ok(Bytes::new()),
+    }
+}
+
+/// What the values of a field are, for an input of a datatype.
+const fn held(number: u32, datatype: Option<Datatype>) -> Datatype {
+    match (number, datatype) {
+        (1, _) => Datatype::Bool,
+        (2, Some(narrow @ (Datatype::Int8 | Datatype::Int16))) => narrow,
+        (2, _) => Datatype::Int32,
+        (3, _) => Datatype::Int64,
+        (4, Some(narrow @ (Datatype::Uint8 | Datatype::Uint16))) => narrow,
+        (4, _) => Datatype::Uint32,
+        (5, _) => Datatype::Uint64,
+        (6, _) => Datatype::Fp32,
+        (7, _) => Datatype::Fp64,
+        _ => Datatype::Bytes,
+    }
+}
+
+/// Each integer as `N` bytes. Where it does not fit, `encode` has nothing.
+fn numbers<'a, const N: usize>(
+    values: impl Iterator<Item = Wire<'a>> + Clone,
+    encode: impl Fn(u64) -> Option<[u8; N]>,
+) -> Result<Bytes, ContentsError> {
+    let values = values.filter_map(|wire| wire.as_varints().ok());
+    let count: usize = values.clone().filter_map(|values| values.check().ok()).sum();
+    let mut buffer = AlignedBuffer::zeroed(count.saturating_mul(N));
+    let (places, _) = buffer.as_mut_slice().as_chunks_mut::<N>();
+    for (place, value) in places.iter_mut().zip(values.flatten().flatten()) {
+        *place = encode(value).ok_or(ContentsError::Range(value.cast_signed()))?;
+    }
+    Ok(buffer.freeze())
+}
+
+fn joined<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
+    let mut buffer = AlignedBuffer::with_capacity(parts.clone().map(<[u8]>::len).sum());
+    parts.for_each(|part| buffer.extend_from_slice(part));
+    buffer.freeze()
+}
+
+fn elements<'a>(values: impl Iterator<Item = Wire<'a>> + Clone) -> Bytes {
+    let elements = values.filter_map(|wire| wire.as_bytes().ok());
+    let mut out = Vec::with_capacity(elements.clone().map(|element| element.len().saturating_add(4)).sum());
+    elements.for_each(|element| strings::encode(element, &mut out));
+    out.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::limits::TENSOR_ALIGNMENT;
+    use crate::protocol::grpc::message::InferMessage;
+    use crate::wire::proto::inference::InferTensorContents;
+    use crate::wire::protobuf::put_bytes_head;
+
+    /// Converts the contents of one input; each part is an occurrence of its `contents`.
+    fn outcome(parts: &[Vec<u8>], datatype: &str) -> Result<Bytes, String> {
+        let mut input = Vec::new();
+        for part in parts {
+            put_bytes_head(5, part.len(), &mut input);
+            input.extend(part);
+        }
+        let mut message = Vec::new();
+        put_bytes_head(5, input.len(), &mut message);
+        message.extend(input);
+        let message = Bytes::from(message);
+        let message = InferMessage::read(&message).unwrap();
+        let datatype = Datatype::from_name(datatype);
+        let contents = convert(message.inputs[0].contents.as_ref().unwrap(), datatype);
+        contents.map_err(|error| error.into_error("A", "m", datatype).text().to_owned())
+    }
+
+    fn of(fill: impl FnOnce(&mut InferTensorContents)) -> Vec<u8> {
+        let mut contents = InferTensorContents::default();
+        fill(&mut contents);
+        contents.encode_to_vec()
+    }
+
+    #[test]
+    fn every_field_becomes_little_endian_bytes() {
+        let check = |datatype: &str, contents: Vec<u8>, want: &[u8]| {
+            let got = outcome(&[contents], datatype);
+            assert_eq!(got.as_deref(), Ok(want), "{datatype}");
+            let is_aligned = got.is_ok_and(|bytes| bytes.as_ptr().addr() % TENSOR_ALIGNMENT == 0);
+            assert!(is_aligned || datatype == "BYTES", "{datatype}");
+        };
+        check("BOOL", of(|contents| contents.bool_contents = vec![true, false]), &[1, 0]);
+        check("INT8", of(|contents| contents.int_contents = vec![-128, 127]), &[128, 127]);
+        check("INT16", of(|contents| contents.int_contents = vec![-32768, 1]), &[0, 128, 1, 0]);
+        check("INT32", of(|contents| contents.int_contents = vec![-2]), &[254, 255, 255, 255]);
+        check("INT64", of(|contents| contents.int64_contents = vec![-2]), &[254, 255, 255, 255, 255, 255, 255, 255]);
+        check("UINT8", of(|contents| contents.uint_contents = vec![0, 255]), &[0, 255]);
+        check("UINT16", of(|contents| contents.uint_contents = vec![65535]), &[255, 255]);
+        check("UINT32", of(|contents| contents.uint_contents = vec![u32::MAX]), &[255; 4]);
+        check(
+            "UINT64",
+            of(|contents| contents.uint64_contents = vec![u64::MAX, 1]),
+            &[255, 255, 255, 255, 255, 255, 255, 255, 1, 0, 0, 0, 0, 0, 0, 0],
+        );
+        check("FP32", of(|contents| contents.fp32_contents = vec![1.0, -0.5]), bytemuck::bytes_of(&[1.0_f32, -0.5]));
+        check("FP64", of(|contents| contents.fp64_contents = vec![1.5]), &1.5_f64.to_le_bytes());
+        check("BYTES", of(|contents| contents.bytes_contents = vec![b"ab".to_vec(), vec![]]), b"\x02\0\0\0ab\0\0\0\0");
+    }
+
+    #[test]
+    fn values_come_packed_or_not_and_in_any_number_of_parts() {
+        let parts = [vec![16, 1, 18, 2, 2, 3], vec![], vec![16, 4, 80, 9]]; // field 10 is unknown
+        assert_eq!(outcome(&parts, "INT8").as_deref(), Ok(&[1, 2, 3, 4][..]));
+        let float = [53, 0, 0, 128, 63].to_vec();
+        assert_eq!(outcome(&[float.clone(), float], "FP32").as_deref(), Ok(&[0, 0, 128, 63, 0, 0, 128, 63][..]));
+        assert_eq!(outcome(&[vec![]], "FP16").as_deref(), Ok(&[][..]));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let check = |datatype: &str, contents: Vec<u8>, want: &str| {
+            assert_eq!(outcome(&[contents], datatype), Err(want.to_owned()), "{datatype}");
+        };
+        let range = |value: i64, datatype: &str| {
+            format!("value {value} of input tensor 'A' for model 'm' does not fit datatype {datatype}")
+        };
+        check("INT8", of(|contents| contents.int_contents = vec![1, -129]), &range(-129, "INT8"));
+        check("INT16", of(|contents| contents.int_contents = vec![32768]), &range(32768, "INT16"));
+        check("UINT8", of(|contents| contents.uint_contents = vec![256]), &range(256, "UINT8"));
+        check("UINT16", of(|contents| contents.uint_contents = vec![65536]), &range(65536, "UINT16"));
+        let fp32 = || of(|contents| contents.fp32_contents = vec![1.0]);
+        let tensor = "unexpected explicit tensor data for input tensor 'A' for model 'm'";
+        check("INT32", fp32(), &format!("{tensor} of type 'FP32', expected datatype 'INT32'"));
+        check("FP16", fp32(), &format!("{tensor} of type 'FP32', expected datatype 'FP16'"));
+        check("float", fp32(), &format!("{tensor} of type 'FP32', expected datatype '<invalid>'"));
+        let both = of(|contents| (contents.bool_contents, contents.fp32_contents) = (vec![true], vec![1.0]));
+        check("BOOL", both, &format!("{tensor}, binary data was already supplied."));
+    }
+}

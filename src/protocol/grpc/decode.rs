@@ -1,0 +1,359 @@
+//! A `ModelInferRequest` held against its model: parameters, then the data of each input, then what
+//! is asked of each output, then what REST checks as well ([`check`]). The order and the texts are
+//! Triton's (`infer_handler.cc`). Raw contents stay views of the message; typed ones are converted.
+//! Called by the shard once the model is known. Bounded by what [`super::message`] let through.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::protocol::check::{self, AskedOutput, NamedTensor};
+use crate::protocol::grpc::contents;
+use crate::protocol::grpc::message::{InferMessage, InputTensor, OutputTensor, Parameter, Parameters};
+use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::tensor::Datatype;
+
+/// The request, checked against its model.
+pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferRequest, Error> {
+    if spec.is_decoupled {
+        return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
+    }
+    let (priority, timeout) = scheduling(&message.parameters)?;
+    refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
+    refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
+    let inputs = inputs(spec, message)?;
+    let asked: SmallVec<[AskedOutput<'_>; 2]> = message.outputs.iter().map(asked).collect::<Result<_, _>>()?;
+    let outputs = check::check_outputs(spec, message.id, &asked, true)?;
+    for plan in outputs.iter().filter(|plan| plan.class_count > 0) {
+        spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
+    }
+    let (inputs, rows) = check::check(spec, message.id, inputs)?;
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs };
+    Ok(InferRequest { inputs, rows, priority, timeout, plan })
+}
+
+/// Checks the parameters of the request; `priority` and `timeout` are the ones that mean something
+/// here.
+fn scheduling(parameters: &Parameters<'_>) -> Result<(u64, Duration), Error> {
+    let (mut priority, mut timeout_us) = (0, 0);
+    for (key, value) in parameters.iter() {
+        match (key, value) {
+            ("priority", Parameter::Int64(value)) => priority = at_least_zero(key, value)?,
+            ("priority", Parameter::Uint64(value)) => priority = value,
+            ("timeout", Parameter::Int64(value)) => timeout_us = at_least_zero(key, value)?,
+            _ => check_parameter(key, value)?,
+        }
+    }
+    Ok((priority, Duration::from_micros(timeout_us)))
+}
+
+fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
+    u64::try_from(value).map_err(|_| Error::invalid(format!("invalid value for '{key}', expected value >= 0.")))
+}
+
+/// Whether a parameter has one of the types that its key may have.
+fn check_parameter(key: &str, value: Parameter<'_>) -> Result<(), Error> {
+    use Parameter::{Bool, Double, Int64, Str};
+    let expected = match (key, value) {
+        ("sequence_id", Int64(_) | Str(_)) | ("sequence_start" | "sequence_end" | EMPTY_FINAL, Bool(_)) => {
+            return Ok(());
+        }
+        ("sequence_id", _) => "int64_param or string_param",
+        ("sequence_start" | "sequence_end" | EMPTY_FINAL, _) => "bool_param",
+        ("priority", _) => "int64_param or uint64_param",
+        ("timeout", _) => "int64_param",
+        _ if key.starts_with("triton_") => {
+            return Err(Error::invalid(format!(
+                "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys \
+                 starting with 'triton_' are allowed: {EMPTY_FINAL}"
+            )));
+        }
+        (_, Bool(_) | Double(_) | Int64(_) | Str(_)) => return Ok(()),
+        _ => "int64_param, bool_param, or string_param",
+    };
+    Err(Error::invalid(format!("invalid value type for '{key}' parameter, expected {expected}.")))
+}
+
+const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
+
+fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
+    let mut names: SmallVec<[&str; 8]> = names.collect();
+    names.sort_unstable();
+    let repeated = names.array_windows().find(|[name, next]| name == next);
+    repeated.map_or(Ok(()), |[name, _]| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
+}
+
+/// The inputs with their contents: raw ones are handed out in the order of the inputs.
+fn inputs<'a>(spec: &ModelSpec, message: &InferMessage<'a>) -> Result<Vec<NamedTensor<'a>>, Error> {
+    let mut inputs = Vec::with_capacity(message.inputs.len());
+    for (index, input) in message.inputs.iter().enumerate() {
+        refuse_shared_memory(input.name, &input.parameters)?;
+        let datatype = Datatype::from_name(input.datatype);
+        let contents = contents_of(spec, message, index, input, datatype)?;
+        inputs.push(NamedTensor { name: input.name, datatype, shape: input.shape.clone(), contents });
+    }
+    Ok(inputs)
+}
+
+fn contents_of(
+    spec: &ModelSpec,
+    message: &InferMessage<'_>,
+    index: usize,
+    input: &InputTensor<'_>,
+    datatype: Option<Datatype>,
+) -> Result<Bytes, Error> {
+    let (name, model) = (input.name, &spec.name);
+    match &input.contents {
+        Some(_) if message.raw_count() > 0 => Err(Error::invalid(format!(
+            "contents field must not be specified when using raw_input_contents for '{name}' for model '{model}'"
+        ))),
+        Some(typed) => contents::convert(typed, datatype).map_err(|error| error.into_error(name, model, datatype)),
+        None => message.raw(index).ok_or_else(|| {
+            Error::invalid(format!("unable to find data for input tensor '{name}' for model '{model}' in request."))
+        }),
+    }
+}
+
+fn asked<'a>(output: &OutputTensor<'a>) -> Result<AskedOutput<'a>, Error> {
+    refuse_shared_memory(output.name, &output.parameters)?;
+    let class_count = output.parameters.get("classification").map_or(Ok(0), class_count)?;
+    Ok(AskedOutput { name: output.name, is_binary: true, class_count })
+}
+
+fn class_count(value: Parameter<'_>) -> Result<u32, Error> {
+    match value {
+        // More classes than there are means all of them.
+        Parameter::Int64(count @ 1..) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+        Parameter::Int64(_) => Err(Error::invalid("invalid value for 'classification' parameter, expected >= 0")),
+        _ => Err(Error::invalid("invalid value type for 'classification' parameter, expected int64_param")),
+    }
+}
+
+/// Tensors come and go in the messages only.
+fn refuse_shared_memory(name: &str, parameters: &Parameters<'_>) -> Result<(), Error> {
+    if parameters.get("shared_memory_region").is_some() {
+        return Err(Error::unsupported("Client shared memory is disabled."));
+    }
+    let stray =
+        ["shared_memory_offset", "shared_memory_byte_size"].into_iter().find(|key| parameters.get(key).is_some());
+    stray.map_or(Ok(()), |key| {
+        Err(Error::invalid(format!(
+            "'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{name}'"
+        )))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use crate::protocol::testing::{input, output, spec};
+    use crate::wire::proto::inference::infer_parameter::ParameterChoice;
+    use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+    use crate::wire::proto::inference::{InferParameter, InferTensorContents, ModelInferRequest};
+
+    /// Inputs `A` (INT32) and `B` (INT8) of four elements a row, outputs `X` (FP32) and `Y` (BYTES).
+    fn model() -> ModelSpec {
+        let inputs = vec![input("A", Datatype::Int32, &[4]), input("B", Datatype::Int8, &[4])];
+        spec(8, inputs, vec![output("X", Datatype::Fp32, &[4]), output("Y", Datatype::Bytes, &[4])])
+    }
+
+    fn request() -> ModelInferRequest {
+        let tensor = |name: &str, datatype: &str| InferInputTensor {
+            name: name.to_owned(),
+            datatype: datatype.to_owned(),
+            shape: vec![1, 4],
+            ..InferInputTensor::default()
+        };
+        ModelInferRequest {
+            model_name: "m".to_owned(),
+            id: "7".to_owned(),
+            inputs: vec![tensor("B", "INT8"), tensor("A", "INT32")],
+            raw_input_contents: vec![Bytes::from_static(&[1, 2, 3, 4]), Bytes::from_static(&[9; 16])],
+            ..ModelInferRequest::default()
+        }
+    }
+
+    fn parameter(choice: ParameterChoice) -> InferParameter {
+        InferParameter { parameter_choice: Some(choice) }
+    }
+
+    fn decode_prost(request: &ModelInferRequest) -> Result<InferRequest, Error> {
+        let bytes = Bytes::from(request.encode_to_vec());
+        decode(&model(), &InferMessage::read(&bytes)?)
+    }
+
+    fn refusal(change: impl FnOnce(&mut ModelInferRequest)) -> String {
+        let mut request = request();
+        change(&mut request);
+        let error = decode_prost(&request).expect_err("the change is a mistake");
+        format!("{:?}: {}", error.code(), error.text())
+    }
+
+    #[test]
+    fn raw_contents_are_views_in_the_models_order() {
+        let bytes = Bytes::from(request().encode_to_vec());
+        let decoded = decode(&model(), &InferMessage::read(&bytes).unwrap()).unwrap();
+        let [a, b] = &decoded.inputs[..] else { panic!("{decoded:?}") };
+        assert_eq!((a.datatype, &a.shape[..], &a.contents[..]), (Datatype::Int32, &[1, 4][..], &[9; 16][..]));
+        assert_eq!((b.datatype, &b.shape[..], &b.contents[..]), (Datatype::Int8, &[1, 4][..], &[1, 2, 3, 4][..]));
+        assert!(bytes.as_ptr_range().contains(&a.contents.as_ptr()), "copied");
+        assert_eq!((decoded.rows, decoded.priority, decoded.timeout), (1, 0, Duration::ZERO));
+        let plan: Vec<_> = decoded.plan.outputs.iter().map(|plan| (plan.index, plan.class_count)).collect();
+        assert_eq!((decoded.plan.id.as_str(), plan), ("7", vec![(0, 0), (1, 0)]));
+    }
+
+    #[test]
+    fn what_a_request_may_add_is_understood() {
+        let mut request = request();
+        for (key, choice) in [
+            ("priority", ParameterChoice::Uint64Param(u64::MAX)),
+            ("timeout", ParameterChoice::Int64Param(1500)),
+            ("sequence_id", ParameterChoice::StringParam("s".to_owned())),
+            ("sequence_start", ParameterChoice::BoolParam(true)),
+            (EMPTY_FINAL, ParameterChoice::BoolParam(true)),
+            ("own", ParameterChoice::DoubleParam(0.5)),
+        ] {
+            request.parameters.insert(key.to_owned(), parameter(choice));
+        }
+        let classes = parameter(ParameterChoice::Int64Param(1 << 40));
+        let parameters = [("classification".to_owned(), classes)].into();
+        request.outputs.push(InferRequestedOutputTensor { name: "X".to_owned(), parameters });
+        request.raw_input_contents.push(Bytes::from_static(b"one too many is ignored"));
+        let decoded = decode_prost(&request).unwrap();
+        assert_eq!((decoded.priority, decoded.timeout), (u64::MAX, Duration::from_micros(1500)));
+        let plan: Vec<_> = decoded.plan.outputs.iter().map(|plan| (plan.index, plan.class_count)).collect();
+        assert_eq!(plan, [(0, u32::MAX)]);
+    }
+
+    #[test]
+    fn parameters_of_wrong_types_are_refused_by_key() {
+        let check = |key: &str, choice: Option<ParameterChoice>, want: &str| {
+            let parameter_choice = choice;
+            let got = refusal(|request| {
+                request.parameters.insert(key.to_owned(), InferParameter { parameter_choice });
+            });
+            assert_eq!(got, format!("InvalidArgument: {want}"), "{key}");
+        };
+        let text = || Some(ParameterChoice::StringParam("x".to_owned()));
+        let type_error =
+            |key: &str, expected: &str| format!("invalid value type for '{key}' parameter, expected {expected}.");
+        check("priority", Some(ParameterChoice::Int64Param(-1)), "invalid value for 'priority', expected value >= 0.");
+        check("timeout", Some(ParameterChoice::Int64Param(-1)), "invalid value for 'timeout', expected value >= 0.");
+        check("priority", text(), &type_error("priority", "int64_param or uint64_param"));
+        check("timeout", Some(ParameterChoice::Uint64Param(1)), &type_error("timeout", "int64_param"));
+        check(
+            "sequence_id",
+            Some(ParameterChoice::Uint64Param(1)),
+            &type_error("sequence_id", "int64_param or string_param"),
+        );
+        check("sequence_start", text(), &type_error("sequence_start", "bool_param"));
+        check("sequence_end", text(), &type_error("sequence_end", "bool_param"));
+        check(EMPTY_FINAL, text(), &type_error(EMPTY_FINAL, "bool_param"));
+        check(
+            "zz",
+            Some(ParameterChoice::Uint64Param(1)),
+            &type_error("zz", "int64_param, bool_param, or string_param"),
+        );
+        check("zz", None, &type_error("zz", "int64_param, bool_param, or string_param"));
+        check(
+            "triton_x",
+            text(),
+            "parameter keys starting with 'triton_' are reserved for Triton usage. Only the following keys starting \
+             with 'triton_' are allowed: triton_enable_empty_final_response",
+        );
+    }
+
+    #[test]
+    fn mistakes_in_tensors_are_refused_in_tritons_words() {
+        let check = |want: &str, change: fn(&mut ModelInferRequest)| assert_eq!(refusal(change), want);
+        check("InvalidArgument: [request id: 7] input 'B' already exists in request", |request| {
+            request.inputs[1].name = "B".to_owned();
+            request.raw_input_contents.clear();
+        });
+        check("InvalidArgument: [request id: 7] output 'X' already exists in request", |request| {
+            let output = InferRequestedOutputTensor { name: "X".to_owned(), ..Default::default() };
+            request.outputs = vec![output.clone(), output];
+        });
+        check("InvalidArgument: unable to find data for input tensor 'A' for model 'm' in request.", |request| {
+            request.raw_input_contents.pop();
+        });
+        check(
+            "InvalidArgument: contents field must not be specified when using raw_input_contents for 'B' for model 'm'",
+            |request| request.inputs[0].contents = Some(InferTensorContents::default()),
+        );
+        check("InvalidArgument: unexpected inference output 'Z' for model 'm'", |request| {
+            request.outputs.push(InferRequestedOutputTensor { name: "Z".to_owned(), ..Default::default() });
+        });
+        check("InvalidArgument: unexpected inference input 'C' for model 'm'", |request| {
+            request.inputs[1].name = "C".to_owned();
+        });
+        check(
+            "InvalidArgument: [request id: 7] inference input 'A' data-type is '<invalid>', but model 'm' expects \
+             'INT32'",
+            |request| request.inputs[1].datatype = "FLOAT".to_owned(),
+        );
+        check(
+            "InvalidArgument: [request id: 7] input byte size mismatch for input 'B' for model 'm'. Expected 4, got 3",
+            |request| request.raw_input_contents[0] = Bytes::from_static(&[1, 2, 3]),
+        );
+        check("Unsupported: Client shared memory is disabled.", |request| {
+            let region = parameter(ParameterChoice::StringParam("r".to_owned()));
+            request.inputs[0].parameters.insert("shared_memory_region".to_owned(), region);
+        });
+        check(
+            "InvalidArgument: 'shared_memory_offset' can not be specified without 'shared_memory_region' parameter for \
+             tensor 'B'",
+            |request| {
+                let offset = parameter(ParameterChoice::Int64Param(1));
+                request.inputs[0].parameters.insert("shared_memory_offset".to_owned(), offset);
+            },
+        );
+    }
+
+    #[test]
+    fn classes_are_asked_for_with_a_count_and_of_numbers() {
+        let check = |name: &str, choice: ParameterChoice, want: &str| {
+            let got = refusal(|request| {
+                let parameters = [("classification".to_owned(), parameter(choice))].into();
+                request.outputs.push(InferRequestedOutputTensor { name: name.to_owned(), parameters });
+            });
+            assert_eq!(got, format!("InvalidArgument: {want}"));
+        };
+        let count = ParameterChoice::Int64Param;
+        check("X", count(0), "invalid value for 'classification' parameter, expected >= 0");
+        check("X", count(-3), "invalid value for 'classification' parameter, expected >= 0");
+        let text = "invalid value type for 'classification' parameter, expected int64_param";
+        check("X", ParameterChoice::BoolParam(true), text);
+        check("Y", count(1), "class result not available for output due to unsupported type 'BYTES'");
+    }
+
+    #[test]
+    fn a_decoupled_model_is_refused_before_anything_else() {
+        let bytes = Bytes::new();
+        let decoupled = ModelSpec { is_decoupled: true, ..model() };
+        let error = decode(&decoupled, &InferMessage::read(&bytes).unwrap()).unwrap_err();
+        let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
+        assert_eq!(error, Error::unsupported(text));
+    }
+
+    #[test]
+    fn more_than_the_limits_is_refused() {
+        let mut many = ModelInferRequest::default();
+        many.inputs.resize(crate::limits::REQUEST_TENSORS_MAX + 1, InferInputTensor::default());
+        let mut deep = request();
+        deep.inputs[0].shape = vec![1; crate::limits::RANK_MAX + 1];
+        for (request, want) in [
+            (many, "a request has at most 1024 inputs, got more"),
+            (deep, "a request has at most 32 dimensions in one input, got more"),
+        ] {
+            assert_eq!(decode_prost(&request).unwrap_err(), Error::invalid(want));
+        }
+        let error = InferMessage::read(&Bytes::from_static(&[8, 1])).map(|_| ()).map_err(Error::from);
+        assert_eq!(error, Err(Error::internal("Unable to parse request")));
+    }
+}

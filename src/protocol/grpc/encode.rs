@@ -1,0 +1,98 @@
+//! `ModelInferResponse`, written by hand: one part with everything before the first tensor's bytes,
+//! then these bytes as they are, and so on. Outputs are always raw contents, as in Triton. Called
+//! by the shard when a request is complete.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::protocol::infer::{OutputPlan, ResponsePlan};
+use crate::tensor::Tensor;
+use crate::wire::grpc::{PREFIX_SIZE, prefix};
+use crate::wire::protobuf::{bytes_size, packed_size, put_bytes_head, put_packed, put_str, str_size};
+
+/// The parts of a framed message, to be sent one after the other.
+pub type Parts = SmallVec<[Bytes; 4]>;
+
+const MODEL_NAME: u32 = 1;
+const MODEL_VERSION: u32 = 2;
+const ID: u32 = 3;
+const OUTPUTS: u32 = 5;
+const RAW_OUTPUT_CONTENTS: u32 = 6;
+const OUTPUT_NAME: u32 = 1;
+const OUTPUT_DATATYPE: u32 = 2;
+const OUTPUT_SHAPE: u32 = 3;
+
+/// Writes a response. `outputs` come in the order of the model's outputs.
+pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Parts, Error> {
+    let outputs = plan.outputs.iter().map(|asked| output(spec, asked, &outputs));
+    let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
+    let version = version.to_string();
+    let texts = [(MODEL_NAME, &*spec.name), (MODEL_VERSION, &*version), (ID, &*plan.id)];
+
+    let described: usize =
+        outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
+    let head_size = texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + described;
+    let raw_size: usize =
+        outputs.iter().map(|(_, tensor)| bytes_size(RAW_OUTPUT_CONTENTS, tensor.contents.len())).sum();
+    let size = head_size.saturating_add(raw_size);
+    let prefix = prefix(size).ok_or_else(|| too_large(size))?;
+
+    let mut head = Vec::with_capacity(PREFIX_SIZE + head_size + outputs.len() * RAW_HEAD_SIZE_MAX);
+    head.extend_from_slice(&prefix);
+    texts.iter().for_each(|(number, text)| put_str(*number, text, &mut head));
+    outputs.iter().for_each(|(name, tensor)| put_description(name, tensor, &mut head));
+    Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
+}
+
+/// The key and the size of one tensor's bytes.
+const RAW_HEAD_SIZE_MAX: usize = 11;
+
+/// One output with its name, as it is to be sent.
+fn output<'a>(spec: &'a ModelSpec, asked: &OutputPlan, outputs: &[Tensor]) -> Result<(&'a str, Tensor), Error> {
+    let (Some(known), Some(tensor)) = (spec.outputs.get(asked.index), outputs.get(asked.index)) else {
+        return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
+    };
+    Ok((&known.name, tensor.clone()))
+}
+
+fn description_size(name: &str, tensor: &Tensor) -> usize {
+    let shape = if tensor.shape.is_empty() { 0 } else { bytes_size(OUTPUT_SHAPE, packed_size(&tensor.shape)) };
+    str_size(OUTPUT_NAME, name) + str_size(OUTPUT_DATATYPE, tensor.datatype.name()) + shape
+}
+
+fn put_description(name: &str, tensor: &Tensor, out: &mut Vec<u8>) {
+    put_bytes_head(OUTPUTS, description_size(name, tensor), out);
+    put_str(OUTPUT_NAME, name, out);
+    put_str(OUTPUT_DATATYPE, tensor.datatype.name(), out);
+    put_packed(OUTPUT_SHAPE, &tensor.shape, out);
+}
+
+/// The head, then each tensor's bytes behind their own key and size. All that is ours is written
+/// to one buffer and cut where bytes of a tensor go in between.
+fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> Parts {
+    let mut cuts: SmallVec<[(usize, Bytes); 2]> = SmallVec::new();
+    for contents in contents {
+        put_bytes_head(RAW_OUTPUT_CONTENTS, contents.len(), &mut head);
+        if !contents.is_empty() {
+            cuts.push((head.len(), contents));
+        }
+    }
+    let head = Bytes::from(head);
+    let mut parts = Parts::new();
+    let mut from = 0;
+    for (at, contents) in cuts {
+        parts.push(head.slice(from..at));
+        parts.push(contents);
+        from = at;
+    }
+    if from < head.len() {
+        parts.push(head.slice(from..));
+    }
+    parts
+}
+
+fn too_large(size: usize) -> Error {
+    Error::internal(format!("a response of {size} bytes does not fit into a gRPC message"))
+}

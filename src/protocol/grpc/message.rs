@@ -1,0 +1,315 @@
+//! `ModelInferRequest` as it lies in its bytes: names, numbers and views, read in one pass and
+//! nothing copied. It accepts, refuses and means what `prost` does: of a repeated singular field
+//! the last counts, messages merge, unknown fields are skipped, strings are UTF-8. Read before the
+//! model is known; [`super::decode`] holds it against the model. Bounded by the limits on tensors,
+//! parameters and dimensions in one request.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::{Code, Error};
+use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
+use crate::tensor::Shape;
+use crate::wire::protobuf::{Fields, Wire, WireError, fields};
+
+/// A `ModelInferRequest`, borrowed from its bytes.
+#[derive(Clone, Debug)]
+pub struct InferMessage<'a> {
+    bytes: &'a Bytes,
+    /// `model_name`.
+    pub model_name: &'a str,
+    /// `model_version`; empty for the one the server chooses.
+    pub model_version: &'a str,
+    /// `id`.
+    pub id: &'a str,
+    /// `parameters`.
+    pub parameters: Parameters<'a>,
+    /// `inputs`.
+    pub inputs: SmallVec<[InputTensor<'a>; 2]>,
+    /// `outputs`.
+    pub outputs: SmallVec<[OutputTensor<'a>; 2]>,
+    raw: SmallVec<[&'a [u8]; 2]>,
+}
+
+/// One `InferInputTensor`.
+#[derive(Clone, Debug)]
+pub struct InputTensor<'a> {
+    /// `name`.
+    pub name: &'a str,
+    /// `datatype`, as the client spells it.
+    pub datatype: &'a str,
+    /// `shape`.
+    pub shape: Shape,
+    /// `parameters`.
+    pub parameters: Parameters<'a>,
+    /// `contents`, if there are any.
+    pub contents: Option<Contents<'a>>,
+}
+
+/// The `InferTensorContents` of an input: which of its fields have values. They are read again when
+/// the datatype is known to fit.
+#[derive(Clone, Debug)]
+pub struct Contents<'a> {
+    input: Fields<'a>,
+    filled: u16,
+}
+
+/// One `InferRequestedOutputTensor`.
+#[derive(Clone, Debug)]
+pub struct OutputTensor<'a> {
+    /// `name`.
+    pub name: &'a str,
+    /// `parameters`.
+    pub parameters: Parameters<'a>,
+}
+
+/// Parameters of one place, in the order they came; of those with the same key the last counts.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters<'a> {
+    entries: SmallVec<[(&'a str, Parameter<'a>); 2]>,
+}
+
+/// One `InferParameter`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Parameter<'a> {
+    /// `bool_param`.
+    Bool(bool),
+    /// `double_param`.
+    Double(f64),
+    /// `int64_param`.
+    Int64(i64),
+    /// `string_param`.
+    Str(&'a str),
+    /// `uint64_param`.
+    Uint64(u64),
+    /// None of them is set.
+    #[default]
+    Unset,
+}
+
+/// Why a request could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadError {
+    /// More of something than the limit.
+    Limit {
+        /// Of what.
+        what: &'static str,
+        /// How many are accepted.
+        max: usize,
+    },
+    /// The bytes are no such message.
+    Wire(WireError),
+}
+
+impl From<WireError> for ReadError {
+    fn from(error: WireError) -> Self {
+        Self::Wire(error)
+    }
+}
+
+impl From<ReadError> for Error {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Limit { what, max } => Self::invalid(format!("a request has at most {max} {what}, got more")),
+            ReadError::Wire(_) => Self::new(Code::Internal, UNREADABLE),
+        }
+    }
+}
+
+/// What Triton answers to bytes that are not the message they should be.
+pub const UNREADABLE: &str = "Unable to parse request";
+
+/// The number of `raw_input_contents`, whose first payload is worth aligning.
+pub const RAW_INPUT_CONTENTS: u32 = 7;
+
+impl<'a> InferMessage<'a> {
+    /// Reads a request.
+    pub fn read(bytes: &'a Bytes) -> Result<Self, ReadError> {
+        let mut message = Self {
+            bytes,
+            model_name: "",
+            model_version: "",
+            id: "",
+            parameters: Parameters::default(),
+            inputs: SmallVec::new(),
+            outputs: SmallVec::new(),
+            raw: SmallVec::new(),
+        };
+        let mut fields = fields(bytes);
+        while let Some(field) = fields.next() {
+            let (number, wire) = field?;
+            message.merge(number, wire, &fields)?;
+        }
+        Ok(message)
+    }
+
+    fn merge(&mut self, number: u32, wire: Wire<'a>, fields: &Fields<'a>) -> Result<(), ReadError> {
+        match number {
+            1 => self.model_name = wire.as_str()?,
+            2 => self.model_version = wire.as_str()?,
+            3 => self.id = wire.as_str()?,
+            4 => self.parameters.merge(fields.inner(wire.as_entry()?))?,
+            5 => push(&mut self.inputs, InputTensor::read(fields.inner(wire.as_bytes()?))?, "inputs")?,
+            6 => push(&mut self.outputs, OutputTensor::read(fields.inner(wire.as_bytes()?))?, "outputs")?,
+            RAW_INPUT_CONTENTS => push(&mut self.raw, wire.as_bytes()?, "raw input contents")?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// How many `raw_input_contents` there are.
+    pub fn raw_count(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// One of the `raw_input_contents`, as a view.
+    pub fn raw(&self, index: usize) -> Option<Bytes> {
+        self.raw.get(index).map(|raw| self.bytes.slice_ref(raw))
+    }
+}
+
+impl<'a> InputTensor<'a> {
+    fn read(all: Fields<'a>) -> Result<Self, ReadError> {
+        let mut input =
+            Self { name: "", datatype: "", shape: Shape::new(), parameters: Parameters::default(), contents: None };
+        let mut fields = all.clone();
+        while let Some(field) = fields.next() {
+            let (number, wire) = field?;
+            match number {
+                1 => input.name = wire.as_str()?,
+                2 => input.datatype = wire.as_str()?,
+                3 => input.merge_shape(wire)?,
+                4 => input.parameters.merge(fields.inner(wire.as_entry()?))?,
+                CONTENTS => {
+                    let contents = input.contents.get_or_insert_with(|| Contents { input: all.clone(), filled: 0 });
+                    contents.merge(fields.inner(wire.as_bytes()?))?;
+                }
+                _ => {}
+            }
+        }
+        Ok(input)
+    }
+
+    fn merge_shape(&mut self, wire: Wire<'_>) -> Result<(), ReadError> {
+        for dimension in wire.as_varints()? {
+            if self.shape.len() >= RANK_MAX {
+                return Err(ReadError::Limit { what: "dimensions in one input", max: RANK_MAX });
+            }
+            self.shape.push(dimension?.cast_signed());
+        }
+        Ok(())
+    }
+}
+
+const CONTENTS: u32 = 5;
+
+impl<'a> Contents<'a> {
+    /// Checks one occurrence, and notes the fields that have values.
+    fn merge(&mut self, fields: Fields<'a>) -> Result<(), WireError> {
+        for field in fields {
+            let (number, wire) = field?;
+            let count = match number {
+                1..=5 => wire.as_varints()?.check()?,
+                6 => wire.as_fixed32s()?.len(),
+                7 => wire.as_fixed64s()?.len(),
+                8 => wire.as_bytes().map(|_| 1)?,
+                _ => 0,
+            };
+            if count > 0 {
+                self.filled |= 1 << number;
+            }
+        }
+        Ok(())
+    }
+
+    /// The numbers of the fields that have values, ascending.
+    pub fn filled(&self) -> impl Iterator<Item = u32> {
+        (1..=8).filter(|number| self.filled >> number & 1 == 1)
+    }
+
+    /// Each occurrence of one field, in order.
+    pub fn occurrences(&self, number: u32) -> impl Iterator<Item = Wire<'a>> + Clone {
+        // Every error in here was met when the message was read, so that there is none to drop.
+        let messages = self.input.clone().flatten().filter(|(number, _)| *number == CONTENTS);
+        let messages = messages.filter_map(|(_, wire)| wire.as_bytes().ok());
+        let input = self.input.clone();
+        let all = messages.flat_map(move |bytes| input.inner(bytes).flatten());
+        all.filter(move |(have, _)| *have == number).map(|(_, wire)| wire)
+    }
+}
+
+impl<'a> OutputTensor<'a> {
+    fn read(mut fields: Fields<'a>) -> Result<Self, ReadError> {
+        let mut output = Self { name: "", parameters: Parameters::default() };
+        while let Some(field) = fields.next() {
+            let (number, wire) = field?;
+            match number {
+                1 => output.name = wire.as_str()?,
+                2 => output.parameters.merge(fields.inner(wire.as_entry()?))?,
+                _ => {}
+            }
+        }
+        Ok(output)
+    }
+}
+
+impl<'a> Parameters<'a> {
+    /// Reads one entry of the map.
+    fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), ReadError> {
+        if self.entries.len() >= PARAMETERS_MAX {
+            return Err(ReadError::Limit { what: "parameters in one place", max: PARAMETERS_MAX });
+        }
+        let (mut key, mut value) = ("", Parameter::Unset);
+        while let Some(field) = fields.next() {
+            let (number, wire) = field?;
+            match number {
+                1 => key = wire.as_str()?,
+                2 => value.merge(fields.inner(wire.as_bytes()?))?,
+                _ => {}
+            }
+        }
+        self.entries.push((key, value));
+        Ok(())
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<Parameter<'a>> {
+        self.entries.iter().rev().find(|(have, _)| *have == key).map(|(_, value)| *value)
+    }
+
+    /// Every key with its value.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Parameter<'a>)> {
+        let is_last = |(index, (key, _)): &(usize, &(&str, _))| {
+            !self.entries.iter().skip(index + 1).any(|(later, _)| later == key)
+        };
+        self.entries.iter().enumerate().filter(is_last).map(|(_, entry)| *entry)
+    }
+}
+
+impl<'a> Parameter<'a> {
+    fn merge(&mut self, fields: Fields<'a>) -> Result<(), WireError> {
+        for field in fields {
+            let (number, wire) = field?;
+            *self = match number {
+                1 => Self::Bool(wire.as_varint()? != 0),
+                2 => Self::Int64(wire.as_varint()?.cast_signed()),
+                3 => Self::Str(wire.as_str()?),
+                4 => Self::Double(wire.as_double()?),
+                5 => Self::Uint64(wire.as_varint()?),
+                _ => continue,
+            };
+        }
+        Ok(())
+    }
+}
+
+fn push<T, const N: usize>(list: &mut SmallVec<[T; N]>, item: T, what: &'static str) -> Result<(), ReadError>
+where
+    [T; N]: smallvec::Array<Item = T>,
+{
+    if list.len() >= REQUEST_TENSORS_MAX {
+        return Err(ReadError::Limit { what, max: REQUEST_TENSORS_MAX });
+    }
+    list.push(item);
+    Ok(())
+}

@@ -1,0 +1,58 @@
+//! What ends a call: a status and its text, as `grpc-status` and `grpc-message` carry them.
+
+use std::borrow::Cow;
+
+use crate::error::{Code, Error};
+use crate::wire::grpc::{GatherError, encode_status_text};
+
+/// The values of `grpc-status` and `grpc-message` (percent-encoded) for a failure.
+pub fn trailers(error: &Error) -> (u8, Cow<'_, str>) {
+    (error.code().on_wire().1, encode_status_text(error.text()))
+}
+
+impl From<GatherError> for Error {
+    fn from(error: GatherError) -> Self {
+        match error {
+            GatherError::Compressed => {
+                Self::unsupported("compressed messages are not accepted, use the grpc-encoding 'identity'")
+            }
+            GatherError::Flag(flag) => {
+                Self::new(Code::Internal, format!("a message begins with 0 or 1 (its compressed flag), got {flag}"))
+            }
+            GatherError::Size { size, size_max } => Self::too_large(format!(
+                "a message of {size} bytes exceeds the maximum of {size_max} bytes. \
+                 Use --grpc-max-message-size to increase the limit."
+            )),
+        }
+    }
+}
+
+/// The stream ended inside a message.
+pub fn truncated() -> Error {
+    Error::new(Code::Internal, "the stream ended within a message")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_end_calls_with_the_status_and_text_of_their_code() {
+        let check = |error: Error, want: (u8, &str)| assert_eq!(trailers(&error), (want.0, Cow::Borrowed(want.1)));
+        check(Error::invalid("input 'ä' is 100% wrong"), (3, "input '%C3%A4' is 100%25 wrong"));
+        check(Error::new(Code::Internal, "a"), (13, "a"));
+        check(Error::unsupported(""), (12, ""));
+        check(Error::unavailable("later"), (14, "later"));
+        check(Error::new(Code::DeadlineExceeded, "late"), (4, "late"));
+        check(
+            GatherError::Size { size: 9, size_max: 8 }.into(),
+            (
+                8,
+                "a message of 9 bytes exceeds the maximum of 8 bytes. Use --grpc-max-message-size to increase the limit.",
+            ),
+        );
+        check(GatherError::Flag(7).into(), (13, "a message begins with 0 or 1 (its compressed flag), got 7"));
+        check(truncated(), (13, "the stream ended within a message"));
+        assert_eq!(Error::from(GatherError::Compressed).code(), Code::Unsupported);
+    }
+}

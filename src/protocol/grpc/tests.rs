@@ -1,0 +1,198 @@
+//! The readers held to `prost`'s over generated, damaged and stored messages.
+
+use std::fs;
+
+use bytes::Bytes;
+use prost::Message;
+
+use crate::protocol::grpc::differential::{Agreement, compare, fuzz};
+use crate::wire::proto::inference as proto;
+use crate::wire::proto::inference::infer_parameter::ParameterChoice;
+use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
+use crate::wire::protobuf::{put_bytes_head, put_varint};
+
+/// A small generator (xorshift64*), so that a seed names a test.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// Small most of the time, of any size now and then.
+    fn number(&mut self) -> u64 {
+        let shift = self.below(64);
+        self.next() >> shift
+    }
+
+    fn list<T>(&mut self, max: u64, mut item: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.below(max + 1)).map(|_| item(self)).collect()
+    }
+
+    fn text(&mut self) -> String {
+        let texts = ["", "a", "INPUT0", "INT32", "FP32", "priority", "é", "triton_x"];
+        texts[self.below(texts.len() as u64) as usize].to_owned()
+    }
+
+    fn parameter(&mut self) -> proto::InferParameter {
+        let parameter_choice = match self.below(6) {
+            0 => Some(ParameterChoice::BoolParam(self.below(2) == 1)),
+            1 => Some(ParameterChoice::Int64Param(self.number().cast_signed())),
+            2 => Some(ParameterChoice::StringParam(self.text())),
+            3 => Some(ParameterChoice::DoubleParam(f64::from_bits(self.next()))),
+            4 => Some(ParameterChoice::Uint64Param(self.number())),
+            _ => None,
+        };
+        proto::InferParameter { parameter_choice }
+    }
+
+    fn parameters(&mut self) -> std::collections::BTreeMap<String, proto::InferParameter> {
+        self.list(3, |random| (random.text(), random.parameter())).into_iter().collect()
+    }
+
+    fn contents(&mut self) -> proto::InferTensorContents {
+        let mut contents = proto::InferTensorContents::default();
+        match self.below(9) {
+            0 => contents.bool_contents = self.list(4, |random| random.below(2) == 1),
+            1 => contents.int_contents = self.list(4, |random| random.number() as i32),
+            2 => contents.int64_contents = self.list(4, |random| random.number().cast_signed()),
+            3 => contents.uint_contents = self.list(4, |random| random.number() as u32),
+            4 => contents.uint64_contents = self.list(4, Self::number),
+            5 => contents.fp32_contents = self.list(4, |random| f32::from_bits(random.next() as u32)),
+            6 => contents.fp64_contents = self.list(4, |random| f64::from_bits(random.next())),
+            7 => contents.bytes_contents = self.list(4, |random| random.text().into_bytes()),
+            _ => {}
+        }
+        contents
+    }
+
+    fn request(&mut self) -> proto::ModelInferRequest {
+        let input = |random: &mut Self| InferInputTensor {
+            name: random.text(),
+            datatype: random.text(),
+            shape: random.list(4, |random| random.number().cast_signed()),
+            parameters: random.parameters(),
+            contents: (random.below(2) == 0).then(|| random.contents()),
+        };
+        let output =
+            |random: &mut Self| InferRequestedOutputTensor { name: random.text(), parameters: random.parameters() };
+        proto::ModelInferRequest {
+            model_name: self.text(),
+            model_version: self.text(),
+            id: self.text(),
+            parameters: self.parameters(),
+            inputs: self.list(3, input),
+            outputs: self.list(3, output),
+            raw_input_contents: self.list(2, |random| random.text().into()),
+        }
+    }
+
+    /// Fields of any number and wire type, with fields in them: what an encoder would never write.
+    fn fields(&mut self, depth: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        for _ in 0..self.below(5) {
+            let number = self.below(9) as u32 + u32::from(self.below(50) > 0);
+            let inner = if depth > 0 && self.below(2) == 0 { self.fields(depth - 1) } else { self.text().into_bytes() };
+            match self.below(8) {
+                0 | 1 => {
+                    put_varint(u64::from(number << 3), &mut out);
+                    let value = self.number();
+                    put_varint(value, &mut out);
+                }
+                2 => out.extend([(number << 3 | 5) as u8, 1, 2, 3, 4]),
+                3 => out.extend([(number << 3 | 1) as u8, 1, 2, 3, 4, 5, 6, 7, 8]),
+                4 if number > 7 => {
+                    put_varint(u64::from(number << 3 | 3), &mut out);
+                    out.extend(inner);
+                    put_varint(u64::from(number << 3 | 4), &mut out);
+                }
+                _ => {
+                    put_bytes_head(number, inner.len(), &mut out);
+                    out.extend(inner);
+                }
+            }
+        }
+        out
+    }
+
+    /// Changes, removes or adds a few bytes.
+    fn damage(&mut self, bytes: &mut Vec<u8>) {
+        for _ in 0..=self.below(3) {
+            let at = self.below(bytes.len() as u64 + 1) as usize;
+            match self.below(4) {
+                0 => bytes.truncate(at),
+                1 => bytes.insert(at, self.next() as u8),
+                2 if at < bytes.len() => drop(bytes.remove(at)),
+                _ if at < bytes.len() => bytes[at] ^= 1 << self.below(8),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Runs a case per seed; each must be agreed on, and enough of them must be of each kind.
+fn check(seeds: u64, accepted_min: usize, refused_min: usize, case: impl Fn(&mut Random) -> Vec<u8>) {
+    let (mut accepted, mut refused) = (0, 0);
+    for seed in 1..=seeds {
+        let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        let bytes = Bytes::from(case(&mut random));
+        match compare(&bytes) {
+            Ok(Agreement::Accepted) => accepted += 1,
+            Ok(Agreement::Refused) => refused += 1,
+            Ok(Agreement::Limited) => {}
+            Err(text) => panic!("seed {seed}: {bytes:?}\n{text}"),
+        }
+        assert_eq!(fuzz(&bytes), Ok(()), "seed {seed}");
+    }
+    assert!(accepted >= accepted_min && refused >= refused_min, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn what_prost_writes_is_read_alike() {
+    check(5_000, 5_000, 0, |random| random.request().encode_to_vec());
+}
+
+#[test]
+fn messages_one_after_the_other_merge_as_prosts_do() {
+    check(5_000, 5_000, 0, |random| {
+        // An input within an input tensor's own bytes: its contents merge.
+        let mut bytes = random.request().encode_to_vec();
+        let mut input = random.request().inputs.pop().unwrap_or_default().encode_to_vec();
+        input.extend(random.request().inputs.pop().unwrap_or_default().encode_to_vec());
+        put_bytes_head(5, input.len(), &mut bytes);
+        bytes.extend(input);
+        bytes.extend(random.request().encode_to_vec());
+        bytes
+    });
+}
+
+#[test]
+fn damaged_messages_are_accepted_or_refused_alike() {
+    check(40_000, 3_000, 10_000, |random| {
+        let mut bytes = random.request().encode_to_vec();
+        random.damage(&mut bytes);
+        bytes
+    });
+}
+
+#[test]
+fn fields_of_any_kind_are_accepted_or_refused_alike() {
+    check(60_000, 3_000, 3_000, |random| random.fields(4));
+}
+
+#[test]
+fn stored_inputs_of_the_fuzzer_pass() {
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/grpc");
+    let files: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!files.is_empty());
+    for file in files {
+        assert_eq!(fuzz(&fs::read(&file).unwrap()), Ok(()), "{}", file.display());
+    }
+}
