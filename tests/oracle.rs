@@ -11,7 +11,8 @@ mod support;
 use oracle::{
     answer::Client,
     case::Case,
-    cases, compare,
+    cases,
+    compare::{self, Pair},
     difference::DIFFERENCES,
     recording::{self, Entry},
 };
@@ -33,53 +34,39 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
         recording::write(&live);
         return;
     }
-    let recorded = recording::read();
-    let mut complaints = recording::check(&cases, &recorded);
-    complaints.extend(
-        live.iter()
-            .zip(&recorded)
-            .filter(|(live, recorded)| live.answer != recorded.answer)
-            .map(|(live, recorded)| {
-                format!(
-                    "{}: recorded\n{}\nbut live\n{}",
-                    live.name, recorded.answer, live.answer
-                )
-            }),
-    );
+    complain(&changes(&live));
     let folder = repository::write(Flavour::Deuteron);
     let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), &cases);
     let answers = cases.iter().zip(&live).zip(&deuteron);
     let pairs: Vec<_> = answers
-        .map(|((case, triton), deuteron)| compare::Pair {
-            case,
-            triton: &triton.answer,
-            deuteron: &deuteron.answer,
-        })
+        .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
         .collect();
-    complaints.extend(compare::compare(&pairs, DIFFERENCES));
-    assert!(
-        complaints.is_empty(),
-        "{} complaints\n\n{}",
-        complaints.len(),
-        complaints.join("\n\n")
-    );
+    complain(&compare::compare(&pairs, DIFFERENCES));
+}
+
+/// Where the live answers are not those of the recording.
+fn changes(live: &[Entry]) -> Vec<String> {
+    let recorded = recording::read();
+    let mut changes = Vec::new();
+    if recorded.len() != live.len() {
+        changes.push(format!("{} cases are recorded, and there are {}", recorded.len(), live.len()));
+    }
+    for (recorded, live) in recorded.iter().zip(live).filter(|(recorded, live)| recorded != live) {
+        changes.push(format!("recorded: {recorded:#?}\nlive: {live:#?}"));
+    }
+    changes
+}
+
+fn complain(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
 }
 
 fn ask_all(server: &mut Server, cases: &[Case]) -> Vec<Entry> {
     let mut entries = Vec::new();
     for case in cases {
         let answer = Client::new(server).ask(&case.ask);
-        assert!(
-            server.is_running(),
-            "`{}` has ended the server:\n{}",
-            case.name,
-            server.log()
-        );
-        entries.push(Entry {
-            name: case.name.clone(),
-            ask: case.ask.text(),
-            answer,
-        });
+        assert!(server.is_running(), "`{}` has ended the server:\n{}", case.name, server.log());
+        entries.push(Entry { name: case.name.clone(), ask: case.ask.text(), answer });
     }
     entries
 }

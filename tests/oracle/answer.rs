@@ -17,10 +17,7 @@ pub struct Client<'a> {
 impl<'a> Client<'a> {
     /// A client of this server.
     pub fn new(server: &'a Server) -> Self {
-        Self {
-            server,
-            grpc: grpc::Client::new(server.grpc()),
-        }
+        Self { server, grpc: grpc::Client::new(server.grpc()) }
     }
 
     /// Sends the case and returns the answer as text.
@@ -36,11 +33,7 @@ impl<'a> Client<'a> {
 }
 
 fn http_text(response: &http::Response) -> String {
-    let mut text = format!(
-        "{} {}",
-        response.status,
-        response.header("content-type").unwrap_or("-")
-    );
+    let mut text = format!("{} {}", response.status, response.header("content-type").unwrap_or("-"));
     if response.header("transfer-encoding").is_some() {
         text.push_str(" chunked");
     }
@@ -52,36 +45,19 @@ fn http_text(response: &http::Response) -> String {
         }
         return text;
     };
-    let split = header_length
-        .parse()
-        .ok()
-        .and_then(|length| response.body.split_at_checked(length));
+    let split = header_length.parse().ok().and_then(|length| response.body.split_at_checked(length));
     match split {
         Some((json, tensors)) => {
-            format!(
-                "{text}\n{}\nbinary {}: {}",
-                escape(json),
-                tensors.len(),
-                escape(tensors)
-            )
+            format!("{text}\n{}\nbinary {}: {}", escape(json), tensors.len(), escape(tensors))
         }
-        None => format!(
-            "{text}\nheader length {header_length:?} of {}",
-            escape(&response.body)
-        ),
+        None => format!("{text}\nheader length {header_length:?} of {}", escape(&response.body)),
     }
 }
 
 fn grpc_text(answer: Result<Vec<u8>, tonic::Status>) -> String {
     match answer {
-        Ok(message) => format!("OK\n{}", protobuf::dump(&message))
-            .trim_end()
-            .to_owned(),
-        Err(status) => format!(
-            "{:?}: {}",
-            status.code(),
-            escape(status.message().as_bytes())
-        ),
+        Ok(message) => format!("OK\n{}", protobuf::dump(&message)).trim_end().to_owned(),
+        Err(status) => format!("{:?}: {}", status.code(), escape(status.message().as_bytes())),
     }
 }
 
@@ -90,16 +66,8 @@ mod tests {
     use super::*;
 
     fn response(headers: &[(&str, &str)], body: &[u8]) -> http::Response {
-        let headers = headers
-            .iter()
-            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-            .collect();
-        http::Response {
-            status: 200,
-            reason: "OK".to_owned(),
-            headers,
-            body: body.to_vec(),
-        }
+        let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        http::Response { status: 200, reason: "OK".to_owned(), headers, body: body.to_vec() }
     }
 
     #[test]
@@ -108,26 +76,15 @@ mod tests {
             assert_eq!(http_text(&response(headers, body)), want);
         };
         check(&[], b"", "200 -");
-        check(
-            &[("content-TYPE", "text/plain")],
-            b"{}",
-            "200 text/plain\n{}",
-        );
+        check(&[("content-TYPE", "text/plain")], b"{}", "200 text/plain\n{}");
         let length = "Inference-Header-Content-Length";
         check(&[(length, "2")], b"{}\x00", "200 -\n{}\nbinary 1: \\x00");
-        check(
-            &[(length, "4")],
-            b"{}\x00",
-            "200 -\nheader length \"4\" of {}\\x00",
-        );
+        check(&[(length, "4")], b"{}\x00", "200 -\nheader length \"4\" of {}\\x00");
     }
 
     #[test]
     fn a_grpc_answer_shows_its_code() {
         assert_eq!(grpc_text(Ok(b"\x0a\x01m".to_vec())), "OK\n1: \"m\"");
-        assert_eq!(
-            grpc_text(Err(tonic::Status::not_found("gone"))),
-            "NotFound: gone"
-        );
+        assert_eq!(grpc_text(Err(tonic::Status::not_found("gone"))), "NotFound: gone");
     }
 }

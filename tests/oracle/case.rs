@@ -21,9 +21,7 @@ impl Ask {
     pub fn text(&self) -> String {
         match self {
             Self::Grpc { method, message } => {
-                format!("{method}\n{}", crate::support::protobuf::dump(message))
-                    .trim_end()
-                    .to_owned()
+                format!("{method}\n{}", crate::support::protobuf::dump(message)).trim_end().to_owned()
             }
             Self::Http(bytes) => {
                 let (head, body) = match bytes.windows(4).position(|four| four == b"\r\n\r\n") {
@@ -59,10 +57,7 @@ pub struct Table {
 impl Table {
     /// A group without cases.
     pub fn new(group: &'static str) -> Self {
-        Self {
-            group,
-            cases: Vec::new(),
-        }
+        Self { group, cases: Vec::new() }
     }
 
     /// Its cases.
@@ -77,10 +72,7 @@ impl Table {
 
     /// A request without body.
     pub fn verb(&mut self, method: &str, path: &str) {
-        self.raw(
-            &format!("{method} {path}"),
-            http::request(method, path, &[], b""),
-        );
+        self.raw(&format!("{method} {path}"), http::request(method, path, &[], b""));
     }
 
     /// `GET` of each path.
@@ -100,49 +92,26 @@ impl Table {
 
     /// An inference with one input, `INPUT0`, whose `data` is given.
     pub fn data(&mut self, name: &str, model: &str, (datatype, shape): (&str, &str), data: &str) {
-        self.infer(
-            name,
-            model,
-            &one_input(datatype, shape, &format!(r#""data":{data}"#)),
-        );
+        self.infer(name, model, &one_input(datatype, shape, &format!(r#""data":{data}"#)));
     }
 
     /// An inference with a JSON part and bytes behind it, with the header that tells them apart.
     pub fn binary(&mut self, name: &str, model: &str, json: &str, tensors: &[u8]) {
-        self.with_header_length(
-            name,
-            model,
-            &json.len().to_string(),
-            &[json.as_bytes(), tensors].concat(),
-        );
+        self.with_header_length(name, model, &json.len().to_string(), &[json.as_bytes(), tensors].concat());
     }
 
     /// An inference with the `Inference-Header-Content-Length` as given.
     pub fn with_header_length(&mut self, name: &str, model: &str, length: &str, body: &[u8]) {
-        self.post(
-            name,
-            &infer_path(model),
-            &[("Inference-Header-Content-Length", length)],
-            body,
-        );
+        self.post(name, &infer_path(model), &[("Inference-Header-Content-Length", length)], body);
     }
 
     /// A unary call of `inference.GRPCInferenceService`.
     pub fn call(&mut self, name: &str, method: &'static str, message: Message) {
-        self.push(
-            name,
-            Ask::Grpc {
-                method,
-                message: message.into_bytes(),
-            },
-        );
+        self.push(name, Ask::Grpc { method, message: message.into_bytes() });
     }
 
     fn push(&mut self, name: &str, ask: Ask) {
-        self.cases.push(Case {
-            name: format!("{}: {name}", self.group),
-            ask,
-        });
+        self.cases.push(Case { name: format!("{}: {name}", self.group), ask });
     }
 }
 
@@ -153,9 +122,7 @@ pub fn one_input(datatype: &str, shape: &str, rest: &str) -> String {
 
 /// The same with a list of requested outputs.
 pub fn one_input_to(datatype: &str, shape: &str, rest: &str, outputs: &str) -> String {
-    format!(
-        r#"{{"inputs":[{{"name":"INPUT0","datatype":"{datatype}","shape":{shape},{rest}}}],"outputs":{outputs}}}"#
-    )
+    format!(r#"{{"inputs":[{{"name":"INPUT0","datatype":"{datatype}","shape":{shape},{rest}}}],"outputs":{outputs}}}"#)
 }
 
 fn infer_path(model: &str) -> String {

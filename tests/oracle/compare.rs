@@ -57,20 +57,21 @@ pub struct Pair<'a> {
 /// Everything that is not as it should be; empty when all is well.
 pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
     let mut used = vec![false; differences.len()];
-    let mut complaints: Vec<String> = pairs
-        .iter()
-        .filter_map(|pair| judge(pair, differences, &mut used))
-        .collect();
+    let mut complaints: Vec<String> = pairs.iter().filter_map(|pair| judge(pair, differences, &mut used)).collect();
     for (difference, used) in differences.iter().zip(used) {
         if !used {
-            complaints.push(format!(
-                "no answer shows the difference `{}`",
-                difference.decision
-            ));
+            complaints.push(format!("no answer shows the difference `{}`", difference.decision));
         }
         complaints.extend(unknown_cases(difference, pairs));
     }
     complaints
+}
+
+/// What Deuteron must answer where Triton answers so.
+pub fn decided(case: &Case, triton: &str, differences: &[Difference]) -> String {
+    differences.iter().fold(triton.to_owned(), |answer, difference| {
+        if is_about(difference, case, &answer) { difference.becomes.apply(&answer) } else { answer }
+    })
 }
 
 /// Holds one answer to what Triton's becomes by the table.
@@ -88,10 +89,7 @@ fn judge(pair: &Pair<'_>, differences: &[Difference], used: &mut [bool]) -> Opti
             decisions.push(difference.decision);
         } else if matches!(difference.on, On::Cases(_)) {
             let Difference { decision, .. } = difference;
-            return Some(format!(
-                "{}: `{decision}` changes nothing in\n{}",
-                pair.case.name, pair.triton
-            ));
+            return Some(format!("{}: `{decision}` changes nothing in\n{}", pair.case.name, pair.triton));
         }
     }
     (pair.deuteron != want).then(|| complaint(pair, &want, &decisions))
@@ -105,29 +103,15 @@ fn is_about(difference: &Difference, case: &Case, answer: &str) -> bool {
 }
 
 fn complaint(pair: &Pair<'_>, want: &str, decisions: &[&str]) -> String {
-    let Pair {
-        case,
-        triton,
-        deuteron,
-    } = pair;
+    let Pair { case, triton, deuteron } = pair;
     let reason = match (decisions, deuteron == triton) {
         ([], _) => "differs, and no decision says so".to_owned(),
         (_, true) => format!("is as Triton answers, against `{}`", decisions.join("`, `")),
-        (_, false) => format!(
-            "is neither as Triton answers nor as decided by `{}`",
-            decisions.join("`, `")
-        ),
+        (_, false) => format!("is neither as Triton answers nor as decided by `{}`", decisions.join("`, `")),
     };
-    let mut text = format!(
-        "{}: {reason}\n  Triton:   {}",
-        case.name,
-        triton.replace('\n', "\n            ")
-    );
+    let mut text = format!("{}: {reason}\n  Triton:   {}", case.name, triton.replace('\n', "\n            "));
     if !decisions.is_empty() {
-        text.push_str(&format!(
-            "\n  decided:  {}",
-            want.replace('\n', "\n            ")
-        ));
+        text.push_str(&format!("\n  decided:  {}", want.replace('\n', "\n            ")));
     }
     text + &format!("\n  Deuteron: {}", deuteron.replace('\n', "\n            "))
 }
@@ -136,17 +120,8 @@ fn unknown_cases(difference: &Difference, pairs: &[Pair<'_>]) -> Vec<String> {
     let On::Cases(names) = difference.on else {
         return Vec::new();
     };
-    let unknown = names
-        .iter()
-        .filter(|name| !pairs.iter().any(|pair| pair.case.name == **name));
-    unknown
-        .map(|name| {
-            format!(
-                "`{}` names the case `{name}`, which is not there",
-                difference.decision
-            )
-        })
-        .collect()
+    let unknown = names.iter().filter(|name| !pairs.iter().any(|pair| pair.case.name == **name));
+    unknown.map(|name| format!("`{}` names the case `{name}`, which is not there", difference.decision)).collect()
 }
 
 #[cfg(test)]
@@ -156,26 +131,12 @@ mod tests {
 
     /// What `compare` says of one case named `one`, in the first words of each complaint.
     fn complaints(triton: &str, deuteron: &str, differences: &[Difference]) -> Vec<String> {
-        let case = Case {
-            name: "one".to_owned(),
-            ask: Ask::Http(Vec::new()),
-        };
-        compare(
-            &[Pair {
-                case: &case,
-                triton,
-                deuteron,
-            }],
-            differences,
-        )
+        let case = Case { name: "one".to_owned(), ask: Ask::Http(Vec::new()) };
+        compare(&[Pair { case: &case, triton, deuteron }], differences)
     }
 
     fn refusal(on: On) -> Difference {
-        Difference {
-            decision: "malformed is 400",
-            on,
-            becomes: Becomes::Replaced("500", "400"),
-        }
+        Difference { decision: "malformed is 400", on, becomes: Becomes::Replaced("500", "400") }
     }
 
     const EVERY_500: On = On::Every(|_, answer| answer.starts_with("500"));
@@ -191,10 +152,7 @@ mod tests {
     #[test]
     fn a_planted_difference_fails() {
         let told = complaints("200 -\n{\"a\":1}", "200 -\n{\"a\":2}", &[]);
-        assert!(
-            told.len() == 1 && told[0].contains("no decision says so"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].contains("no decision says so"), "{told:?}");
         let told = complaints("500 x", "400 y", &[refusal(ONE)]);
         assert!(told.len() == 1 && told[0].contains("neither"), "{told:?}");
     }
@@ -203,26 +161,14 @@ mod tests {
     fn a_listed_difference_that_does_not_occur_fails() {
         for on in [EVERY_500, ONE] {
             let told = complaints("500 x", "500 x", &[refusal(on)]);
-            assert!(
-                told.len() == 1 && told[0].contains("is as Triton answers, against"),
-                "{told:?}"
-            );
+            assert!(told.len() == 1 && told[0].contains("is as Triton answers, against"), "{told:?}");
         }
         let told = complaints("200 x", "200 x", &[refusal(EVERY_500)]);
-        assert!(
-            told.len() == 1 && told[0].starts_with("no answer shows"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].starts_with("no answer shows"), "{told:?}");
         let told = complaints("200 x", "200 x", &[refusal(ONE)]);
-        assert!(
-            told.len() == 2 && told[0].contains("changes nothing"),
-            "{told:?}"
-        );
+        assert!(told.len() == 2 && told[0].contains("changes nothing"), "{told:?}");
         let told = complaints("500 x", "400 x", &[refusal(On::Cases(&["one", "two"]))]);
-        assert!(
-            told.len() == 1 && told[0].contains("which is not there"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].contains("which is not there"), "{told:?}");
     }
 
     #[test]
@@ -234,9 +180,6 @@ mod tests {
         };
         assert!(complaints("500 xx", "400 x", &[refusal(EVERY_500), text]).is_empty());
         let told = complaints("500 xx", "400 xx", &[refusal(EVERY_500), text]);
-        assert!(
-            told.len() == 1 && told[0].contains("`malformed is 400`, `shorter text`"),
-            "{told:?}"
-        );
+        assert!(told.len() == 1 && told[0].contains("`malformed is 400`, `shorter text`"), "{told:?}");
     }
 }

@@ -23,14 +23,8 @@ pub fn encode(entries: &[Entry]) -> String {
     let mut text = HEAD.to_owned();
     for entry in entries {
         let _ = writeln!(text, "\n=== {}", entry.name);
-        entry
-            .ask
-            .split('\n')
-            .for_each(|line| push_line(&mut text, '>', line));
-        entry
-            .answer
-            .split('\n')
-            .for_each(|line| push_line(&mut text, '<', line));
+        entry.ask.split('\n').for_each(|line| push_line(&mut text, '>', line));
+        entry.answer.split('\n').for_each(|line| push_line(&mut text, '<', line));
     }
     text
 }
@@ -49,24 +43,15 @@ pub fn decode(text: &str) -> Vec<Entry> {
     let sections = text.split("\n=== ").skip(1);
     sections
         .map(|section| {
-            let (name, lines) = section
-                .split_once('\n')
-                .expect("a section has a first line");
-            Entry {
-                name: name.to_owned(),
-                ask: marked(lines, '>'),
-                answer: marked(lines, '<'),
-            }
+            let (name, lines) = section.split_once('\n').expect("a section has a first line");
+            Entry { name: name.to_owned(), ask: marked(lines, '>'), answer: marked(lines, '<') }
         })
         .collect()
 }
 
 fn marked(lines: &str, mark: char) -> String {
     let marked = lines.lines().filter_map(|line| line.strip_prefix(mark));
-    marked
-        .map(|line| line.strip_prefix(' ').unwrap_or(line))
-        .collect::<Vec<_>>()
-        .join("\n")
+    marked.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// The recording in the repository.
@@ -80,27 +65,18 @@ pub fn write(entries: &[Entry]) {
 }
 
 fn path() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests/oracle/recorded.txt"]
-        .iter()
-        .collect()
+    [env!("CARGO_MANIFEST_DIR"), "tests/oracle/recorded.txt"].iter().collect()
 }
 
 /// What a test says when the cases have changed since the recording; nothing when they are the same.
 pub fn check(cases: &[Case], entries: &[Entry]) -> Vec<String> {
     let mut complaints = Vec::new();
     if cases.len() != entries.len() {
-        complaints.push(format!(
-            "{} cases, but {} are recorded",
-            cases.len(),
-            entries.len()
-        ));
+        complaints.push(format!("{} cases, but {} are recorded", cases.len(), entries.len()));
     }
     for (case, entry) in cases.iter().zip(entries) {
         if case.name != entry.name || case.ask.text() != entry.ask {
-            complaints.push(format!(
-                "`{}` is recorded as `{}`, or with other bytes",
-                case.name, entry.name
-            ));
+            complaints.push(format!("`{}` is recorded as `{}`, or with other bytes", case.name, entry.name));
         }
     }
     complaints
@@ -112,11 +88,7 @@ mod tests {
     use crate::oracle::case::Ask;
 
     fn entry(name: &str, ask: &str, answer: &str) -> Entry {
-        Entry {
-            name: name.to_owned(),
-            ask: ask.to_owned(),
-            answer: answer.to_owned(),
-        }
+        Entry { name: name.to_owned(), ask: ask.to_owned(), answer: answer.to_owned() }
     }
 
     #[test]
@@ -130,23 +102,10 @@ mod tests {
 
     #[test]
     fn a_case_that_changed_since_the_recording_is_reported() {
-        let case = Case {
-            name: "one".to_owned(),
-            ask: Ask::Http(b"GET / HTTP/1.1\r\n\r\n".to_vec()),
-        };
+        let case = Case { name: "one".to_owned(), ask: Ask::Http(b"GET / HTTP/1.1\r\n\r\n".to_vec()) };
         let recorded = entry("one", "GET / HTTP/1.1", "200 -");
-        assert_eq!(
-            check(std::slice::from_ref(&case), std::slice::from_ref(&recorded)),
-            Vec::<String>::new()
-        );
+        assert_eq!(check(std::slice::from_ref(&case), std::slice::from_ref(&recorded)), Vec::<String>::new());
         assert_eq!(check(std::slice::from_ref(&case), &[]).len(), 1);
-        assert_eq!(
-            check(
-                std::slice::from_ref(&case),
-                &[entry("one", "GET /x HTTP/1.1", "200 -")]
-            )
-            .len(),
-            1
-        );
+        assert_eq!(check(std::slice::from_ref(&case), &[entry("one", "GET /x HTTP/1.1", "200 -")]).len(), 1);
     }
 }

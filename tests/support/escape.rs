@@ -7,10 +7,7 @@ use std::fmt::Write as _;
 pub fn escape(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        chunk
-            .valid()
-            .chars()
-            .for_each(|letter| escape_char(letter, &mut text));
+        chunk.valid().chars().for_each(|letter| escape_char(letter, &mut text));
         for byte in chunk.invalid() {
             let _ = write!(text, "\\x{byte:02x}");
         }

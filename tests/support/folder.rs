@@ -17,9 +17,7 @@ impl Folder {
     pub fn new(name: &str) -> Self {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = target()
-            .join("tmp")
-            .join(format!("{name}-{}-{number}", process::id()));
+        let path = target().join("tmp").join(format!("{name}-{}-{number}", process::id()));
         fs::create_dir_all(&path).expect("the target folder can be written");
         Self { path }
     }
@@ -40,8 +38,5 @@ impl Drop for Folder {
 /// Cargo's `target` folder, where the Python environment is kept between runs.
 pub fn target() -> PathBuf {
     let temporary = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    temporary
-        .parent()
-        .expect("CARGO_TARGET_TMPDIR is target/tmp")
-        .to_path_buf()
+    temporary.parent().expect("CARGO_TARGET_TMPDIR is target/tmp").to_path_buf()
 }

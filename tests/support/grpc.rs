@@ -26,8 +26,7 @@ impl Client {
             .enable_all()
             .build()
             .expect("a runtime needs nothing special");
-        let endpoint =
-            Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URI");
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URI");
         let channel = runtime.block_on(async { endpoint.timeout(CALL_MAX).connect_lazy() });
         Self { runtime, channel }
     }
@@ -37,12 +36,8 @@ impl Client {
         let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         self.runtime.block_on(async {
-            grpc.ready()
-                .await
-                .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
-            let answer = grpc
-                .unary(Request::new(message.to_vec()), path, RawCodec)
-                .await?;
+            grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+            let answer = grpc.unary(Request::new(message.to_vec()), path, RawCodec).await?;
             Ok(answer.into_inner())
         })
     }

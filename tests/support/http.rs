@@ -26,10 +26,7 @@ pub struct Response {
 impl Response {
     /// The first header of that name, in any case.
     pub fn header(&self, name: &str) -> Option<&str> {
-        let header = self
-            .headers
-            .iter()
-            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        let header = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         header.map(|(_, value)| value.as_str())
     }
 }
@@ -46,9 +43,7 @@ impl Connection {
         stream.set_read_timeout(Some(SILENCE_MAX))?;
         stream.set_write_timeout(Some(SILENCE_MAX))?;
         stream.set_nodelay(true)?;
-        Ok(Self {
-            stream: BufReader::new(stream),
-        })
+        Ok(Self { stream: BufReader::new(stream) })
     }
 
     /// Sends bytes as they are.
@@ -91,25 +86,15 @@ impl Connection {
         loop {
             let line = self.read_line()?;
             if line.is_empty() {
-                return Ok(Response {
-                    status,
-                    reason,
-                    headers,
-                    body: Vec::new(),
-                });
+                return Ok(Response { status, reason, headers, body: Vec::new() });
             }
-            let (name, value) = line
-                .split_once(':')
-                .ok_or_else(|| io::Error::other(format!("no header: {line:?}")))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| io::Error::other(format!("no header: {line:?}")))?;
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
     }
 
     fn read_body(&mut self, response: &Response) -> io::Result<Vec<u8>> {
-        if response
-            .header("transfer-encoding")
-            .is_some_and(|coding| coding.eq_ignore_ascii_case("chunked"))
-        {
+        if response.header("transfer-encoding").is_some_and(|coding| coding.eq_ignore_ascii_case("chunked")) {
             return self.read_chunks();
         }
         let Some(size) = response.header("content-length") else {
@@ -117,9 +102,7 @@ impl Connection {
             self.stream.read_to_end(&mut body)?;
             return Ok(body);
         };
-        let size = size
-            .parse()
-            .map_err(|_| io::Error::other(format!("Content-Length: {size:?}")))?;
+        let size = size.parse().map_err(|_| io::Error::other(format!("Content-Length: {size:?}")))?;
         self.read_exact(size)
     }
 
@@ -151,10 +134,7 @@ impl Connection {
         let mut line = Vec::new();
         self.stream.read_until(b'\n', &mut line)?;
         let Some(line) = line.strip_suffix(b"\r\n") else {
-            return Err(io::Error::new(
-                io::ErrorKind::UnexpectedEof,
-                "the connection ended inside a line",
-            ));
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection ended inside a line"));
         };
         String::from_utf8(line.to_vec()).map_err(io::Error::other)
     }
@@ -176,10 +156,7 @@ pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) 
 
 /// Sends these bytes on a connection of their own and reads one response.
 pub fn exchange(address: SocketAddr, request: &[u8]) -> io::Result<Response> {
-    let method = request
-        .split(|byte| *byte == b' ')
-        .next()
-        .unwrap_or_default();
+    let method = request.split(|byte| *byte == b' ').next().unwrap_or_default();
     let mut connection = Connection::open(address)?;
     connection.send(request)?;
     connection.receive_to(&String::from_utf8_lossy(method))

@@ -4,10 +4,8 @@
 //! Each test binary includes it with `mod support;`. It knows nothing of the crate under test but the path of its
 //! binary. What bounds it: every wait has a time after which the test fails.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
-#![allow(
-    clippy::disallowed_methods,
-    reason = "tests wait for real servers, on the real clock"
-)]
+#![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 pub mod escape;
 pub mod folder;

@@ -16,20 +16,11 @@ pub fn addsub() -> Vec<u8> {
         .message(12, value("OUTPUT0"))
         .message(12, value("OUTPUT1"));
     let opset = Message::new().bytes(1, "").int(2, 13);
-    Message::new()
-        .int(1, 8)
-        .message(7, graph)
-        .message(8, opset)
-        .into_bytes()
+    Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }
 
 fn node(operator: &str, output: &str) -> Message {
-    Message::new()
-        .bytes(1, "INPUT0")
-        .bytes(1, "INPUT1")
-        .bytes(2, output)
-        .bytes(3, operator)
-        .bytes(4, operator)
+    Message::new().bytes(1, "INPUT0").bytes(1, "INPUT1").bytes(2, output).bytes(3, operator).bytes(4, operator)
 }
 
 fn value(name: &str) -> Message {
@@ -37,7 +28,5 @@ fn value(name: &str) -> Message {
     let width = Message::new().int(1, 16);
     let shape = Message::new().message(1, batch).message(1, width);
     let tensor = Message::new().int(1, INT32).message(2, shape);
-    Message::new()
-        .bytes(1, name)
-        .message(2, Message::new().message(1, tensor))
+    Message::new().bytes(1, name).message(2, Message::new().message(1, tensor))
 }

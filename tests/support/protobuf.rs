@@ -50,9 +50,7 @@ impl Message {
     /// Adds a packed field of varints.
     pub fn packed(self, field: u32, values: &[i64]) -> Self {
         let mut packed = Vec::new();
-        values
-            .iter()
-            .for_each(|value| varint(value.cast_unsigned(), &mut packed));
+        values.iter().for_each(|value| varint(value.cast_unsigned(), &mut packed));
         self.bytes(field, packed)
     }
 
@@ -156,9 +154,8 @@ fn take<'a>(input: &mut &'a [u8], size: usize) -> Option<&'a [u8]> {
 fn take_varint(input: &mut &[u8]) -> Option<u64> {
     let size = input.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let bytes = take(input, size)?;
-    let value = bytes.iter().rev().try_fold(0u64, |value, byte| {
-        Some(value.checked_mul(128)? | u64::from(byte & 0x7f))
-    })?;
+    let value =
+        bytes.iter().rev().try_fold(0u64, |value, byte| Some(value.checked_mul(128)? | u64::from(byte & 0x7f)))?;
     (size == 1 || bytes.last() != Some(&0)).then_some(value)
 }
 
@@ -169,11 +166,7 @@ mod tests {
     #[test]
     fn a_message_is_shown_field_by_field() {
         let shape = Message::new().packed(3, &[1, -1]);
-        let message = Message::new()
-            .bytes(1, "name")
-            .int(2, -1)
-            .double(4, 1.0)
-            .message(5, shape);
+        let message = Message::new().bytes(1, "name").int(2, -1).double(4, 1.0).message(5, shape);
         let want = "1: \"name\"\n2: 18446744073709551615\n4: fixed64 0x3ff0000000000000\n5 {\n  3: bytes \"\\x01\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\x01\"\n}\n";
         assert_eq!(dump(&message.into_bytes()), want);
     }

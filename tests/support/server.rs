@@ -31,20 +31,11 @@ impl Ports {
     /// Three ports that nobody listens on.
     pub fn free() -> Self {
         // All three are held until all are known, so that they differ.
-        let held: [TcpListener; 3] = std::array::from_fn(|_| {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port")
-        });
-        let [http, grpc, metrics] = held.map(|listener| {
-            listener
-                .local_addr()
-                .expect("a bound socket has an address")
-                .port()
-        });
-        Self {
-            http,
-            grpc,
-            metrics,
-        }
+        let held: [TcpListener; 3] =
+            std::array::from_fn(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port"));
+        let [http, grpc, metrics] =
+            held.map(|listener| listener.local_addr().expect("a bound socket has an address").port());
+        Self { http, grpc, metrics }
     }
 }
 
@@ -62,11 +53,9 @@ impl Server {
         let ports = Ports::free();
         let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         command.arg("serve").arg(repository).args(flags);
-        for (flag, port) in [
-            ("--http-port", ports.http),
-            ("--grpc-port", ports.grpc),
-            ("--metrics-port", ports.metrics),
-        ] {
+        for (flag, port) in
+            [("--http-port", ports.http), ("--grpc-port", ports.grpc), ("--metrics-port", ports.metrics)]
+        {
             command.arg(flag).arg(port.to_string());
         }
         Self::start(command, ports)
@@ -77,11 +66,7 @@ impl Server {
         let log = Folder::new("server");
         let file = fs::File::create(log.path().join("log")).expect("the folder is ours");
         let copy = file.try_clone().expect("a file can be duplicated");
-        let child = command
-            .stdin(Stdio::null())
-            .stdout(file)
-            .stderr(copy)
-            .spawn();
+        let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
         let mut server = Self { child, log, ports };
         server.wait_ready();
@@ -134,22 +119,14 @@ impl Server {
 
     /// Sends a signal by name, as `kill` knows it; a process that is gone is left alone.
     pub fn signal(&self, name: &str) {
-        let _ = Command::new("kill")
-            .arg("-s")
-            .arg(name)
-            .arg(self.id().to_string())
-            .stderr(Stdio::null())
-            .status();
+        let _ = Command::new("kill").arg("-s").arg(name).arg(self.id().to_string()).stderr(Stdio::null()).status();
     }
 
     fn wait_ready(&mut self) {
         let start = Instant::now();
         while start.elapsed() < START_MAX {
             if let Ok(Some(status)) = self.child.try_wait() {
-                panic!(
-                    "the server ended with {status} before it was ready:\n{}",
-                    self.log()
-                );
+                panic!("the server ended with {status} before it was ready:\n{}", self.log());
             }
             let ready = http::get(self.http(), "/v2/health/ready");
             if ready.is_ok_and(|response| response.status == 200) {

@@ -20,8 +20,7 @@ pub fn start(repository: &Path) -> Option<Server> {
     let root = environment.packages().join("pytriton/tritonserver");
     prepare(&environment, &root);
     let ports = Ports::free();
-    let libraries =
-        environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
+    let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
     let mut command = Command::new(root.join("bin/tritonserver"));
     // The stub process loads libpython from where the interpreter has it.
     command.env("LD_LIBRARY_PATH", libraries);
@@ -30,14 +29,8 @@ pub fn start(repository: &Path) -> Option<Server> {
     command.arg(path("--backend-directory", root.join("backends")));
     command.arg(path("--cache-directory", root.join("caches")));
     command.arg("--disable-auto-complete-config");
-    for (flag, port) in [
-        ("http", ports.http),
-        ("grpc", ports.grpc),
-        ("metrics", ports.metrics),
-    ] {
-        command
-            .arg(format!("--{flag}-address=127.0.0.1"))
-            .arg(format!("--{flag}-port={port}"));
+    for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
+        command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
     }
     Some(Server::start(command, ports))
 }
@@ -46,15 +39,11 @@ pub fn start(repository: &Path) -> Option<Server> {
 fn prepare(environment: &Environment, root: &Path) {
     let backend = root.join("backends/python");
     let version = environment.evaluate("import sys; print('%d.%d' % sys.version_info[:2])");
-    let stub = root
-        .join("python_backend_stubs")
-        .join(version)
-        .join("triton_python_backend_stub");
+    let stub = root.join("python_backend_stubs").join(version).join("triton_python_backend_stub");
     let place = backend.join("triton_python_backend_stub");
     // A stub that runs cannot be overwritten.
     if !place.exists() {
-        fs::copy(&stub, place)
-            .unwrap_or_else(|error| panic!("no stub for this Python, {}: {error}", stub.display()));
+        fs::copy(&stub, place).unwrap_or_else(|error| panic!("no stub for this Python, {}: {error}", stub.display()));
     }
     for name in ["numpy", "numpy.libs"] {
         let link = backend.join(name);

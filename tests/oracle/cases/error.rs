@@ -10,11 +10,7 @@ pub fn cases() -> Vec<Case> {
 fn inputs() -> Vec<Case> {
     let mut table = Table::new("inputs");
     let mut row = |model: &str, inputs: &str| {
-        table.infer(
-            &format!("{model} {inputs}"),
-            model,
-            &format!(r#"{{"inputs":{inputs}}}"#),
-        );
+        table.infer(&format!("{model} {inputs}"), model, &format!(r#"{{"inputs":{inputs}}}"#));
     };
     for inputs in [
         "[]",
@@ -49,11 +45,7 @@ fn inputs() -> Vec<Case> {
 fn fields() -> Vec<Case> {
     let mut table = Table::new("field");
     let mut row = |input: &str| {
-        table.infer(
-            input,
-            "identity_fp32",
-            &format!(r#"{{"inputs":[{{{input}}}]}}"#),
-        );
+        table.infer(input, "identity_fp32", &format!(r#"{{"inputs":[{{{input}}}]}}"#));
     };
     for input in [
         r#""datatype":"FP32","shape":[1,1],"data":[1]"#,
@@ -97,11 +89,7 @@ fn shapes() -> Vec<Case> {
     row("identity_fp32", "[0,1]", "[]");
     row("identity_raw", "[1,3]", "[1,2,3]");
     row("identity_raw", "[4]", "[1,2,3,4]");
-    row(
-        "identity_raw",
-        "[9,4]",
-        &format!("[{}]", ["1"; 36].join(",")),
-    );
+    row("identity_raw", "[9,4]", &format!("[{}]", ["1"; 36].join(",")));
     row("identity_raw", "[0,4]", "[]");
     row("identity_raw", "[1,0]", "[]");
     row("identity_nobatch", "[3]", "[1,2,3]");
@@ -109,8 +97,7 @@ fn shapes() -> Vec<Case> {
     row("identity_nobatch", "[]", "[1]");
     row("identity_square", "[1,2]", "[1,2]");
     row("identity_square", "[1,0,3]", "[]");
-    let mut large =
-        |name: &str, shape: &str| table.data(name, "identity_fp32", ("FP32", shape), "[1]");
+    let mut large = |name: &str, shape: &str| table.data(name, "identity_fp32", ("FP32", shape), "[1]");
     large("a dimension of 2^63", "[1,9223372036854775808]");
     large("a dimension of 2^64", "[1,18446744073709551616]");
     large("a product of 2^64", "[4294967296,4294967296]");
@@ -120,36 +107,15 @@ fn shapes() -> Vec<Case> {
 
 fn sizes() -> Vec<Case> {
     let mut table = Table::new("size");
-    let mut row =
-        |name: &str, data: &str| table.data(name, "identity_fp32", ("FP32", "[1,4]"), data);
+    let mut row = |name: &str, data: &str| table.data(name, "identity_fp32", ("FP32", "[1,4]"), data);
     row("an element too few", "[1,2,3]");
     row("an element too many", "[1,2,3,4,5]");
     row("no elements for four", "[]");
     row("an element too many, nested", "[[1,2,3,4,5]]");
-    table.data(
-        "a text too few",
-        "identity_bytes",
-        ("BYTES", "[1,2]"),
-        r#"["a"]"#,
-    );
-    table.data(
-        "a text too many",
-        "identity_bytes",
-        ("BYTES", "[1,2]"),
-        r#"["a","b","c"]"#,
-    );
-    table.data(
-        "a boolean too few",
-        "identity_bool",
-        ("BOOL", "[1,2]"),
-        "[true]",
-    );
-    table.data(
-        "an integer too many",
-        "identity_int8",
-        ("INT8", "[1,2]"),
-        "[1,2,3]",
-    );
+    table.data("a text too few", "identity_bytes", ("BYTES", "[1,2]"), r#"["a"]"#);
+    table.data("a text too many", "identity_bytes", ("BYTES", "[1,2]"), r#"["a","b","c"]"#);
+    table.data("a boolean too few", "identity_bool", ("BOOL", "[1,2]"), "[true]");
+    table.data("an integer too many", "identity_int8", ("INT8", "[1,2]"), "[1,2,3]");
     table.into_cases()
 }
 
@@ -162,9 +128,7 @@ fn sources() -> Vec<Case> {
     row(r#""parameters":{}"#);
     row(r#""data":[1],"parameters":{"binary_data_size":4}"#);
     row(r#""data":[1],"parameters":{"shared_memory_region":"r","shared_memory_byte_size":4}"#);
-    row(
-        r#""parameters":{"binary_data_size":4,"shared_memory_region":"r","shared_memory_byte_size":4}"#,
-    );
+    row(r#""parameters":{"binary_data_size":4,"shared_memory_region":"r","shared_memory_byte_size":4}"#);
     row(r#""parameters":{"binary_data_size":4}"#);
     row(r#""parameters":{"binary_data_size":0}"#);
     row(r#""parameters":{"binary_data_size":-4}"#);
@@ -192,51 +156,23 @@ fn order() -> Vec<Case> {
         "identity_fp32",
         &one_input_to("INT32", "[1,1]", data, r#"[{"name":"NOPE"}]"#),
     );
-    row(
-        "unknown output and wrong shape",
-        "identity_fp32",
-        &one_input_to("FP32", "[1]", data, r#"[{"name":"NOPE"}]"#),
-    );
-    row(
-        "wrong datatype and wrong shape",
-        "identity_fp32",
-        &one_input("INT32", "[1]", data),
-    );
+    row("unknown output and wrong shape", "identity_fp32", &one_input_to("FP32", "[1]", data, r#"[{"name":"NOPE"}]"#));
+    row("wrong datatype and wrong shape", "identity_fp32", &one_input("INT32", "[1]", data));
     row(
         "wrong datatype and too many rows",
         "identity_fp32",
         &one_input("INT32", "[9,1]", r#""data":[1,2,3,4,5,6,7,8,9]"#),
     );
-    row(
-        "wrong shape and too many rows",
-        "identity_raw",
-        &one_input("FP32", "[9,1]", r#""data":[1,2,3,4,5,6,7,8,9]"#),
-    );
-    row(
-        "bad id and bad inputs",
-        "identity_fp32",
-        r#"{"id":1,"inputs":1}"#,
-    );
-    row(
-        "bad parameters and bad inputs",
-        "identity_fp32",
-        r#"{"parameters":1,"inputs":1}"#,
-    );
-    row(
-        "bad outputs and bad inputs",
-        "identity_fp32",
-        r#"{"outputs":1,"inputs":1}"#,
-    );
+    row("wrong shape and too many rows", "identity_raw", &one_input("FP32", "[9,1]", r#""data":[1,2,3,4,5,6,7,8,9]"#));
+    row("bad id and bad inputs", "identity_fp32", r#"{"id":1,"inputs":1}"#);
+    row("bad parameters and bad inputs", "identity_fp32", r#"{"parameters":1,"inputs":1}"#);
+    row("bad outputs and bad inputs", "identity_fp32", r#"{"outputs":1,"inputs":1}"#);
     row(
         "bad outputs and an unknown input",
         "identity_fp32",
         r#"{"inputs":[{"name":"NOPE","datatype":"FP32","shape":[1,1],"data":[1]}],"outputs":1}"#,
     );
-    row(
-        "bad name and bad shape",
-        "identity_fp32",
-        r#"{"inputs":[{"name":1,"datatype":1,"shape":1,"data":1}]}"#,
-    );
+    row("bad name and bad shape", "identity_fp32", r#"{"inputs":[{"name":1,"datatype":1,"shape":1,"data":1}]}"#);
     row(
         "bad datatype and bad shape",
         "identity_fp32",

@@ -6,15 +6,7 @@ const PAIR: &str = r#""inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,2]
 
 /// The cases of this group.
 pub fn cases() -> Vec<Case> {
-    [
-        layout(),
-        syntax(),
-        ids(),
-        parameters(),
-        outputs(),
-        several(),
-    ]
-    .concat()
+    [layout(), syntax(), ids(), parameters(), outputs(), several()].concat()
 }
 
 fn layout() -> Vec<Case> {
@@ -36,36 +28,11 @@ fn layout() -> Vec<Case> {
     row("an object for a list", "[1,1]", "{\"a\":1}");
     row("a string for a list", "[1,1]", "\"1\"");
     row("null for a list", "[1,1]", "null");
-    table.data(
-        "without batching",
-        "identity_nobatch",
-        ("FP32", "[4]"),
-        "[1,2,3,4]",
-    );
-    table.data(
-        "two variable dimensions",
-        "identity_square",
-        ("FP32", "[1,2,3]"),
-        "[[[1,2,3],[4,5,6]]]",
-    );
-    table.data(
-        "texts nested",
-        "identity_bytes",
-        ("BYTES", "[2,2]"),
-        r#"[["a","b"],["c","d"]]"#,
-    );
-    table.data(
-        "booleans nested",
-        "identity_bool",
-        ("BOOL", "[2,1]"),
-        "[[true],[false]]",
-    );
-    table.data(
-        "a model that takes its time",
-        "slow",
-        ("FP32", "[1,1]"),
-        "[5]",
-    );
+    table.data("without batching", "identity_nobatch", ("FP32", "[4]"), "[1,2,3,4]");
+    table.data("two variable dimensions", "identity_square", ("FP32", "[1,2,3]"), "[[[1,2,3],[4,5,6]]]");
+    table.data("texts nested", "identity_bytes", ("BYTES", "[2,2]"), r#"[["a","b"],["c","d"]]"#);
+    table.data("booleans nested", "identity_bool", ("BOOL", "[2,1]"), "[[true],[false]]");
+    table.data("a model that takes its time", "slow", ("FP32", "[1,1]"), "[5]");
     table.infer(
         "space everywhere",
         "identity_fp32",
@@ -112,14 +79,8 @@ fn syntax() -> Vec<Case> {
     row("cut off in a literal", r#"{"inputs":tru"#);
     row("cut off in a string", r#"{"inputs":"abc"#);
     row("a comma too many in an object", &format!("{{{PAIR},}}"));
-    row(
-        "a comma too many in a list",
-        &one_input("FP32", "[1,2]", r#""data":[1,2,]"#),
-    );
-    row(
-        "two commas",
-        &one_input("FP32", "[1,2]", r#""data":[1,,2]"#),
-    );
+    row("a comma too many in a list", &one_input("FP32", "[1,2]", r#""data":[1,2,]"#));
+    row("two commas", &one_input("FP32", "[1,2]", r#""data":[1,,2]"#));
     row("no comma", &one_input("FP32", "[1,2]", r#""data":[1 2]"#));
     row("no colon", r#"{"inputs" []}"#);
     row("no value", r#"{"inputs":}"#);
@@ -135,11 +96,7 @@ fn syntax() -> Vec<Case> {
     row("a NUL before", &format!("\u{0}{{{PAIR}}}"));
     row(
         "a hundred lists inside each other",
-        &one_input(
-            "FP32",
-            "[1,1]",
-            &format!(r#""data":{}1{}"#, "[".repeat(90), "]".repeat(90)),
-        ),
+        &one_input("FP32", "[1,1]", &format!(r#""data":{}1{}"#, "[".repeat(90), "]".repeat(90))),
     );
     table.into_cases()
 }
@@ -182,11 +139,7 @@ fn ids() -> Vec<Case> {
 fn parameters() -> Vec<Case> {
     let mut table = Table::new("parameter");
     let mut row = |parameters: &str| {
-        table.infer(
-            parameters,
-            "identity_fp32",
-            &format!(r#"{{"parameters":{parameters},{PAIR}}}"#),
-        );
+        table.infer(parameters, "identity_fp32", &format!(r#"{{"parameters":{parameters},{PAIR}}}"#));
     };
     for parameters in [
         "{}",
@@ -223,11 +176,7 @@ fn parameters() -> Vec<Case> {
     }
     let mut input = |parameters: &str| {
         let rest = format!(r#""parameters":{parameters},"data":[1,2]"#);
-        table.infer(
-            &format!("on an input {parameters}"),
-            "identity_fp32",
-            &one_input("FP32", "[1,2]", &rest),
-        );
+        table.infer(&format!("on an input {parameters}"), "identity_fp32", &one_input("FP32", "[1,2]", &rest));
     };
     for parameters in ["{}", r#"{"a":1}"#, "[]", "null", r#"{"classification":1}"#] {
         input(parameters);
@@ -235,20 +184,9 @@ fn parameters() -> Vec<Case> {
     let mut output = |parameters: &str| {
         let outputs = format!(r#"[{{"name":"OUTPUT0","parameters":{parameters}}}]"#);
         let json = one_input_to("FP32", "[1,2]", r#""data":[1,2]"#, &outputs);
-        table.infer(
-            &format!("on an output {parameters}"),
-            "identity_fp32",
-            &json,
-        );
+        table.infer(&format!("on an output {parameters}"), "identity_fp32", &json);
     };
-    for parameters in [
-        "{}",
-        r#"{"a":1}"#,
-        "[]",
-        "null",
-        r#"{"binary_data":false}"#,
-        r#"{"binary_data":1}"#,
-    ] {
+    for parameters in ["{}", r#"{"a":1}"#, "[]", "null", r#"{"binary_data":false}"#, r#"{"binary_data":1}"#] {
         output(parameters);
     }
     table.into_cases()
@@ -258,11 +196,7 @@ fn outputs() -> Vec<Case> {
     let mut table = Table::new("output");
     let inputs = r#""inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1]},{"name":"INPUT1","datatype":"INT32","shape":[1,1],"data":[2]}]"#;
     let mut row = |outputs: &str| {
-        table.infer(
-            outputs,
-            "identity_two",
-            &format!(r#"{{{inputs},"outputs":{outputs}}}"#),
-        );
+        table.infer(outputs, "identity_two", &format!(r#"{{{inputs},"outputs":{outputs}}}"#));
     };
     for outputs in [
         r#"[{"name":"OUTPUT0"}]"#,
@@ -292,50 +226,20 @@ fn several() -> Vec<Case> {
     let mut table = Table::new("several");
     let left = r#"{"name":"INPUT0","datatype":"FP32","shape":[2,2],"data":[1,2,3,4]}"#;
     let right = r#"{"name":"INPUT1","datatype":"INT32","shape":[2,1],"data":[5,6]}"#;
-    table.infer(
-        "in the config's order",
-        "identity_two",
-        &format!(r#"{{"inputs":[{left},{right}]}}"#),
-    );
-    table.infer(
-        "in another order",
-        "identity_two",
-        &format!(r#"{{"inputs":[{right},{left}]}}"#),
-    );
+    table.infer("in the config's order", "identity_two", &format!(r#"{{"inputs":[{left},{right}]}}"#));
+    table.infer("in another order", "identity_two", &format!(r#"{{"inputs":[{right},{left}]}}"#));
     let numbers = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16";
     let sixteen = |name: &str, shape: &str, data: &str| {
         format!(r#"{{"name":"{name}","datatype":"INT32","shape":{shape},"data":[{data}]}}"#)
     };
     let mut addsub = |name: &str, shape: &str, data: &str, outputs: &str| {
-        let (left, right) = (
-            sixteen("INPUT0", shape, data),
-            sixteen("INPUT1", shape, data),
-        );
-        table.infer(
-            name,
-            "addsub",
-            &format!(r#"{{"inputs":[{left},{right}]{outputs}}}"#),
-        );
+        let (left, right) = (sixteen("INPUT0", shape, data), sixteen("INPUT1", shape, data));
+        table.infer(name, "addsub", &format!(r#"{{"inputs":[{left},{right}]{outputs}}}"#));
     };
     addsub("sum and difference", "[1,16]", numbers, "");
-    addsub(
-        "sum and difference of two rows",
-        "[2,16]",
-        &format!("{numbers},{numbers}"),
-        "",
-    );
-    addsub(
-        "the difference alone",
-        "[1,16]",
-        numbers,
-        r#","outputs":[{"name":"OUTPUT1"}]"#,
-    );
-    addsub(
-        "too narrow",
-        "[1,15]",
-        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15",
-        "",
-    );
+    addsub("sum and difference of two rows", "[2,16]", &format!("{numbers},{numbers}"), "");
+    addsub("the difference alone", "[1,16]", numbers, r#","outputs":[{"name":"OUTPUT1"}]"#);
+    addsub("too narrow", "[1,15]", "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "");
     addsub("wraps around", "[1,16]", &["2147483647"; 16].join(","), "");
     table.into_cases()
 }

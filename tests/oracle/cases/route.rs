@@ -4,17 +4,7 @@ use crate::oracle::case::{Case, Table, one_input};
 
 /// The cases of this group.
 pub fn cases() -> Vec<Case> {
-    [
-        health(),
-        server(),
-        models(),
-        versions(),
-        paths(),
-        verbs(),
-        framing(),
-        later(),
-    ]
-    .concat()
+    [health(), server(), models(), versions(), paths(), verbs(), framing(), later()].concat()
 }
 
 fn health() -> Vec<Case> {
@@ -95,12 +85,7 @@ fn versions() -> Vec<Case> {
     let body = one_input("FP32", "[1,2]", r#""data":[1,2]"#);
     let mut infer = |version: &str| {
         let path = format!("/v2/models/identity_fp32/versions/{version}/infer");
-        table.post(
-            &format!("infer in version {version}"),
-            &path,
-            &[],
-            body.as_bytes(),
-        );
+        table.post(&format!("infer in version {version}"), &path, &[], body.as_bytes());
     };
     infer("1");
     infer("2");
@@ -166,8 +151,7 @@ fn verbs() -> Vec<Case> {
         ("POST", "/nope"),
         ("DELETE", "/nope"),
     ];
-    rows.iter()
-        .for_each(|(method, path)| table.verb(method, path));
+    rows.iter().for_each(|(method, path)| table.verb(method, path));
     table.into_cases()
 }
 
@@ -194,55 +178,23 @@ fn framing() -> Vec<Case> {
     );
     table.raw(
         "a body after 100 Continue",
-        format!(
-            "{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n{json}",
-            json.len()
-        ),
+        format!("{head}Expect: 100-continue\r\nContent-Length: {}\r\n\r\n{json}", json.len()),
     );
-    table.raw(
-        "a POST without a length",
-        "POST /v2/models/identity_raw/infer HTTP/1.1\r\nHost: localhost\r\n\r\n",
-    );
-    table.raw(
-        "header names in any case",
-        format!("{head}CONTENT-length: {}\r\n\r\n{json}", json.len()),
-    );
+    table.raw("a POST without a length", "POST /v2/models/identity_raw/infer HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    table.raw("header names in any case", format!("{head}CONTENT-length: {}\r\n\r\n{json}", json.len()));
     table.raw(
         "a GET with a body",
         "GET /v2/models/identity_fp32 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}",
     );
-    for (name, value) in [
-        ("text/plain", "text/plain"),
-        ("octet-stream", "application/octet-stream"),
-        ("none", ""),
-    ] {
-        let headers: &[(&str, &str)] = if value.is_empty() {
-            &[]
-        } else {
-            &[("Content-Type", value)]
-        };
+    for (name, value) in [("text/plain", "text/plain"), ("octet-stream", "application/octet-stream"), ("none", "")] {
+        let headers: &[(&str, &str)] = if value.is_empty() { &[] } else { &[("Content-Type", value)] };
         let name = format!("the content type of the request does not matter: {name}");
-        table.post(
-            &name,
-            "/v2/models/identity_fp32/infer",
-            headers,
-            json.as_bytes(),
-        );
+        table.post(&name, "/v2/models/identity_fp32/infer", headers, json.as_bytes());
     }
     let encoded = [("Content-Encoding", "br")];
-    table.post(
-        "an unknown content encoding",
-        "/v2/models/identity_fp32/infer",
-        &encoded,
-        json.as_bytes(),
-    );
+    table.post("an unknown content encoding", "/v2/models/identity_fp32/infer", &encoded, json.as_bytes());
     let identity = [("Content-Encoding", "identity")];
-    table.post(
-        "the identity content encoding",
-        "/v2/models/identity_fp32/infer",
-        &identity,
-        json.as_bytes(),
-    );
+    table.post("the identity content encoding", "/v2/models/identity_fp32/infer", &identity, json.as_bytes());
     table.into_cases()
 }
 
@@ -257,23 +209,8 @@ fn later() -> Vec<Case> {
         "/v2/cudasharedmemory/status",
         "/v2/repository/index",
     ]);
-    table.post(
-        "POST /v2/repository/index",
-        "/v2/repository/index",
-        &[],
-        b"{}",
-    );
-    table.post(
-        "POST /v2/repository/models/slow/load",
-        "/v2/repository/models/slow/load",
-        &[],
-        b"",
-    );
-    table.post(
-        "POST /v2/models/nope/generate",
-        "/v2/models/nope/generate",
-        &[],
-        b"{}",
-    );
+    table.post("POST /v2/repository/index", "/v2/repository/index", &[], b"{}");
+    table.post("POST /v2/repository/models/slow/load", "/v2/repository/models/slow/load", &[], b"");
+    table.post("POST /v2/models/nope/generate", "/v2/models/nope/generate", &[], b"{}");
     table.into_cases()
 }
