@@ -1,0 +1,72 @@
+//! The differential test, live: the same bytes to Deuteron and to a real tritonserver 2.51, answers compared through
+//! the table of intended differences. Needs Python 3 and its `venv`; the first run fetches the oracle from PyPI.
+//!
+//! `cargo test --features oracle --test oracle` compares; with `UPDATE_EXPECT=1` it asks Triton alone and writes
+//! `tests/oracle/recorded.txt` anew.
+
+#[path = "oracle/mod.rs"]
+mod oracle;
+mod support;
+
+use oracle::{
+    answer::Client,
+    case::Case,
+    cases,
+    compare::{self, Pair},
+    difference::DIFFERENCES,
+    recording::{self, Entry},
+};
+use support::{
+    repository::{self, Flavour},
+    server::Server,
+    triton,
+};
+
+#[test]
+fn triton_answers_as_recorded_and_deuteron_as_decided() {
+    let cases = cases::all();
+    let folder = repository::write(Flavour::Triton);
+    let Some(mut triton) = triton::start(folder.path()) else {
+        return;
+    };
+    let live = ask_all(&mut triton, &cases);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        recording::write(&live);
+        return;
+    }
+    complain(&changes(&live));
+    let folder = repository::write(Flavour::Deuteron);
+    let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), &cases);
+    let answers = cases.iter().zip(&live).zip(&deuteron);
+    let pairs: Vec<_> = answers
+        .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
+        .collect();
+    complain(&compare::compare(&pairs, DIFFERENCES));
+}
+
+/// Where the live answers are not those of the recording.
+fn changes(live: &[Entry]) -> Vec<String> {
+    let recorded = recording::read();
+    let mut changes = Vec::new();
+    if recorded.len() != live.len() {
+        changes.push(format!("{} cases are recorded, and there are {}", recorded.len(), live.len()));
+    }
+    for (recorded, live) in recorded.iter().zip(live).filter(|(recorded, live)| recorded != live) {
+        changes.push(format!("recorded: {recorded:#?}\nlive: {live:#?}"));
+    }
+    changes
+}
+
+fn complain(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+fn ask_all(server: &mut Server, cases: &[Case]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for case in cases {
+        let answer = Client::new(server).ask(&case.ask);
+        assert!(server.is_running(), "`{}` has ended the server:\n{}", case.name, server.log());
+        entries.push(Entry { name: case.name.clone(), ask: case.ask.text(), answer });
+    }
+    entries
+}

@@ -1,0 +1,84 @@
+//! A gRPC client that sends and receives messages as bytes, on `tonic`: what a message says is the caller's business.
+
+use std::{net::SocketAddr, time::Duration};
+
+use tonic::{
+    Code, Request, Status,
+    client::Grpc,
+    codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
+    codegen::http::uri::PathAndQuery,
+    transport::{Channel, Endpoint},
+};
+
+/// How long a call may take before the test fails.
+const CALL_MAX: Duration = Duration::from_secs(20);
+
+/// One connection and the runtime it lives on; calls block.
+pub struct Client {
+    runtime: tokio::runtime::Runtime,
+    channel: Channel,
+}
+
+impl Client {
+    /// A client of the server at `address`; it connects with the first call.
+    pub fn new(address: SocketAddr) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime needs nothing special");
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address makes a URI");
+        let channel = runtime.block_on(async { endpoint.timeout(CALL_MAX).connect_lazy() });
+        Self { runtime, channel }
+    }
+
+    /// One unary call of `/package.Service/Method`.
+    pub fn call(&self, method: &str, message: &[u8]) -> Result<Vec<u8>, Status> {
+        let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
+        let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
+        self.runtime.block_on(async {
+            grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+            let answer = grpc.unary(Request::new(message.to_vec()), path, RawCodec).await?;
+            Ok(answer.into_inner())
+        })
+    }
+}
+
+#[derive(Default)]
+struct RawCodec;
+
+impl Codec for RawCodec {
+    type Encode = Vec<u8>;
+    type Decode = Vec<u8>;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        Self
+    }
+
+    fn decoder(&mut self) -> Self {
+        Self
+    }
+}
+
+impl Encoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn encode(&mut self, message: Vec<u8>, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(out, &message);
+        Ok(())
+    }
+}
+
+impl Decoder for RawCodec {
+    type Item = Vec<u8>;
+    type Error = Status;
+
+    fn decode(&mut self, input: &mut DecodeBuf<'_>) -> Result<Option<Vec<u8>>, Status> {
+        let size = bytes::Buf::remaining(input);
+        let mut message = vec![0; size];
+        bytes::Buf::copy_to_slice(input, &mut message);
+        Ok(Some(message))
+    }
+}

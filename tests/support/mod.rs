@@ -1,0 +1,19 @@
+//! What the integration tests share: free ports, temporary folders, server processes, a raw HTTP/1.1 client, a raw
+//! gRPC client, a Python environment, and the writer of model repositories.
+//!
+//! Each test binary includes it with `mod support;`. It knows nothing of the crate under test but the path of its
+//! binary. What bounds it: every wait has a time after which the test fails.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
+#![allow(clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
+pub mod escape;
+pub mod folder;
+pub mod grpc;
+pub mod http;
+pub mod onnx;
+pub mod protobuf;
+pub mod python;
+pub mod repository;
+pub mod server;
+pub mod triton;

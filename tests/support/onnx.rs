@@ -1,0 +1,32 @@
+//! ONNX files written by hand: just enough of `onnx.proto` for the models of the tests.
+
+use super::protobuf::Message;
+
+/// `elem_type` of INT32 in `onnx.proto`.
+const INT32: i64 = 6;
+
+/// Two INT32 inputs `[N, 16]`; `OUTPUT0` is their sum, `OUTPUT1` their difference.
+pub fn addsub() -> Vec<u8> {
+    let graph = Message::new()
+        .message(1, node("Add", "OUTPUT0"))
+        .message(1, node("Sub", "OUTPUT1"))
+        .bytes(2, "addsub")
+        .message(11, value("INPUT0"))
+        .message(11, value("INPUT1"))
+        .message(12, value("OUTPUT0"))
+        .message(12, value("OUTPUT1"));
+    let opset = Message::new().bytes(1, "").int(2, 13);
+    Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
+}
+
+fn node(operator: &str, output: &str) -> Message {
+    Message::new().bytes(1, "INPUT0").bytes(1, "INPUT1").bytes(2, output).bytes(3, operator).bytes(4, operator)
+}
+
+fn value(name: &str) -> Message {
+    let batch = Message::new().bytes(2, "N");
+    let width = Message::new().int(1, 16);
+    let shape = Message::new().message(1, batch).message(1, width);
+    let tensor = Message::new().int(1, INT32).message(2, shape);
+    Message::new().bytes(1, name).message(2, Message::new().message(1, tensor))
+}

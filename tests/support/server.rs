@@ -1,0 +1,152 @@
+//! Server processes: started on free ports, awaited until ready, stopped when dropped.
+
+use std::{
+    fs,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
+    path::Path,
+    process::{Child, Command, ExitStatus, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{folder::Folder, http};
+
+/// How long a server may take from its start until it is ready.
+const START_MAX: Duration = Duration::from_secs(60);
+/// How long a server may take from SIGTERM to its end.
+const STOP_MAX: Duration = Duration::from_secs(60);
+
+/// The ports of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    /// HTTP/1.1.
+    pub http: u16,
+    /// gRPC.
+    pub grpc: u16,
+    /// `/metrics`.
+    pub metrics: u16,
+}
+
+impl Ports {
+    /// Three ports that nobody listens on.
+    pub fn free() -> Self {
+        // All three are held until all are known, so that they differ.
+        let held: [TcpListener; 3] =
+            std::array::from_fn(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port"));
+        let [http, grpc, metrics] =
+            held.map(|listener| listener.local_addr().expect("a bound socket has an address").port());
+        Self { http, grpc, metrics }
+    }
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    log: Folder,
+    /// Where it listens.
+    pub ports: Ports,
+}
+
+impl Server {
+    /// Starts Deuteron on a model repository, with more flags behind, and waits until it is ready.
+    pub fn deuteron(repository: &Path, flags: &[&str]) -> Self {
+        let ports = Ports::free();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+        command.arg("serve").arg(repository).args(flags);
+        for (flag, port) in
+            [("--http-port", ports.http), ("--grpc-port", ports.grpc), ("--metrics-port", ports.metrics)]
+        {
+            command.arg(flag).arg(port.to_string());
+        }
+        Self::start(command, ports)
+    }
+
+    /// Starts any server and waits until `/v2/health/ready` answers 200.
+    pub fn start(mut command: Command, ports: Ports) -> Self {
+        let log = Folder::new("server");
+        let file = fs::File::create(log.path().join("log")).expect("the folder is ours");
+        let copy = file.try_clone().expect("a file can be duplicated");
+        let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).spawn();
+        let child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        let mut server = Self { child, log, ports };
+        server.wait_ready();
+        server
+    }
+
+    /// Where it speaks HTTP/1.1.
+    pub fn http(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports.http).into()
+    }
+
+    /// Where it speaks gRPC.
+    pub fn grpc(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports.grpc).into()
+    }
+
+    /// Where it shows its metrics.
+    pub fn metrics(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.ports.metrics).into()
+    }
+
+    /// The process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// What it has written so far, standard output and error in one.
+    pub fn log(&self) -> String {
+        let bytes = fs::read(self.log.path().join("log")).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Whether the process still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has.
+    pub fn stop(&mut self) -> ExitStatus {
+        self.signal("TERM");
+        let start = Instant::now();
+        while start.elapsed() < STOP_MAX {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return status;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server did not end in {STOP_MAX:?}:\n{}", self.log());
+    }
+
+    /// Sends a signal by name, as `kill` knows it; a process that is gone is left alone.
+    pub fn signal(&self, name: &str) {
+        let _ = Command::new("kill").arg("-s").arg(name).arg(self.id().to_string()).stderr(Stdio::null()).status();
+    }
+
+    fn wait_ready(&mut self) {
+        let start = Instant::now();
+        while start.elapsed() < START_MAX {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                panic!("the server ended with {status} before it was ready:\n{}", self.log());
+            }
+            let ready = http::get(self.http(), "/v2/health/ready");
+            if ready.is_ok_and(|response| response.status == 200) {
+                return;
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        panic!("the server was not ready in {START_MAX:?}:\n{}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // A server whose test is over may end as it likes, but it must end.
+        self.signal("TERM");
+        let start = Instant::now();
+        while self.is_running() && start.elapsed() < Duration::from_secs(10) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,54 @@
+//! A real `tritonserver` 2.51 (CPU, Python backend) out of the `nvidia-pytriton` wheel, in its virtual environment.
+//! It is the oracle of the differential test and nothing else: nothing of it is shipped or linked.
+
+use std::{
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::{
+    python::Environment,
+    server::{Ports, Server},
+};
+
+/// Starts it on a model repository whose models are written for the Python backend. `None` without Python.
+pub fn start(repository: &Path) -> Option<Server> {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/requirements.txt");
+    let environment = Environment::create("oracle", &list)?;
+    let root = environment.packages().join("pytriton/tritonserver");
+    prepare(&environment, &root);
+    let ports = Ports::free();
+    let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
+    let mut command = Command::new(root.join("bin/tritonserver"));
+    // The stub process loads libpython from where the interpreter has it.
+    command.env("LD_LIBRARY_PATH", libraries);
+    let path = |flag: &str, value: PathBuf| format!("{flag}={}", value.display());
+    command.arg(path("--model-repository", repository.to_path_buf()));
+    command.arg(path("--backend-directory", root.join("backends")));
+    command.arg(path("--cache-directory", root.join("caches")));
+    command.arg("--disable-auto-complete-config");
+    for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
+        command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
+    }
+    Some(Server::start(command, ports))
+}
+
+/// Puts the stub for this Python, and numpy, where the Python backend looks for them.
+fn prepare(environment: &Environment, root: &Path) {
+    let backend = root.join("backends/python");
+    let version = environment.evaluate("import sys; print('%d.%d' % sys.version_info[:2])");
+    let stub = root.join("python_backend_stubs").join(version).join("triton_python_backend_stub");
+    let place = backend.join("triton_python_backend_stub");
+    // A stub that runs cannot be overwritten.
+    if !place.exists() {
+        fs::copy(&stub, place).unwrap_or_else(|error| panic!("no stub for this Python, {}: {error}", stub.display()));
+    }
+    for name in ["numpy", "numpy.libs"] {
+        let link = backend.join(name);
+        if !link.exists() {
+            symlink(environment.packages().join(name), link).expect("the environment is ours");
+        }
+    }
+}
