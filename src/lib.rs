@@ -3,6 +3,7 @@
 //! `docs/architecture.md` holds the drawing, the layers and what each may import.
 
 pub mod backend;
+pub mod config;
 pub mod connection;
 pub mod error;
 pub mod limits;
@@ -10,6 +11,7 @@ pub mod metrics;
 pub mod model;
 pub mod protocol;
 pub mod scheduler;
+pub mod server;
 pub mod shard;
 pub mod tensor;
 pub mod time;

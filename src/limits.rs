@@ -69,6 +69,8 @@ pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 /// Bytes of a label file.
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
+/// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
+pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Versions of one model that are looked at.

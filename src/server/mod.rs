@@ -1,6 +1,7 @@
 //! The program: loads the models, starts workers and shards, waits for a signal, drains and ends.
 //! Runs on the control thread; no request passes here.
 
+pub mod beneath;
 pub mod load;
 pub mod log;
 pub mod placement;

@@ -9,9 +9,11 @@ use futures_lite::future;
 
 use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
 use crate::error::{Code, Error};
+use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::{FailureReason, ModelCells, ShardCells};
 use crate::model::ModelSpec;
-use crate::protocol::infer::InferRequest;
+use crate::protocol::check;
+use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey};
 use crate::shard::Shard;
 use crate::shard::clock;
@@ -52,56 +54,67 @@ impl Drop for Account {
     }
 }
 
+/// A request with its ticket, on its way to an instance.
+struct Submission {
+    ticket: Ticket,
+    inputs: Vec<Tensor>,
+    rows: u32,
+    arrival: Arrival,
+}
+
+/// When a request came, and when its client will have given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Its last byte was read.
+    pub received: Instant,
+    /// No answer is wanted after this.
+    pub deadline: Option<Instant>,
+}
+
 impl Shard {
-    /// Runs a request on a model version; its outputs in the order of the model's outputs. The
-    /// future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version: its outputs in the order of the model's outputs, and
+    /// what its response needs. The future may be dropped: what no batch has yet is withdrawn.
     pub async fn infer(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
-        received: Instant,
-        deadline: Option<Instant>,
-    ) -> Result<Vec<Tensor>, Error> {
+        arrival: Arrival,
+    ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
-                "this shard has {} requests in flight, the most it takes; try again later",
-                crate::limits::IN_FLIGHT_MAX
+                "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             )));
         };
-        let rows = request.rows;
-        let cells = ModelBooks { model: Rc::clone(model), shard: self.index, rows, is_settled: false };
+        let InferRequest { inputs, rows, plan, .. } = request;
+        let books = ModelBooks { model: Rc::clone(model), shard: self.index, rows, is_settled: false };
+        let submission = Submission { ticket, inputs, rows, arrival };
         let answer = match model.way() {
-            Way::Inline(instance) => Ok(self.run_inline(model, instance, ticket, request, received).await),
-            Way::Lane(lane) => self.enqueue(model, lane, ticket, request, received, deadline).await,
+            Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
+            Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
         };
-        cells.settle(answer)
+        books.settle(answer).map(|outputs| (outputs, plan))
     }
 
     async fn run_inline(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         instance: &RefCell<Box<dyn Instance>>,
-        ticket: Ticket,
-        request: InferRequest,
-        received: Instant,
+        submission: Submission,
     ) -> Answer {
+        let Submission { ticket, inputs, rows, arrival } = submission;
         let inbox = self.tickets.inbox();
         inbox.claim(ticket);
         let pending = self.tickets.pending(ticket, || ());
-        let stamps = Stamps { received, batched: clock::now(), ..Stamps::default() };
+        let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
-        responder.set_batch(request.rows, true);
-        let requests = vec![Request { inputs: request.inputs, rows: request.rows, responder }];
-        let batch = Batch { requests, rows: request.rows, clock: clock::now };
+        responder.set_batch(rows, true);
+        let batch = Batch { requests: vec![Request { inputs, rows, responder }], rows, clock: clock::now };
         let served = model.served();
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_execution();
         }
-        let is_alive =
-            run_guarded(&mut instance.borrow_mut(), batch, || served.loaded.new_instance(&self.threads));
-        if !is_alive {
-            served.set_ready(false);
-        }
+        let renew = || served.loaded.new_instance(&self.threads);
+        served.set_ready(run_guarded(&mut instance.borrow_mut(), batch, renew));
         self.tickets.drain();
         pending.await
     }
@@ -110,24 +123,23 @@ impl Shard {
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         lane: &RefCell<Lane>,
-        ticket: Ticket,
-        request: InferRequest,
-        received: Instant,
-        deadline: Option<Instant>,
+        submission: Submission,
+        id: &str,
     ) -> Result<Answer, Error> {
-        let size = request.inputs.iter().map(|input| input.contents.len()).sum();
-        let shape_key = shape_key(&model.served().spec, &request.inputs);
-        let stamps = Stamps { received, ..Stamps::default() };
+        let Submission { ticket, inputs, rows, arrival } = submission;
+        let size = inputs.iter().map(|input| input.contents.len()).sum();
+        let shape_key = shape_key(&model.served().spec, &inputs);
+        let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
-        let token = Waiting { inbox, ticket, inputs: request.inputs, rows: request.rows, size, stamps };
-        let entry = Entry { token, rows: request.rows, shape_key, queued_at: clock::now() };
+        let token = Waiting { inbox, ticket, inputs, rows, size, stamps };
+        let entry = Entry { token, rows, shape_key, queued_at: clock::now() };
         if lane.borrow_mut().submit(entry).is_err() {
             self.tickets.release(ticket);
-            return Err(queue_full(&request.plan.id));
+            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
         }
         let feed = Arc::clone(lane.borrow().feed());
         let pending = self.tickets.pending(ticket, move || feed.leave(size));
-        let Some(deadline) = deadline else { return Ok(pending.await) };
+        let Some(deadline) = arrival.deadline else { return Ok(pending.await) };
         let late = async {
             glommio::timer::sleep(deadline.since(clock::now())).await;
             Err(Error::new(Code::DeadlineExceeded, "Deadline Exceeded"))
@@ -170,11 +182,6 @@ impl Drop for ModelBooks {
             cells.count_failure(FailureReason::Canceled);
         }
     }
-}
-
-fn queue_full(id: &str) -> Error {
-    let id = if id.is_empty() { "<id_unknown>" } else { id };
-    Error::unavailable(format!("[request id: {id}] Exceeds maximum queue size"))
 }
 
 /// The dimensions in which two requests of a model may differ, the batch axis left out.

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::error::{Code, Error};
 use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status};
-use crate::shard::dispatch::Account;
+use crate::shard::dispatch::{Account, Arrival};
 use crate::shard::http2::{next_chunk, send_parts, unless_reset};
 use crate::shard::{Shard, clock};
 use crate::tensor::AlignedBuffer;
@@ -212,8 +212,8 @@ async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> 
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
     shard.refuse_if_stopping(&request)?;
-    let plan = request.plan.clone();
-    let outputs = shard.infer(&model, request, received, deadline).await?;
+    let arrival = Arrival { received, deadline };
+    let (outputs, plan) = shard.infer(&model, request, arrival).await?;
     grpc::encode(&served.spec, served.version, &plan, outputs)
 }
 

@@ -10,6 +10,7 @@
 pub mod escape;
 pub mod folder;
 pub mod grpc;
+pub mod h2;
 pub mod http;
 pub mod onnx;
 pub mod protobuf;

@@ -78,6 +78,33 @@ pub fn write(flavour: Flavour) -> Folder {
     folder
 }
 
+/// Adds a model of `examples/models` to a repository.
+pub fn add_example(repository: &Path, name: &str) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models").join(name);
+    copy(&from, &repository.join(name)).expect("the example is in the repository");
+}
+
+/// Lets the requests of a model share batches.
+pub fn set_batched(repository: &Path, name: &str) {
+    let path = repository.join(name).join("config.pbtxt");
+    let text = fs::read_to_string(&path).expect("the model was written") + "dynamic_batching { }\n";
+    fs::write(path, text).expect("the folder is ours");
+}
+
+fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?
+        } else {
+            fs::copy(entry.path(), target).map(drop)?
+        }
+    }
+    Ok(())
+}
+
 fn write_model(model: &Model, flavour: Flavour, folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(folder.join("1"))?;
     fs::write(folder.join("config.pbtxt"), config(model, flavour))?;

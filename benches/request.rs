@@ -1,0 +1,228 @@
+//! What a request costs: user and system CPU time of the server for each request, from
+//! `/proc/PID/stat`, with the server on core 0 and the client on core 1. Also how long it takes to
+//! start, what it weighs idle, and the size of the binary.
+//!
+//! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
+
+#[path = "../tests/support/mod.rs"]
+#[allow(dead_code, reason = "the tests use the rest of it")]
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use support::folder::Folder;
+use support::protobuf::Message;
+use support::repository::{self, Flavour};
+use support::server::{Ports, Server};
+
+/// Rounds of each case; the cases take turns, so that a slow spell of the machine hits all.
+const ROUNDS: usize = 5;
+/// How long one round of HTTP lasts.
+const SECONDS: u32 = 3;
+/// Calls in one round of gRPC.
+const CALLS: u32 = 60_000;
+
+/// One kind of load.
+struct Case {
+    name: &'static str,
+    model: &'static str,
+    client: fn(&Inputs, &Server) -> Command,
+}
+
+const CASES: &[Case] = &[
+    Case { name: "HTTP binary, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.binary_lua) },
+    Case { name: "HTTP JSON, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.json_lua) },
+    Case { name: "gRPC, 64 connections", model: "identity_fp32", client: |i, s| h2load(s, &i.message, 64, 1) },
+    Case {
+        name: "gRPC, 8 connections x 16 streams",
+        model: "identity_fp32",
+        client: |i, s| h2load(s, &i.message, 8, 16),
+    },
+];
+
+fn main() {
+    let rounds = env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(ROUNDS);
+    start_and_size(rounds);
+
+    let repository = repository::write(Flavour::Deuteron);
+    let inputs = Inputs::write();
+    let server = pinned(repository.path(), &["--shards=1", "--log-info=false"]);
+    println!("\nCPU of the server, user + system, us per request: identity FP32 [1,16], one shard, {rounds} rounds");
+    println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "median", "min", "max", "requests/s");
+    let mut results: Vec<Vec<(f64, f64)>> = CASES.iter().map(|_| Vec::new()).collect();
+    for _ in 0..=rounds {
+        for (case, results) in CASES.iter().zip(&mut results) {
+            results.push(round(case, &inputs, &server));
+        }
+    }
+    for (case, results) in CASES.iter().zip(&mut results) {
+        // The first round warms up.
+        let mut costs: Vec<f64> = results.iter().skip(1).map(|(cost, _)| *cost).collect();
+        let mut rates: Vec<f64> = results.iter().skip(1).map(|(_, rate)| *rate).collect();
+        costs.sort_by(f64::total_cmp);
+        rates.sort_by(f64::total_cmp);
+        let (min, max) = (costs[0], costs[costs.len() - 1]);
+        println!("{:<36} {:>8.1} {:>8.1} {:>8.1} {:>12.0}", case.name, median(&costs), min, max, median(&rates));
+    }
+}
+
+/// CPU microseconds for each request, and requests a second.
+fn round(case: &Case, inputs: &Inputs, server: &Server) -> (f64, f64) {
+    let before = (cpu_seconds(server.id()), served(server, case.model));
+    let started = std::time::Instant::now();
+    let output = (case.client)(inputs, server).output().expect("wrk and h2load are installed");
+    let took = started.elapsed().as_secs_f64();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
+    let cpu = cpu_seconds(server.id()) - before.0;
+    let count = served(server, case.model) - before.1;
+    assert!(count > 1000.0, "{}: {count} requests were served:\n{text}", case.name);
+    (cpu * 1e6 / count, count / took)
+}
+
+/// Requests that the server says it answered.
+fn served(server: &Server, model: &str) -> f64 {
+    let metrics = support::http::get(server.metrics(), "/metrics").expect("the metrics port answers");
+    let text = String::from_utf8(metrics.body).expect("metrics are text");
+    let prefix = format!("nv_inference_request_success{{model=\"{model}\",version=\"1\"}} ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&prefix)).expect("the model is served");
+    line.parse().expect("a count is a number")
+}
+
+/// User and system time of a process so far.
+fn cpu_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("the process runs");
+    // Behind the name in parentheses, which may hold blanks: utime and stime are fields 14 and 15.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let ticks: f64 = fields[11..13].iter().map(|ticks| ticks.parse::<f64>().expect("ticks are a number")).sum();
+    ticks / 100.0
+}
+
+fn start_and_size(rounds: usize) {
+    let binary = fs::metadata(env!("CARGO_BIN_EXE_deuteron")).expect("the binary was built").len();
+    println!("binary: {:.1} MB", binary as f64 / 1e6);
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models");
+    let (mut ready, mut loads, mut resident) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..rounds {
+        let mut server = unpinned(&examples);
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains("ready after")).expect("the log tells").to_owned();
+        let mut numbers = line
+            .split("ready after")
+            .nth(1)
+            .unwrap_or_default()
+            .split_whitespace()
+            .filter_map(|w| w.parse::<f64>().ok());
+        ready.push(numbers.next().expect("ready after how long"));
+        loads.push(numbers.next().expect("how long the models took"));
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).expect("the process runs");
+        let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("Linux says the size");
+        resident.push(rss.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0);
+        server.stop();
+    }
+    let show = |name: &str, unit: &str, values: &mut Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        println!(
+            "{name}: median {:.1} {unit} (min {:.1}, max {:.1})",
+            median(values),
+            values[0],
+            values[values.len() - 1]
+        );
+    };
+    show("start to ready, example repository", "ms", &mut ready);
+    show("  of which the engine's load", "ms", &mut loads);
+    show("resident, idle", "MB", &mut resident);
+}
+
+fn median(sorted: &[f64]) -> f64 {
+    sorted[sorted.len() / 2]
+}
+
+fn unpinned(repository: &Path) -> Server {
+    let ports = Ports::free();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+    serve(&mut command, repository, ports);
+    Server::start(command, ports)
+}
+
+fn pinned(repository: &Path, flags: &[&str]) -> Server {
+    let ports = Ports::free();
+    let mut command = Command::new("taskset");
+    command.args(["-c", "0", env!("CARGO_BIN_EXE_deuteron")]);
+    serve(&mut command, repository, ports);
+    command.args(flags);
+    Server::start(command, ports)
+}
+
+fn serve(command: &mut Command, repository: &Path, ports: Ports) {
+    command.arg("serve").arg(repository);
+    for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
+        command.arg(format!("--{flag}-port={port}"));
+    }
+}
+
+fn wrk(server: &Server, script: &Path) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "wrk", "-t1", "-c64", &format!("-d{SECONDS}s"), "-s"]).arg(script);
+    command.arg(format!("http://{}/v2/models/identity_fp32/infer", server.http()));
+    command
+}
+
+fn h2load(server: &Server, message: &Path, connections: u32, streams: u32) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", "1", "h2load", "-t1", &format!("-n{CALLS}"), &format!("-c{connections}")]);
+    command.args([&format!("-m{streams}"), "-H", "content-type: application/grpc", "-H", "te: trailers", "-d"]);
+    command.arg(message);
+    command.arg(format!("http://{}/inference.GRPCInferenceService/ModelInfer", server.grpc()));
+    command
+}
+
+/// What the clients send: sixteen floats.
+struct Inputs {
+    _folder: Folder,
+    binary_lua: PathBuf,
+    json_lua: PathBuf,
+    message: PathBuf,
+}
+
+impl Inputs {
+    fn write() -> Self {
+        let folder = Folder::new("bench");
+        let values: Vec<f32> = (0..16_u8).map(|index| f32::from(index) + 0.5).collect();
+        let raw: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let write = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            fs::write(&path, bytes).expect("the folder is ours");
+            path
+        };
+
+        let head = r#"{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"FP32","parameters":{"binary_data_size":64}}],"parameters":{"binary_data_output":true}}"#;
+        let body = write("binary", &[head.as_bytes(), &raw].concat());
+        let lua = |body: &Path, headers: &str| {
+            format!(
+                "wrk.method = \"POST\"\nlocal file = io.open(\"{}\", \"rb\")\nwrk.body = file:read(\"*a\")\nfile:close()\n{headers}",
+                body.display()
+            )
+        };
+        let header = format!("wrk.headers[\"Inference-Header-Content-Length\"] = \"{}\"\n", head.len());
+        let binary_lua = write("binary.lua", lua(&body, &header).as_bytes());
+
+        let texts: Vec<String> = values.iter().map(f32::to_string).collect();
+        let json = format!(
+            r#"{{"inputs":[{{"name":"INPUT0","shape":[1,16],"datatype":"FP32","data":[{}]}}]}}"#,
+            texts.join(",")
+        );
+        let body = write("json", json.as_bytes());
+        let json_lua =
+            write("json.lua", lua(&body, "wrk.headers[\"Content-Type\"] = \"application/json\"\n").as_bytes());
+
+        let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 16]);
+        let request = Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, &raw).into_bytes();
+        let size = u32::try_from(request.len()).expect("a small message").to_be_bytes();
+        let message = write("message", &[&[0], &size[..], &request].concat());
+        Self { _folder: folder, binary_lua, json_lua, message }
+    }
+}

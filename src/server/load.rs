@@ -1,0 +1,160 @@
+//! Loads every model of the repositories: listing, configuration, labels, engine, placement. Runs
+//! once at start, on the control thread. A model that does not load says why and, unless
+//! `--exit-on-error=false`, ends the server.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::backend::identity::Identity;
+use crate::backend::rten::Rten;
+use crate::backend::{Backend, LoadedModel, Threads, threads};
+use crate::config::Settings;
+use crate::error::Error;
+use crate::limits::{CONFIG_SIZE_MAX, INSTANCES_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::model::config::{Completion, Draft};
+use crate::model::labels::Labels;
+use crate::model::onnx::OnnxSignature;
+use crate::model::repository::ModelDirectory;
+use crate::model::{ModelSpec, VersionPolicy};
+use crate::scheduler::Policy;
+use crate::server::beneath::Repository;
+use crate::server::log;
+use crate::server::placement::{self, Choice};
+use crate::shard::clock;
+
+/// One model version, ready to be placed.
+pub struct Loaded {
+    /// Its checked configuration.
+    pub spec: Arc<ModelSpec>,
+    /// Its version.
+    pub version: u64,
+    /// Where its instances come from.
+    pub model: Arc<dyn LoadedModel>,
+    /// Where they run.
+    pub choice: Choice,
+}
+
+impl Loaded {
+    /// Worker threads that it needs.
+    pub fn worker_count(&self) -> usize {
+        let count: u64 = self.spec.instance_groups.iter().map(|group| u64::from(group.count)).sum();
+        match self.choice {
+            Choice::Inline(_) => 0,
+            Choice::Worker(_) => usize::try_from(count).unwrap_or(INSTANCES_MAX).clamp(1, INSTANCES_MAX),
+        }
+    }
+
+    /// How it batches.
+    pub fn policy(&self) -> Policy {
+        Policy { rows_max: self.spec.rows_max, is_batched: self.spec.is_batched, ..Policy::default() }
+    }
+}
+
+/// Loads all models of all repositories, by name, the highest version of each first.
+pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
+    let mut loaded = Vec::new();
+    let mut failures = 0;
+    let mut names: Vec<String> = Vec::new();
+    for path in &settings.repositories {
+        let repository = Repository::open(path)
+            .map_err(|error| Error::invalid(format!("cannot open the model repository '{}': {error}", path.display())))?;
+        let listing = repository.list().map_err(|error| Error::invalid(format!("cannot list '{}': {error}", path.display())))?;
+        let found = listing.find_models();
+        for (name, error) in &found.refused {
+            failures += 1;
+            log::error(&format!("'{name}' is no model: {error}"));
+        }
+        for directory in &found.models {
+            let outcome = if names.contains(&directory.name) {
+                Err(Error::invalid("it is not unique: another repository has a model of this name"))
+            } else {
+                load_model(&repository, path, directory, settings)
+            };
+            names.push(directory.name.clone());
+            match outcome {
+                Ok(versions) => loaded.extend(versions),
+                Err(error) => {
+                    failures += 1;
+                    log::error(&format!("failed to load '{}': {error}", directory.name));
+                }
+            }
+        }
+    }
+    if failures > 0 && settings.exit_on_error {
+        return Err(Error::internal("Internal - failed to load all models"));
+    }
+    loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
+    Ok(loaded)
+}
+
+fn load_model(
+    repository: &Repository,
+    path: &Path,
+    directory: &ModelDirectory,
+    settings: &Settings,
+) -> Result<Vec<Loaded>, Error> {
+    let name = &directory.name;
+    let config = directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
+    let draft = Draft::new(name, config.transpose()?.as_deref(), &directory.files)?;
+    let labels = read_labels(repository, name, &draft)?;
+    let choice = directory.choose_versions(&draft.version_policy())?;
+    if let VersionPolicy::Specific(_) = draft.version_policy() {
+        for version in &choice.missing {
+            log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
+        }
+    }
+    let mut loaded = Vec::new();
+    for version in choice.versions {
+        let onnx = match draft.onnx_filename() {
+            Some(file) => {
+                let bytes = read(repository, &format!("{name}/{version}/{file}"), MODEL_SIZE_MAX)?;
+                Some(OnnxSignature::decode(&bytes)?)
+            }
+            None => None,
+        };
+        let completion = Completion { is_on: settings.auto_complete, ..Completion::default() };
+        let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &labels, completion)?);
+        loaded.push(load_version(spec, version, &path.join(name).join(version.to_string()))?);
+    }
+    Ok(loaded)
+}
+
+fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &PathBuf) -> Result<Loaded, Error> {
+    let began = clock::now();
+    let backend: &dyn Backend = match spec.backend.as_str() {
+        "identity" => &Identity,
+        _ => &Rten,
+    };
+    let (model, choice) = threads::enter(1, |threads: &Threads| {
+        let model = backend.load(&spec, directory)?;
+        let choice = placement::choose(&spec, &*model, threads)?;
+        Ok::<_, Error>((model, choice))
+    })?;
+    let took = clock::now().since(began);
+    let place = match &choice {
+        Choice::Inline(why) => format!("inline ({why})"),
+        Choice::Worker(why) => format!("on workers ({why})"),
+    };
+    log::verbose(&format!("loaded '{}' version {version} with {} in {took:?}, runs {place}", spec.name, backend.name()));
+    Ok(Loaded { spec, version, model: Arc::from(model), choice })
+}
+
+fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
+    // The path is the model's own, relative to the repository.
+    repository.read(path, size_max).map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
+}
+
+fn read_labels(
+    repository: &Repository,
+    name: &str,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+    let mut labels = BTreeMap::new();
+    for file in draft.label_filenames() {
+        let bytes = read(repository, &format!("{name}/{file}"), LABELS_SIZE_MAX)?;
+        let text = String::from_utf8(bytes).map_err(|_| Error::invalid(format!("'{name}/{file}' is not UTF-8")))?;
+        labels.insert(file.to_owned(), Arc::new(Labels::from_text(&text)));
+    }
+    Ok(labels)
+}

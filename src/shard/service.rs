@@ -1,0 +1,120 @@
+//! From a message to its reply: asks the route, then the protocol or a model. The one policy point
+//! of REST, whatever carried the message. Lives on its shard.
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+
+use crate::error::{Code, Error};
+use crate::protocol::grpc::service::{Facts, ModelFacts};
+use crate::protocol::infer::InferRequest;
+use crate::protocol::rest;
+use crate::protocol::route::{ModelPath, Route, route};
+use crate::shard::Shard;
+use crate::shard::dispatch::{Account, Arrival};
+use crate::time::Instant;
+use crate::wire::message::{Message, Reply};
+
+/// Seconds after which a client that was refused for now may try again.
+const RETRY_AFTER: &[u8] = b"1";
+/// The field that tells where the binary section of a body begins.
+const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
+
+/// The reply to a message that was received at an instant.
+pub async fn handle_message(shard: &Rc<Shard>, message: Message, received: Instant) -> Reply {
+    let outcome = match route(message.method, &message.path) {
+        Ok(Route::ModelInfer(path)) => {
+            let account = Account::open(&shard.cells);
+            let outcome = infer(shard, path, &message, received).await;
+            account.settle(&outcome);
+            outcome
+        }
+        Ok(route) => answer(shard, route),
+        Err(error) => Err(error),
+    };
+    outcome.unwrap_or_else(|error| refusal(&error))
+}
+
+/// The reply to a failure.
+pub fn refusal(error: &Error) -> Reply {
+    let mut reply = rest::error_reply(error);
+    if error.code() == Code::Unavailable {
+        reply.fields.push(("Retry-After", Bytes::from_static(RETRY_AFTER)));
+    }
+    reply
+}
+
+fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
+    let world = &shard.world;
+    Ok(match route {
+        Route::ServerMetadata => rest::server_metadata(shard.name(), shard.version(), shard.extensions()),
+        Route::ServerLive => rest::server_live(),
+        Route::ServerReady => rest::server_ready(world.is_ready()),
+        Route::ModelMetadata(path) => {
+            let facts = shard.model(path.name, path.version)?;
+            rest::model_metadata(facts.spec, &facts.versions)
+        }
+        Route::ModelReady(path) => {
+            let model = shard.models.find(path.name, path.version);
+            rest::model_ready(path.name, model.is_ok_and(|model| model.served().is_ready()))
+        }
+        Route::ModelConfig(path) => rest::model_config(shard.model(path.name, path.version)?.spec),
+        Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
+    })
+}
+
+async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
+    let model = Rc::clone(shard.models.find(path.name, path.version)?);
+    let served = model.served();
+    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH).map(|value| &value[..]))?;
+    let request = rest::decode(&served.spec, header_length, message.body.clone())?;
+    shard.refuse_if_stopping(&request)?;
+    let arrival = Arrival { received, deadline: None };
+    let (outputs, plan) = shard.infer(&model, request, arrival).await?;
+    rest::encode(&served.spec, served.version, &plan, outputs)
+}
+
+impl Shard {
+    /// Refuses a request that comes after the drain began, in Triton's words.
+    pub fn refuse_if_stopping(&self, request: &InferRequest) -> Result<(), Error> {
+        if !self.connections.is_draining() {
+            return Ok(());
+        }
+        let prefix = crate::protocol::check::prefix(&request.plan.id);
+        Err(Error::unavailable(format!(
+            "{prefix}Server is stopping, scheduler for model has stopped accepting new inference requests"
+        )))
+    }
+}
+
+impl Facts for Shard {
+    fn name(&self) -> &str {
+        &self.world.id
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn extensions(&self) -> &[&str] {
+        rest::EXTENSIONS
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        self.world.is_ready()
+    }
+
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
+        let model = self.models.find(name, version)?;
+        let versions = match version {
+            Some(version) => vec![version],
+            // In ascending order, as Triton lists them.
+            None => self.models.versions(name).iter().rev().map(|model| model.served().version).collect(),
+        };
+        Ok(ModelFacts { spec: &model.served().spec, versions })
+    }
+}

@@ -1,0 +1,31 @@
+//! Real clients from PyPI against a real server: `tritonclient` over HTTP and gRPC, sync and
+//! asyncio, in a virtual environment of the test's own. What they check is in `tests/python/`.
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::python::Environment;
+use support::repository::{self, Flavour};
+use support::server::Server;
+
+#[test]
+fn tritonclient_gets_what_it_expects() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python");
+    let Some(environment) = Environment::create("clients", &folder.join("requirements.txt")) else { return };
+    let repository = repository::write(Flavour::Deuteron);
+    repository::add_example(repository.path(), "digits");
+    let server = Server::deuteron(repository.path(), &[]);
+    let output = Command::new(environment.python())
+        .arg(folder.join("clients.py"))
+        .args(["--http", &server.http().to_string(), "--grpc", &server.grpc().to_string()])
+        .output()
+        .expect("the interpreter starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    println!("{text}");
+    let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("FAILED")).collect();
+    assert!(output.status.success(), "{failed:#?}\n{}", String::from_utf8_lossy(&output.stderr));
+    let passed = text.lines().last().and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
+    assert!(passed.is_some_and(|passed| passed > 350), "{text}");
+}

@@ -1,0 +1,337 @@
+//! The server as a process: its ports, its signals, its metrics, its refusals to start, and what
+//! only a socket shows.
+
+mod support;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Output};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use support::folder::Folder;
+use support::http::{self, Connection};
+use support::protobuf::Message;
+use support::repository::{self, Flavour};
+use support::server::Server;
+
+const INFER: &str = "/inference.GRPCInferenceService/ModelInfer";
+
+fn json(value: f32) -> String {
+    format!(r#"{{"inputs":[{{"name":"INPUT0","shape":[1,1],"datatype":"FP32","data":[{value:?}]}}]}}"#)
+}
+
+fn infer(model: &str, value: f32) -> Vec<u8> {
+    http::request("POST", &format!("/v2/models/{model}/infer"), &[], json(value).as_bytes())
+}
+
+fn message(model: &str, rows: i64) -> Vec<u8> {
+    let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[rows, 1]);
+    let raw = vec![0; usize::try_from(rows).unwrap() * 4];
+    Message::new().bytes(1, model).message(5, input).bytes(7, raw).into_bytes()
+}
+
+fn metric(server: &Server, name: &str) -> u64 {
+    let text = String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
+}
+
+fn waits_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_counters_add_up_to_what_the_clients_sent() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=2"]);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let mut connection = Connection::open(server.http()).unwrap();
+                for value in 0..25_u8 {
+                    connection.send(&infer("identity_fp32", f32::from(value))).unwrap();
+                    assert_eq!(connection.receive().unwrap().status, 200);
+                }
+                connection.send(&infer("nope", 0.0)).unwrap();
+                assert_eq!(connection.receive().unwrap().status, 404);
+            });
+        }
+    });
+    let client = support::grpc::Client::new(server.grpc());
+    client.call(INFER, &message("identity_fp32", 3)).unwrap();
+    assert!(client.call(INFER, &message("identity_fp32", 9)).is_err(), "more rows than max_batch_size");
+
+    let of_model =
+        |name: &str| metric(&server, &format!("nv_inference_{name}{{model=\"identity_fp32\",version=\"1\"}}"));
+    assert_eq!(of_model("request_success"), 201);
+    assert_eq!(of_model("count"), 203);
+    assert_eq!(of_model("exec_count"), 201);
+    assert!(of_model("request_duration_us") >= of_model("compute_infer_duration_us"));
+    assert_eq!(metric(&server, "deuteron_requests_received_total"), 210);
+    assert_eq!(metric(&server, "deuteron_requests_succeeded_total"), 201);
+    assert_eq!(metric(&server, "deuteron_requests_refused_total{reason=\"not_found\"}"), 8);
+    assert_eq!(metric(&server, "deuteron_requests_refused_total{reason=\"invalid_argument\"}"), 1);
+    assert_eq!(metric(&server, "deuteron_requests_in_flight"), 0);
+}
+
+#[test]
+fn requests_that_wait_together_run_together() {
+    let folder = repository::write(Flavour::Deuteron);
+    repository::set_batched(folder.path(), "slow");
+    let server = Server::deuteron(folder.path(), &["--shards=2"]);
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for index in 0..9_u8 {
+            let server = &server;
+            scope.spawn(move || {
+                let response = http::exchange(server.http(), &infer("slow", f32::from(index))).unwrap();
+                let text = String::from_utf8(response.body).unwrap();
+                assert!(text.contains(&format!("\"data\":[{index}.0]")), "{text}");
+            });
+        }
+    });
+    // One runs alone, eight wait for it; 300 ms each.
+    assert!(start.elapsed() < Duration::from_millis(1_100), "{:?}", start.elapsed());
+    let executions = metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}");
+    assert!((2..=3).contains(&executions), "{executions} batches");
+    assert_eq!(metric(&server, "nv_inference_count{model=\"slow\",version=\"1\"}"), 9);
+}
+
+#[test]
+fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    // Its own HTTP/2, since a gRPC client would keep the deadline itself.
+    let busy = thread::spawn({
+        let address = server.http();
+        move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
+    });
+    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    let start = Instant::now();
+    let trailers = support::h2::call(server.grpc(), INFER, &[("grpc-timeout", "20m")], &message("slow", 1));
+    let took = start.elapsed();
+    assert_eq!(trailers.get("grpc-status").unwrap(), "4");
+    assert!((Duration::from_millis(20)..Duration::from_millis(150)).contains(&took), "{took:?}");
+    assert_eq!(busy.join().unwrap(), 200);
+    thread::sleep(Duration::from_millis(400));
+    assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 1);
+    assert_eq!(metric(&server, "deuteron_requests_refused_total{reason=\"deadline_exceeded\"}"), 1);
+    assert_eq!(metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}"), 0);
+}
+
+#[test]
+fn a_client_that_resets_its_connection_is_not_computed_for() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let busy = thread::spawn({
+        let address = server.http();
+        move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
+    });
+    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(server.http()).unwrap();
+        stream.write_all(&infer("slow", 2.0)).unwrap();
+        waits_until("the request waits", || {
+            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 1
+        });
+        socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
+        drop(stream);
+        waits_until("the request has gone", || {
+            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 0
+        });
+    }
+    assert_eq!(busy.join().unwrap(), 200);
+    assert_eq!(metric(&server, "deuteron_requests_cancelled_total"), 20);
+    assert_eq!(http::exchange(server.http(), &infer("slow", 3.0)).unwrap().status, 200);
+    assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 2);
+}
+
+#[test]
+fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--queue-requests-max=3"]);
+    thread::scope(|scope| {
+        let send = || scope.spawn(|| http::exchange(server.http(), &infer("slow", 1.0)).unwrap());
+        let first = send();
+        waits_until("the model is busy", || {
+            metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1
+        });
+        let waiting: Vec<_> = (0..3).map(|_| send()).collect();
+        waits_until("three wait", || {
+            metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 3
+        });
+        let start = Instant::now();
+        let refused = http::exchange(server.http(), &infer("slow", 1.0)).unwrap();
+        assert!(start.elapsed() < Duration::from_millis(100));
+        assert_eq!(refused.status, 503);
+        assert_eq!(refused.header("Retry-After"), Some("1"));
+        assert_eq!(refused.body, br#"{"error":"[request id: <id_unknown>] Exceeds maximum queue size"}"#);
+        for answer in waiting.into_iter().chain([first]) {
+            assert_eq!(answer.join().unwrap().status, 200);
+        }
+    });
+}
+
+#[test]
+fn a_server_that_drains_answers_what_it_has_takes_no_more_and_ends() {
+    let folder = repository::write(Flavour::Deuteron);
+    let mut server = Server::deuteron(folder.path(), &[]);
+    let idle = TcpStream::connect(server.http()).unwrap();
+    let mut busy = Connection::open(server.http()).unwrap();
+    busy.send(&infer("slow", 7.0)).unwrap();
+    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    server.signal("TERM");
+    let answer = busy.receive().unwrap();
+    assert_eq!((answer.status, answer.header("Connection")), (200, Some("close")));
+    assert!(busy.is_closed());
+    let mut rest = Vec::new();
+    (&idle).read_to_end(&mut rest).unwrap();
+    assert!(rest.is_empty());
+    let start = Instant::now();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+}
+
+#[test]
+fn an_idle_server_ends_at_once() {
+    let folder = repository::write(Flavour::Deuteron);
+    let mut server = Server::deuteron(folder.path(), &[]);
+    let start = Instant::now();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_millis(200), "{:?}", start.elapsed());
+    assert!(server.log().contains("Started HTTPService at"), "{}", server.log());
+}
+
+#[test]
+fn both_ports_speak_both_protocols_and_rest_goes_over_http2_too() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    for address in [server.http(), server.grpc()] {
+        assert_eq!(http::get(address, "/v2/health/live").unwrap().status, 200);
+        support::grpc::Client::new(address).call(INFER, &message("identity_fp32", 1)).unwrap();
+        let (status, body) = support::h2::post(address, "/v2/models/identity_fp32/infer", json(1.5).as_bytes());
+        assert_eq!(status, 200);
+        assert!(String::from_utf8_lossy(&body).contains("\"data\":[1.5]"));
+    }
+}
+
+#[test]
+fn a_request_in_the_smallest_pieces_is_answered_like_any_other() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let mut connection = Connection::open(server.http()).unwrap();
+    for byte in infer("identity_fp32", 4.25) {
+        connection.send(&[byte]).unwrap();
+    }
+    let answer = connection.receive().unwrap();
+    assert!(String::from_utf8_lossy(&answer.body).contains("4.25"));
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let mut connection = Connection::open(server.http()).unwrap();
+    let requests: Vec<u8> = (0..64_u8).flat_map(|index| infer("identity_fp32", f32::from(index))).collect();
+    connection.send(&requests).unwrap();
+    for index in 0..64 {
+        let body = String::from_utf8(connection.receive().unwrap().body).unwrap();
+        assert!(body.contains(&format!("\"data\":[{index}.0]")), "{index}: {body}");
+    }
+}
+
+#[test]
+fn a_tensor_of_eight_megabytes_comes_back_bit_for_bit_over_both_protocols() {
+    const COUNT: i64 = 2 * 1024 * 1024;
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let raw: Vec<u8> = (0..COUNT).flat_map(|index| (index as f32).to_le_bytes()).collect();
+    let head = format!(
+        r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{COUNT}],"datatype":"FP32","parameters":{{"binary_data_size":{}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
+        raw.len()
+    );
+    let length = head.len().to_string();
+    let headers = [("Inference-Header-Content-Length", length.as_str())];
+    let body = [head.as_bytes(), &raw].concat();
+    let request = http::request("POST", "/v2/models/identity_fp32/infer", &headers, &body);
+    let answer = http::exchange(server.http(), &request).unwrap();
+    let head: usize = answer.header("Inference-Header-Content-Length").unwrap().parse().unwrap();
+    assert!(answer.body[head..] == raw);
+
+    let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, COUNT]);
+    let message = Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, &raw).into_bytes();
+    let answer = support::grpc::Client::new(server.grpc()).call(INFER, &message).unwrap();
+    assert!(answer.ends_with(&raw));
+}
+
+#[test]
+fn framing_faults_are_told_and_the_connection_closed() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let check = |request: &str, status: u16| {
+        let mut connection = Connection::open(server.http()).unwrap();
+        connection.send(request.as_bytes()).unwrap();
+        assert_eq!(connection.receive().unwrap().status, status, "{request:?}");
+        assert!(connection.is_closed(), "{request:?}");
+    };
+    check("GET / HTTP/1.1\r\n\r\n", 400);
+    check("GET /v2 HTTP/1.1\nHost: a\n\n", 400);
+    check("POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
+    check("POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", 400);
+    check("GET /v2 HTTP/1.1\r\nHost : a\r\n\r\n", 400);
+    check("POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413);
+    waits_until("the faults are counted", || metric(&server, "deuteron_framing_errors_total") == 6);
+}
+
+#[test]
+fn more_connections_than_allowed_are_closed_at_once_and_counted() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--connections-max=4"]);
+    waits_until("the connection of the start has gone", || metric(&server, "deuteron_connections_open") == 1);
+    let mut held: Vec<_> = (0..4).map(|_| Connection::open(server.http()).unwrap()).collect();
+    for connection in &mut held {
+        connection.send(&infer("identity_fp32", 1.0)).unwrap();
+        assert_eq!(connection.receive().unwrap().status, 200);
+    }
+    assert!(Connection::open(server.http()).unwrap().is_closed());
+    held.pop();
+    waits_until("there is room again", || metric(&server, "deuteron_connections_refused_total") >= 1);
+}
+
+fn start(folder: &Folder, flags: &[&str]) -> Output {
+    let ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"];
+    Command::new(env!("CARGO_BIN_EXE_deuteron"))
+        .arg("serve")
+        .arg(folder.path())
+        .args(ports)
+        .args(flags)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn what_cannot_start_says_why_and_exits_with_one() {
+    let folder = repository::write(Flavour::Deuteron);
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = format!("--http-port={}", taken.local_addr().unwrap().port());
+    let check = |folder: &Folder, flags: &[&str], want: &str| {
+        let output = start(folder, flags);
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(1), "{text}");
+        assert!(text.contains(want), "{want:?} is not in\n{text}");
+    };
+    check(&folder, &[&port, "--http-address=127.0.0.1"], "already in use");
+    check(&folder, &["--nope"], "unknown flag '--nope'");
+
+    let broken = Folder::new("broken");
+    let model = broken.path().join("bad");
+    std::fs::create_dir_all(model.join("1")).unwrap();
+    std::fs::write(model.join("config.pbtxt"), "name: \"bad\"\nbackend: \"identity\"\nnope: 1\n").unwrap();
+    check(&broken, &[], "config.pbtxt:3:");
+    check(&broken, &[], "failed to load all models");
+}

@@ -1,0 +1,69 @@
+//! HTTP/2 requests on the `h2` crate alone: no gRPC library stands between the test and the wire.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, Version};
+
+/// One gRPC call with fields of the test's own; the trailers, or the head where it has the status.
+pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &[u8]) -> BTreeMap<String, String> {
+    let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
+    let framed = [&[0], &size[..], message].concat();
+    let mut request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(()).expect("the fields are valid");
+    run(address, |mut sender| async move {
+        let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(framed.into(), true).expect("the message is sent");
+        let response = response.await.expect("an answer comes");
+        if response.headers().contains_key("grpc-status") {
+            return texts(response.headers());
+        }
+        let mut body = response.into_body();
+        while let Some(chunk) = body.data().await {
+            let size = chunk.expect("the body is whole").len();
+            body.flow_control().release_capacity(size).expect("the room was taken");
+        }
+        texts(&body.trailers().await.expect("the trailers are whole").unwrap_or_default())
+    })
+}
+
+/// One POST; its status and body.
+pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
+    let request = request(address, path).body(()).expect("the fields are valid");
+    let bytes = Bytes::copy_from_slice(body);
+    run(address, |mut sender| async move {
+        let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(bytes, true).expect("the body is sent");
+        let response = response.await.expect("an answer comes");
+        let status = response.status().as_u16();
+        let (mut body, mut whole) = (response.into_body(), Vec::new());
+        while let Some(chunk) = body.data().await {
+            whole.extend_from_slice(&chunk.expect("the body is whole"));
+        }
+        (status, whole)
+    })
+}
+
+fn request(address: SocketAddr, path: &str) -> http::request::Builder {
+    Request::builder().method("POST").version(Version::HTTP_2).uri(format!("http://{address}{path}"))
+}
+
+fn texts(fields: &HeaderMap) -> BTreeMap<String, String> {
+    let text = |value: &http::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    fields.iter().map(|(name, value)| (name.to_string(), text(value))).collect()
+}
+
+fn run<T, F: Future<Output = T>>(address: SocketAddr, work: impl FnOnce(SendRequest<Bytes>) -> F) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime needs nothing");
+    runtime.block_on(async {
+        let socket = tokio::net::TcpStream::connect(address).await.expect("the server listens");
+        let (sender, connection) = h2::client::handshake(socket).await.expect("the server speaks HTTP/2");
+        tokio::spawn(connection);
+        work(sender.ready().await.expect("the connection takes a request")).await
+    })
+}
