@@ -81,3 +81,8 @@ const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a q
 const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
 const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
+/// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
+/// configuration needs.
+pub const CONFIG_DEPTH_MAX: usize = 16;
+/// Inputs, or outputs, of one model: no request could carry more.
+pub const MODEL_TENSORS_MAX: usize = REQUEST_TENSORS_MAX;

@@ -1,7 +1,17 @@
-//! The catalogue: what models there are and what their configurations say. It parses text and
-//! listings that it is given.
+//! The catalogue: what models there are and what their configurations say. It parses text, bytes
+//! and listings that it is given.
 
+mod check;
+mod complete;
+pub mod config;
+mod config_json;
 pub mod labels;
+pub mod onnx;
+pub mod repository;
+mod schema;
 pub mod spec;
+mod supported;
+pub mod text;
+mod token;
 
 pub use spec::{InstanceGroup, ModelSpec, TensorSpec, VersionPolicy};

@@ -1,0 +1,348 @@
+//! What a configuration may say, with Triton's texts where Triton refuses the same. Called by
+//! [`super::config`]: [`backend`] before the model file is looked at, [`config`] and [`agreement`]
+//! when everything is filled in.
+
+use std::collections::BTreeSet;
+
+use crate::error::Error;
+use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, RANK_MAX};
+use crate::model::complete::{self, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::onnx::{OnnxSignature, OnnxTensor};
+use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_input::Format;
+use crate::wire::proto::inference::model_instance_group::Kind;
+use crate::wire::proto::inference::model_version_policy::PolicyChoice;
+use crate::wire::proto::inference::{DataType, ModelConfig, ModelDynamicBatching, ModelInstanceGroup};
+
+/// Whether a name of a model or of a directory can be one: `[A-Za-z0-9._-]{1,255}`, not `.` or
+/// `..`.
+pub fn is_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
+}
+
+/// The name of a model's directory.
+pub fn directory(name: &str) -> Result<(), Error> {
+    if is_name(name) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "'{}' cannot be the name of a model: a name has 1 to {NAME_SIZE_MAX} letters, digits, '.', '_' and '-', and is \
+         not '.' or '..'",
+        name.escape_debug()
+    )))
+}
+
+/// A file that the configuration names: beneath its directory, by its text alone.
+pub fn filename(model: &str, field: &str, path: &str) -> Result<(), Error> {
+    let is_part = |part: &str| !matches!(part, "" | "." | "..");
+    if path.is_empty() || (path.split('/').all(is_part) && !path.contains(['\0', '\\'])) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "model '{model}': '{field}' is '{}'; name a file beneath the model's directory, by a relative path without '..'",
+        path.escape_debug()
+    )))
+}
+
+/// Platform and backend go together, and are here.
+pub fn backend(config: &ModelConfig) -> Result<(), Error> {
+    let ModelConfig { name, platform, backend, .. } = config;
+    let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
+    match backend.as_str() {
+        "" => Err(Error::invalid(format!("unexpected platform type '{platform}' for {name}"))),
+        ONNX_BACKEND if !is_onnx => {
+            Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
+        }
+        ONNX_BACKEND | IDENTITY_BACKEND => Ok(()),
+        _ => Err(missing_backend(config)),
+    }
+}
+
+fn missing_backend(config: &ModelConfig) -> Error {
+    let ModelConfig { name, platform, backend, .. } = config;
+    let wanted = match platform.as_str() {
+        "" => String::new(),
+        platform => format!("platform '{platform}' needs "),
+    };
+    let way_out = match backend.as_str() {
+        "ensemble" => "ensembles are not supported yet: serve the models that it is made of",
+        "custom" => "name a built-in backend, as in backend: \"identity\", or export the model to ONNX",
+        _ => "export the model to ONNX, and give platform: \"onnxruntime_onnx\"",
+    };
+    Error::unsupported(format!(
+        "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}' and \
+         '{ONNX_BACKEND}'); {way_out}"
+    ))
+}
+
+/// Everything that does not depend on the model file. The configuration is filled in already.
+pub fn config(config: &ModelConfig) -> Result<(), Error> {
+    rows(config)?;
+    version_policy(config)?;
+    if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
+        dynamic_batching(config, batching)?;
+    }
+    instance_groups(config)?;
+    tensors(config)
+}
+
+fn rows(config: &ModelConfig) -> Result<(), Error> {
+    let (name, rows) = (&config.name, config.max_batch_size);
+    let Ok(rows) = u32::try_from(rows) else {
+        return Err(Error::invalid(format!("'max_batch_size' must be non-negative value for {name}")));
+    };
+    if rows <= BATCH_ROWS_MAX {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("model '{name}': 'max_batch_size' is {rows}, more than the {BATCH_ROWS_MAX} allowed")))
+}
+
+fn version_policy(config: &ModelConfig) -> Result<(), Error> {
+    let choice = config.version_policy.as_ref().and_then(|policy| policy.policy_choice.as_ref());
+    let Some(PolicyChoice::Specific(specific)) = choice else { return Ok(()) };
+    match specific.versions.iter().find(|version| **version < 1) {
+        None => Ok(()),
+        Some(version) => Err(Error::invalid(format!(
+            "model '{}': 'version_policy' names version {version}; a version is 1 or more",
+            config.name
+        ))),
+    }
+}
+
+fn dynamic_batching(config: &ModelConfig, batching: &ModelDynamicBatching) -> Result<(), Error> {
+    let name = &config.name;
+    for size in &batching.preferred_batch_size {
+        if *size <= 0 {
+            return Err(Error::invalid(format!("dynamic batching preferred size must be positive for {name}")));
+        }
+        if *size > config.max_batch_size {
+            return Err(Error::invalid(format!(
+                "dynamic batching preferred size must be <= max batch size for {name}"
+            )));
+        }
+    }
+    // What is built closes a batch at `max_batch_size`: that one size is what Triton shows, too,
+    // where none is given.
+    if batching.preferred_batch_size.iter().any(|size| *size != config.max_batch_size) {
+        return Err(Error::unsupported(format!(
+            "model '{name}': 'dynamic_batching.preferred_batch_size' other than max_batch_size is not supported yet; \
+             remove it"
+        )));
+    }
+    Ok(())
+}
+
+fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
+    for group in &config.instance_group {
+        instance_group(config, group).map_err(|(is_ours, text)| {
+            let text = format!("instance group {} of model {} {text}", group.name, config.name);
+            if is_ours { Error::unsupported(text) } else { Error::invalid(text) }
+        })?;
+    }
+    let counts = config.instance_group.iter().map(|group| u64::from(group.count.unsigned_abs()));
+    let count: u64 = counts.sum();
+    if count <= INSTANCES_MAX as u64 {
+        return Ok(());
+    }
+    let name = &config.name;
+    Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
+}
+
+/// Whether the refusal is for something not built yet, and the rest of its text.
+fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), (bool, String)> {
+    let kind = group.kind();
+    let refuse = |text: &str| Err((false, text.to_owned()));
+    match kind {
+        Kind::Gpu => return refuse("has kind KIND_GPU but server does not support GPUs"),
+        Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
+            return refuse(&format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
+        }
+        Kind::Model => {
+            return Err((true, "has kind KIND_MODEL, which is not supported yet; use KIND_CPU".to_owned()));
+        }
+        Kind::Auto | Kind::Cpu => {}
+    }
+    if !group.profile.is_empty() {
+        return refuse(&format!(
+            "and platform {}specifies profile field which is only supported for TensorRT models",
+            config.platform
+        ));
+    }
+    if group.count < 1 {
+        return refuse(&format!("has a count of {}; it must be 1 or more", group.count));
+    }
+    Ok(())
+}
+
+/// What an input and an output have in common.
+struct Checked<'a> {
+    kind: &'static str,
+    name: &'a str,
+    data_type: DataType,
+    dims: &'a [i64],
+    is_shape_tensor: bool,
+    is_non_linear: bool,
+}
+
+fn tensors(config: &ModelConfig) -> Result<(), Error> {
+    let model = &config.name;
+    let with_model = |text: String| Error::invalid(format!("{text} for {model}"));
+    let inputs = config.input.iter().map(|input| Checked {
+        kind: "input",
+        name: &input.name,
+        data_type: input.data_type(),
+        dims: &input.dims,
+        is_shape_tensor: input.is_shape_tensor,
+        is_non_linear: input.is_non_linear_format_io,
+    });
+    let outputs = config.output.iter().map(|output| Checked {
+        kind: "output",
+        name: &output.name,
+        data_type: output.data_type(),
+        dims: &output.dims,
+        is_shape_tensor: output.is_shape_tensor,
+        is_non_linear: output.is_non_linear_format_io,
+    });
+    let mut names = BTreeSet::new();
+    for checked in inputs.chain(outputs) {
+        tensor(&checked).map_err(with_model)?;
+        if !names.insert((checked.kind, checked.name)) {
+            let Checked { kind, name, .. } = checked;
+            return Err(Error::invalid(format!("model '{model}': {kind} '{name}' is listed twice")));
+        }
+    }
+    if config.input.iter().any(|input| input.format() != Format::None && input.dims.len() != 3) {
+        return Err(with_model("model input NHWC/NCHW require 3 dims".to_owned()));
+    }
+    for (kind, count) in [("input", config.input.len()), ("output", config.output.len())] {
+        if count == 0 {
+            return Err(Error::invalid(format!(
+                "model configuration must contain at least one {kind}, none were specified for {model}"
+            )));
+        }
+        if count > MODEL_TENSORS_MAX {
+            let text = format!("model '{model}' has {count} {kind}s, more than the {MODEL_TENSORS_MAX} allowed");
+            return Err(Error::invalid(text));
+        }
+    }
+    Ok(())
+}
+
+fn tensor(checked: &Checked<'_>) -> Result<(), String> {
+    let Checked { kind, name, data_type, dims, .. } = checked;
+    if name.is_empty() {
+        return Err(format!("model {kind} must specify 'name'"));
+    }
+    if *data_type == DataType::TypeInvalid {
+        return Err(format!("model {kind} '{name}' must specify 'data_type'"));
+    }
+    if dims.is_empty() {
+        return Err(format!("model {kind} '{name}' must specify 'dims'"));
+    }
+    if dims.iter().any(|dimension| *dimension < 1 && *dimension != -1) {
+        return Err(format!(
+            "model {kind} '{name}' dimension must be integer >= 1, or -1 to indicate a variable-size dimension"
+        ));
+    }
+    if dims.len() >= RANK_MAX {
+        let most = RANK_MAX - 1;
+        return Err(format!("model {kind} '{name}' has {} dims, more than the {most} allowed", dims.len()));
+    }
+    if checked.is_shape_tensor {
+        return Err("shape tensors are only supported for TensorRT platform".to_owned());
+    }
+    if checked.is_non_linear {
+        return Err("Non-linear IO format is only supported for the TensorRT platform".to_owned());
+    }
+    Ok(())
+}
+
+/// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same
+/// datatypes, and dims that are the file's or narrower.
+pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error> {
+    let (model, given, there) = (&config.name, config.input.len(), onnx.inputs.len());
+    if given != there {
+        return Err(Error::invalid(format!(
+            "unable to load model '{model}', configuration expects {given} inputs, model provides {there}"
+        )));
+    }
+    for input in &config.input {
+        let tensor = find("input", &input.name, &onnx.inputs)?;
+        same_datatype(model, "input", input.data_type(), tensor)?;
+        same_shape(config, &input.dims, tensor)?;
+    }
+    for output in &config.output {
+        if let Some((_, reason)) = onnx.outputs_refused.iter().find(|(name, _)| *name == output.name) {
+            return Err(Error::invalid(format!("unable to load model '{model}', output {reason}; leave it out")));
+        }
+        let tensor = find("output", &output.name, &onnx.outputs)?;
+        same_datatype(model, "output", output.data_type(), tensor)?;
+        same_shape(config, &output.dims, tensor)?;
+    }
+    Ok(())
+}
+
+fn find<'a>(kind: &str, name: &str, tensors: &'a [OnnxTensor]) -> Result<&'a OnnxTensor, Error> {
+    tensors.iter().find(|tensor| tensor.name == name).ok_or_else(|| {
+        let allowed: BTreeSet<_> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let allowed = allowed.into_iter().collect::<Vec<_>>().join(", ");
+        Error::invalid(format!("unexpected inference {kind} '{name}', allowed {kind}s are: {allowed}"))
+    })
+}
+
+fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) -> Result<(), Error> {
+    let there = complete::data_type(tensor.datatype);
+    if given == there {
+        return Ok(());
+    }
+    let (given, there, name) = (given.as_str_name(), there.as_str_name(), &tensor.name);
+    Err(Error::invalid(format!(
+        "unable to load model '{model}', configuration expects datatype {given} for {kind} '{name}', model provides \
+         {there}"
+    )))
+}
+
+/// Triton wants the dims of an output to be exactly the engine's, which has inferred them. The
+/// file itself often leaves them open, so here an open dimension takes any.
+fn same_shape(config: &ModelConfig, dims: &[i64], tensor: &OnnxTensor) -> Result<(), Error> {
+    let Some(there) = &tensor.shape else { return Ok(()) };
+    let (model, name) = (&config.name, &tensor.name);
+    let is_batching = config.max_batch_size > 0;
+    if is_batching && there.first() != Some(&-1) {
+        return Err(Error::invalid(format!(
+            "model '{model}', tensor '{name}': for the model to support batching the shape should have at least 1 \
+             dimension and the first dimension must be -1; but shape expected by the model is {}",
+            shown(there)
+        )));
+    }
+    // A scalar of the file is one element of the configuration.
+    if !is_batching && there.is_empty() && dims.iter().all(|dimension| *dimension == 1) {
+        return Ok(());
+    }
+    let mut full = if is_batching { vec![-1] } else { Vec::new() };
+    full.extend_from_slice(dims);
+    let is_within = |(there, given): (&i64, &i64)| *there == -1 || there == given;
+    if full.len() == there.len() && there.iter().zip(&full).all(is_within) {
+        return Ok(());
+    }
+    let why = if is_batching {
+        "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete \
+         shape"
+    } else {
+        "shape"
+    };
+    Err(Error::invalid(format!(
+        "model '{model}', tensor '{name}': the model expects {} dimensions (shape {}) but the model configuration \
+         specifies {} dimensions ({why} {})",
+        there.len(),
+        shown(there),
+        full.len(),
+        shown(&full)
+    )))
+}
+
+fn shown(shape: &[i64]) -> String {
+    let dimensions: Vec<_> = shape.iter().map(i64::to_string).collect();
+    format!("[{}]", dimensions.join(","))
+}

@@ -1,0 +1,216 @@
+//! A model's configuration on its way from text to [`ModelSpec`]. The server reads the files and
+//! hands their contents over, in two steps: a [`Draft`] says which files are wanted, and
+//! [`Draft::complete`] turns them into what the rest of the server reads. A configuration that
+//! asks for something that is not built is refused by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use prost::Message;
+
+use crate::error::Error;
+use crate::model::complete::ONNX_BACKEND;
+use crate::model::labels::Labels;
+use crate::model::onnx::OnnxSignature;
+use crate::model::spec::{InstanceGroup, ModelSpec, TensorSpec, VersionPolicy};
+use crate::model::text::{ConfigText, TextError};
+use crate::model::{check, complete, config_json, supported};
+use crate::tensor::Shape;
+use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_version_policy::PolicyChoice;
+use crate::wire::proto::inference::{DataType, ModelConfig};
+
+/// A configuration before its model file was looked at.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    config: ModelConfig,
+}
+
+/// How much is derived from the model file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Whether anything is (`--disable-auto-complete-config`).
+    pub is_on: bool,
+    /// `max_batch_size` of a model that can batch and does not say (`default-max-batch-size`).
+    pub rows_max_default: u16,
+}
+
+impl Default for Completion {
+    fn default() -> Self {
+        Self { is_on: true, rows_max_default: 4 }
+    }
+}
+
+impl Draft {
+    /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
+    /// names inside its first version directory, which tell the backend where the text does not.
+    pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
+        check::directory(directory)?;
+        let text = ConfigText::decode(text.unwrap_or_default())?;
+        let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
+            Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
+        })?;
+        if !config.name.is_empty() && config.name != directory {
+            return Err(Error::invalid(format!(
+                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
+                config.name
+            )));
+        }
+        complete::fill_backend(&mut config, directory, files)?;
+        check::backend(&config)?;
+        supported::check_supported(directory, &text)?;
+        check::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        for output in &config.output {
+            check::filename(directory, "label_filename", &output.label_filename)?;
+        }
+        Ok(Self { config })
+    }
+
+    /// The name of the model.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The name of its backend.
+    pub fn backend(&self) -> &str {
+        &self.config.backend
+    }
+
+    /// Which versions are wanted.
+    pub fn version_policy(&self) -> VersionPolicy {
+        version_policy(&self.config)
+    }
+
+    /// The ONNX file to look at inside a version's directory, for the backend that has one.
+    pub fn onnx_filename(&self) -> Option<&str> {
+        (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
+    }
+
+    /// The label files to read inside the model's directory, each once.
+    pub fn label_filenames(&self) -> Vec<&str> {
+        let names = self.config.output.iter().map(|output| output.label_filename.as_str());
+        let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
+    /// holds, `labels` is what [`Self::label_filenames`] hold.
+    pub fn complete(
+        mut self,
+        onnx: Option<&OnnxSignature>,
+        labels: &BTreeMap<String, Arc<Labels>>,
+        completion: Completion,
+    ) -> Result<ModelSpec, Error> {
+        if let Some(onnx) = onnx.filter(|_| completion.is_on) {
+            complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
+        }
+        complete::normalize(&mut self.config);
+        check::config(&self.config)?;
+        if let Some(onnx) = onnx {
+            check::agreement(&self.config, onnx)?;
+        }
+        into_spec(self.config, labels)
+    }
+}
+
+fn version_policy(config: &ModelConfig) -> VersionPolicy {
+    match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
+        None => VersionPolicy::Latest(1),
+        // Triton takes a policy without a choice as this one.
+        Some(None | Some(PolicyChoice::All(_))) => VersionPolicy::All,
+        Some(Some(PolicyChoice::Latest(latest))) => VersionPolicy::Latest(latest.num_versions),
+        Some(Some(PolicyChoice::Specific(specific))) => VersionPolicy::Specific(
+            specific.versions.iter().filter_map(|version| u64::try_from(*version).ok()).collect(),
+        ),
+    }
+}
+
+fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
+    let inputs = config.input.iter().map(|input| tensor_spec(&config, &input.name, input.data_type(), &input.dims));
+    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    let mut outputs = Vec::with_capacity(config.output.len());
+    for output in &config.output {
+        let mut spec = tensor_spec(&config, &output.name, output.data_type(), &output.dims)?;
+        spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
+        outputs.push(spec);
+    }
+    let group = |group: &crate::wire::proto::inference::ModelInstanceGroup| InstanceGroup {
+        name: group.name.clone(),
+        count: group.count.unsigned_abs(),
+    };
+    let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
+    Ok(ModelSpec {
+        name: config.name.clone(),
+        platform: platform.clone(),
+        backend: config.backend.clone(),
+        rows_max: config.max_batch_size.unsigned_abs(),
+        inputs,
+        outputs,
+        is_batched: matches!(config.scheduling_choice, Some(SchedulingChoice::DynamicBatching(_))),
+        instance_groups: config.instance_group.iter().map(group).collect(),
+        version_policy: version_policy(&config),
+        default_model_filename: config.default_model_filename.clone(),
+        parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
+        is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
+        config_json: config_json::encode(&config).into(),
+        config_message: config.encode_to_vec().into(),
+    })
+}
+
+fn tensor_spec(config: &ModelConfig, name: &str, data_type: DataType, dims: &[i64]) -> Result<TensorSpec, Error> {
+    let datatype = complete::datatype(data_type)
+        .ok_or_else(|| Error::internal(format!("model '{}': '{name}' has no datatype", config.name)))?;
+    let dims = Shape::from_slice(dims);
+    let mut shape = dims.clone();
+    if config.max_batch_size > 0 {
+        shape.insert(0, -1);
+    }
+    Ok(TensorSpec { name: name.to_owned(), datatype, dims, shape, labels: None, is_optional: false })
+}
+
+fn output_labels(
+    model: &str,
+    filename: &str,
+    labels: &BTreeMap<String, Arc<Labels>>,
+) -> Result<Option<Arc<Labels>>, Error> {
+    if filename.is_empty() {
+        return Ok(None);
+    }
+    let found = labels.get(filename).cloned();
+    found.map(Some).ok_or_else(|| Error::internal(format!("model '{model}': the label file '{filename}' was not read")))
+}
+
+/// The fuzz target `config`: any bytes are a configuration or are refused at a place inside the
+/// text, and what is accepted is accepted again in the form that is shown.
+pub fn check_any_text(text: &[u8]) {
+    match ConfigText::decode(text) {
+        Ok(config) => {
+            let model: ModelConfig = config.message.transcode_to().expect("it was read over the same descriptor");
+            let _json = config_json::encode(&model);
+        }
+        Err(error) => assert_inside(text, &error),
+    }
+    let files = ["model.onnx".to_owned()];
+    let Ok(draft) = Draft::new("m", Some(text), &files) else { return };
+    let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
+    let labels: BTreeMap<_, _> = wanted.collect();
+    let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
+    let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
+    let again = Draft { config: shown }.complete(None, &labels, Completion::default());
+    assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
+}
+
+fn assert_inside(text: &[u8], error: &TextError) {
+    let line = text.split(|byte| *byte == b'\n').nth(error.position.line.saturating_sub(1));
+    let columns = line.map(|line| String::from_utf8_lossy(line).chars().count());
+    assert!(
+        columns.is_some_and(|columns| (1..=columns + 1).contains(&error.position.column)),
+        "the place is inside the text: {error}"
+    );
+    assert!(!error.to_string().contains(['\n', '\r']), "the refusal is one line: {error:?}");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,214 @@
+//! Which fields of `inference.ModelConfig` this server does something with. Every field that a
+//! configuration sets is looked up here by its path, over the descriptor, so that a field which
+//! is not listed, those that later versions of Triton add among them, is refused by name and
+//! never ignored. What a listed field may say is [`super::check`]'s business.
+
+use prost_reflect::{DynamicMessage, FieldDescriptor, Value};
+
+use crate::error::Error;
+use crate::model::text::ConfigText;
+
+/// The fields, by path, sorted; a message that only holds fields that are refused is listed where
+/// leaving all of them unset means what we do.
+const SUPPORTED: &[&str] = &[
+    "backend",
+    "default_model_filename",
+    "dynamic_batching",
+    "dynamic_batching.preferred_batch_size",
+    "input",
+    "input.data_type",
+    "input.dims",
+    "input.format",
+    "input.is_non_linear_format_io",
+    "input.is_shape_tensor",
+    "input.name",
+    "instance_group",
+    "instance_group.count",
+    "instance_group.gpus",
+    "instance_group.kind",
+    "instance_group.name",
+    "instance_group.profile",
+    "instance_group.rate_limiter",
+    "max_batch_size",
+    "model_metrics",
+    "model_operations",
+    "model_repository_agents",
+    "model_transaction_policy",
+    "name",
+    "optimization",
+    "optimization.cuda",
+    "optimization.execution_accelerators",
+    "optimization.graph",
+    "optimization.input_pinned_memory",
+    "optimization.input_pinned_memory.enable",
+    "optimization.output_pinned_memory",
+    "optimization.output_pinned_memory.enable",
+    "optimization.priority",
+    "output",
+    "output.data_type",
+    "output.dims",
+    "output.is_non_linear_format_io",
+    "output.is_shape_tensor",
+    "output.label_filename",
+    "output.name",
+    "parameters",
+    "parameters.value",
+    "parameters.value.string_value",
+    "platform",
+    "response_cache",
+    "version_policy",
+    "version_policy.all",
+    "version_policy.latest",
+    "version_policy.latest.num_versions",
+    "version_policy.specific",
+    "version_policy.specific.versions",
+];
+
+/// Refuses the first field that is set and not supported, with its place in the text.
+pub fn check_supported(model: &str, config: &ConfigText) -> Result<(), Error> {
+    let root = Place { schema_path: String::new(), path: String::new(), relative: String::new(), owner: String::new() };
+    Walk { model, config }.message(&config.message, &root)
+}
+
+struct Walk<'a> {
+    model: &'a str,
+    config: &'a ConfigText,
+}
+
+/// Where the walk is.
+struct Place {
+    /// The path without indices, as [`SUPPORTED`] has it.
+    schema_path: String,
+    /// The path with indices, as [`ConfigText::position`] has it.
+    path: String,
+    /// The path since the innermost element of a list.
+    relative: String,
+    /// That element, ` of input 'x'`.
+    owner: String,
+}
+
+impl Walk<'_> {
+    fn message(&self, message: &DynamicMessage, place: &Place) -> Result<(), Error> {
+        for (field, value) in message.fields().filter(|(field, _)| message.has_field(field)) {
+            let place = place.field(&field);
+            self.check(&place)?;
+            match value {
+                Value::Message(message) => self.message(message, &place)?,
+                Value::List(items) => {
+                    for (index, item) in items.iter().enumerate() {
+                        let Value::Message(message) = item else { continue };
+                        self.message(message, &place.item(&field, index, message))?;
+                    }
+                }
+                Value::Map(entries) => {
+                    let mut entries: Vec<_> = entries.iter().collect();
+                    entries.sort_by_key(|(key, _)| *key);
+                    for (_, value) in entries {
+                        let place = place.part("value");
+                        self.check(&place)?;
+                        let Value::Message(message) = value else { continue };
+                        self.message(message, &place)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self, place: &Place) -> Result<(), Error> {
+        if SUPPORTED.contains(&place.schema_path.as_str()) { Ok(()) } else { Err(self.refusal(place)) }
+    }
+
+    fn refusal(&self, place: &Place) -> Error {
+        let at = self.config.position(&place.path).map_or(String::new(), |position| position.to_string());
+        let Place { relative, owner, .. } = place;
+        Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported yet; remove it", self.model))
+    }
+}
+
+impl Place {
+    fn field(&self, field: &FieldDescriptor) -> Self {
+        self.part(field.name())
+    }
+
+    fn part(&self, name: &str) -> Self {
+        let join = |path: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+        Self {
+            schema_path: join(&self.schema_path),
+            path: join(&self.path),
+            relative: join(&self.relative),
+            owner: self.owner.clone(),
+        }
+    }
+
+    /// Inside an element of a list of messages, which is called by its name where it has one.
+    fn item(&self, field: &FieldDescriptor, index: usize, item: &DynamicMessage) -> Self {
+        let name = item.get_field_by_name("name");
+        let name = name.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty());
+        let owner = match name {
+            Some(name) => format!(" of {} '{name}'", field.name()),
+            None => format!(" of {} {index}", field.name()),
+        };
+        Self {
+            schema_path: self.schema_path.clone(),
+            path: format!("{}[{index}]", self.path),
+            relative: String::new(),
+            owner,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::schema;
+
+    #[test]
+    fn every_supported_field_exists_and_the_list_is_sorted() {
+        assert!(SUPPORTED.is_sorted());
+        for path in SUPPORTED {
+            let mut message = Some(schema::model_config().clone());
+            for name in path.split('.') {
+                let field = message.as_ref().and_then(|message| message.get_field_by_name(name));
+                let field = field.unwrap_or_else(|| panic!("{path} is not a field"));
+                message = field.kind().as_message().cloned();
+            }
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_not_supported_is_refused_by_name_and_place() {
+        let check = |text: &str, want: &str| {
+            let config = ConfigText::decode(text.as_bytes()).unwrap();
+            let got = check_supported("m", &config).map_err(|error| error.text().to_owned());
+            let want = if want.is_empty() { Ok(()) } else { Err(format!("{want} is not supported yet; remove it")) };
+            assert_eq!(got, want, "{text}");
+        };
+        check("", "");
+        check("runtime: ''", "");
+        check("input [ { name: 'x' optional: false } ]", "");
+        check("response_cache { enable: false }", "");
+        check("parameters { key: 'a' value { string_value: 'b' } }", "");
+        check("runtime: 'a'", "config.pbtxt:1:1: model 'm': 'runtime'");
+        check(
+            "input [\n  { name: 'x' },\n  { name: 'y'\n    reshape { } }\n]",
+            "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
+        );
+        check("input { optional: true }", "config.pbtxt:1:9: model 'm': 'optional' of input 0");
+        check(
+            "dynamic_batching { default_queue_policy { max_queue_size: 4 } }",
+            "config.pbtxt:1:20: model 'm': 'dynamic_batching.default_queue_policy'",
+        );
+        check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
+        check("metric_tags { key: 'a' value: 'b' }", "config.pbtxt:1:1: model 'm': 'metric_tags'");
+        check(
+            "instance_group [ { rate_limiter { resources [ { name: 'r' count: 1 } ] } } ]",
+            "config.pbtxt:1:35: model 'm': 'rate_limiter.resources' of instance_group 0",
+        );
+        check(
+            "optimization { execution_accelerators { gpu_execution_accelerator [ { name: 'tensorrt' } ] } }",
+            "config.pbtxt:1:41: model 'm': 'optimization.execution_accelerators.gpu_execution_accelerator'",
+        );
+    }
+}
