@@ -128,7 +128,7 @@ mod tests {
         let answer =
             "200 -\n{\"binary_data_size\":28}\nbinary 28: \\x0a\\x00\\x00\\x003.500000:1\\x0a\\x00\\x00\\x002.000000:0";
         let want = "200 -\n{\"binary_data_size\":16}\nbinary 16: \\x05\\x00\\x00\\x003.5:1\\x03\\x00\\x00\\x002:0";
-        assert_eq!(shortest_binary_classes(&answer), want);
+        assert_eq!(shortest_binary_classes(answer), want);
     }
 
     #[test]

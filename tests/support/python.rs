@@ -14,27 +14,32 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Makes `target/venv-NAME` with exactly these packages, unless it is there already. The list must be complete
-    /// (`pip freeze`): nothing is resolved, so nothing can change by itself.
+    /// Makes `target/venv-NAME` with exactly these packages, unless it is there already, by the first of the
+    /// `interpreters` that can. The list must be complete (`pip freeze`): nothing is resolved, so nothing can change
+    /// by itself.
     ///
-    /// `None` where there is no Python: the test then passes over, with a message. In CI (`CI=true`) that is a failure.
-    pub fn create(name: &str, requirements: &Path) -> Option<Self> {
+    /// `None` where no interpreter can: the test then passes over, with a message. In CI (`CI=true`) that is a failure.
+    pub fn create(name: &str, requirements: &Path, interpreters: &[&str]) -> Option<Self> {
         let wanted = fs::read_to_string(requirements).expect("the list of packages is in the repository");
-        let path = target().join(format!("venv-{name}"));
-        let environment = Self { path };
+        let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");
         if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
             return Some(environment);
         }
-        let made = Command::new("python3").arg("-m").arg("venv").arg("--clear").arg(&environment.path).output();
-        if !made.as_ref().is_ok_and(|output| output.status.success()) {
-            assert!(env::var_os("CI").is_none_or(|value| value != "true"), "python3 -m venv failed: {made:?}");
-            eprintln!("skipped: no Python environment can be made (python3 and python3-venv are needed)");
+        if !interpreters.iter().any(|interpreter| environment.make(interpreter)) {
+            let missing = format!("no Python environment can be made: one of {interpreters:?} with its venv is needed");
+            assert!(env::var_os("CI").is_none_or(|value| value != "true"), "{missing}");
+            eprintln!("skipped: {missing}");
             return None;
         }
         environment.install(requirements);
         fs::write(stamp, wanted).expect("the environment is ours");
         Some(environment)
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Its interpreter.
@@ -52,6 +57,11 @@ impl Environment {
     /// The folder of the installed packages.
     pub fn packages(&self) -> PathBuf {
         self.evaluate("import sysconfig; print(sysconfig.get_path('purelib'))").into()
+    }
+
+    fn make(&self, interpreter: &str) -> bool {
+        let made = Command::new(interpreter).args(["-m", "venv", "--clear"]).arg(&self.path).output();
+        made.is_ok_and(|output| output.status.success())
     }
 
     fn install(&self, requirements: &Path) {

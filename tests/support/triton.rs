@@ -2,7 +2,7 @@
 //! It is the oracle of the differential test and nothing else: nothing of it is shipped or linked.
 
 use std::{
-    fs,
+    env, fs, iter,
     os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::Command,
@@ -13,17 +13,24 @@ use super::{
     server::{Ports, Server},
 };
 
+/// The Pythons for which the wheel has a stub and its numpy (1, not 2) has a wheel.
+const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"];
+
 /// Starts it on a model repository whose models are written for the Python backend. `None` without Python.
 pub fn start(repository: &Path) -> Option<Server> {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/requirements.txt");
-    let environment = Environment::create("oracle", &list)?;
+    let environment = Environment::create("oracle", &list, PYTHONS)?;
     let root = environment.packages().join("pytriton/tritonserver");
     prepare(&environment, &root);
     let ports = Ports::free();
     let libraries = environment.evaluate("import sysconfig; print(sysconfig.get_config_var('LIBDIR'))");
     let mut command = Command::new(root.join("bin/tritonserver"));
-    // The stub process loads libpython from where the interpreter has it.
+    // The stub process loads libpython from where the interpreter has it, and takes the first `python3` of the PATH
+    // for its own home.
+    let path = env::var_os("PATH").unwrap_or_default();
+    let folders = iter::once(environment.path().join("bin")).chain(env::split_paths(&path));
     command.env("LD_LIBRARY_PATH", libraries);
+    command.env("PATH", env::join_paths(folders).expect("the target folder has no colon in its name"));
     let path = |flag: &str, value: PathBuf| format!("{flag}={}", value.display());
     command.arg(path("--model-repository", repository.to_path_buf()));
     command.arg(path("--backend-directory", root.join("backends")));
