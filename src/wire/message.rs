@@ -41,6 +41,11 @@ impl Fields {
         Self { fields: Vec::new() }
     }
 
+    /// No fields yet, with room for `count` of them.
+    pub fn with_capacity(count: usize) -> Self {
+        Self { fields: Vec::with_capacity(count) }
+    }
+
     /// Appends a field; its value comes without surrounding white space.
     pub fn push(&mut self, name: Bytes, value: Bytes) {
         self.fields.push((name, value));
@@ -95,6 +100,31 @@ impl Reply {
     pub fn body_size(&self) -> usize {
         self.body.iter().map(Bytes::len).sum()
     }
+}
+
+/// What a body is gathered into. The layer above brings one, so that this one need not know
+/// what the bytes are aligned for.
+pub trait BodyBuffer {
+    /// An empty buffer in which the byte at offset `aligned_at` will lie on a boundary, with room
+    /// for `capacity` bytes.
+    fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self;
+
+    /// How many bytes it holds.
+    fn len(&self) -> usize;
+
+    /// Whether it holds none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The bytes, to write to.
+    fn as_mut_slice(&mut self) -> &mut [u8];
+
+    /// Makes it `size` bytes long.
+    fn resize(&mut self, size: usize);
+
+    /// The bytes as a shared view, without a copy; the alignment stays.
+    fn freeze(self) -> Bytes;
 }
 
 #[cfg(test)]
