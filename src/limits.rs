@@ -86,3 +86,15 @@ const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a pow
 pub const CONFIG_DEPTH_MAX: usize = 16;
 /// Inputs, or outputs, of one model: no request could carry more.
 pub const MODEL_TENSORS_MAX: usize = REQUEST_TENSORS_MAX;
+/// Bytes of a connection's own buffer at first, and all that it keeps while it is idle: ten
+/// thousand idle connections must stay cheap.
+pub const INPUT_SIZE_MIN: usize = 2 * 1024;
+/// A body moves when it brings so many bytes, or its end, within `BODY_TIMEOUT`: one byte now and
+/// then is no progress.
+pub const BODY_STEP_SIZE: usize = 16 * 1024;
+/// Empty lines before a request line that are skipped (RFC 9112 §2.2): some clients send one
+/// after a body.
+pub const BLANK_LINES_MAX: usize = 4;
+
+const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer begins below what it grows to");
+const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "the line of a chunk fits into half a buffer");

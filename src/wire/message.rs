@@ -41,6 +41,11 @@ impl Fields {
         Self { fields: Vec::new() }
     }
 
+    /// No fields yet, with room for `count` of them.
+    pub fn with_capacity(count: usize) -> Self {
+        Self { fields: Vec::with_capacity(count) }
+    }
+
     /// Appends a field; its value comes without surrounding white space.
     pub fn push(&mut self, name: Bytes, value: Bytes) {
         self.fields.push((name, value));

@@ -1,0 +1,110 @@
+//! HTTP/1.1 as text (RFC 9112): heads, chunk framing and reply heads, and how a request is
+//! refused. Called by `connection::http1`. Reads slices it is given, keeps no bytes of its own and
+//! never blocks. Bounded by the head, target and chunk limits.
+
+pub mod chunk;
+pub mod head;
+pub mod reply;
+pub mod section;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::wire::message::Reply;
+
+/// Why a request cannot be taken: answered with its status and text, after which the connection
+/// ends, since where the next request would begin is in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    status: u16,
+    text: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// A refusal; the text quotes nothing that the client sent.
+    pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
+        let text = text.into();
+        debug_assert!(!text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\'), "needs no escapes");
+        Self { status, text }
+    }
+
+    /// The framing of the request is in doubt (400).
+    pub(crate) const fn malformed(text: &'static str) -> Self {
+        Self { status: 400, text: Cow::Borrowed(text) }
+    }
+
+    /// A body of `size` bytes where `size_max` are allowed (413), in Triton's words.
+    pub fn body_size(size: u64, size_max: usize) -> Self {
+        Self::new(
+            413,
+            format!(
+                "request JSON size of {size} bytes exceeds the maximum allowed input size of {size_max} bytes. \
+                 Use --http-max-input-size to increase the limit."
+            ),
+        )
+    }
+
+    /// The status to answer with.
+    pub const fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// The text to answer with.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The refusal as it is answered.
+    pub fn into_reply(self) -> Reply {
+        Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text))
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.status, self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Whether a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
+pub(crate) const fn is_token_byte(byte: u8) -> bool {
+    matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z')
+        || matches!(byte, b'!' | b'#' | b'$' | b'%' | b'&' | b'\'' | b'*' | b'+' | b'-' | b'.' | b'^' | b'_' | b'`')
+        || matches!(byte, b'|' | b'~')
+}
+
+/// The elements of a comma-separated list, without white space around them and without the empty
+/// ones (RFC 9110 §5.6.1).
+pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_answered_as_json() {
+        let reply = Refusal::body_size(11, 10).into_reply();
+        assert_eq!(reply.status, 413);
+        assert_eq!(reply.fields[0].1, "application/json");
+        let want = "{\"error\":\"request JSON size of 11 bytes exceeds the maximum allowed input size of 10 bytes. \
+                    Use --http-max-input-size to increase the limit.\"}";
+        assert_eq!(reply.body[0], want);
+    }
+
+    #[test]
+    fn lists_are_split_at_commas_and_trimmed() {
+        let elements = |value: &'static str| list(value.as_bytes()).collect::<Vec<_>>();
+        assert_eq!(elements("a, b\t,, c ,"), [b"a", b"b", b"c"]);
+        assert!(elements(" , ").is_empty());
+    }
+
+    #[test]
+    fn the_bytes_of_a_token_are_those_of_the_rfc() {
+        let tokens: Vec<u8> = (0..=255).filter(|byte| is_token_byte(*byte)).collect();
+        assert_eq!(tokens, b"!#$%&'*+-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ^_`abcdefghijklmnopqrstuvwxyz|~");
+    }
+}

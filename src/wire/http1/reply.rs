@@ -1,0 +1,140 @@
+//! The head of a reply (RFC 9112 §4, RFC 9110 §15). Called by `connection::http1`. Writes to the
+//! buffer it is given; a value never ends its line, whatever bytes are in it.
+
+use crate::wire::message::Reply;
+
+/// Sent to a client that waits before it sends a body (RFC 9110 §10.1.1).
+pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
+
+/// What the reply says about the connection (RFC 9112 §9.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionOption {
+    /// It ends after the reply.
+    Close,
+    /// It stays open, which an HTTP/1.0 client must be told.
+    KeepAlive,
+    /// It stays open, as is usual.
+    None,
+}
+
+/// Appends the head of a reply.
+pub fn encode_head(reply: &Reply, option: ConnectionOption, out: &mut Vec<u8>) {
+    out.reserve(HEAD_SIZE_USUAL);
+    let mut number = itoa::Buffer::new();
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(number.format(reply.status).as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(reason(reply.status).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &reply.fields {
+        encode_field(name, value, out);
+    }
+    if has_length(reply.status) {
+        encode_field("Content-Length", number.format(reply.body_size()).as_bytes(), out);
+    }
+    match option {
+        ConnectionOption::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        ConnectionOption::KeepAlive => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+        ConnectionOption::None => {}
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Bytes of most heads.
+const HEAD_SIZE_USUAL: usize = 256;
+
+/// Whether a reply of a status has a body and says how long it is (RFC 9110 §6.4.1, §8.6).
+pub const fn has_length(status: u16) -> bool {
+    !matches!(status, 100..=199 | 204 | 304)
+}
+
+fn encode_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    // RFC 9110 §5.5: a recipient of CR, LF or NUL in a value replaces them by SP; so do we before.
+    let is_control = |byte: u8| byte < 0x20 && byte != b'\t' || byte == 0x7f;
+    out.extend(value.iter().map(|byte| if is_control(*byte) { b' ' } else { *byte }));
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The reason phrase of a status. 405 reads as Triton writes it.
+pub const fn reason(status: u16) -> &'static str {
+    match status {
+        100 => "Continue",
+        200 => "OK",
+        201 => "Created",
+        202 => "Accepted",
+        204 => "No Content",
+        304 => "Not Modified",
+        400 => "Bad Request",
+        401 => "Unauthorized",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Not Allowed",
+        406 => "Not Acceptable",
+        408 => "Request Timeout",
+        409 => "Conflict",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        414 => "URI Too Long",
+        415 => "Unsupported Media Type",
+        417 => "Expectation Failed",
+        422 => "Unprocessable Content",
+        429 => "Too Many Requests",
+        431 => "Request Header Fields Too Large",
+        499 => "Client Closed Request",
+        500 => "Internal Server Error",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        505 => "HTTP Version Not Supported",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    fn head(reply: &Reply, option: ConnectionOption) -> String {
+        let mut out = Vec::new();
+        encode_head(reply, option, &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_head_has_its_fields_its_length_and_its_option() {
+        let mut reply = Reply::new(200, "application/json", "{}");
+        reply.body.push(Bytes::from_static(b"binary"));
+        let want = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 8\r\n";
+        assert_eq!(head(&reply, ConnectionOption::None), format!("{want}\r\n"));
+        assert_eq!(head(&reply, ConnectionOption::Close), format!("{want}Connection: close\r\n\r\n"));
+        assert_eq!(head(&reply, ConnectionOption::KeepAlive), format!("{want}Connection: keep-alive\r\n\r\n"));
+    }
+
+    #[test]
+    fn statuses_without_a_body_have_no_length() {
+        for (status, line) in [(204, "204 No Content"), (304, "304 Not Modified"), (199, "199 ")] {
+            let reply = Reply { status, ..Reply::default() };
+            assert_eq!(head(&reply, ConnectionOption::None), format!("HTTP/1.1 {line}\r\n\r\n"));
+        }
+    }
+
+    #[test]
+    fn an_unknown_status_has_an_empty_reason_and_405_is_tritons() {
+        let line = |status| head(&Reply { status, ..Reply::default() }, ConnectionOption::None);
+        assert!(line(405).starts_with("HTTP/1.1 405 Not Allowed\r\n"));
+        assert!(line(299).starts_with("HTTP/1.1 299 \r\n"));
+    }
+
+    #[test]
+    fn a_value_cannot_end_its_line() {
+        let mut reply = Reply { status: 200, ..Reply::default() };
+        reply.fields.push(("X", Bytes::from_static(b"a\r\nSet-Cookie: b\0\tc\xc3\xa9")));
+        let want = "HTTP/1.1 200 OK\r\nX: a  Set-Cookie: b \tc\u{e9}\r\nContent-Length: 0\r\n\r\n";
+        assert_eq!(head(&reply, ConnectionOption::None), want);
+    }
+}
