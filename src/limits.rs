@@ -76,11 +76,6 @@ pub const INSTANCES_MAX: usize = 256;
 /// Versions of one model that are looked at.
 pub const VERSIONS_MAX: usize = 1_024;
 
-const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
-const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
-const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
-const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
-const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.
 pub const CONFIG_DEPTH_MAX: usize = 16;
@@ -96,5 +91,10 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// after a body.
 pub const BLANK_LINES_MAX: usize = 4;
 
+const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
+const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
+const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
+const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
 const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer begins below what it grows to");
 const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "the line of a chunk fits into half a buffer");

@@ -19,7 +19,7 @@ use crate::wire::message::{Message, Reply};
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
 /// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: &[u8], membership: &Membership) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
     let answering = Rc::clone(shard);
     let answer = move |message: Message| {
         let shard = Rc::clone(&answering);
@@ -29,7 +29,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: &[u8], membership: &M
 }
 
 /// Serves requests by `answer` until the connection ends.
-pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: &[u8], membership: &Membership, answer: A)
+pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership, answer: A)
 where
     A: Fn(Message) -> F,
     F: Future<Output = Reply>,
@@ -47,7 +47,8 @@ where
         out: Vec::with_capacity(COALESCE_SIZE_MAX),
         is_input_ended: false,
     };
-    session.take_first(first);
+    session.take_first(&first);
+    drop(first);
     // An error of the socket ends the connection; there is nobody left to tell.
     let _ = session.run(answer).await;
 }
@@ -124,7 +125,7 @@ impl Session<'_> {
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
             watch.register(context);
-            if watch.take_verdict().is_some() || shard.connections.is_draining() {
+            if watch.take_verdict().is_some() || (shard.connections.is_draining() && !connection.is_within_message()) {
                 return Poll::Ready(Ok(None));
             }
             socket.poll_read(context, connection.input_space()).map_ok(Some)
@@ -248,11 +249,11 @@ impl Session<'_> {
         self.end(true).await
     }
 
-    /// Sends what is left and closes; after a refusal it reads on for a while, since a reset would
-    /// take the refusal from the client's hands.
+    /// Sends what is left and closes. With input unread it reads on for a while, since a reset would
+    /// take the last reply from the client's hands.
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
-        if !is_refused || self.is_input_ended {
+        if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
             return Ok(());
         }
         self.socket.shutdown_write().await?;

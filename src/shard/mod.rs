@@ -224,3 +224,6 @@ fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
     })
     .detach();
 }
+//! The shards: the only place with sockets, clocks and glommio.
+
+pub mod body;

@@ -22,7 +22,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &Membership) {
         let reply = reply(&world.world, &message);
         async move { reply }
     };
-    http1::serve(&shard, socket, &[], membership, answer).await;
+    http1::serve(&shard, socket, Vec::new(), membership, answer).await;
 }
 
 fn reply(world: &World, message: &Message) -> Reply {

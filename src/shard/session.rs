@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use crate::limits::{HEAD_TIMEOUT, READ_SIZE};
+use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
 use crate::shard::connections::Membership;
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, http1, http2};
@@ -20,14 +20,14 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership)
     if first.starts_with(PREFACE) {
         http2::run(shard, socket, first.into(), membership).await;
     } else {
-        http1::run(shard, socket, &first, membership).await;
+        http1::run(shard, socket, first, membership).await;
     }
 }
 
 /// Reads until the bytes are a preface or cannot become one; `None` when the peer left, or waited
 /// too long, before.
 async fn read_first(socket: &mut Socket, membership: &Membership) -> Option<Vec<u8>> {
-    let mut first = vec![0; READ_SIZE];
+    let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
     loop {
         let space = first.get_mut(size..)?;

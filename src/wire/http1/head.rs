@@ -49,19 +49,17 @@ pub enum BodyLength {
 /// control byte than HTAB occurs. `line_count` is at least the number of its lines. The value of
 /// the field `aligned_after` becomes `aligned_at`.
 pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) -> Result<Head, Refusal> {
-    // One copy: path and fields are views of it, and the connection's buffer is free again.
-    let section = Bytes::copy_from_slice(section);
     let line_size = section.iter().position(|byte| *byte == b'\r').unwrap_or(section.len());
     let line = section.get(..line_size).unwrap_or_default();
     let (method, target, is_current) = split_request_line(line)?;
     let path = match find_path(method, target)? {
-        Some(range) => section.slice_ref(target.get(range).unwrap_or_default()),
+        Some(range) => Bytes::copy_from_slice(target.get(range).unwrap_or_default()),
         None => Bytes::from_static(b"/"),
     };
     let fields = section.get(line_size + 2..).unwrap_or_default();
     let (fields, known) = match line_count <= FIELDS_USUAL {
-        true => decode_fields::<FIELDS_USUAL>(&section, fields, aligned_after)?,
-        false => decode_fields::<HEAD_FIELDS_MAX>(&section, fields, aligned_after)?,
+        true => decode_fields::<FIELDS_USUAL>(fields, aligned_after)?,
+        false => decode_fields::<HEAD_FIELDS_MAX>(fields, aligned_after)?,
     };
     let length = known.body_length(is_current)?;
     known.check_host(is_current)?;
@@ -152,18 +150,14 @@ fn parse<'h, 'b>(
     }
 }
 
-fn decode_fields<const COUNT: usize>(
-    head: &Bytes,
-    section: &[u8],
-    aligned_after: Option<&str>,
-) -> Result<(Fields, Known), Refusal> {
+fn decode_fields<const COUNT: usize>(section: &[u8], aligned_after: Option<&str>) -> Result<(Fields, Known), Refusal> {
     let mut space = [httparse::EMPTY_HEADER; COUNT];
     let parsed = parse(section, &mut space)?;
-    let mut fields = Fields::with_capacity(parsed.len());
+    let mut fields = Fields::with_capacity(parsed.len(), section.len());
     let mut known = Known::default();
     for field in parsed {
         known.note(field.name, field.value, aligned_after)?;
-        fields.push(head.slice_ref(field.name.as_bytes()), head.slice_ref(field.value));
+        fields.push(field.name, field.value);
     }
     Ok((fields, known))
 }
@@ -529,7 +523,7 @@ mod tests {
             let got: Vec<_> = head.fields.iter().skip(1).collect();
             assert_eq!(got.len(), count);
             for (index, (name, value)) in got.into_iter().enumerate() {
-                assert_eq!((name, value), (&Bytes::from(format!("F{index}")), &Bytes::from(format!("v{index}"))));
+                assert_eq!((name, value), (format!("F{index}").as_bytes(), format!("v{index}").as_bytes()));
             }
         }
         let lines = "A: b\r\n".repeat(HEAD_FIELDS_MAX);

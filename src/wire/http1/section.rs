@@ -112,6 +112,7 @@ mod tests {
         check("GET / HTTP/1.1\r\n\r", Ok(None));
         check("GET / HTTP/1.1\r\n\r\n", Ok(Some(18)));
         check("GET / HTTP/1.1\r\nA:\tb\r\n\r\nGET", Ok(Some(24)));
+        check("GET / HTTP/1.1\r\nA\r\n", Ok(None));
         check("\r\n", Ok(Some(2)));
         check("GET / HTTP/1.1\n", Err(400));
         check("GET / HTTP/1.1\r\nA: b\nC: d\r\n\r\n", Err(400));

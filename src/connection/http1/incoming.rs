@@ -1,0 +1,184 @@
+//! One request whose head is known and whose body is coming in. Called by the connection. Large
+//! runs of the body are received straight into its final buffer; small ones, and the framing of
+//! chunks, go through the connection's own. Memory is taken as bytes arrive.
+//!
+//! ```text
+//! Sized ──► done            ChunkLine ─(size 0)─► Trailers ──► done
+//!                             ▲    │
+//!                        ChunkEnd ◄┴─ ChunkData
+//! ```
+
+use crate::connection::http1::input::Input;
+use crate::limits::{BODY_CLAIM_MAX, INPUT_SIZE_MIN, READ_SIZE};
+use crate::wire::http1::Refusal;
+use crate::wire::http1::chunk::{self, Chunks};
+use crate::wire::http1::head::{self, BodyLength, Head};
+use crate::wire::http1::section::SectionScan;
+use crate::wire::message::{BodyBuffer, Message};
+
+/// A message with as much of its body as has come.
+pub(super) struct Incoming<B> {
+    head: Head,
+    buffer: B,
+    filled: usize,
+    part: Part,
+    body_size_max: usize,
+    head_size_max: usize,
+}
+
+/// What comes next.
+enum Part {
+    /// Bytes of a body of known length.
+    Sized { left: usize },
+    /// The line before a chunk.
+    ChunkLine { chunks: Chunks },
+    /// Bytes of a chunk.
+    ChunkData { chunks: Chunks, left: usize },
+    /// The CRLF after a chunk.
+    ChunkEnd { chunks: Chunks },
+    /// The trailers after the last chunk.
+    Trailers { scan: SectionScan },
+}
+
+impl<B: BodyBuffer> Incoming<B> {
+    /// A message whose body begins with the next byte.
+    pub(super) fn new(head: Head, body_size_max: usize, head_size_max: usize) -> Result<Self, Refusal> {
+        let (part, claim) = match head.length {
+            BodyLength::Chunked => (Part::ChunkLine { chunks: Chunks::default() }, 0),
+            BodyLength::Sized(size) => {
+                let left = fit(0, size, body_size_max)?;
+                (Part::Sized { left }, left.min(BODY_CLAIM_MAX))
+            }
+        };
+        let buffer = B::with_alignment_at(head.aligned_at, claim);
+        Ok(Self { head, buffer, filled: 0, part, body_size_max, head_size_max })
+    }
+
+    /// Whether nothing of the body has come, though something will.
+    pub(super) const fn is_untouched(&self) -> bool {
+        match self.part {
+            Part::Sized { left } => left > 0 && self.filled == 0,
+            Part::ChunkLine { .. } => self.filled == 0,
+            _ => false,
+        }
+    }
+
+    /// Whether the next bytes go straight into the body: nothing is pending before them, and
+    /// enough of them follow that sparing the copy is worth a receive of its own.
+    pub(super) const fn is_direct(&self, input: &Input) -> bool {
+        input.is_empty() && self.run_size() >= INPUT_SIZE_MIN
+    }
+
+    /// Where the next bytes of the body go. What is shown grows with what has come, whatever
+    /// length was declared.
+    pub(super) fn space(&mut self) -> &mut [u8] {
+        let shown = self.filled.saturating_mul(4).max(self.filled.saturating_add(READ_SIZE));
+        let end = shown.min(self.filled.saturating_add(self.run_size()));
+        if self.buffer.len() < end {
+            self.buffer.resize(end);
+        }
+        self.buffer.as_mut_slice().get_mut(self.filled..end).unwrap_or_default()
+    }
+
+    /// Adds `count` bytes that were written to `space`.
+    pub(super) fn handle_space(&mut self, count: usize) {
+        let count = count.min(self.run_size()).min(self.buffer.len().saturating_sub(self.filled));
+        self.filled += count;
+        if let Part::Sized { left } | Part::ChunkData { left, .. } = &mut self.part {
+            *left -= count;
+        }
+    }
+
+    /// How much of the input may have to lie in one piece.
+    pub(super) fn input_size_max(&self) -> usize {
+        match self.part {
+            Part::Trailers { .. } => self.head_size_max,
+            _ => READ_SIZE,
+        }
+    }
+
+    /// Takes what it can from the input. Whether the message is complete.
+    pub(super) fn poll_complete(&mut self, input: &mut Input) -> Result<bool, Refusal> {
+        loop {
+            self.copy_run(input);
+            match &mut self.part {
+                Part::Sized { left } => return Ok(*left == 0),
+                Part::ChunkData { left, .. } if *left > 0 => return Ok(false),
+                Part::ChunkData { chunks, .. } => {
+                    self.part = Part::ChunkEnd { chunks: std::mem::take(chunks) };
+                }
+                Part::ChunkEnd { chunks } => {
+                    if !chunk::decode_end(input.pending())? {
+                        return Ok(false);
+                    }
+                    input.consume(2);
+                    self.part = Part::ChunkLine { chunks: std::mem::take(chunks) };
+                }
+                Part::ChunkLine { chunks } => {
+                    let Some(line) = chunks.decode_line(input.pending())? else { return Ok(false) };
+                    input.consume(line.line_size);
+                    let left = fit(self.filled, line.size, self.body_size_max)?;
+                    self.part = match left {
+                        0 => Part::Trailers { scan: SectionScan::trailers(self.head_size_max) },
+                        _ => Part::ChunkData { chunks: std::mem::take(chunks), left },
+                    };
+                }
+                Part::Trailers { scan } => {
+                    let Some(size) = scan.poll_end(input.pending())? else { return Ok(false) };
+                    if size > 2 {
+                        head::check_trailers(input.pending().get(..size).unwrap_or_default())?;
+                    }
+                    input.consume(size);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// The message, once it is complete.
+    pub(super) fn into_message(self) -> Message {
+        // Never more is shown than belongs to the body, so there is nothing to cut off.
+        debug_assert_eq!(self.buffer.len(), self.filled);
+        let Head { method, path, fields, .. } = self.head;
+        Message { method, path, fields, body: self.buffer.freeze() }
+    }
+
+    /// Bytes of memory that its body holds.
+    pub(super) fn held_size(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Bytes of body that follow without framing between them.
+    const fn run_size(&self) -> usize {
+        match self.part {
+            Part::Sized { left } | Part::ChunkData { left, .. } => left,
+            _ => 0,
+        }
+    }
+
+    fn copy_run(&mut self, input: &mut Input) {
+        let pending = input.pending();
+        let run = pending.get(..self.run_size()).unwrap_or(pending);
+        let (count, end) = (run.len(), self.filled.saturating_add(run.len()));
+        if count == 0 {
+            return;
+        }
+        if self.buffer.len() < end {
+            self.buffer.resize(end);
+        }
+        if let Some(space) = self.buffer.as_mut_slice().get_mut(self.filled..end) {
+            space.copy_from_slice(run);
+        }
+        input.consume(count);
+        self.handle_space(count);
+    }
+}
+
+/// `more` bytes after `filled`, where they fit into the largest body.
+fn fit(filled: usize, more: u64, body_size_max: usize) -> Result<usize, Refusal> {
+    let total = u64::try_from(filled).unwrap_or(u64::MAX).saturating_add(more);
+    match usize::try_from(total) {
+        Ok(total) if total <= body_size_max => Ok(total - filled),
+        _ => Err(Refusal::body_size(total, body_size_max)),
+    }
+}

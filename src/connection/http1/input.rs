@@ -1,0 +1,149 @@
+//! The bytes of a connection that were received and not yet consumed. Grows while what is awaited
+//! must lie in one piece, moves its bytes rarely, and shrinks when idle. Bounded by what each call
+//! allows.
+
+use crate::limits::INPUT_SIZE_MIN;
+
+/// A buffer with a cursor: `start..end` is pending.
+#[derive(Debug, Default)]
+pub(super) struct Input {
+    space: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    /// What is pending.
+    pub(super) fn pending(&self) -> &[u8] {
+        self.space.get(self.start..self.end).unwrap_or_default()
+    }
+
+    /// Whether nothing is pending.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Bytes of memory it holds.
+    pub(super) const fn held_size(&self) -> usize {
+        self.space.len()
+    }
+
+    /// Takes the first `count` bytes off what is pending.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start = self.start.saturating_add(count).min(self.end);
+    }
+
+    /// Adds `count` bytes that were written to `spare`.
+    pub(super) fn commit(&mut self, count: usize) {
+        self.end = self.end.saturating_add(count).min(self.space.len());
+    }
+
+    /// Forgets what is pending.
+    pub(super) const fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+    }
+
+    /// Gives memory back beyond what an idle connection may keep. Nothing may be pending.
+    pub(super) fn shrink(&mut self) {
+        if self.is_empty() && self.space.len() > INPUT_SIZE_MIN {
+            *self = Self::default();
+        }
+    }
+
+    /// Where the next bytes go. Empty only when `size_max` bytes are held and most are pending.
+    pub(super) fn spare(&mut self, size_max: usize) -> &mut [u8] {
+        if self.is_empty() {
+            self.clear();
+        }
+        if self.space.len() - self.end <= self.space.len() / 4 {
+            self.make_room(size_max.max(INPUT_SIZE_MIN));
+        }
+        self.space.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// Moves the pending bytes only where as many are free again, so that each is moved about once.
+    fn make_room(&mut self, size_max: usize) {
+        let size = self.space.len();
+        let pending_size = self.end - self.start;
+        if self.start > 0 && pending_size <= size / 2 {
+            self.space.copy_within(self.start..self.end, 0);
+        } else if size < size_max {
+            let mut space = vec![0; size.saturating_mul(2).clamp(INPUT_SIZE_MIN, size_max)];
+            if let Some(front) = space.get_mut(..pending_size) {
+                front.copy_from_slice(self.pending());
+            }
+            self.space = space;
+        } else {
+            return;
+        }
+        (self.start, self.end) = (0, pending_size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(input: &mut Input, bytes: &[u8], size_max: usize) -> usize {
+        let space = input.spare(size_max);
+        let count = space.len().min(bytes.len());
+        space[..count].copy_from_slice(&bytes[..count]);
+        input.commit(count);
+        count
+    }
+
+    #[test]
+    fn it_grows_to_the_bound_and_then_takes_no_more() {
+        let mut input = Input::default();
+        let mut total = 0;
+        loop {
+            let count = write(&mut input, &[7; 1000], 10_000);
+            total += count;
+            if count == 0 {
+                break;
+            }
+        }
+        assert_eq!((total, input.held_size()), (10_000, 10_000));
+        assert_eq!(input.pending(), [7; 10_000]);
+    }
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_however_they_are_cut() {
+        let bytes: Vec<u8> = (0..100_000_u32).map(|value| (value % 251) as u8).collect();
+        let (mut input, mut from, mut out) = (Input::default(), 0, Vec::new());
+        for round in 1.. {
+            from += write(&mut input, &bytes[from..(from + round * 37 % 3000).min(bytes.len())], 16_384);
+            let count = input.pending().len().min(round * 53 % 2000);
+            out.extend_from_slice(&input.pending()[..count]);
+            input.consume(count);
+            if out.len() == bytes.len() {
+                break;
+            }
+        }
+        assert_eq!(out, bytes);
+        assert!(input.held_size() <= 16_384);
+    }
+
+    #[test]
+    fn a_little_that_is_always_pending_does_not_make_it_grow() {
+        let mut input = Input::default();
+        write(&mut input, &[7; 500], 16_384);
+        for _ in 0..1_000 {
+            assert_eq!(write(&mut input, &[7; 500], 16_384), 500);
+            input.consume(500);
+        }
+        assert_eq!(input.held_size(), INPUT_SIZE_MIN);
+    }
+
+    #[test]
+    fn an_idle_one_keeps_little() {
+        let mut input = Input::default();
+        while write(&mut input, &[1; 5000], 16_384) > 0 {}
+        input.shrink();
+        assert_eq!(input.held_size(), 16_384, "something is pending");
+        input.consume(usize::MAX);
+        input.shrink();
+        assert_eq!(input.held_size(), 0);
+        assert_eq!(input.spare(16_384).len(), INPUT_SIZE_MIN);
+    }
+}

@@ -1,0 +1,342 @@
+//! One HTTP/1.1 connection as a state machine: bytes in, whole messages and refusals out, replies
+//! back in order. Called by the shard, which moves the bytes and tells the time. It knows nothing
+//! of what a message means. Bounded by its settings: one head, one body, and while a message is
+//! being answered a little of what follows.
+//!
+//! ```text
+//!          ┌──────────── encode_head, connection stays ────────────┐
+//!          ▼                                                       │
+//! new ─► Head ──head──► Body ──last byte──► (message) ────────► Replying
+//!          │              │                                        │
+//!          └─ refusal, timeout, end ─► Closed ◄── connection ends ─┘
+//! ```
+
+mod fuzz;
+mod incoming;
+mod input;
+
+#[cfg(test)]
+mod tests;
+
+use std::mem;
+use std::time::Duration;
+
+use crate::limits::{
+    BLANK_LINES_MAX, BODY_SIZE_MAX, BODY_STEP_SIZE, BODY_TIMEOUT, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, READ_SIZE,
+};
+use crate::time::Instant;
+use crate::wire::http1::reply::{self, CONTINUE, ConnectionOption};
+use crate::wire::http1::section::SectionScan;
+use crate::wire::http1::{Refusal, head};
+use crate::wire::message::{BodyBuffer, Message, Reply};
+
+pub use self::fuzz::fuzz_connection;
+
+use self::incoming::Incoming;
+use self::input::Input;
+
+/// The bounds of a connection.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Bytes of a request head, or of the trailers of one body.
+    pub head_size_max: usize,
+    /// Bytes of a body (`--http-max-input-size`).
+    pub body_size_max: usize,
+    /// The field whose value says which byte of the body must be aligned, where there is one.
+    pub aligned_after: Option<&'static str>,
+    /// A head must be complete so long after its first byte.
+    pub head_timeout: Duration,
+    /// A body must bring `BODY_STEP_SIZE` bytes, or its end, within this time.
+    pub body_timeout: Duration,
+    /// How long the connection may be idle between requests.
+    pub idle_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            head_size_max: HEAD_SIZE_MAX,
+            body_size_max: BODY_SIZE_MAX,
+            aligned_after: None,
+            head_timeout: HEAD_TIMEOUT,
+            body_timeout: BODY_TIMEOUT,
+            idle_timeout: IDLE_TIMEOUT,
+        }
+    }
+}
+
+/// The server's side of a connection. Lives on its shard.
+pub struct Connection<B> {
+    settings: Settings,
+    input: Input,
+    state: State<B>,
+    /// When `handle_timeout` is due.
+    deadline: Option<Instant>,
+    /// What the reply in progress will say, unless the connection ends.
+    option: ConnectionOption,
+    /// Whether the request asked by HEAD, so that the reply has no body.
+    is_head_only: bool,
+    is_draining: bool,
+    is_ended: bool,
+    is_interim_due: bool,
+}
+
+enum State<B> {
+    /// Between messages, or within a head.
+    Head { scan: SectionScan, blank_line_count: usize, is_begun: bool },
+    /// Within a body; `moved` bytes came since its deadline was set.
+    Body { incoming: Incoming<B>, moved: usize },
+    /// A message is out and its reply is awaited.
+    Replying,
+    /// No further message comes out.
+    Closed,
+}
+
+impl<B: BodyBuffer> Connection<B> {
+    /// A connection that has just been accepted. Its idle time begins with the first
+    /// `poll_message`.
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            input: Input::default(),
+            state: State::between(&settings),
+            deadline: None,
+            option: ConnectionOption::None,
+            is_head_only: false,
+            is_draining: false,
+            is_ended: false,
+            is_interim_due: false,
+        }
+    }
+
+    /// Where the next bytes go: the connection's own buffer, or the body's. Empty only while a
+    /// message is being answered and enough of what follows is here. After a refusal what comes
+    /// is thrown away, so that the caller can read on until the client has seen it.
+    pub fn input_space(&mut self) -> &mut [u8] {
+        let size_max = match &mut self.state {
+            State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
+            State::Body { incoming, .. } => {
+                if incoming.is_direct(&self.input) {
+                    return incoming.space();
+                }
+                incoming.input_size_max().max(READ_SIZE)
+            }
+            State::Replying => READ_SIZE,
+            State::Closed => {
+                self.input.clear();
+                READ_SIZE
+            }
+        };
+        self.input.spare(size_max)
+    }
+
+    /// `count` bytes were written to the front of `input_space`.
+    pub fn handle_input(&mut self, count: usize, now: Instant) {
+        match &mut self.state {
+            State::Head { is_begun, .. } => {
+                self.input.commit(count);
+                if count > 0 && !mem::replace(is_begun, true) {
+                    self.deadline = Some(now + self.settings.head_timeout);
+                }
+            }
+            State::Body { incoming, moved } => {
+                if incoming.is_direct(&self.input) {
+                    incoming.handle_space(count);
+                } else {
+                    self.input.commit(count);
+                }
+                self.is_interim_due &= count == 0;
+                *moved = moved.saturating_add(count);
+                if *moved >= BODY_STEP_SIZE {
+                    *moved = 0;
+                    self.deadline = Some(now + self.settings.body_timeout);
+                }
+            }
+            State::Replying => self.input.commit(count),
+            State::Closed => {}
+        }
+    }
+
+    /// The peer closed its side: what came is still answered, and nothing more will come.
+    pub const fn handle_end(&mut self) {
+        self.is_ended = true;
+    }
+
+    /// Something is overdue. A refusal to answer with before closing; `None` with `is_closing`
+    /// where the connection was merely idle, and `None` without it where nothing was overdue.
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<Refusal> {
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return None;
+        }
+        let text = match self.state {
+            State::Head { is_begun: false, .. } => None,
+            State::Head { .. } => Some("the request head did not arrive in time"),
+            State::Body { .. } => Some("the request body did not arrive in time"),
+            State::Replying | State::Closed => return None,
+        };
+        self.close();
+        text.map(|text| Refusal::new(408, text))
+    }
+
+    /// The next whole message, once the one before is answered. After a refusal is answered the
+    /// connection ends.
+    pub fn poll_message(&mut self, now: Instant) -> Result<Option<Message>, Refusal> {
+        let polled = self.poll_states(now);
+        if polled.is_err() {
+            self.close();
+        }
+        polled
+    }
+
+    /// What to send to a client that waits before it sends a body, once. To be asked after
+    /// `poll_message` had no message.
+    pub fn take_interim(&mut self) -> Option<&'static [u8]> {
+        mem::take(&mut self.is_interim_due).then_some(CONTINUE)
+    }
+
+    /// When `handle_timeout` must be called, even if nothing arrives.
+    pub const fn poll_timeout(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Appends the head of the reply to the message that came out last, or to a refusal. Whether
+    /// the reply's body follows it.
+    pub fn encode_head(&mut self, reply: &Reply, out: &mut Vec<u8>) -> bool {
+        let is_last = !matches!(self.state, State::Replying) || self.is_closing();
+        let option = if is_last { ConnectionOption::Close } else { self.option };
+        reply::encode_head(reply, option, out);
+        let has_body = !self.is_head_only && reply::has_length(reply.status);
+        self.is_head_only = false;
+        if is_last {
+            self.close();
+        } else {
+            self.state = State::between(&self.settings);
+        }
+        has_body
+    }
+
+    /// Lets the connection end as soon as what came is answered: the last reply says so.
+    pub const fn close_after_reply(&mut self) {
+        self.is_draining = true;
+    }
+
+    /// Whether the connection ends after the reply in progress, or now where there is none.
+    pub fn is_closing(&self) -> bool {
+        let is_nothing_left = (self.is_draining || self.is_ended) && self.input.is_empty();
+        match self.state {
+            State::Head { .. } => is_nothing_left,
+            State::Body { .. } => false,
+            State::Replying => self.option == ConnectionOption::Close || is_nothing_left,
+            State::Closed => true,
+        }
+    }
+
+    /// Whether a part of a message has come, and the rest is awaited.
+    pub fn is_within_message(&self) -> bool {
+        match self.state {
+            State::Head { .. } => !self.input.is_empty(),
+            State::Body { .. } => true,
+            State::Replying | State::Closed => false,
+        }
+    }
+
+    /// Bytes of memory held for what came in.
+    pub fn held_size(&self) -> usize {
+        let body_size = match &self.state {
+            State::Body { incoming, .. } => incoming.held_size(),
+            _ => 0,
+        };
+        self.input.held_size().saturating_add(body_size)
+    }
+
+    fn poll_states(&mut self, now: Instant) -> Result<Option<Message>, Refusal> {
+        if matches!(self.state, State::Head { .. }) {
+            self.poll_head(now)?;
+        }
+        if let State::Body { incoming, .. } = &mut self.state
+            && incoming.poll_complete(&mut self.input)?
+        {
+            return Ok(self.take_message());
+        }
+        // The peer closed its side within a message: no later byte can complete it.
+        if self.is_ended && self.is_within_message() {
+            return Err(Refusal::malformed("the connection ended within the request"));
+        }
+        Ok(None)
+    }
+
+    /// Goes on to the body once the head is whole.
+    fn poll_head(&mut self, now: Instant) -> Result<(), Refusal> {
+        self.skip_blank_lines()?;
+        self.set_head_deadline(now);
+        let State::Head { scan, .. } = &mut self.state else { return Ok(()) };
+        let Some(size) = scan.poll_end(self.input.pending())? else { return Ok(()) };
+        let line_count = scan.line_count();
+        let section = self.input.pending().get(..size).unwrap_or_default();
+        // Known before the head is decoded, since a refusal may not have a body either.
+        self.is_head_only = section.starts_with(b"HEAD ");
+        let head = head::decode(section, line_count, self.settings.aligned_after)?;
+        self.input.consume(size);
+        self.option = match (head.is_persistent, head.is_current) {
+            (false, _) => ConnectionOption::Close,
+            (true, false) => ConnectionOption::KeepAlive,
+            (true, true) => ConnectionOption::None,
+        };
+        let expects_continue = head.expects_continue;
+        let incoming = Incoming::new(head, self.settings.body_size_max, self.settings.head_size_max)?;
+        self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
+        self.state = State::Body { incoming, moved: 0 };
+        self.deadline = Some(now + self.settings.body_timeout);
+        Ok(())
+    }
+
+    // RFC 9112 §2.2: a server should skip an empty line before the request line.
+    fn skip_blank_lines(&mut self) -> Result<(), Refusal> {
+        let State::Head { blank_line_count, .. } = &mut self.state else { return Ok(()) };
+        while self.input.pending().starts_with(b"\r\n") {
+            *blank_line_count += 1;
+            if *blank_line_count > BLANK_LINES_MAX {
+                return Err(Refusal::malformed("too many empty lines before the request line"));
+            }
+            self.input.consume(2);
+        }
+        Ok(())
+    }
+
+    /// Begins the idle time, or the time of a head that came with the message before.
+    fn set_head_deadline(&mut self, now: Instant) {
+        let State::Head { is_begun, .. } = &mut self.state else { return };
+        let was_begun = mem::replace(is_begun, !self.input.is_empty());
+        if *is_begun == was_begun && self.deadline.is_some() {
+            return;
+        }
+        if *is_begun {
+            self.deadline = Some(now + self.settings.head_timeout);
+        } else {
+            self.deadline = Some(now + self.settings.idle_timeout);
+            self.input.shrink();
+        }
+    }
+
+    fn take_message(&mut self) -> Option<Message> {
+        self.deadline = None;
+        self.is_interim_due = false;
+        match mem::replace(&mut self.state, State::Replying) {
+            State::Body { incoming, .. } => Some(incoming.into_message()),
+            _ => None,
+        }
+    }
+
+    fn close(&mut self) {
+        self.state = State::Closed;
+        self.deadline = None;
+        self.is_interim_due = false;
+        self.input.clear();
+    }
+}
+
+impl<B> State<B> {
+    const fn between(settings: &Settings) -> Self {
+        Self::Head { scan: SectionScan::head(settings.head_size_max), blank_line_count: 0, is_begun: false }
+    }
+}
