@@ -82,8 +82,8 @@ const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut names: SmallVec<[&str; 8]> = names.collect();
     names.sort_unstable();
-    let repeated = names.array_windows().find(|[name, next]| name == next);
-    repeated.map_or(Ok(()), |[name, _]| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
+    let repeated = names.iter().zip(names.iter().skip(1)).find(|(name, next)| name == next);
+    repeated.map_or(Ok(()), |(name, _)| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
 }
 
 /// The inputs with their contents: raw ones are handed out in the order of the inputs.

@@ -1,13 +1,19 @@
 //! Arbitrary bytes through everything here that reads a client's bytes, held against `prost` where
 //! it reads the same. Called by the fuzz target `grpc` and by tests, never by the server.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prost::Message;
 
-use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, ReadError};
+use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
+use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, RAW_INPUT_CONTENTS, ReadError};
 use crate::protocol::grpc::service::version;
-use crate::protocol::grpc::{contents, reflection};
-use crate::tensor::Datatype;
+use crate::protocol::grpc::{contents, decode, reflection};
+use crate::tensor::{Datatype, Shape};
+use crate::wire::grpc::{GatherError, Gatherer};
+use crate::wire::message::BodyBuffer;
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -43,12 +49,14 @@ pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
     }
 }
 
-/// The fuzz target: no bytes may make a reader panic, or ours and `prost`'s disagree.
+/// The fuzz target: no bytes may make a reader panic, ours and `prost`'s disagree, or messages
+/// differ by how their chunks were cut.
 pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     let bytes = Bytes::copy_from_slice(bytes);
     compare(&bytes)?;
     if let Ok(message) = InferMessage::read(&bytes) {
         version(message.model_version).ok();
+        decode(&model(), &message).ok();
         for contents in message.inputs.iter().filter_map(|input| input.contents.as_ref()) {
             for datatype in Datatype::ALL {
                 contents::convert(contents, Some(datatype)).ok();
@@ -56,7 +64,85 @@ pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
         }
     }
     reflection::answer(&bytes).ok();
-    Ok(())
+    compare_chunks(&bytes)
+}
+
+/// Gathers messages from the bytes at once and from pieces of them.
+fn compare_chunks(bytes: &Bytes) -> Result<(), String> {
+    let whole = gather(bytes, usize::MAX);
+    let size = bytes.first().map_or(1, |first| usize::from(first % 7).saturating_add(1));
+    let pieces = gather(bytes, size);
+    if whole == pieces { Ok(()) } else { Err(format!("whole {whole:?}\nby {size} {pieces:?}")) }
+}
+
+fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>) {
+    let mut gatherer: Gatherer<Plain> = Gatherer::new(1 << 16, RAW_INPUT_CONTENTS);
+    let mut messages = Vec::new();
+    let mut rest = bytes.clone();
+    while !rest.is_empty() {
+        let mut piece = rest.split_to(piece_size.min(rest.len()));
+        while !piece.is_empty() {
+            match gatherer.handle_chunk(&mut piece) {
+                Ok(message) => messages.extend(message),
+                Err(error) => return (messages, Some(error)),
+            }
+        }
+    }
+    (messages, None)
+}
+
+/// A buffer that is aligned to nothing.
+struct Plain(Vec<u8>);
+
+impl BodyBuffer for Plain {
+    fn with_alignment_at(_: usize, capacity: usize) -> Self {
+        Self(Vec::with_capacity(capacity))
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.0.resize(size, 0);
+    }
+
+    fn freeze(self) -> Bytes {
+        self.0.into()
+    }
+}
+
+/// A model for requests to be held against: an input and an output of a few datatypes.
+fn model() -> ModelSpec {
+    let tensor = |(name, datatype): (&str, _)| TensorSpec {
+        name: name.to_owned(),
+        datatype,
+        dims: Shape::from_slice(&[-1]),
+        shape: Shape::from_slice(&[-1, -1]),
+        labels: None,
+        is_optional: name == "OPTIONAL",
+    };
+    let tensors = [("INPUT0", Datatype::Int32), ("OPTIONAL", Datatype::Bytes)];
+    ModelSpec {
+        name: "m".to_owned(),
+        platform: String::new(),
+        backend: "identity".to_owned(),
+        rows_max: 8,
+        inputs: tensors.map(tensor).into(),
+        outputs: tensors.map(tensor).into(),
+        is_batched: true,
+        instance_groups: Vec::new(),
+        version_policy: VersionPolicy::Latest(1),
+        default_model_filename: String::new(),
+        parameters: BTreeMap::new(),
+        is_decoupled: false,
+        config_json: Arc::from("{}"),
+        config_message: Arc::from([]),
+    }
 }
 
 /// A request as `prost` holds it.
@@ -83,7 +169,7 @@ fn to_prost(message: &InferMessage<'_>) -> proto::ModelInferRequest {
     }
 }
 
-fn parameters(parameters: &Parameters<'_>) -> std::collections::BTreeMap<String, proto::InferParameter> {
+fn parameters(parameters: &Parameters<'_>) -> BTreeMap<String, proto::InferParameter> {
     let choice = |value| match value {
         Parameter::Bool(value) => Some(ParameterChoice::BoolParam(value)),
         Parameter::Double(value) => Some(ParameterChoice::DoubleParam(value)),
