@@ -17,7 +17,7 @@ use crate::wire::message::BodyBuffer;
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::protobuf::{Wire, WireError, fields};
+use crate::wire::protobuf::{Fields, Wire, fields};
 
 /// What two readers made of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,10 +42,29 @@ pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
         }
         (Err(ReadError::Limit { .. }), _) => Ok(Agreement::Limited),
         (Err(ReadError::Wire(_)), Err(_)) => Ok(Agreement::Refused),
-        // `prost` reads an entry of a map (fields 2 and 4 here) by its length, whatever its wire type.
-        (Err(ReadError::Wire(WireError::Entry | WireError::Group(2 | 4))), Ok(_)) => Ok(Agreement::Refused),
+        (Err(ReadError::Wire(_)), Ok(_)) if begins_wrong_entry(fields(bytes), 4, true) => Ok(Agreement::Refused),
         (Err(error), Ok(theirs)) => Err(format!("only ours refused: {error:?}\ntheirs {theirs:?}")),
         (Ok(_), Err(error)) => Err(format!("only theirs refused: {error}")),
+    }
+}
+
+/// Whether the first thing wrong with a message is an entry of a map (field `entry`) of a wire type
+/// that entries do not have. `prost` reads one by its length whatever its wire type; that is the
+/// one place where it accepts more than ours.
+fn begins_wrong_entry(mut fields: Fields<'_>, entry: u32, is_request: bool) -> bool {
+    loop {
+        if fields.peek().is_some_and(|(number, is_bytes)| number == entry && !is_bytes) {
+            return true;
+        }
+        let Some(Ok((number, wire))) = fields.next() else { return false };
+        let inner = match (number, wire) {
+            (5, Wire::Bytes(input)) if is_request => begins_wrong_entry(fields.inner(input), 4, false),
+            (6, Wire::Bytes(output)) if is_request => begins_wrong_entry(fields.inner(output), 2, false),
+            _ => false,
+        };
+        if inner {
+            return true;
+        }
     }
 }
 
