@@ -72,6 +72,11 @@ impl<'a> Document<'a> {
         Value { document: self, index: 0 }
     }
 
+    /// How many arrays were kept as text.
+    pub fn raw_count(&self) -> usize {
+        self.nodes.iter().filter(|node| matches!(node.kind, Kind::Raw(_))).count()
+    }
+
     /// Holds the arrays that were kept as text against the grammar: the first fault of the text.
     pub fn validate(&self) -> Result<(), JsonError> {
         self.nodes.iter().try_for_each(|node| match node.kind {

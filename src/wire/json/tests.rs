@@ -392,3 +392,23 @@ fn any_bytes_are_read_without_a_panic() {
         assert!(ours || !theirs, "{}", String::from_utf8_lossy(&text));
     }
 }
+
+#[test]
+fn the_seeds_of_the_fuzz_target_and_texts_near_them_are_read_without_a_panic() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/json");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read(file.unwrap().path()).unwrap();
+        count += 1;
+        let has_words = [&b"NaN"[..], b"Inf"].iter().any(|word| text.windows(3).any(|window| window == *word));
+        let theirs = serde_json::from_slice::<serde_json::Value>(&text).is_ok();
+        assert!(exercise(&text) == theirs || has_words || text.starts_with(b"[[[[["), "{count}");
+        for at in 0..text.len() {
+            let mut near = text.clone();
+            near[at] = near[at].wrapping_add((at as u8) | 1);
+            exercise(&near);
+            exercise(&text[..at]);
+        }
+    }
+    assert!(count >= 5, "{count}");
+}
