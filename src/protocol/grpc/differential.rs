@@ -9,8 +9,8 @@ use prost::Message;
 
 use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, RAW_INPUT_CONTENTS, ReadError};
-use crate::protocol::grpc::service::version;
 use crate::protocol::grpc::{contents, decode, reflection};
+use crate::protocol::route::version_of;
 use crate::tensor::{Datatype, Shape};
 use crate::wire::grpc::{GatherError, Gatherer};
 use crate::wire::message::BodyBuffer;
@@ -74,7 +74,7 @@ pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     let bytes = Bytes::copy_from_slice(bytes);
     compare(&bytes)?;
     if let Ok(message) = InferMessage::read(&bytes) {
-        version(message.model_version).ok();
+        version_of(message.model_version).ok();
         decode(&model(), &message).ok();
         for contents in message.inputs.iter().filter_map(|input| input.contents.as_ref()) {
             for datatype in Datatype::ALL {

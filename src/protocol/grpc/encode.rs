@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::protocol::classification::classify;
 use crate::protocol::infer::{OutputPlan, ResponsePlan};
 use crate::tensor::Tensor;
 use crate::wire::grpc::{PREFIX_SIZE, prefix};
@@ -54,7 +55,11 @@ fn output<'a>(spec: &'a ModelSpec, asked: &OutputPlan, outputs: &[Tensor]) -> Re
     let (Some(known), Some(tensor)) = (spec.outputs.get(asked.index), outputs.get(asked.index)) else {
         return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
     };
-    Ok((&known.name, tensor.clone()))
+    let tensor = match asked.class_count {
+        0 => tensor.clone(),
+        count => classify(known, spec.has_batch_axis(), tensor, count)?,
+    };
+    Ok((&known.name, tensor))
 }
 
 fn description_size(name: &str, tensor: &Tensor) -> usize {
@@ -170,6 +175,16 @@ mod tests {
         let [_, first, middle, second] = &parts[..] else { panic!("{parts:?}") };
         assert_eq!((first.as_ptr(), second.as_ptr()), (outputs[0].contents.as_ptr(), outputs[2].contents.as_ptr()));
         assert_eq!(middle[..], [50, 0, 50, 4]); // of the empty tensor and of the next
+    }
+
+    #[test]
+    fn classes_go_out_instead_of_the_tensor() {
+        let mut plan = plan("", &[0]);
+        plan.outputs[0].class_count = 2;
+        let tensor = tensor(Datatype::Uint8, &[3], &[5, 9, 7]);
+        let response = read(&encode(&model(), 1, &plan, vec![tensor]).unwrap());
+        assert_eq!((response.outputs[0].datatype.as_str(), &response.outputs[0].shape[..]), ("BYTES", &[2][..]));
+        assert_eq!(response.raw_output_contents[0], &b"\x03\x00\x00\x009:1\x03\x00\x00\x007:2"[..]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use prost::Message;
 use crate::error::{Code, Error};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
+use crate::protocol::route::version_of;
 use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
 use crate::wire::proto::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse};
@@ -171,27 +172,6 @@ pub fn health(is_ready: bool) -> Result<Bytes, Error> {
     framed(&health_response(is_ready))
 }
 
-/// The version a request asks for: `None` for the one the server chooses. Triton reads it with
-/// `stol`, so that an unreadable one is told in its words; trailing letters are refused as well.
-pub fn version(text: &str) -> Result<Option<u64>, Error> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse::<i64>() {
-        Ok(version) if is_number => u64::try_from(version).map(Some).map_err(|_| {
-            Error::invalid(format!(
-                "invalid model version specified '{text}' , version should be an integral value > 0"
-            ))
-        }),
-        _ => Err(Error::invalid(format!(
-            "failed to get model version from specified version string '{text}' (details: stol), version should be \
-             an integral value > 0"
-        ))),
-    }
-}
-
 /// A message, framed.
 pub fn framed(message: &impl Message) -> Result<Bytes, Error> {
     let size = message.encoded_len();
@@ -235,12 +215,12 @@ fn server_metadata(facts: &impl Facts) -> Result<Bytes, Error> {
 
 /// A model that is unknown, or not ready, is not ready: no failure (Triton 2.51 and `tritonclient`).
 fn model_ready(request: &proto::ModelReadyRequest, facts: &impl Facts) -> Result<Bytes, Error> {
-    let version = version(&request.version)?;
+    let version = version_of(&request.version)?;
     framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
 }
 
 fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl Facts) -> Result<Bytes, Error> {
-    let model = facts.model(&request.name, version(&request.version)?)?;
+    let model = facts.model(&request.name, version_of(&request.version)?)?;
     framed(&proto::ModelMetadataResponse {
         name: model.spec.name.clone(),
         versions: model.versions.iter().map(u64::to_string).collect(),
@@ -261,7 +241,7 @@ fn tensor_metadata(tensor: &TensorSpec) -> TensorMetadata {
 /// The configuration is kept encoded: it becomes the response's one field as it is.
 fn model_config(request: &proto::ModelConfigRequest, facts: &impl Facts) -> Result<Bytes, Error> {
     const CONFIG: u32 = 1;
-    let config = &facts.model(&request.name, version(&request.version)?)?.spec.config_message;
+    let config = &facts.model(&request.name, version_of(&request.version)?)?.spec.config_message;
     let mut out = frame(bytes_size(CONFIG, config.len()))?;
     put_bytes_head(CONFIG, config.len(), &mut out);
     out.extend_from_slice(config);
@@ -432,24 +412,6 @@ mod tests {
         ] {
             let error = answer(control, &[0xff], &server(true)).unwrap_err();
             assert_eq!(error, Error::internal("Unable to parse request"), "{control:?}");
-        }
-    }
-
-    #[test]
-    fn versions_are_numbers_or_left_to_the_server() {
-        let check = |text: &str, want: Result<Option<u64>, &str>| {
-            assert_eq!(version(text).map_err(|error| error.text().to_owned()), want.map_err(str::to_owned), "{text}");
-        };
-        check("", Ok(None));
-        check("3", Ok(Some(3)));
-        check("0", Ok(Some(0)));
-        check("-1", Err("invalid model version specified '-1' , version should be an integral value > 0"));
-        for text in ["abc", "1x", " 1", "+1", "-", "1.0", "99999999999999999999"] {
-            let want = format!(
-                "failed to get model version from specified version string '{text}' (details: stol), version should \
-                 be an integral value > 0"
-            );
-            check(text, Err(&want));
         }
     }
 }
