@@ -19,6 +19,9 @@ pub const CHUNKS_MAX: usize = 65_536;
 pub const CHUNK_EXTENSIONS_SIZE_MAX: usize = 4 * 1024;
 /// Nesting of a JSON document: a tensor of the highest rank, inside its request, fits.
 pub const JSON_DEPTH_MAX: usize = 64;
+/// Values in one JSON document, those of tensor data not counted: they are kept in memory one by
+/// one, and a body is much smaller than what it would become.
+pub const JSON_NODES_MAX: usize = 262_144;
 /// Inputs, or requested outputs, in one request.
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters in one place of a request.

@@ -1,1 +1,318 @@
-//! classification.
+//! The classification extension: the best classes of an output instead of the output. REST and
+//! gRPC encode call it; one row at a time, on the shard. The largest value comes first, equal ones
+//! by index, and what is no number last. A row has at most [`CLASSES_MAX`] classes.
+
+use std::cmp::Ordering;
+
+use bytes::Bytes;
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::limits::CLASSES_MAX;
+use crate::model::TensorSpec;
+use crate::model::labels::Labels;
+use crate::protocol::check::check_classes;
+use crate::tensor::{Datatype, Shape, Tensor, element_count};
+use crate::wire::json::writer;
+
+/// The `count` best classes of each row as a `BYTES` tensor of `value:index[:label]`; of shape
+/// `[rows, classes]`, or `[classes]` where the model has no batch axis.
+pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, count: u32) -> Result<Tensor, Error> {
+    check_classes(tensor.datatype)?;
+    let mismatch =
+        || Error::internal(format!("output tensor shape does not match size of output for '{}'", output.name));
+    let (rows, row_shape) = match tensor.shape.split_first() {
+        Some((rows, shape)) if has_batch_axis => (Some(*rows), shape),
+        _ => (None, tensor.shape.as_slice()),
+    };
+    let class_count = element_count(row_shape).map_err(|_| mismatch())?;
+    if class_count > CLASSES_MAX {
+        return Err(Error::invalid("classification output tensor too large"));
+    }
+    let best_count = class_count.min(usize::try_from(count).unwrap_or(usize::MAX));
+    let row_size = class_count.saturating_mul(tensor.datatype.size().ok_or_else(mismatch)?);
+    let row_count = rows.map_or(Some(1), |rows| usize::try_from(rows).ok()).ok_or_else(mismatch)?;
+    if row_count.checked_mul(row_size) != Some(tensor.contents.len()) {
+        return Err(mismatch());
+    }
+    let mut contents = Vec::with_capacity(row_count.saturating_mul(best_count).saturating_mul(STRING_SIZE_EXPECTED));
+    if row_size > 0 {
+        for row in tensor.contents.chunks_exact(row_size) {
+            write_row(tensor.datatype, row, best_count, output.labels.as_deref(), &mut contents);
+        }
+    }
+    let mut shape: Shape = rows.into_iter().collect();
+    shape.push(i64::try_from(best_count).unwrap_or(i64::MAX));
+    Ok(Tensor { datatype: Datatype::Bytes, shape, contents: Bytes::from(contents) })
+}
+
+/// Bytes of `value:index:label` with its length, roughly.
+const STRING_SIZE_EXPECTED: usize = 32;
+
+/// Up to so many best classes are kept sorted while a row is read; for more, the row is
+/// partitioned.
+const KEPT_COUNT_MAX: usize = 16;
+
+/// A value by which classes are ordered.
+trait Score: bytemuck::AnyBitPattern {
+    /// Less where `self` comes first.
+    fn order(&self, other: &Self) -> Ordering;
+
+    /// Appends the shortest text that reads back to the same value.
+    fn write(&self, out: &mut Vec<u8>);
+}
+
+/// Declares how integers are ordered and written.
+macro_rules! integers {
+    ($($integer:ty)*) => {$(
+        impl Score for $integer {
+            fn order(&self, other: &Self) -> Ordering {
+                other.cmp(self)
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                writer::integer(*self, out);
+            }
+        }
+    )*};
+}
+
+integers!(i8 i16 i32 i64 u8 u16 u32 u64);
+
+/// Declares how floats are ordered and written.
+macro_rules! floats {
+    ($($float:ty, $short:expr;)*) => {$(
+        impl Score for $float {
+            fn order(&self, other: &Self) -> Ordering {
+                // Only what is no number has no order; it is equal to its like.
+                other.partial_cmp(self).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
+            }
+
+            fn write(&self, out: &mut Vec<u8>) {
+                write_float($short(*self), out);
+            }
+        }
+    )*};
+}
+
+floats! {
+    f32, std::convert::identity;
+    f64, std::convert::identity;
+    f16, |value: f16| short(value.to_f32(), |text| f16::from_f32(text) == value);
+    bf16, |value: bf16| short(value.to_f32(), |text| bf16::from_f32(text) == value);
+}
+
+/// Writes a float; a whole one without a fraction, the others that are none as Triton does.
+fn write_float(value: impl writer::Float, out: &mut Vec<u8>) {
+    let wide = value.widen();
+    if wide.is_finite() {
+        writer::float(value, out);
+        let size = out.strip_suffix(b".0").map_or(out.len(), <[u8]>::len);
+        out.truncate(size);
+    } else if wide.is_nan() {
+        out.extend_from_slice(b"nan");
+    } else {
+        out.extend_from_slice(if wide > 0.0 { b"inf" } else { b"-inf" });
+    }
+}
+
+/// The float with the shortest text of those that a narrow float reads back from.
+fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
+    /// A half float needs five digits at most.
+    const DIGITS_MAX: usize = 5;
+    let texts = (0..DIGITS_MAX).map(|digits| format!("{value:.digits$e}"));
+    texts.filter_map(|text| text.parse::<f32>().ok()).find(|text| reads_back(*text)).unwrap_or(value)
+}
+
+/// Writes the best classes of one row.
+fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+    match datatype {
+        Datatype::Uint8 => write_best::<u8>(row, count, labels, out),
+        Datatype::Uint16 => write_best::<u16>(row, count, labels, out),
+        Datatype::Uint32 => write_best::<u32>(row, count, labels, out),
+        Datatype::Uint64 => write_best::<u64>(row, count, labels, out),
+        Datatype::Int8 => write_best::<i8>(row, count, labels, out),
+        Datatype::Int16 => write_best::<i16>(row, count, labels, out),
+        Datatype::Int32 => write_best::<i32>(row, count, labels, out),
+        Datatype::Int64 => write_best::<i64>(row, count, labels, out),
+        Datatype::Fp16 => write_best::<f16>(row, count, labels, out),
+        Datatype::Bf16 => write_best::<bf16>(row, count, labels, out),
+        Datatype::Fp32 => write_best::<f32>(row, count, labels, out),
+        Datatype::Fp64 => write_best::<f64>(row, count, labels, out),
+        // Refused before.
+        Datatype::Bool | Datatype::Bytes => {}
+    }
+}
+
+fn write_best<T: Score>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+    let scores = row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned::<T>);
+    for (score, index) in best(scores, count) {
+        let start = out.len();
+        out.extend_from_slice(&[0; 4]);
+        score.write(out);
+        out.push(b':');
+        writer::integer(index, out);
+        if let Some(label) = usize::try_from(index).ok().and_then(|index| labels?.get(index)) {
+            out.push(b':');
+            out.extend_from_slice(label.as_bytes());
+        }
+        // A label file is much smaller than 4 GiB.
+        let size = u32::try_from(out.len().saturating_sub(start).saturating_sub(4)).unwrap_or(u32::MAX);
+        if let Some(field) = out.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
+            *field = size.to_le_bytes();
+        }
+    }
+}
+
+/// The so many best scores with their indices, best first.
+fn best<T: Score>(scores: impl Iterator<Item = T>, count: usize) -> SmallVec<[(T, u32); KEPT_COUNT_MAX]> {
+    let order = |left: &(T, u32), right: &(T, u32)| left.0.order(&right.0).then(left.1.cmp(&right.1));
+    let mut scores = scores.zip(0_u32..);
+    if count > KEPT_COUNT_MAX {
+        let mut all: Vec<_> = scores.collect();
+        if count < all.len() {
+            all.select_nth_unstable_by(count, order);
+            all.truncate(count);
+        }
+        all.sort_unstable_by(order);
+        return SmallVec::from_vec(all);
+    }
+    let mut kept: SmallVec<[(T, u32); KEPT_COUNT_MAX]> = scores.by_ref().take(count).collect();
+    kept.sort_unstable_by(order);
+    for score in scores {
+        // A later index never wins against an equal score.
+        if kept.last().is_some_and(|last| score.0.order(&last.0) == Ordering::Less) {
+            kept.pop();
+            let at = kept.partition_point(|better| better.0.order(&score.0) != Ordering::Greater);
+            kept.insert(at, score);
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::protocol::testing::output;
+    use crate::tensor::strings::Strings;
+
+    fn tensor(datatype: Datatype, shape: &[i64], contents: &[u8]) -> Tensor {
+        Tensor { datatype, shape: Shape::from_slice(shape), contents: Bytes::copy_from_slice(contents) }
+    }
+
+    fn texts(tensor: &Tensor) -> Vec<String> {
+        assert_eq!(tensor.datatype, Datatype::Bytes);
+        let texts = Strings::new(&tensor.contents).map(|text| String::from_utf8(text.unwrap().to_vec()).unwrap());
+        texts.collect()
+    }
+
+    fn floats(values: &[f32]) -> Tensor {
+        tensor(Datatype::Fp32, &[values.len() as i64], bytemuck::cast_slice(values))
+    }
+
+    fn best_of(tensor: &Tensor, count: u32) -> String {
+        let spec = output("OUT", tensor.datatype, &[-1]);
+        classify(&spec, false, tensor, count).map_or_else(|error| error.text().to_owned(), |got| texts(&got).join(" "))
+    }
+
+    #[test]
+    fn the_examples_of_the_extension_come_out() {
+        let ints = tensor(Datatype::Int32, &[4], bytemuck::cast_slice(&[1_i32, 5, 10, 4]));
+        assert_eq!(best_of(&ints, 2), "10:2 5:1");
+        assert_eq!(best_of(&floats(&[1.1, 3.3, 0.5, 2.4]), 2), "3.3:1 2.4:3");
+        let mut spec = output("OUT", Datatype::Int32, &[4]);
+        spec.labels = Some(Arc::new(Labels::from_text("a\npickle\napple")));
+        let got = classify(&spec, false, &ints, 9).unwrap();
+        assert_eq!(got.shape.as_slice(), [4]);
+        assert_eq!(texts(&got), ["10:2:apple", "5:1:pickle", "4:3", "1:0:a"]);
+    }
+
+    #[test]
+    fn equal_scores_keep_their_order_and_no_number_is_last() {
+        let nan = f32::NAN;
+        let tensor = floats(&[nan, 1.0, 2.0, 1.0, -0.0, 0.0, nan, 2.0, f32::NEG_INFINITY, f32::INFINITY]);
+        let want = "inf:9 2:2 2:7 1:1 1:3 -0:4 0:5 -inf:8 nan:0 nan:6";
+        assert_eq!(best_of(&tensor, 10), want);
+        assert_eq!(best_of(&tensor, 100), want);
+        assert_eq!(best_of(&tensor, 3), "inf:9 2:2 2:7");
+    }
+
+    #[test]
+    fn rows_are_classified_one_by_one() {
+        let values = [0.5_f32, 1.5, 2.5, 9.0, 8.0, 7.0];
+        let batch = tensor(Datatype::Fp32, &[2, 3], bytemuck::cast_slice(&values));
+        let got = classify(&output("OUT", Datatype::Fp32, &[3]), true, &batch, 2).unwrap();
+        assert_eq!(got.shape.as_slice(), [2, 2]);
+        assert_eq!(texts(&got), ["2.5:2 1.5:1", "9:0 8:1"].join(" ").split(' ').collect::<Vec<_>>());
+        // Without a batch axis all elements are one row.
+        let got = classify(&output("OUT", Datatype::Fp32, &[2, 3]), false, &batch, 1).unwrap();
+        assert_eq!((got.shape.as_slice(), texts(&got)), (&[1_i64][..], vec!["9:3".to_owned()]));
+    }
+
+    #[test]
+    fn every_number_has_classes_and_nothing_else_has() {
+        for datatype in Datatype::ALL {
+            let size = datatype.size().unwrap_or(1);
+            let got = best_of(&tensor(datatype, &[2], &vec![0; 2 * size]), 1);
+            let want = match datatype {
+                Datatype::Bool | Datatype::Bytes => {
+                    format!("class result not available for output due to unsupported type '{}'", datatype.name())
+                }
+                _ => "0:0".to_owned(),
+            };
+            assert_eq!(got, want);
+        }
+    }
+
+    #[test]
+    fn narrow_floats_have_the_fewest_digits_that_read_back() {
+        let halves: Vec<f16> = [0.1, 3.3, 65504.0, 1e-7].map(f16::from_f32).to_vec();
+        let tensor = tensor(Datatype::Fp16, &[4], bytemuck::cast_slice(&halves));
+        assert_eq!(best_of(&tensor, 4), "65500:2 3.3:1 0.1:0 1e-7:3");
+        for bits in 0..=u16::MAX {
+            let (half, brain) = (f16::from_bits(bits), bf16::from_bits(bits));
+            let read = |score: &dyn Fn(&mut Vec<u8>)| {
+                let mut text = Vec::new();
+                score(&mut text);
+                String::from_utf8(text).unwrap().parse::<f32>().unwrap()
+            };
+            if half.is_finite() && bits % 7 == 0 {
+                assert_eq!(f16::from_f32(read(&|out| Score::write(&half, out))), half);
+            }
+            if brain.is_finite() && bits % 7 == 0 {
+                assert_eq!(bf16::from_f32(read(&|out| Score::write(&brain, out))), brain);
+            }
+        }
+    }
+
+    #[test]
+    fn selection_and_sorting_agree_for_any_count() {
+        let mut state = 1_u32;
+        let values: Vec<i16> = (0..500)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as i16 - 100
+            })
+            .collect();
+        let mut want: Vec<_> = values.iter().copied().zip(0_u32..).collect();
+        want.sort_by_key(|(value, index)| (std::cmp::Reverse(*value), *index));
+        for count in [0, 1, 2, 5, 16, 17, 100, 499, 500, 600] {
+            let got = best(values.iter().copied(), count);
+            assert_eq!(got.as_slice(), &want[..count.min(500)], "{count}");
+        }
+    }
+
+    #[test]
+    fn sizes_that_do_not_fit_are_refused() {
+        assert_eq!(
+            best_of(&tensor(Datatype::Fp32, &[3], &[0; 8]), 1),
+            "output tensor shape does not match size of output for 'OUT'"
+        );
+        let many = tensor(Datatype::Uint8, &[CLASSES_MAX as i64 + 1], &vec![0; CLASSES_MAX + 1]);
+        assert_eq!(best_of(&many, 1), "classification output tensor too large");
+        assert_eq!(best_of(&tensor(Datatype::Fp32, &[0], &[]), 3), "");
+    }
+}

@@ -1,1 +1,329 @@
-//! route.
+//! What a path and a verb ask for: Triton's table of endpoints over the raw path, which is neither
+//! decoded nor normalised. Names that come from the network are checked here, once. What this
+//! build does not have is answered by name, so that a client learns more than "Not Found".
+
+use crate::error::{Code, Error};
+use crate::limits::NAME_SIZE_MAX;
+use crate::wire::message::Method;
+
+/// What a message asks for. Names and versions are checked; whether there is such a model is not
+/// known here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// `GET /v2`.
+    ServerMetadata,
+    /// `GET /v2/health/live`.
+    ServerLive,
+    /// `GET /v2/health/ready`.
+    ServerReady,
+    /// `GET /v2/models/M[/versions/V]`.
+    ModelMetadata(ModelPath<'a>),
+    /// `GET /v2/models/M[/versions/V]/ready`.
+    ModelReady(ModelPath<'a>),
+    /// `GET /v2/models/M[/versions/V]/config`.
+    ModelConfig(ModelPath<'a>),
+    /// `POST /v2/models/M[/versions/V]/infer`.
+    ModelInfer(ModelPath<'a>),
+}
+
+/// A model, and one of its versions where the path names one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ModelPath<'a> {
+    /// The name.
+    pub name: &'a str,
+    /// The version.
+    pub version: Option<u64>,
+}
+
+/// The verbs of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Verbs {
+    /// GET, and HEAD, which probes send.
+    Get,
+    /// POST.
+    Post,
+    /// Both.
+    GetOrPost,
+}
+
+/// What lies at a path.
+enum Place<'a> {
+    /// An endpoint that is served.
+    Server(Route<'a>),
+    /// An endpoint of a model.
+    Model(&'a str, Option<&'a str>, Action),
+    /// An endpoint of Triton's that this build does not have.
+    Absent(&'static str),
+}
+
+/// What is asked of a model.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Config,
+    Infer,
+    Metadata,
+    Ready,
+}
+
+/// The route of a path and a verb, or the refusal of either.
+pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
+    let (verbs, place) = std::str::from_utf8(path).ok().and_then(place).ok_or_else(unknown_path)?;
+    if !verbs.has(method) {
+        return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
+    }
+    match place {
+        Place::Server(route) => Ok(route),
+        Place::Absent(text) => Err(Error::unsupported(text)),
+        Place::Model(name, version, action) => {
+            let version = version.map(version_number).transpose()?;
+            if !is_model_name(name) {
+                return Err(unknown_model(name));
+            }
+            let path = ModelPath { name, version };
+            Ok(match action {
+                Action::Config => Route::ModelConfig(path),
+                Action::Infer => Route::ModelInfer(path),
+                Action::Metadata => Route::ModelMetadata(path),
+                Action::Ready => Route::ModelReady(path),
+            })
+        }
+    }
+}
+
+/// Whether a model may be called so: letters, digits, `.`, `_` and `-`, and no path of its own.
+pub fn is_model_name(name: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
+}
+
+/// Triton's text for a model that there is not.
+pub fn unknown_model(name: &str) -> Error {
+    Error::not_found(format!("Request for unknown model: '{name}' is not found"))
+}
+
+/// The number of a version that a client names in text; empty is none. The same for both protocols.
+pub fn version_of(text: &str) -> Result<Option<u64>, Error> {
+    if text.is_empty() { Ok(None) } else { version_number(text).map(Some) }
+}
+
+fn version_number(text: &str) -> Result<u64, Error> {
+    // Triton holds a version in a signed number; a plus sign is no digit.
+    let version = text.parse::<i64>().ok().filter(|_| !text.starts_with('+')).ok_or_else(|| {
+        Error::invalid(format!(
+            "failed to get model version from specified version string '{text}' (details: stol), version should be \
+             an integral value > 0"
+        ))
+    })?;
+    u64::try_from(version).ok().filter(|version| *version > 0).ok_or_else(|| {
+        Error::invalid(format!("invalid model version specified '{text}' , version should be an integral value > 0"))
+    })
+}
+
+impl Verbs {
+    fn has(self, method: Method) -> bool {
+        match method {
+            Method::Get => self != Self::Post,
+            Method::Head => self == Self::Get,
+            Method::Post => self != Self::Get,
+            Method::Other => false,
+        }
+    }
+}
+
+fn unknown_path() -> Error {
+    Error::not_found("Not Found")
+}
+
+/// The table of paths; `None` where nothing lies.
+fn place(path: &str) -> Option<(Verbs, Place<'_>)> {
+    let mut parts = path.strip_prefix("/v2")?.split('/');
+    // What is before the first slash: anything else than nothing is another word than `v2`.
+    if !parts.next()?.is_empty() {
+        return None;
+    }
+    let parts: smallvec::SmallVec<[&str; 8]> = parts.collect();
+    let served = |route| Some((Verbs::Get, Place::Server(route)));
+    match parts.as_slice() {
+        [] => served(Route::ServerMetadata),
+        ["health", "live"] => served(Route::ServerLive),
+        ["health", "ready"] => served(Route::ServerReady),
+        ["models", "stats"] => Some((Verbs::Get, Place::Absent(STATISTICS))),
+        ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
+        ["models", name, rest @ ..] => model(name, None, rest),
+        ["logging"] => Some((Verbs::GetOrPost, Place::Absent(LOGGING))),
+        ["trace", "setting"] => Some((Verbs::GetOrPost, Place::Absent(TRACE))),
+        ["repository", rest @ ..] => repository(rest),
+        ["systemsharedmemory" | "cudasharedmemory", rest @ ..] => shared_memory(rest),
+        _ => None,
+    }
+}
+
+/// What lies behind a model's name and version.
+fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+    if name.is_empty() {
+        return None;
+    }
+    let (verbs, action) = match rest {
+        [] => (Verbs::Get, Action::Metadata),
+        ["ready"] => (Verbs::Get, Action::Ready),
+        ["config"] => (Verbs::Get, Action::Config),
+        ["infer"] => (Verbs::Post, Action::Infer),
+        ["generate" | "generate_stream"] => return Some((Verbs::Post, Place::Absent(GENERATE))),
+        ["stats"] => return Some((Verbs::Get, Place::Absent(STATISTICS))),
+        ["trace", "setting"] => return Some((Verbs::GetOrPost, Place::Absent(TRACE))),
+        _ => return None,
+    };
+    Some((verbs, Place::Model(name, version, action)))
+}
+
+/// What lies below `/v2/repository`; a repository's name may come first.
+fn repository<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+    match rest {
+        ["index"] | [_, "index"] => Some((Verbs::Post, Place::Absent(REPOSITORY))),
+        ["models", name, "load" | "unload"] | [_, "models", name, "load" | "unload"] if !name.is_empty() => {
+            Some((Verbs::Post, Place::Absent(REPOSITORY)))
+        }
+        _ => None,
+    }
+}
+
+/// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+fn shared_memory<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+    let action = match rest {
+        [action] | ["region", _, action] => *action,
+        _ => return None,
+    };
+    match action {
+        "status" => Some((Verbs::Get, Place::Absent(SHARED_MEMORY))),
+        "register" | "unregister" => Some((Verbs::Post, Place::Absent(SHARED_MEMORY))),
+        _ => None,
+    }
+}
+
+fn is_version(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+const GENERATE: &str = "the generate extension is not supported by this build; use '/infer'";
+const LOGGING: &str = "log settings over the network are not supported by this build";
+const REPOSITORY: &str = "model control over the network is not supported by this build";
+const SHARED_MEMORY: &str =
+    "client shared memory is not supported by this build; send tensors as JSON or as binary data";
+const STATISTICS: &str = "statistics over this protocol are not supported by this build; see '/metrics'";
+const TRACE: &str = "trace settings over the network are not supported by this build";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(method: &str, path: &str) -> String {
+        match route(Method::from_token(method.as_bytes()), path.as_bytes()) {
+            Ok(route) => format!("{route:?}").replace("ModelPath ", ""),
+            Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+        }
+    }
+
+    #[test]
+    fn paths_and_verbs_lead_to_endpoints() {
+        let check = |method: &str, path: &str, want: &str| assert_eq!(outcome(method, path), want, "{method} {path}");
+        check("GET", "/v2", "ServerMetadata");
+        check("HEAD", "/v2/health/live", "ServerLive");
+        check("GET", "/v2/health/ready", "ServerReady");
+        check("GET", "/v2/models/a.b-c_1", "ModelMetadata({ name: \"a.b-c_1\", version: None })");
+        check("GET", "/v2/models/m/versions/3", "ModelMetadata({ name: \"m\", version: Some(3) })");
+        check("GET", "/v2/models/m/ready", "ModelReady({ name: \"m\", version: None })");
+        check("HEAD", "/v2/models/m/versions/1/ready", "ModelReady({ name: \"m\", version: Some(1) })");
+        check("GET", "/v2/models/m/config", "ModelConfig({ name: \"m\", version: None })");
+        check("POST", "/v2/models/m/infer", "ModelInfer({ name: \"m\", version: None })");
+        check("POST", "/v2/models/m/versions/12/infer", "ModelInfer({ name: \"m\", version: Some(12) })");
+        // A model may be called like an endpoint.
+        check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
+        check("GET", "/v2/models/versions/ready", "ModelReady({ name: \"versions\", version: None })");
+    }
+
+    #[test]
+    fn other_paths_are_unknown_and_other_verbs_are_refused() {
+        for path in [
+            "",
+            "/",
+            "*",
+            "/v1",
+            "/v2/",
+            "//v2",
+            "/v2x",
+            "/v2//health/live",
+            "/v2/health",
+            "/v2/health/live/",
+            "/v2/models",
+            "/v2/models/",
+            "/v2/models//ready",
+            "/v2/models/m/",
+            "/v2/models/m/versions",
+            "/v2/models/m/versions/",
+            "/v2/models/m/versions/abc",
+            "/v2/models/m/versions/-1/infer",
+            "/v2/models/m/versions/1/",
+            "/V2",
+            "/v2/models/m/other",
+            "/v2/models/m/infer/x",
+            "/v2/repository",
+            "/v2/systemsharedmemory/region/status",
+        ] {
+            assert_eq!(outcome("GET", path), "404 Not Found", "{path}");
+        }
+        assert!(route(Method::Get, b"/v2/models/\xff").is_err());
+        for (method, path) in [
+            ("POST", "/v2"),
+            ("OPTIONS", "/v2/health/live"),
+            ("POST", "/v2/models/m"),
+            ("GET", "/v2/models/m/infer"),
+            ("HEAD", "/v2/models/m/infer"),
+            ("GET", "/v2/repository/index"),
+            ("get", "/v2"),
+        ] {
+            assert_eq!(outcome(method, path), "405 Method Not Allowed", "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_built_is_named() {
+        for (method, path, word) in [
+            ("GET", "/v2/models/stats", "statistics"),
+            ("GET", "/v2/models/m/versions/1/stats", "statistics"),
+            ("POST", "/v2/models/m/generate", "generate"),
+            ("POST", "/v2/models/m/generate_stream", "generate"),
+            ("POST", "/v2/repository/index", "model control"),
+            ("POST", "/v2/repository/r/models/m/load", "model control"),
+            ("POST", "/v2/repository/models/m/unload", "model control"),
+            ("GET", "/v2/logging", "log settings"),
+            ("POST", "/v2/models/m/trace/setting", "trace settings"),
+            ("GET", "/v2/trace/setting", "trace settings"),
+            ("GET", "/v2/systemsharedmemory/status", "client shared memory"),
+            ("POST", "/v2/cudasharedmemory/region/r/register", "client shared memory"),
+        ] {
+            let got = outcome(method, path);
+            assert!(got.starts_with("501 ") && got.contains(word), "{method} {path}: {got}");
+        }
+    }
+
+    #[test]
+    fn names_and_versions_are_checked_once_here() {
+        let check = |path: &str, want: &str| assert_eq!(outcome("GET", path), want, "{path}");
+        check("/v2/models/..", "404 Request for unknown model: '..' is not found");
+        check("/v2/models/./ready", "404 Request for unknown model: '.' is not found");
+        check("/v2/models/a%2fb", "404 Request for unknown model: 'a%2fb' is not found");
+        check("/v2/models/a b", "404 Request for unknown model: 'a b' is not found");
+        assert!(outcome("GET", &format!("/v2/models/{}", "n".repeat(255))).starts_with("ModelMetadata"));
+        assert!(outcome("GET", &format!("/v2/models/{}", "n".repeat(256))).starts_with("404 Request"));
+        check(
+            "/v2/models/m/versions/99999999999999999999",
+            "400 failed to get model version from specified version string '99999999999999999999' (details: stol), \
+             version should be an integral value > 0",
+        );
+        assert_eq!(version_of(""), Ok(None));
+        assert_eq!(version_of("2"), Ok(Some(2)));
+        assert!(version_of("abc").is_err() && version_of("+1").is_err() && version_of("0").is_err());
+        let text = "invalid model version specified '-1' , version should be an integral value > 0";
+        assert_eq!(version_of("-1"), Err(Error::invalid(text)));
+    }
+}

@@ -1,8 +1,8 @@
 //! The protobuf wire format, read by borrowing and written in two passes (sizes, then bytes). Used
 //! by the hand-written messages of `protocol/grpc/`; every other message goes through `prost`. It
-//! accepts and refuses what `prost` does (but for [`WireError::Entry`]): varints of at most ten bytes and 64 bits, keys
-//! of 32 bits, no field 0, groups only where they are skipped. Nothing recurses: unknown groups
-//! are skipped with a list of open ones, bounded by [`DEPTH_MAX`].
+//! accepts and refuses what `prost` does: varints of at most ten bytes and 64 bits, keys of 32
+//! bits, no field 0, groups only where they are skipped. Nothing recurses: unknown groups are
+//! skipped with a list of open ones, bounded by [`DEPTH_MAX`].
 
 use std::slice;
 
@@ -14,12 +14,9 @@ pub const DEPTH_MAX: u8 = 100;
 /// Why bytes are no protobuf message, or not the one that was expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// An entry of a map with another wire type than its own. `prost` takes it for one nonetheless;
-    /// this is the one place where it accepts more.
-    Entry,
-    /// A field of this number that begins a group which does not end well, or is nested deeper than
-    /// [`DEPTH_MAX`], or that ends one which is not open.
-    Group(u32),
+    /// A group that does not end well or is nested deeper than [`DEPTH_MAX`], or the end of one
+    /// that is not open.
+    Group,
     /// A key beyond 32 bits, of field 0 or of an unknown wire type.
     Key,
     /// Fewer bytes than a length or a fixed type needs.
@@ -56,11 +53,6 @@ impl<'a> Wire<'a> {
     /// The bytes of a `bytes` field or of a message.
     pub const fn as_bytes(self) -> Result<&'a [u8], WireError> {
         if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(WireError::WireType) }
-    }
-
-    /// The bytes of an entry of a map, itself a message.
-    pub fn as_entry(self) -> Result<&'a [u8], WireError> {
-        self.as_bytes().map_err(|_| WireError::Entry)
     }
 
     /// The text of a `string` field.
@@ -123,12 +115,18 @@ impl<'a> Fields<'a> {
         Self { rest: bytes, depth: self.depth.saturating_add(1) }
     }
 
+    /// The number of the next field, and whether it is length-delimited.
+    pub fn peek(&self) -> Option<(u32, bool)> {
+        let (number, kind) = take_key(&mut &*self.rest).ok()?;
+        Some((number, kind == KIND_BYTES))
+    }
+
     fn take(&mut self) -> Result<(u32, Wire<'a>), WireError> {
         let (number, kind) = take_key(&mut self.rest)?;
         let wire = if kind == KIND_GROUP {
             skip_group(&mut self.rest, number, self.depth).map(|()| Wire::Group)
         } else {
-            take_plain(&mut self.rest, number, kind)
+            take_plain(&mut self.rest, kind)
         };
         wire.map(|wire| (number, wire))
     }
@@ -206,13 +204,13 @@ fn take_key(rest: &mut &[u8]) -> Result<(u32, u8), WireError> {
 }
 
 #[inline]
-fn take_plain<'a>(rest: &mut &'a [u8], number: u32, kind: u8) -> Result<Wire<'a>, WireError> {
+fn take_plain<'a>(rest: &mut &'a [u8], kind: u8) -> Result<Wire<'a>, WireError> {
     match kind {
         KIND_VARINT => take_varint(rest).map(Wire::Varint),
         KIND_BYTES => take_bytes(rest).map(Wire::Bytes),
         KIND_FIXED32 => take_array(rest).map(Wire::Fixed32),
         KIND_FIXED64 => take_array(rest).map(Wire::Fixed64),
-        _ => Err(WireError::Group(number)),
+        _ => Err(WireError::Group),
     }
 }
 
@@ -256,20 +254,19 @@ fn take_array<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], Wi
 
 /// Skips a group whose key was read, with the groups in it. `depth` messages are around it.
 fn skip_group(rest: &mut &[u8], number: u32, depth: u8) -> Result<(), WireError> {
-    let refused = WireError::Group(number);
     let room = usize::from(DEPTH_MAX.saturating_sub(depth));
     let mut open: SmallVec<[u32; 8]> = SmallVec::new();
     open.push(number);
     while let Some(innermost) = open.last().copied() {
-        let (number, kind) = take_key(rest).map_err(|_| refused)?;
+        let (number, kind) = take_key(rest).map_err(|_| WireError::Group)?;
         if kind == KIND_GROUP_END && number == innermost {
             open.pop();
         } else if kind == KIND_GROUP_END || open.len() >= room {
-            return Err(refused);
+            return Err(WireError::Group);
         } else if kind == KIND_GROUP {
             open.push(number);
         } else {
-            take_plain(rest, number, kind).map_err(|_| refused)?;
+            take_plain(rest, kind).map_err(|_| WireError::Group)?;
         }
     }
     Ok(())
@@ -370,10 +367,10 @@ mod tests {
         check(&[10, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1], WireError::Truncated);
         check(&[13, 1, 2, 3], WireError::Truncated);
         check(&[9, 1, 2, 3, 4, 5, 6, 7], WireError::Truncated);
-        check(&[12], WireError::Group(1)); // none is open
-        check(&[11, 20], WireError::Group(1)); // another is
-        check(&[11, 8, 1], WireError::Group(1)); // never ends
-        check(&[11, 8], WireError::Group(1));
+        check(&[12], WireError::Group); // none is open
+        check(&[11, 20], WireError::Group); // another is
+        check(&[11, 8, 1], WireError::Group); // never ends
+        check(&[11, 8], WireError::Group);
     }
 
     #[test]

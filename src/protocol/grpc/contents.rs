@@ -146,7 +146,7 @@ mod tests {
         let check = |datatype: &str, contents: Vec<u8>, want: &[u8]| {
             let got = outcome(&[contents], datatype);
             assert_eq!(got.as_deref(), Ok(want), "{datatype}");
-            let is_aligned = got.is_ok_and(|bytes| bytes.as_ptr().addr() % TENSOR_ALIGNMENT == 0);
+            let is_aligned = got.is_ok_and(|bytes| bytes.as_ptr().addr().is_multiple_of(TENSOR_ALIGNMENT));
             assert!(is_aligned || datatype == "BYTES", "{datatype}");
         };
         check("BOOL", of(|contents| contents.bool_contents = vec![true, false]), &[1, 0]);

@@ -82,8 +82,8 @@ const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut names: SmallVec<[&str; 8]> = names.collect();
     names.sort_unstable();
-    let repeated = names.array_windows().find(|[name, next]| name == next);
-    repeated.map_or(Ok(()), |[name, _]| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
+    let repeated = names.iter().zip(names.iter().skip(1)).find(|(name, next)| name == next);
+    repeated.map_or(Ok(()), |(name, _)| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
 }
 
 /// The inputs with their contents: raw ones are handed out in the order of the inputs.
@@ -132,10 +132,12 @@ fn class_count(value: Parameter<'_>) -> Result<u32, Error> {
     }
 }
 
-/// Tensors come and go in the messages only.
+/// Tensors come and go in messages only.
 fn refuse_shared_memory(name: &str, parameters: &Parameters<'_>) -> Result<(), Error> {
     if parameters.get("shared_memory_region").is_some() {
-        return Err(Error::unsupported("Client shared memory is disabled."));
+        return Err(Error::unsupported(format!(
+            "client shared memory is not supported by this build; send tensor '{name}' in the message"
+        )));
     }
     let stray =
         ["shared_memory_offset", "shared_memory_byte_size"].into_iter().find(|key| parameters.get(key).is_some());
@@ -301,7 +303,8 @@ mod tests {
             "InvalidArgument: [request id: 7] input byte size mismatch for input 'B' for model 'm'. Expected 4, got 3",
             |request| request.raw_input_contents[0] = Bytes::from_static(&[1, 2, 3]),
         );
-        check("Unsupported: Client shared memory is disabled.", |request| {
+        let text = "Unsupported: client shared memory is not supported by this build; send tensor 'B' in the message";
+        check(text, |request| {
             let region = parameter(ParameterChoice::StringParam("r".to_owned()));
             request.inputs[0].parameters.insert("shared_memory_region".to_owned(), region);
         });

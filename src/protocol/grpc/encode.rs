@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::protocol::classification::classify;
 use crate::protocol::infer::{OutputPlan, ResponsePlan};
 use crate::tensor::Tensor;
 use crate::wire::grpc::{PREFIX_SIZE, prefix};
@@ -54,7 +55,11 @@ fn output<'a>(spec: &'a ModelSpec, asked: &OutputPlan, outputs: &[Tensor]) -> Re
     let (Some(known), Some(tensor)) = (spec.outputs.get(asked.index), outputs.get(asked.index)) else {
         return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
     };
-    Ok((&known.name, tensor.clone()))
+    let tensor = match asked.class_count {
+        0 => tensor.clone(),
+        count => classify(known, spec.has_batch_axis(), tensor, count)?,
+    };
+    Ok((&known.name, tensor))
 }
 
 fn description_size(name: &str, tensor: &Tensor) -> usize {
@@ -95,4 +100,104 @@ fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> Parts {
 
 fn too_large(size: usize) -> Error {
     Error::internal(format!("a response of {size} bytes does not fit into a gRPC message"))
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use smallvec::smallvec;
+
+    use super::*;
+    use crate::protocol::testing::{output, spec};
+    use crate::tensor::{Datatype, Shape};
+    use crate::wire::proto::inference::ModelInferResponse;
+    use crate::wire::proto::inference::model_infer_response::InferOutputTensor;
+
+    fn model() -> ModelSpec {
+        let outputs = ["X", "Y", "Z"].map(|name| output(name, Datatype::Fp32, &[-1]));
+        spec(0, vec![], outputs.into())
+    }
+
+    fn tensor(datatype: Datatype, shape: &[i64], contents: &'static [u8]) -> Tensor {
+        Tensor { datatype, shape: Shape::from_slice(shape), contents: Bytes::from_static(contents) }
+    }
+
+    fn plan(id: &str, indices: &[usize]) -> ResponsePlan {
+        let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, class_count: 0 };
+        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect() }
+    }
+
+    /// What `prost` reads, after the prefix was found to tell the size.
+    fn read(parts: &Parts) -> ModelInferResponse {
+        let bytes = parts.concat();
+        let (start, message) = bytes.split_at(PREFIX_SIZE);
+        assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));
+        ModelInferResponse::decode(message).unwrap()
+    }
+
+    #[test]
+    fn responses_read_back_with_the_outputs_asked_for() {
+        let outputs = vec![
+            tensor(Datatype::Fp32, &[2], &[1, 2, 3, 4, 5, 6, 7, 8]),
+            tensor(Datatype::Bytes, &[1, 0], &[]),
+            tensor(Datatype::Bool, &[], &[1]),
+        ];
+        for (id, indices) in [("", &[0, 1, 2][..]), ("id", &[2, 0]), ("é", &[1]), ("", &[])] {
+            let parts = encode(&model(), 12, &plan(id, indices), outputs.clone()).unwrap();
+            let asked = || indices.iter().map(|index| (["X", "Y", "Z"][*index], &outputs[*index]));
+            let want = ModelInferResponse {
+                model_name: "m".to_owned(),
+                model_version: "12".to_owned(),
+                id: id.to_owned(),
+                parameters: [].into(),
+                outputs: asked()
+                    .map(|(name, tensor)| InferOutputTensor {
+                        name: name.to_owned(),
+                        datatype: tensor.datatype.name().to_owned(),
+                        shape: tensor.shape.to_vec(),
+                        ..InferOutputTensor::default()
+                    })
+                    .collect(),
+                raw_output_contents: asked().map(|(_, tensor)| tensor.contents.clone()).collect(),
+            };
+            assert_eq!(read(&parts), want, "{id:?} {indices:?}");
+        }
+    }
+
+    #[test]
+    fn tensors_go_out_as_parts_of_their_own_uncopied() {
+        let outputs = vec![
+            tensor(Datatype::Fp32, &[1], &[1; 4]),
+            tensor(Datatype::Fp32, &[0], &[]),
+            tensor(Datatype::Fp32, &[1], &[2; 4]),
+        ];
+        let parts = encode(&model(), 1, &plan("", &[0, 1, 2]), outputs.clone()).unwrap();
+        let [_, first, middle, second] = &parts[..] else { panic!("{parts:?}") };
+        assert_eq!((first.as_ptr(), second.as_ptr()), (outputs[0].contents.as_ptr(), outputs[2].contents.as_ptr()));
+        assert_eq!(middle[..], [50, 0, 50, 4]); // of the empty tensor and of the next
+    }
+
+    #[test]
+    fn classes_go_out_instead_of_the_tensor() {
+        let mut plan = plan("", &[0]);
+        plan.outputs[0].class_count = 2;
+        let tensor = tensor(Datatype::Uint8, &[3], &[5, 9, 7]);
+        let response = read(&encode(&model(), 1, &plan, vec![tensor]).unwrap());
+        assert_eq!((response.outputs[0].datatype.as_str(), &response.outputs[0].shape[..]), ("BYTES", &[2][..]));
+        assert_eq!(response.raw_output_contents[0], &b"\x03\x00\x00\x009:1\x03\x00\x00\x007:2"[..]);
+    }
+
+    #[test]
+    fn a_long_tensor_has_a_long_head() {
+        let contents = Bytes::from(vec![7; 300]);
+        let outputs = vec![Tensor { datatype: Datatype::Uint8, shape: smallvec![300], contents: contents.clone() }];
+        let response = read(&encode(&model(), 1, &plan("", &[0]), outputs).unwrap());
+        assert_eq!(response.raw_output_contents, [contents]);
+    }
+
+    #[test]
+    fn outputs_that_the_model_did_not_give_are_its_failure() {
+        let error = encode(&model(), 1, &plan("", &[1]), vec![tensor(Datatype::Fp32, &[0], &[])]).unwrap_err();
+        assert_eq!(error, Error::internal("the model gave fewer outputs than its configuration lists"));
+    }
 }

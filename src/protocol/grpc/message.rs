@@ -148,7 +148,7 @@ impl<'a> InferMessage<'a> {
             1 => self.model_name = wire.as_str()?,
             2 => self.model_version = wire.as_str()?,
             3 => self.id = wire.as_str()?,
-            4 => self.parameters.merge(fields.inner(wire.as_entry()?))?,
+            4 => self.parameters.merge(fields.inner(wire.as_bytes()?))?,
             5 => push(&mut self.inputs, InputTensor::read(fields.inner(wire.as_bytes()?))?, "inputs")?,
             6 => push(&mut self.outputs, OutputTensor::read(fields.inner(wire.as_bytes()?))?, "outputs")?,
             RAW_INPUT_CONTENTS => push(&mut self.raw, wire.as_bytes()?, "raw input contents")?,
@@ -179,7 +179,7 @@ impl<'a> InputTensor<'a> {
                 1 => input.name = wire.as_str()?,
                 2 => input.datatype = wire.as_str()?,
                 3 => input.merge_shape(wire)?,
-                4 => input.parameters.merge(fields.inner(wire.as_entry()?))?,
+                4 => input.parameters.merge(fields.inner(wire.as_bytes()?))?,
                 CONTENTS => {
                     let contents = input.contents.get_or_insert_with(|| Contents { input: all.clone(), filled: 0 });
                     contents.merge(fields.inner(wire.as_bytes()?))?;
@@ -245,7 +245,7 @@ impl<'a> OutputTensor<'a> {
             let (number, wire) = field?;
             match number {
                 1 => output.name = wire.as_str()?,
-                2 => output.parameters.merge(fields.inner(wire.as_entry()?))?,
+                2 => output.parameters.merge(fields.inner(wire.as_bytes()?))?,
                 _ => {}
             }
         }

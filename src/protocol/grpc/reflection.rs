@@ -170,3 +170,137 @@ fn parts(bytes: &'static [u8], number: u32) -> impl Iterator<Item = &'static [u8
 fn text(bytes: &'static [u8], number: u32) -> &'static str {
     parts(bytes, number).last().and_then(|bytes| str::from_utf8(bytes).ok()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+    use prost_reflect::DescriptorPool;
+
+    use super::*;
+    use crate::wire::grpc::PREFIX_SIZE;
+
+    fn ask(request: MessageRequest) -> MessageResponse {
+        let request = ServerReflectionRequest { host: "h".to_owned(), message_request: Some(request) };
+        let answer = answer(&request.encode_to_vec()).unwrap();
+        let response = ServerReflectionResponse::decode(&answer[PREFIX_SIZE..]).unwrap();
+        assert_eq!((response.valid_host.as_str(), response.original_request), ("h", Some(request)));
+        response.message_response.unwrap()
+    }
+
+    /// The name of the first file, after all of them were found to make a whole pool.
+    fn first_file(response: MessageResponse) -> String {
+        let MessageResponse::FileDescriptorResponse(response) = response else { panic!("{response:?}") };
+        let mut files = response.file_descriptor_proto.clone();
+        files.reverse(); // imports first
+        let mut set = Vec::new();
+        for file in files {
+            prost::encoding::bytes::encode(SET_FILE, &file, &mut set);
+        }
+        let pool = DescriptorPool::decode(&set[..]).unwrap();
+        pool.files().last().map(|file| file.name().to_owned()).unwrap()
+    }
+
+    fn symbol(name: &str) -> MessageRequest {
+        MessageRequest::FileContainingSymbol(name.to_owned())
+    }
+
+    #[test]
+    fn every_symbol_is_found_in_its_file() {
+        let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
+        let mut symbols = Vec::new();
+        for message in pool.all_messages() {
+            let file = message.parent_file().name().to_owned();
+            symbols.push((message.full_name().to_owned(), file.clone()));
+            symbols.extend(message.fields().map(|field| (field.full_name().to_owned(), file.clone())));
+            symbols.extend(message.oneofs().map(|oneof| (oneof.full_name().to_owned(), file.clone())));
+        }
+        for an_enum in pool.all_enums() {
+            let file = an_enum.parent_file().name().to_owned();
+            symbols.push((an_enum.full_name().to_owned(), file.clone()));
+            symbols.extend(an_enum.values().map(|value| (value.full_name().to_owned(), file.clone())));
+        }
+        for service in pool.services() {
+            let file = service.parent_file().name().to_owned();
+            symbols.push((service.full_name().to_owned(), file.clone()));
+            symbols.extend(service.methods().map(|method| (method.full_name().to_owned(), file.clone())));
+        }
+        assert!(symbols.len() > 300);
+        for (name, file) in symbols {
+            let found = files().find(|file| file.has_symbol(&name)).map(File::name);
+            assert_eq!(found, Some(file.as_str()), "{name}");
+        }
+        assert_eq!(first_file(ask(symbol("inference.GRPCInferenceService.ModelInfer"))), "grpc_service.proto");
+        assert_eq!(first_file(ask(symbol("inference.DataType"))), "model_config.proto");
+        assert_eq!(first_file(ask(symbol("grpc.health.v1.Health"))), "health.proto");
+    }
+
+    #[test]
+    fn services_and_files_are_told_by_name() {
+        let MessageResponse::ListServicesResponse(list) = ask(MessageRequest::ListServices(String::new())) else {
+            panic!("no list")
+        };
+        let mut names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
+        names.sort_unstable();
+        let want = [
+            "grpc.health.v1.Health",
+            "grpc.reflection.v1.ServerReflection",
+            "grpc.reflection.v1alpha.ServerReflection",
+            "inference.GRPCInferenceService",
+        ];
+        assert_eq!(names, want);
+        let file = MessageRequest::FileByFilename("grpc_service.proto".to_owned());
+        let MessageResponse::FileDescriptorResponse(response) = ask(file) else { panic!("no file") };
+        assert_eq!(response.file_descriptor_proto.len(), 2); // with model_config.proto
+    }
+
+    #[test]
+    fn what_there_is_not_is_not_found() {
+        let check = |request: MessageRequest, code: i32, text: &str| {
+            let want = ErrorResponse { error_code: code, error_message: text.to_owned() };
+            assert_eq!(ask(request), MessageResponse::ErrorResponse(want));
+        };
+        check(MessageRequest::FileByFilename("x.proto".to_owned()), 5, "no file is named 'x.proto'");
+        for name in ["", "inference", "inference.", "inference.ModelInfer", "inference.ModelInferRequest.nope"] {
+            check(symbol(name), 5, &format!("no symbol is named '{name}'"));
+        }
+        let name = "inference.ModelInferRequest".to_owned();
+        let MessageResponse::AllExtensionNumbersResponse(numbers) =
+            ask(MessageRequest::AllExtensionNumbersOfType(name.clone()))
+        else {
+            panic!("no numbers")
+        };
+        assert_eq!((numbers.base_type_name, numbers.extension_number), (name, vec![]));
+        let service = "inference.GRPCInferenceService".to_owned();
+        let text = "no message is named 'inference.GRPCInferenceService'";
+        check(MessageRequest::AllExtensionNumbersOfType(service), 5, text);
+        let wanted = crate::wire::proto::reflection::ExtensionRequest {
+            containing_type: "inference.ModelConfig".to_owned(),
+            extension_number: 7,
+        };
+        let text = "'inference.ModelConfig' has no extension 7: there are none here";
+        check(MessageRequest::FileContainingExtension(wanted), 5, text);
+    }
+
+    #[test]
+    fn a_request_for_nothing_is_told_so_and_bytes_that_are_none_are_refused() {
+        let answered = answer(&[]).unwrap();
+        let response = ServerReflectionResponse::decode(&answered[PREFIX_SIZE..]).unwrap();
+        let Some(MessageResponse::ErrorResponse(error)) = response.message_response else { panic!("{response:?}") };
+        assert_eq!(error.error_code, 3);
+        assert_eq!(answer(&[0xff]), Err(Error::internal("Unable to parse request")));
+    }
+
+    #[test]
+    fn the_older_name_has_the_same_messages() {
+        use crate::wire::proto::reflection_v1alpha as v1alpha;
+        use v1alpha::server_reflection_request::MessageRequest as Older;
+        let message_request = Some(Older::FileContainingSymbol("grpc.health.v1.Health".to_owned()));
+        let request = v1alpha::ServerReflectionRequest { host: String::new(), message_request };
+        let answer = answer(&request.encode_to_vec()).unwrap();
+        let response = v1alpha::ServerReflectionResponse::decode(&answer[PREFIX_SIZE..]).unwrap();
+        assert_eq!(response.original_request, Some(request));
+        let message = response.message_response;
+        use v1alpha::server_reflection_response::MessageResponse as Response;
+        assert!(matches!(message, Some(Response::FileDescriptorResponse(_))), "{message:?}");
+    }
+}

@@ -8,6 +8,7 @@ use prost::Message;
 use crate::error::{Code, Error};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
+use crate::protocol::route::version_of;
 use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
 use crate::wire::proto::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse};
@@ -171,27 +172,6 @@ pub fn health(is_ready: bool) -> Result<Bytes, Error> {
     framed(&health_response(is_ready))
 }
 
-/// The version a request asks for: `None` for the one the server chooses. Triton reads it with
-/// `stol`, so that an unreadable one is told in its words; trailing letters are refused as well.
-pub fn version(text: &str) -> Result<Option<u64>, Error> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    let digits = text.strip_prefix('-').unwrap_or(text);
-    let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    match text.parse::<i64>() {
-        Ok(version) if is_number => u64::try_from(version).map(Some).map_err(|_| {
-            Error::invalid(format!(
-                "invalid model version specified '{text}' , version should be an integral value > 0"
-            ))
-        }),
-        _ => Err(Error::invalid(format!(
-            "failed to get model version from specified version string '{text}' (details: stol), version should be \
-             an integral value > 0"
-        ))),
-    }
-}
-
 /// A message, framed.
 pub fn framed(message: &impl Message) -> Result<Bytes, Error> {
     let size = message.encoded_len();
@@ -235,12 +215,12 @@ fn server_metadata(facts: &impl Facts) -> Result<Bytes, Error> {
 
 /// A model that is unknown, or not ready, is not ready: no failure (Triton 2.51 and `tritonclient`).
 fn model_ready(request: &proto::ModelReadyRequest, facts: &impl Facts) -> Result<Bytes, Error> {
-    let version = version(&request.version)?;
+    let version = version_of(&request.version)?;
     framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
 }
 
 fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl Facts) -> Result<Bytes, Error> {
-    let model = facts.model(&request.name, version(&request.version)?)?;
+    let model = facts.model(&request.name, version_of(&request.version)?)?;
     framed(&proto::ModelMetadataResponse {
         name: model.spec.name.clone(),
         versions: model.versions.iter().map(u64::to_string).collect(),
@@ -261,9 +241,177 @@ fn tensor_metadata(tensor: &TensorSpec) -> TensorMetadata {
 /// The configuration is kept encoded: it becomes the response's one field as it is.
 fn model_config(request: &proto::ModelConfigRequest, facts: &impl Facts) -> Result<Bytes, Error> {
     const CONFIG: u32 = 1;
-    let config = &facts.model(&request.name, version(&request.version)?)?.spec.config_message;
+    let config = &facts.model(&request.name, version_of(&request.version)?)?.spec.config_message;
     let mut out = frame(bytes_size(CONFIG, config.len()))?;
     put_bytes_head(CONFIG, config.len(), &mut out);
     out.extend_from_slice(config);
     Ok(out.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use prost_reflect::DescriptorPool;
+
+    use super::*;
+    use crate::protocol::testing::{input, output, spec};
+    use crate::tensor::Datatype;
+    use crate::wire::grpc::PREFIX_SIZE;
+    use crate::wire::proto::DESCRIPTORS;
+
+    /// A server with one model `m`, version 3.
+    struct Server {
+        is_ready: bool,
+        spec: ModelSpec,
+    }
+
+    impl Facts for Server {
+        fn name(&self) -> &'static str {
+            "triton"
+        }
+
+        fn version(&self) -> &'static str {
+            "0.1.0"
+        }
+
+        fn extensions(&self) -> &[&str] {
+            &["classification", "binary_tensor_data"]
+        }
+
+        fn is_live(&self) -> bool {
+            true
+        }
+
+        fn is_ready(&self) -> bool {
+            self.is_ready
+        }
+
+        fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
+            match (name, version) {
+                ("m", None | Some(3)) => Ok(ModelFacts { spec: &self.spec, versions: vec![3] }),
+                _ => Err(Error::not_found(format!("Request for unknown model: '{name}' is not found"))),
+            }
+        }
+    }
+
+    fn server(is_ready: bool) -> Server {
+        let config = proto::ModelConfig { name: "m".to_owned(), max_batch_size: 8, ..Default::default() };
+        let inputs = vec![input("A", Datatype::Int32, &[4])];
+        let spec = spec(8, inputs, vec![output("X", Datatype::Fp32, &[-1])]);
+        Server { is_ready, spec: ModelSpec { config_message: config.encode_to_vec().into(), ..spec } }
+    }
+
+    fn ask<M: Message + Default>(control: Control, request: &impl Message) -> Result<M, Error> {
+        ask_of(&server(true), control, request)
+    }
+
+    fn ask_of<M: Message + Default>(server: &Server, control: Control, request: &impl Message) -> Result<M, Error> {
+        let answer = answer(control, &request.encode_to_vec(), server)?;
+        let (start, message) = answer.split_at(PREFIX_SIZE);
+        assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));
+        Ok(M::decode(message).unwrap())
+    }
+
+    #[test]
+    fn every_rpc_of_the_services_has_a_path_and_no_other_path_is_one() {
+        let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
+        for service in pool.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                let rpc = Rpc::from_path(path.as_bytes());
+                assert!(rpc.is_ok(), "{path}");
+                if let Ok(Rpc::Unbuilt(name)) = rpc {
+                    assert_eq!(name, method.name());
+                }
+                for path in [&path[1..], &format!("{path}/"), &format!("{path}x"), &format!("/x{path}")] {
+                    assert_eq!(Rpc::from_path(path.as_bytes()), Err(Error::unsupported("")), "{path}");
+                }
+            }
+        }
+        for path in ["", "/", "//", "/inference.GRPCInferenceService", "/inference.GRPCInferenceService/modelInfer"] {
+            assert_eq!(Rpc::from_path(path.as_bytes()), Err(Error::unsupported("")), "{path}");
+        }
+        assert_eq!(Rpc::from_path(b"/inference.GRPCInferenceService/ModelInfer"), Ok(Rpc::ModelInfer));
+        assert_eq!(unbuilt("LogSettings"), Error::unsupported("LogSettings is not built into this server"));
+    }
+
+    #[test]
+    fn the_server_tells_of_itself() {
+        let live: proto::ServerLiveResponse = ask(Control::ServerLive, &proto::ServerLiveRequest {}).unwrap();
+        assert!(live.live);
+        let metadata: proto::ServerMetadataResponse =
+            ask(Control::ServerMetadata, &proto::ServerMetadataRequest {}).unwrap();
+        assert_eq!((metadata.name.as_str(), metadata.version.as_str()), ("triton", "0.1.0"));
+        assert_eq!(metadata.extensions, ["classification", "binary_tensor_data"]);
+        for is_ready in [true, false] {
+            let server = server(is_ready);
+            let ready: proto::ServerReadyResponse =
+                ask_of(&server, Control::ServerReady, &proto::ServerReadyRequest {}).unwrap();
+            assert_eq!(ready.ready, is_ready);
+            let request = HealthCheckRequest { service: "any".to_owned() };
+            let health: HealthCheckResponse = ask_of(&server, Control::HealthCheck, &request).unwrap();
+            let want = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
+            assert_eq!(health.status(), want);
+            let list: HealthListResponse = ask_of(&server, Control::HealthList, &HealthListRequest {}).unwrap();
+            let names: Vec<_> = list.statuses.iter().map(|(name, health)| (name.as_str(), health.status())).collect();
+            assert_eq!(names, [("", want), ("inference.GRPCInferenceService", want)]);
+        }
+    }
+
+    #[test]
+    fn a_model_is_ready_or_not_and_that_is_no_failure() {
+        let check = |name: &str, version: &str, want| {
+            let request = proto::ModelReadyRequest { name: name.to_owned(), version: version.to_owned() };
+            let got = ask::<proto::ModelReadyResponse>(Control::ModelReady, &request).map(|response| response.ready);
+            assert_eq!(got.map_err(|error| error.code()), want, "{name} {version}");
+        };
+        check("m", "", Ok(true));
+        check("m", "3", Ok(true));
+        check("m", "4", Ok(false));
+        check("nope", "", Ok(false));
+        check("m", "abc", Err(Code::InvalidArgument));
+    }
+
+    #[test]
+    fn a_model_is_described_by_its_metadata_and_configuration() {
+        let request = proto::ModelMetadataRequest { name: "m".to_owned(), version: String::new() };
+        let metadata: proto::ModelMetadataResponse = ask(Control::ModelMetadata, &request).unwrap();
+        let tensor = |name: &str, datatype: &str, shape: &[i64]| TensorMetadata {
+            name: name.to_owned(),
+            datatype: datatype.to_owned(),
+            shape: shape.to_vec(),
+        };
+        let want = proto::ModelMetadataResponse {
+            name: "m".to_owned(),
+            versions: vec!["3".to_owned()],
+            platform: "identity".to_owned(),
+            inputs: vec![tensor("A", "INT32", &[-1, 4])],
+            outputs: vec![tensor("X", "FP32", &[-1, -1])],
+        };
+        assert_eq!(metadata, want);
+
+        let request = proto::ModelConfigRequest { name: "m".to_owned(), version: "3".to_owned() };
+        let config: proto::ModelConfigResponse = ask(Control::ModelConfig, &request).unwrap();
+        assert_eq!(config.config.map(|config| (config.name, config.max_batch_size)), Some(("m".to_owned(), 8)));
+
+        let request = proto::ModelConfigRequest { name: "nope".to_owned(), version: String::new() };
+        let error = ask::<proto::ModelConfigResponse>(Control::ModelConfig, &request).unwrap_err();
+        assert_eq!(error, Error::not_found("Request for unknown model: 'nope' is not found"));
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_are_refused_by_every_rpc() {
+        for control in [
+            Control::HealthCheck,
+            Control::HealthList,
+            Control::ModelConfig,
+            Control::ModelMetadata,
+            Control::ModelReady,
+            Control::ServerLive,
+            Control::ServerMetadata,
+            Control::ServerReady,
+        ] {
+            let error = answer(control, &[0xff], &server(true)).unwrap_err();
+            assert_eq!(error, Error::internal("Unable to parse request"), "{control:?}");
+        }
+    }
 }

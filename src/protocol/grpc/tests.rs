@@ -5,7 +5,12 @@ use std::fs;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::limits::TENSOR_ALIGNMENT;
 use crate::protocol::grpc::differential::{Agreement, compare, fuzz};
+use crate::protocol::grpc::message::{InferMessage, RAW_INPUT_CONTENTS};
+use crate::tensor::AlignedBuffer;
+use crate::wire::grpc::{Gatherer, prefix};
+use crate::wire::message::BodyBuffer;
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -194,5 +199,51 @@ fn stored_inputs_of_the_fuzzer_pass() {
     assert!(!files.is_empty());
     for file in files {
         assert_eq!(fuzz(&fs::read(&file).unwrap()), Ok(()), "{}", file.display());
+    }
+}
+
+/// A buffer whose alignment is real.
+struct Aligned(AlignedBuffer);
+
+impl BodyBuffer for Aligned {
+    fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
+        Self(AlignedBuffer::with_alignment_at(aligned_at, capacity))
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn as_mut_slice(&mut self) -> &mut [u8] {
+        self.0.as_mut_slice()
+    }
+
+    fn resize(&mut self, size: usize) {
+        self.0.resize(size);
+    }
+
+    fn freeze(self) -> Bytes {
+        self.0.freeze()
+    }
+}
+
+#[test]
+fn the_first_raw_contents_of_a_gathered_request_are_aligned() {
+    let mut random = Random(7);
+    for size in [0, 1, 300, 5_000_000] {
+        let mut request = random.request();
+        request.raw_input_contents = vec![vec![7; size].into(), Bytes::from_static(b"second")];
+        let message = request.encode_to_vec();
+        let framed = Bytes::from([&prefix(message.len()).unwrap()[..], &message].concat());
+        for cut in [1, 5, 6, 20, framed.len()] {
+            let mut gatherer: Gatherer<Aligned> = Gatherer::new(1 << 23, RAW_INPUT_CONTENTS);
+            let (mut first, mut second) = (framed.slice(..cut), framed.slice(cut..));
+            let gathered = gatherer.handle_chunk(&mut first).unwrap();
+            let gathered = gathered.or_else(|| gatherer.handle_chunk(&mut second).unwrap()).unwrap();
+            assert_eq!(gathered, message);
+            let raw = InferMessage::read(&gathered).unwrap().raw(0).unwrap();
+            assert_eq!(raw.len(), size);
+            assert!(size == 0 || raw.as_ptr().addr().is_multiple_of(TENSOR_ALIGNMENT), "{size} {cut}");
+        }
     }
 }

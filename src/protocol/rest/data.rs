@@ -1,0 +1,111 @@
+//! The `data` of an input: JSON text to the bytes of a tensor, nested or flat. Memory is taken for
+//! no more elements than the text can hold.
+
+use bytemuck::Pod;
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::protocol::check::shape_overflow;
+use crate::protocol::rest::decode::{NO_ARRAY, json_error, unable};
+use crate::tensor::{AlignedBuffer, Datatype, element_count};
+use crate::wire::json::{ArrayError, Kind, Number, RawArray, Value, read_booleans, read_numbers, read_strings};
+
+/// Reads the elements of an input of a shape.
+pub(super) fn decode(
+    name: &str,
+    datatype: Option<Datatype>,
+    shape: &[i64],
+    value: Value<'_, '_>,
+) -> Result<Bytes, Error> {
+    let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
+    let Kind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
+    let Some(datatype) = datatype else {
+        return Err(Error::invalid(format!("invalid datatype for input {name}")));
+    };
+    let outcome = match datatype {
+        Datatype::Fp16 | Datatype::Bf16 => {
+            return Err(Error::invalid(format!(
+                "receiving {} data via JSON is not supported. Please use the binary data format for input {name}",
+                datatype.name()
+            )));
+        }
+        Datatype::Bytes => strings(array),
+        Datatype::Bool => elements(array, count, read_booleans),
+        Datatype::Uint8 => numbers::<u8>(array, count),
+        Datatype::Uint16 => numbers::<u16>(array, count),
+        Datatype::Uint32 => numbers::<u32>(array, count),
+        Datatype::Uint64 => numbers::<u64>(array, count),
+        Datatype::Int8 => numbers::<i8>(array, count),
+        Datatype::Int16 => numbers::<i16>(array, count),
+        Datatype::Int32 => numbers::<i32>(array, count),
+        Datatype::Int64 => numbers::<i64>(array, count),
+        Datatype::Fp32 => numbers::<f32>(array, count),
+        Datatype::Fp64 => numbers::<f64>(array, count),
+    };
+    outcome.map_err(|error| refusal(name, datatype, error))
+}
+
+fn numbers<T: Number + Pod>(array: &RawArray<'_>, count: usize) -> Result<Bytes, ArrayError> {
+    elements(array, count, read_numbers::<T>)
+}
+
+/// Reads so many elements of one size into memory of their own.
+fn elements<T: Pod>(
+    array: &RawArray<'_>,
+    count: usize,
+    read: impl FnOnce(&RawArray<'_>, &mut [T]) -> Result<(), ArrayError>,
+) -> Result<Bytes, ArrayError> {
+    // Each element is a character at least, and has a comma or a bracket behind it.
+    if count > array.text.len() / 2 {
+        return array.validate().map_err(ArrayError::Json).and(Err(ArrayError::TooFew));
+    }
+    let mut buffer = AlignedBuffer::zeroed(count.saturating_mul(size_of::<T>()));
+    let memory = bytemuck::try_cast_slice_mut(buffer.as_mut_slice()).unwrap_or_default();
+    read(array, memory)?;
+    Ok(buffer.freeze())
+}
+
+fn strings(array: &RawArray<'_>) -> Result<Bytes, ArrayError> {
+    // Quotation marks and a comma are nearly as long as the size before each element.
+    let mut contents = Vec::with_capacity(array.text.len());
+    read_strings(array, &mut contents)?;
+    Ok(Bytes::from(contents))
+}
+
+/// What a client reads; Triton's words where it has any.
+fn refusal(name: &str, datatype: Datatype, error: ArrayError) -> Error {
+    let kind = datatype.name();
+    match error {
+        ArrayError::Json(error) => json_error(error),
+        ArrayError::Kind if datatype == Datatype::Bytes => {
+            Error::invalid("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
+        }
+        ArrayError::Kind => unable("data", kind_text(datatype)),
+        ArrayError::Fraction { index, text } => unable(
+            "data",
+            &format!("element {index} of input '{name}' is {text}, which is not an integer as {kind} requires"),
+        ),
+        ArrayError::Range { index, text } => {
+            unable("data", &format!("element {index} of input '{name}' is {text}, which is out of the range of {kind}"))
+        }
+        ArrayError::TooFew => Error::invalid("Failed to parse 'data' field: shape does not match true shape"),
+        ArrayError::TooMany => unable("data", "Shape does not match true shape of 'data' field"),
+    }
+}
+
+/// RapidJSON's accessor of a datatype, in Triton's words, on something else.
+const fn kind_text(datatype: Datatype) -> &'static str {
+    match datatype {
+        Datatype::Bool => "attempt to access JSON non-boolean as boolean",
+        Datatype::Uint8 | Datatype::Uint16 | Datatype::Uint32 | Datatype::Uint64 => {
+            "attempt to access JSON non-unsigned-integer as unsigned-integer"
+        }
+        Datatype::Int8 | Datatype::Int16 | Datatype::Int32 | Datatype::Int64 => {
+            "attempt to access JSON non-signed-integer as signed-integer"
+        }
+        Datatype::Fp16 | Datatype::Bf16 | Datatype::Fp32 | Datatype::Fp64 => {
+            "attempt to access JSON non-number as double"
+        }
+        Datatype::Bytes => "attempt to access JSON non-string as string",
+    }
+}

@@ -1,0 +1,393 @@
+//! An inference request from its body, in the order of Triton's checks and with its words
+//! (`http_server.cc`, `HandleInfer`). Where a client's mistake is an internal error there, it is an
+//! invalid argument here.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
+use crate::model::ModelSpec;
+use crate::protocol::check::{
+    AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
+};
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::protocol::rest::data;
+use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
+use crate::wire::json::{Document, Fault, JsonError, Kind, Value};
+
+/// What `Inference-Header-Content-Length` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderLength {
+    /// There is no such field: all of the body is JSON.
+    Absent,
+    /// The bytes of the JSON; 0 for a body that is one tensor.
+    Size(i32),
+}
+
+impl HeaderLength {
+    /// Reads the field's value.
+    pub fn from_field(value: Option<&[u8]>) -> Result<Self, Error> {
+        let Some(value) = value else { return Ok(Self::Absent) };
+        let text = String::from_utf8_lossy(value);
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Err(Error::invalid(format!("Unable to parse {FIELD}, got: {text}")));
+        }
+        text.parse().map(Self::Size).map_err(|_| {
+            let (least, most) = (i32::MIN, i32::MAX);
+            Error::invalid(format!("Unable to parse {FIELD}, value is out of range [ {least}, {most} ], got: {text}"))
+        })
+    }
+
+    /// The bytes of JSON in a body of a size.
+    fn of_body(self, body_size: usize) -> Result<usize, Error> {
+        let Self::Size(size) = self else { return Ok(body_size) };
+        usize::try_from(size).ok().filter(|size| *size <= body_size).ok_or_else(|| {
+            Error::invalid(format!("inference header size should be in range (0, {body_size}), got: {size}"))
+        })
+    }
+}
+
+const FIELD: &str = "Inference-Header-Content-Length";
+
+/// What a request says beside its tensors.
+#[derive(Default)]
+struct Parameters {
+    priority: u64,
+    timeout: Duration,
+    is_binary: bool,
+}
+
+/// Decodes the body of an inference request for a model. Binary inputs are views of the body.
+pub fn decode(spec: &ModelSpec, header_length: HeaderLength, body: Bytes) -> Result<InferRequest, Error> {
+    if spec.is_decoupled {
+        return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
+    }
+    let size = header_length.of_body(body.len())?;
+    if size == 0 {
+        return decode_raw(spec, body);
+    }
+    let json = body.get(..size).unwrap_or_default();
+    let document = Document::parse(json, &["data"]).map_err(json_error)?;
+    decode_document(spec, &document, &body, size).map_err(|error| {
+        // A fault in text that was not read yet comes before what is wrong with what it says.
+        document.validate().map_or_else(json_error, |()| error)
+    })
+}
+
+/// Triton's text for a body that is no JSON.
+pub(super) fn json_error(error: JsonError) -> Error {
+    Error::invalid(match error.fault {
+        Fault::Depth | Fault::Nodes => error.to_string(),
+        _ => format!("failed to parse the request JSON buffer: {error}"),
+    })
+}
+
+fn decode_document(
+    spec: &ModelSpec,
+    document: &Document<'_>,
+    body: &Bytes,
+    header_size: usize,
+) -> Result<InferRequest, Error> {
+    let root = document.root();
+    let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
+    let parameters = root.get("parameters").map_or_else(|| Ok(Parameters::default()), decode_parameters)?;
+    let mut binary = body.slice(header_size..);
+    let mut inputs = Vec::new();
+    let mut json_count = 0_usize;
+    for input in array(root, "inputs")? {
+        if inputs.len() >= REQUEST_TENSORS_MAX {
+            return Err(too_many("inputs", REQUEST_TENSORS_MAX));
+        }
+        json_count = json_count.saturating_add(usize::from(input.get("data").is_some()));
+        inputs.push(decode_input(spec, input, &mut binary)?);
+    }
+    if document.raw_count() > json_count {
+        // There is such an array where none is looked for. It must be JSON all the same.
+        document.validate().map_err(json_error)?;
+    }
+    if !binary.is_empty() {
+        return Err(Error::invalid(format!("unexpected additional input data for model '{}'", spec.name)));
+    }
+    let outputs = decode_outputs(root, parameters.is_binary)?;
+    let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
+    check_forms(spec, &outputs)?;
+    let (inputs, rows) = check(spec, id, inputs)?;
+    let plan = ResponsePlan { id: id.to_owned(), outputs };
+    Ok(InferRequest { inputs, rows, priority: parameters.priority, timeout: parameters.timeout, plan })
+}
+
+/// Decodes one input, and takes its bytes off the binary section where it has any there.
+fn decode_input<'d>(spec: &ModelSpec, input: Value<'d, '_>, binary: &mut Bytes) -> Result<NamedTensor<'d>, Error> {
+    let parameter = |name: &str| input.get("parameters").and_then(|parameters| parameters.get(name));
+    let (json, size, region) = (input.get("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
+    check_sources(json.is_some(), size.is_some(), region.is_some())?;
+    let name = string(member(input, "name")?, "name")?;
+    let datatype = Datatype::from_name(string(member(input, "datatype")?, "datatype")?);
+    let shape = decode_shape(name, input)?;
+    let contents = match (json, size) {
+        (Some(json), _) => data::decode(name, datatype, &shape, json)?,
+        (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
+        (None, None) => return Err(no_shared_memory(name)),
+    };
+    Ok(NamedTensor { name, datatype, shape, contents })
+}
+
+/// An input comes in exactly one way.
+fn check_sources(has_json: bool, has_binary: bool, has_region: bool) -> Result<(), Error> {
+    let fields = [(has_json, " 'data'"), (has_binary, " 'binary_data_size'"), (has_region, " 'shared_memory_region'")];
+    let set: SmallVec<[&str; 3]> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
+    let what = match set.len() {
+        1 => return Ok(()),
+        0 => " no field is set".to_owned(),
+        _ => format!(" set{}", set.concat()),
+    };
+    Err(Error::invalid(format!(
+        "Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
+         'shared_memory_region' in 'parameters'. But{what}"
+    )))
+}
+
+fn decode_shape(name: &str, input: Value<'_, '_>) -> Result<Shape, Error> {
+    let mut shape = Shape::new();
+    for dimension in array(input, "shape")? {
+        let dimension = unsigned(dimension, "shape")?;
+        let dimension = i64::try_from(dimension).map_err(|_| {
+            let most = i64::MAX;
+            Error::invalid(format!(
+                "Unable to parse 'shape': dimension {dimension} of input '{name}' exceeds maximum size of {most}"
+            ))
+        })?;
+        if shape.len() >= RANK_MAX {
+            return Err(Error::invalid(format!("input '{name}' has more than the maximum of {RANK_MAX} dimensions")));
+        }
+        shape.push(dimension);
+    }
+    match element_count(&shape) {
+        Ok(_) => Ok(shape),
+        Err(_) => Err(shape_overflow(name, &shape)),
+    }
+}
+
+/// Takes the next bytes of the binary section.
+fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> Result<Bytes, Error> {
+    let left = binary.len();
+    match usize::try_from(size).ok().filter(|size| *size <= left) {
+        Some(size) => Ok(binary.split_to(size)),
+        None => Err(Error::invalid(format!(
+            "unexpected size for input '{name}', expecting {} additional bytes for model '{}'",
+            size.saturating_sub(u64::try_from(left).unwrap_or(u64::MAX)),
+            spec.name
+        ))),
+    }
+}
+
+/// Decodes the parameters of the request. Those of clients' own are checked for their type and not
+/// used, nor is what belongs to sequences, as in Triton for a model that has none.
+fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
+    if *parameters.kind() != Kind::Object {
+        return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
+    }
+    let mut decoded = Parameters::default();
+    for (index, (name, own)) in parameters.members().enumerate() {
+        if index >= PARAMETERS_MAX {
+            return Err(too_many("parameters", PARAMETERS_MAX));
+        }
+        let value = parameters.get(name).unwrap_or(own);
+        match name {
+            "sequence_id" => check_sequence_id(value)?,
+            "sequence_start" | "sequence_end" => {
+                boolean(value, name)?;
+            }
+            "priority" => decoded.priority = unsigned(value, name)?,
+            "timeout" => decoded.timeout = Duration::from_micros(unsigned(value, name)?),
+            "binary_data_output" => decoded.is_binary = boolean(value, name)?,
+            _ if name.starts_with("triton_") => {
+                return Err(Error::invalid(
+                    "parameter keys starting with 'triton_' are reserved for Triton usage and should not be \
+                     specified.",
+                ));
+            }
+            _ if matches!(value.kind(), Kind::Null | Kind::Array | Kind::Object | Kind::Raw(_)) => {
+                return Err(Error::invalid(format!(
+                    "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
+                )));
+            }
+            _ => {}
+        }
+    }
+    Ok(decoded)
+}
+
+/// Bytes of a sequence's id where it is a string, as Triton bounds them.
+const SEQUENCE_ID_SIZE_MAX: usize = 128;
+
+fn check_sequence_id(value: Value<'_, '_>) -> Result<(), Error> {
+    if value.as_u64().is_some() {
+        return Ok(());
+    }
+    if string(value, "sequence_id")?.len() > SEQUENCE_ID_SIZE_MAX {
+        return Err(Error::invalid(format!(
+            "string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes"
+        )));
+    }
+    Ok(())
+}
+
+/// Decodes the outputs that are asked for.
+fn decode_outputs<'d>(root: Value<'d, '_>, default_is_binary: bool) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
+    let mut asked = SmallVec::new();
+    if root.get("outputs").is_none() {
+        return Ok(asked);
+    }
+    for output in array(root, "outputs")? {
+        if asked.len() >= REQUEST_TENSORS_MAX {
+            return Err(too_many("outputs", REQUEST_TENSORS_MAX));
+        }
+        let parameter = |name: &str| output.get("parameters").and_then(|parameters| parameters.get(name));
+        let (classes, region) = (parameter("classification"), parameter("shared_memory_region"));
+        if region.is_some() && classes.is_some() {
+            let text = "Output can't set both 'shared_memory_region' and 'classification'";
+            return Err(Error::invalid(text));
+        }
+        let name = string(member(output, "name")?, "name")?;
+        let count = classes.map_or(Ok(0), |count| {
+            count.as_u64().ok_or_else(|| {
+                let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
+                Error::invalid(format!("Unable to set 'classification': {what}"))
+            })
+        })?;
+        if region.is_some() {
+            return Err(no_shared_memory(name));
+        }
+        let is_binary =
+            parameter("binary_data").map_or(Ok(default_is_binary), |value| boolean(value, "binary_data"))?;
+        asked.push(AskedOutput { name, is_binary, class_count: u32::try_from(count).unwrap_or(u32::MAX) });
+    }
+    Ok(asked)
+}
+
+/// Refuses before the model runs what could not be sent after it.
+fn check_forms(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
+    for plan in plans {
+        let Some(output) = spec.outputs.get(plan.index) else { continue };
+        if plan.class_count > 0 {
+            check_classes(output.datatype)?;
+        } else if !plan.is_binary {
+            check_json_output(output.datatype)?;
+        }
+    }
+    Ok(())
+}
+
+/// JSON has no form for half floats.
+pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
+    match datatype {
+        Datatype::Fp16 | Datatype::Bf16 => Err(Error::invalid(format!(
+            "sending {} data via JSON is not supported. Please use the binary data format for output",
+            datatype.name()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Decodes a body that is the one tensor of a model with one input, its shape deduced.
+fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
+    let [input] = spec.inputs.as_slice() else {
+        let text = format!(
+            "Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
+            spec.inputs.len(),
+            spec.name
+        );
+        return Err(refusal("", text));
+    };
+    let wildcards = input.dims.iter().filter(|dimension| **dimension == -1).count();
+    if wildcards > 1 {
+        let text = format!(
+            "The shape of the raw input '{}' can not be deduced because there are more than one variable-sized \
+             dimension",
+            input.name
+        );
+        return Err(refusal("", text));
+    }
+    let mut shape: Shape = input.dims.iter().map(|dimension| if *dimension == -1 { 1 } else { *dimension }).collect();
+    let contents = match input.datatype.size() {
+        None if wildcards == 0 && element_count(&shape) == Ok(1) => {
+            let mut contents = Vec::with_capacity(body.len().saturating_add(4));
+            strings::encode(&body, &mut contents);
+            Bytes::from(contents)
+        }
+        None => {
+            let text = format!("For BYTE datatype raw input '{}', the model must have input shape [1]", input.name);
+            return Err(refusal("", text));
+        }
+        Some(_) => body,
+    };
+    if let Some(at) = input.dims.iter().position(|dimension| *dimension == -1) {
+        let fixed = byte_size(input.datatype, &shape).ok().flatten().unwrap_or(0);
+        let count = contents.len().checked_div(fixed).unwrap_or(0);
+        if let Some(dimension) = shape.get_mut(at) {
+            *dimension = i64::try_from(count).unwrap_or(i64::MAX);
+        }
+    }
+    if spec.has_batch_axis() {
+        shape.insert(0, 1);
+    }
+    if let Ok(Some(size)) = byte_size(input.datatype, &shape)
+        && size != contents.len()
+    {
+        // Triton calls it so until it is known to fit.
+        return Err(size_mismatch(spec, "", "raw_input", size, contents.len()));
+    }
+    let outputs = check_outputs(spec, "", &[], true)?;
+    let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
+    let (inputs, rows) = check(spec, "", vec![tensor])?;
+    let plan = ResponsePlan { id: String::new(), outputs };
+    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, plan })
+}
+
+fn no_shared_memory(name: &str) -> Error {
+    Error::unsupported(format!(
+        "client shared memory is not supported by this build; use JSON or binary data for '{name}'"
+    ))
+}
+
+fn too_many(what: &str, most: usize) -> Error {
+    Error::invalid(format!("request has more than the maximum of {most} {what}"))
+}
+
+/// What is wrong with a field.
+pub(super) fn unable(name: &str, what: &str) -> Error {
+    Error::invalid(format!("Unable to parse '{name}': {what}"))
+}
+
+fn member<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<Value<'d, 'a>, Error> {
+    value.get(name).ok_or_else(|| unable(name, &format!("attempt to access non-existing object member '{name}'")))
+}
+
+fn array<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<impl Iterator<Item = Value<'d, 'a>>, Error> {
+    let array = member(value, name)?;
+    match array.kind() {
+        Kind::Array => Ok(array.elements()),
+        _ => Err(unable(name, NO_ARRAY)),
+    }
+}
+
+/// RapidJSON's accessor, in Triton's words, on something that is no array.
+pub(super) const NO_ARRAY: &str = "attempt to access JSON non-array as array";
+
+fn string<'d>(value: Value<'d, '_>, name: &str) -> Result<&'d str, Error> {
+    value.as_str().ok_or_else(|| unable(name, "attempt to access JSON non-string as string"))
+}
+
+fn boolean(value: Value<'_, '_>, name: &str) -> Result<bool, Error> {
+    value.as_bool().ok_or_else(|| unable(name, "attempt to access JSON non-boolean as boolean"))
+}
+
+fn unsigned(value: Value<'_, '_>, name: &str) -> Result<u64, Error> {
+    let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
+    value.as_u64().ok_or_else(|| unable(name, what))
+}

@@ -1,0 +1,202 @@
+//! Results as a reply: JSON in Triton's order of keys, then the binary outputs as they are.
+
+use bytemuck::AnyBitPattern;
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::protocol::classification::classify;
+use crate::protocol::infer::ResponsePlan;
+use crate::protocol::rest::decode::check_json_output;
+use crate::tensor::strings::Strings;
+use crate::tensor::{Datatype, Tensor, byte_size, element_count};
+use crate::wire::json::writer;
+use crate::wire::message::Reply;
+
+/// Encodes the outputs of a model version, given in the model's order, as a plan says.
+pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Reply, Error> {
+    let sent = select(spec, plan, outputs)?;
+    let mut json = Vec::with_capacity(
+        sent.iter()
+            .map(|output| output.size_expected())
+            .sum::<usize>()
+            .saturating_add(plan.id.len().saturating_add(spec.name.len()).saturating_add(HEAD_SIZE_EXPECTED)),
+    );
+    json.push(b'{');
+    if !plan.id.is_empty() {
+        json.extend_from_slice(b"\"id\":");
+        writer::string(&plan.id, &mut json);
+        json.push(b',');
+    }
+    json.extend_from_slice(b"\"model_name\":");
+    writer::string(&spec.name, &mut json);
+    json.extend_from_slice(b",\"model_version\":\"");
+    writer::integer(version, &mut json);
+    json.extend_from_slice(b"\",\"outputs\":[");
+    let mut parts: SmallVec<[Bytes; 2]> = SmallVec::new();
+    for (index, output) in sent.into_iter().enumerate() {
+        writer::comma(index, &mut json);
+        output.write(&mut json)?;
+        if output.is_binary && !output.tensor.contents.is_empty() {
+            parts.push(output.tensor.contents);
+        }
+    }
+    json.extend_from_slice(b"]}");
+    if parts.is_empty() {
+        return Ok(Reply::new(200, JSON, json));
+    }
+    let mut reply = Reply::new(200, "application/octet-stream", Bytes::new());
+    let mut length = Vec::new();
+    writer::integer(json.len(), &mut length);
+    reply.fields.push(("Inference-Header-Content-Length", Bytes::from(length)));
+    reply.body = std::iter::once(Bytes::from(json)).chain(parts).collect();
+    Ok(reply)
+}
+
+/// The content type of everything but binary outputs.
+pub(super) const JSON: &str = "application/json";
+
+/// Bytes of the JSON before and behind the outputs, roughly.
+const HEAD_SIZE_EXPECTED: usize = 96;
+
+/// An error as a reply: `{"error":"…"}`.
+pub fn error_reply(error: &Error) -> Reply {
+    let mut json = Vec::with_capacity(error.text().len().saturating_add(16));
+    json.extend_from_slice(b"{\"error\":");
+    writer::string(error.text(), &mut json);
+    json.push(b'}');
+    Reply::new(error.code().on_wire().0, JSON, json)
+}
+
+/// An output on its way out.
+struct SentOutput<'a> {
+    spec: &'a TensorSpec,
+    tensor: Tensor,
+    is_binary: bool,
+}
+
+/// The outputs of a plan, in its order, classified where it says so.
+fn select<'a>(
+    spec: &'a ModelSpec,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+) -> Result<SmallVec<[SentOutput<'a>; 2]>, Error> {
+    let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
+    let mut sent = SmallVec::new();
+    for plan in &plan.outputs {
+        let spec_of = spec.outputs.get(plan.index);
+        let (Some(expected), Some(tensor)) = (spec_of, outputs.get_mut(plan.index).and_then(Option::take)) else {
+            return Err(Error::internal(format!(
+                "model '{}' did not produce every output that was asked for",
+                spec.name
+            )));
+        };
+        let tensor = match plan.class_count {
+            0 => tensor,
+            count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
+        };
+        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary });
+    }
+    Ok(sent)
+}
+
+impl SentOutput<'_> {
+    /// Bytes of its JSON, roughly.
+    fn size_expected(&self) -> usize {
+        let data = match self.tensor.datatype {
+            _ if self.is_binary => 0,
+            Datatype::Bytes => self.tensor.contents.len(),
+            Datatype::Bool | Datatype::Uint8 | Datatype::Int8 => self.tensor.contents.len().saturating_mul(5),
+            // The shortest text of a float, or of an integer, is rarely more than three times as long.
+            _ => self.tensor.contents.len().saturating_mul(3),
+        };
+        data.saturating_add(self.spec.name.len()).saturating_add(HEAD_SIZE_EXPECTED)
+    }
+
+    fn write(&self, json: &mut Vec<u8>) -> Result<(), Error> {
+        json.extend_from_slice(b"{\"name\":");
+        writer::string(&self.spec.name, json);
+        json.extend_from_slice(b",\"datatype\":\"");
+        json.extend_from_slice(self.tensor.datatype.name().as_bytes());
+        json.extend_from_slice(b"\",\"shape\":");
+        write_shape(&self.tensor.shape, json);
+        if self.is_binary {
+            json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
+            writer::integer(self.tensor.contents.len(), json);
+            json.extend_from_slice(b"}}");
+            return Ok(());
+        }
+        json.extend_from_slice(b",\"data\":[");
+        self.write_data(json)?;
+        json.extend_from_slice(b"]}");
+        Ok(())
+    }
+
+    /// Writes the elements, flat.
+    fn write_data(&self, json: &mut Vec<u8>) -> Result<(), Error> {
+        check_json_output(self.tensor.datatype)?;
+        let contents = &self.tensor.contents;
+        match byte_size(self.tensor.datatype, &self.tensor.shape) {
+            Ok(Some(size)) if size == contents.len() => {}
+            Ok(None) => return self.write_strings(json),
+            _ => return Err(self.mismatch()),
+        }
+        match self.tensor.datatype {
+            Datatype::Bool => each::<u8>(contents, json, |value, json| writer::boolean(value != 0, json)),
+            Datatype::Uint8 => each::<u8>(contents, json, writer::integer),
+            Datatype::Uint16 => each::<u16>(contents, json, writer::integer),
+            Datatype::Uint32 => each::<u32>(contents, json, writer::integer),
+            Datatype::Uint64 => each::<u64>(contents, json, writer::integer),
+            Datatype::Int8 => each::<i8>(contents, json, writer::integer),
+            Datatype::Int16 => each::<i16>(contents, json, writer::integer),
+            Datatype::Int32 => each::<i32>(contents, json, writer::integer),
+            Datatype::Int64 => each::<i64>(contents, json, writer::integer),
+            Datatype::Fp32 => each::<f32>(contents, json, writer::float),
+            Datatype::Fp64 => each::<f64>(contents, json, writer::float),
+            // Refused or written before.
+            Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => {}
+        }
+        Ok(())
+    }
+
+    fn write_strings(&self, json: &mut Vec<u8>) -> Result<(), Error> {
+        let mut count = 0_usize;
+        for element in Strings::new(&self.tensor.contents) {
+            let element = element.map_err(|_| self.mismatch())?;
+            let Ok(text) = std::str::from_utf8(element) else {
+                return Err(Error::invalid(format!(
+                    "element {count} of output '{}' is not UTF-8, which JSON requires. Please use the binary data \
+                     format for output",
+                    self.spec.name
+                )));
+            };
+            writer::comma(count, json);
+            writer::string(text, json);
+            count = count.saturating_add(1);
+        }
+        if element_count(&self.tensor.shape) == Ok(count) { Ok(()) } else { Err(self.mismatch()) }
+    }
+
+    fn mismatch(&self) -> Error {
+        Error::internal(format!("output tensor shape does not match size of output for '{}'", self.spec.name))
+    }
+}
+
+/// Writes a shape.
+pub(super) fn write_shape(shape: &[i64], json: &mut Vec<u8>) {
+    json.push(b'[');
+    for (index, dimension) in shape.iter().enumerate() {
+        writer::comma(index, json);
+        writer::integer(*dimension, json);
+    }
+    json.push(b']');
+}
+
+/// Writes elements of one size with commas between.
+fn each<T: AnyBitPattern>(contents: &[u8], json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
+    for (index, element) in contents.chunks_exact(size_of::<T>()).enumerate() {
+        writer::comma(index, json);
+        write(bytemuck::pod_read_unaligned(element), json);
+    }
+}

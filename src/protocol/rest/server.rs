@@ -1,0 +1,129 @@
+//! Replies about the server and its models: health, metadata, configuration.
+
+use bytes::Bytes;
+
+use crate::model::{ModelSpec, TensorSpec};
+use crate::protocol::rest::encode::{JSON, write_shape};
+use crate::wire::json::writer;
+use crate::wire::message::Reply;
+
+/// What of Triton's protocol this server has beyond the KServe v2 protocol's core.
+pub const EXTENSIONS: [&str; 4] = ["classification", "model_configuration", "binary_tensor_data", "parameters"];
+
+/// Whether the process is up; it is, once it can answer.
+pub fn live_reply() -> Reply {
+    Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
+}
+
+/// Whether the server takes requests for all of its models.
+pub fn ready_reply(is_ready: bool) -> Reply {
+    let json: &'static [u8] =
+        if is_ready { b"{\"live\":true,\"ready\":true}" } else { b"{\"live\":true,\"ready\":false}" };
+    Reply::new(status_of(is_ready), JSON, Bytes::from_static(json))
+}
+
+/// Whether a model takes requests.
+pub fn model_ready_reply(name: &str, is_ready: bool) -> Reply {
+    let mut json = Vec::from(b"{\"name\":");
+    writer::string(name, &mut json);
+    json.extend_from_slice(b",\"ready\":");
+    writer::boolean(is_ready, &mut json);
+    json.push(b'}');
+    Reply::new(status_of(is_ready), JSON, json)
+}
+
+/// Probes read the status.
+const fn status_of(is_ready: bool) -> u16 {
+    if is_ready { 200 } else { 503 }
+}
+
+/// What the server calls itself (`--id`), its version and its extensions.
+pub fn metadata_reply(name: &str, version: &str) -> Reply {
+    let mut json = Vec::from(b"{\"name\":");
+    writer::string(name, &mut json);
+    json.extend_from_slice(b",\"version\":");
+    writer::string(version, &mut json);
+    json.extend_from_slice(b",\"extensions\":");
+    write_list(EXTENSIONS.iter(), &mut json, |extension, json| writer::string(extension, json));
+    json.push(b'}');
+    Reply::new(200, JSON, json)
+}
+
+/// A model's metadata: its versions that are ready, and its tensors with their full shapes.
+pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
+    let mut json = Vec::from(b"{\"name\":");
+    writer::string(&spec.name, &mut json);
+    json.extend_from_slice(b",\"versions\":");
+    write_list(versions.iter(), &mut json, |version, json| {
+        json.push(b'"');
+        writer::integer(*version, json);
+        json.push(b'"');
+    });
+    json.extend_from_slice(b",\"platform\":");
+    writer::string(&spec.platform, &mut json);
+    json.extend_from_slice(b",\"inputs\":");
+    write_list(spec.inputs.iter(), &mut json, write_tensor);
+    json.extend_from_slice(b",\"outputs\":");
+    write_list(spec.outputs.iter(), &mut json, write_tensor);
+    json.push(b'}');
+    Reply::new(200, JSON, json)
+}
+
+/// A model's effective configuration.
+pub fn model_config_reply(spec: &ModelSpec) -> Reply {
+    Reply::new(200, JSON, Bytes::copy_from_slice(spec.config_json.as_bytes()))
+}
+
+fn write_list<T>(items: impl Iterator<Item = T>, json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
+    json.push(b'[');
+    for (index, item) in items.enumerate() {
+        writer::comma(index, json);
+        write(item, json);
+    }
+    json.push(b']');
+}
+
+fn write_tensor(tensor: &TensorSpec, json: &mut Vec<u8>) {
+    json.extend_from_slice(b"{\"name\":");
+    writer::string(&tensor.name, json);
+    json.extend_from_slice(b",\"datatype\":\"");
+    json.extend_from_slice(tensor.datatype.name().as_bytes());
+    json.extend_from_slice(b"\",\"shape\":");
+    write_shape(&tensor.shape, json);
+    json.push(b'}');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::testing::{input, output, spec};
+    use crate::tensor::Datatype;
+
+    fn text(reply: &Reply) -> String {
+        assert_eq!(reply.fields.as_slice(), [("Content-Type", Bytes::from_static(b"application/json"))]);
+        format!("{} {}", reply.status, String::from_utf8(reply.body.concat()).unwrap())
+    }
+
+    #[test]
+    fn health_is_told_by_the_status_and_the_body() {
+        assert_eq!(text(&live_reply()), r#"200 {"live":true}"#);
+        assert_eq!(text(&ready_reply(true)), r#"200 {"live":true,"ready":true}"#);
+        assert_eq!(text(&ready_reply(false)), r#"503 {"live":true,"ready":false}"#);
+        assert_eq!(text(&model_ready_reply("m", true)), r#"200 {"name":"m","ready":true}"#);
+        assert_eq!(text(&model_ready_reply("m", false)), r#"503 {"name":"m","ready":false}"#);
+    }
+
+    #[test]
+    fn metadata_has_tritons_keys_in_its_order() {
+        assert_eq!(
+            text(&metadata_reply("deuteron", "0.1.0")),
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","model_configuration","binary_tensor_data","parameters"]}"#
+        );
+        let model = spec(8, vec![input("IN", Datatype::Fp32, &[-1, 4])], vec![output("OUT", Datatype::Bytes, &[1])]);
+        assert_eq!(
+            text(&model_metadata_reply(&model, &[1, 12])),
+            r#"200 {"name":"m","versions":["1","12"],"platform":"identity","inputs":[{"name":"IN","datatype":"FP32","shape":[-1,-1,4]}],"outputs":[{"name":"OUT","datatype":"BYTES","shape":[-1,1]}]}"#
+        );
+        assert_eq!(text(&model_config_reply(&model)), "200 {}");
+    }
+}

@@ -1,0 +1,284 @@
+//! What the readers of this folder share: a place in a text, and the tokens that may begin there.
+//! Every method leaves the cursor behind what it read; after an error its place means nothing.
+
+use std::borrow::Cow;
+
+use crate::wire::json::{Fault, JsonError};
+
+/// A place in a text.
+#[derive(Clone, Copy)]
+pub struct Cursor<'a> {
+    /// What is left.
+    pub(super) rest: &'a [u8],
+    /// The offset of the end of the text.
+    end: usize,
+}
+
+/// A part of a string.
+enum Piece<'a> {
+    /// Text without escapes.
+    Text(&'a str),
+    /// What an escape stands for.
+    Char(char),
+    /// The closing quotation mark.
+    End,
+}
+
+/// What the characters of a number say without its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Digits and a sign.
+    Integer,
+    /// With a fraction or an exponent.
+    Decimal,
+    /// `NaN`, `Inf` or `Infinity`.
+    Literal,
+}
+
+impl<'a> Cursor<'a> {
+    /// The beginning of a text that lies at an offset of its document.
+    pub(super) const fn new(text: &'a [u8], offset: usize) -> Self {
+        Self { rest: text, end: offset.saturating_add(text.len()) }
+    }
+
+    /// The offset of the next byte.
+    pub(super) const fn offset(&self) -> usize {
+        self.end.saturating_sub(self.rest.len())
+    }
+
+    /// A fault at the next byte.
+    pub(super) const fn error(&self, fault: Fault) -> JsonError {
+        JsonError { fault, offset: self.offset() }
+    }
+
+    /// The next byte.
+    #[inline]
+    pub(super) const fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    /// Goes past the next byte.
+    #[inline]
+    pub(super) fn advance(&mut self) {
+        self.rest = self.rest.get(1..).unwrap_or_default();
+    }
+
+    /// Goes past the next byte if it is this one.
+    #[inline]
+    pub(super) fn consume(&mut self, byte: u8) -> bool {
+        match self.rest {
+            [first, rest @ ..] if *first == byte => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Goes past white space (RFC 8259 §2).
+    #[inline]
+    pub(super) fn skip_space(&mut self) {
+        while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
+    /// Reads the letters of a literal.
+    pub(super) fn literal(&mut self, letters: &[u8]) -> Result<(), JsonError> {
+        match letters.iter().all(|letter| self.consume(*letter)) {
+            true => Ok(()),
+            false => Err(self.error(Fault::Value)),
+        }
+    }
+
+    /// Reads a string, its opening quotation mark included.
+    pub(super) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
+        self.advance();
+        let first = match self.piece()? {
+            Piece::End => return Ok(Cow::Borrowed("")),
+            Piece::Char(first) => String::from(first),
+            Piece::Text(first) if self.consume(b'"') => return Ok(Cow::Borrowed(first)),
+            Piece::Text(first) => String::from(first),
+        };
+        let mut text = first;
+        loop {
+            match self.piece()? {
+                Piece::End => return Ok(Cow::Owned(text)),
+                Piece::Char(letter) => text.push(letter),
+                Piece::Text(part) => text.push_str(part),
+            }
+        }
+    }
+
+    /// Reads a string into bytes.
+    pub(super) fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), JsonError> {
+        self.advance();
+        loop {
+            match self.piece()? {
+                Piece::End => return Ok(()),
+                Piece::Char(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+                Piece::Text(part) => out.extend_from_slice(part.as_bytes()),
+            }
+        }
+    }
+
+    /// Reads up to the next escape or the end of the string, or one escape.
+    fn piece(&mut self) -> Result<Piece<'a>, JsonError> {
+        let size = find(self.rest, |byte| byte == b'"' || byte == b'\\' || byte < 0x20).unwrap_or(self.rest.len());
+        let (text, rest) = self.rest.split_at_checked(size).unwrap_or((self.rest, &[]));
+        if !text.is_empty() {
+            let text = std::str::from_utf8(text).map_err(|error| {
+                let offset = self.offset().saturating_add(error.valid_up_to());
+                JsonError { fault: Fault::Encoding, offset }
+            })?;
+            self.rest = rest;
+            return Ok(Piece::Text(text));
+        }
+        match self.peek() {
+            Some(b'"') => {
+                self.advance();
+                Ok(Piece::End)
+            }
+            Some(b'\\') => self.escape().map(Piece::Char),
+            // RapidJSON takes a NUL for the end of the text.
+            Some(0) | None => Err(self.error(Fault::Quote)),
+            Some(_) => Err(self.error(Fault::Encoding)),
+        }
+    }
+
+    /// Reads one escape; faults are reported at its backslash.
+    fn escape(&mut self) -> Result<char, JsonError> {
+        let at = *self;
+        self.advance();
+        let letter = match self.peek() {
+            Some(letter @ (b'"' | b'\\' | b'/')) => char::from(letter),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'n') => '\n',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
+            Some(b'u') => {
+                self.advance();
+                return self.unicode(&at);
+            }
+            _ => return Err(at.error(Fault::Escape)),
+        };
+        self.advance();
+        Ok(letter)
+    }
+
+    /// Reads `XXXX`, or `XXXX\uXXXX` where the first is half a surrogate pair.
+    fn unicode(&mut self, at: &Self) -> Result<char, JsonError> {
+        let high = self.hex().ok_or(at.error(Fault::Hex))?;
+        let point = match high {
+            0xd800..=0xdbff => {
+                if !(self.consume(b'\\') && self.consume(b'u')) {
+                    return Err(at.error(Fault::Surrogate));
+                }
+                let low = self.hex().ok_or(at.error(Fault::Hex))?;
+                if !(0xdc00..=0xdfff).contains(&low) {
+                    return Err(at.error(Fault::Surrogate));
+                }
+                0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)
+            }
+            other => other,
+        };
+        char::from_u32(point).ok_or(at.error(Fault::Surrogate))
+    }
+
+    /// Reads four hexadecimal digits.
+    fn hex(&mut self) -> Option<u32> {
+        let (digits, rest) = self.rest.split_first_chunk::<4>()?;
+        let value = digits.iter().try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?))?;
+        self.rest = rest;
+        Some(value)
+    }
+
+    /// Reads a number and returns its text and form.
+    pub(super) fn number(&mut self) -> Result<(&'a [u8], Form), JsonError> {
+        let start = *self;
+        self.consume(b'-');
+        let form = match self.peek() {
+            Some(b'0') => {
+                self.advance();
+                self.decimals()?
+            }
+            Some(b'1'..=b'9') => {
+                self.digits();
+                self.decimals()?
+            }
+            Some(b'N' | b'I') => {
+                self.named_number()?;
+                Form::Literal
+            }
+            _ => return Err(self.error(Fault::Value)),
+        };
+        let size = start.rest.len().saturating_sub(self.rest.len());
+        let text = start.rest.get(..size).unwrap_or_default();
+        if form != Form::Literal && is_too_large(text) {
+            return Err(start.error(Fault::Large));
+        }
+        Ok((text, form))
+    }
+
+    /// Reads what may follow the integer part of a number.
+    fn decimals(&mut self) -> Result<Form, JsonError> {
+        let mut form = Form::Integer;
+        if self.consume(b'.') {
+            form = Form::Decimal;
+            if !self.digits() {
+                return Err(self.error(Fault::Fraction));
+            }
+        }
+        if self.consume(b'e') || self.consume(b'E') {
+            form = Form::Decimal;
+            if !self.consume(b'+') {
+                self.consume(b'-');
+            }
+            if !self.digits() {
+                return Err(self.error(Fault::Exponent));
+            }
+        }
+        Ok(form)
+    }
+
+    /// Goes past digits; whether there were any.
+    fn digits(&mut self) -> bool {
+        let before = self.rest.len();
+        while let [b'0'..=b'9', rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+        self.rest.len() != before
+    }
+
+    /// Reads `NaN`, `Inf` or `Infinity`.
+    fn named_number(&mut self) -> Result<(), JsonError> {
+        if self.peek() == Some(b'N') {
+            return self.literal(b"NaN");
+        }
+        self.literal(b"Inf")?;
+        if self.peek() == Some(b'i') {
+            return self.literal(b"inity");
+        }
+        Ok(())
+    }
+}
+
+/// Whether a number is beyond the largest double.
+fn is_too_large(text: &[u8]) -> bool {
+    // Only so many digits, or so long an exponent, can be.
+    let may_be = text.len() > 300 || text.iter().any(|byte| byte | 0x20 == b'e');
+    may_be && fast_float2::parse::<f64, _>(text).is_ok_and(f64::is_infinite)
+}
+
+/// The index of the first byte for which something holds. It looks at many bytes at a time.
+#[inline]
+pub(super) fn find(text: &[u8], holds: impl Fn(u8) -> bool) -> Option<usize> {
+    let (chunks, rest) = text.as_chunks::<32>();
+    for (index, chunk) in chunks.iter().enumerate() {
+        if chunk.iter().fold(false, |found, byte| found | holds(*byte)) {
+            return chunk.iter().position(|byte| holds(*byte)).map(|at| index * 32 + at);
+        }
+    }
+    rest.iter().position(|byte| holds(*byte)).map(|at| chunks.len() * 32 + at)
+}

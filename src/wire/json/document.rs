@@ -1,0 +1,373 @@
+//! A whole document: the reader, a state machine without recursion after RapidJSON's
+//! `IterativeParse`, and the tree it leaves, which lies flat in one allocation.
+
+use std::borrow::Cow;
+
+use smallvec::SmallVec;
+
+use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
+use crate::wire::json::cursor::{Cursor, Form, find};
+use crate::wire::json::{Fault, JsonError, RawArray, writer};
+
+/// A document that was read. Nodes lie in the order of the text, an array's or object's behind
+/// its own.
+#[derive(Debug)]
+pub struct Document<'a> {
+    nodes: Vec<Node<'a>>,
+}
+
+/// A value and where the next one beside it lies.
+#[derive(Debug)]
+struct Node<'a> {
+    name: Cow<'a, str>,
+    kind: Kind<'a>,
+    /// The index behind its last descendant.
+    end: usize,
+}
+
+/// What a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind<'a> {
+    /// `null`.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// An integer: its text.
+    Integer(&'a [u8]),
+    /// Any other number: its text.
+    Decimal(&'a [u8]),
+    /// A string.
+    String(Cow<'a, str>),
+    /// An array.
+    Array,
+    /// An object.
+    Object,
+    /// An array that was kept as text.
+    Raw(RawArray<'a>),
+}
+
+/// A value within a document.
+#[derive(Clone, Copy, Debug)]
+pub struct Value<'d, 'a> {
+    document: &'d Document<'a>,
+    index: usize,
+}
+
+impl<'a> Document<'a> {
+    /// Reads a document, and keeps arrays under `raw_names` as text.
+    pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
+        let mut reader = Reader::new(text, raw_names);
+        let outcome = reader.run();
+        let document = Self { nodes: reader.nodes };
+        if let Err(error) = outcome {
+            // What was kept as text came first, and so does a fault in it.
+            document.validate()?;
+            return Err(error);
+        }
+        Ok(document)
+    }
+
+    /// The outermost value.
+    pub const fn root(&self) -> Value<'_, 'a> {
+        Value { document: self, index: 0 }
+    }
+
+    /// How many arrays were kept as text.
+    pub fn raw_count(&self) -> usize {
+        self.nodes.iter().filter(|node| matches!(node.kind, Kind::Raw(_))).count()
+    }
+
+    /// Holds the arrays that were kept as text against the grammar: the first fault of the text.
+    pub fn validate(&self) -> Result<(), JsonError> {
+        self.nodes.iter().try_for_each(|node| match node.kind {
+            Kind::Raw(array) => array.validate(),
+            _ => Ok(()),
+        })
+    }
+}
+
+impl<'d, 'a> Value<'d, 'a> {
+    /// What it is.
+    pub fn kind(self) -> &'d Kind<'a> {
+        self.node().map_or(&Kind::Null, |node| &node.kind)
+    }
+
+    /// The first member of an object that has a name.
+    pub fn get(self, name: &str) -> Option<Self> {
+        self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
+    }
+
+    /// The members of an object; none where it is none.
+    pub fn members(self) -> impl Iterator<Item = (&'d str, Self)> {
+        let children = matches!(self.kind(), Kind::Object).then(|| self.children());
+        let named = |value: Self| (value.node().map_or("", |node| &*node.name), value);
+        children.into_iter().flatten().map(named)
+    }
+
+    /// The elements of an array; none where it is none.
+    pub fn elements(self) -> impl Iterator<Item = Self> {
+        matches!(self.kind(), Kind::Array).then(|| self.children()).into_iter().flatten()
+    }
+
+    /// The text of a string.
+    pub fn as_str(self) -> Option<&'d str> {
+        if let Kind::String(text) = self.kind() { Some(text) } else { None }
+    }
+
+    /// The value of `true` or `false`.
+    pub fn as_bool(self) -> Option<bool> {
+        if let Kind::Bool(value) = self.kind() { Some(*value) } else { None }
+    }
+
+    /// The value of an integer that is not below zero and fits 64 bits.
+    pub fn as_u64(self) -> Option<u64> {
+        let Kind::Integer(text) = self.kind() else { return None };
+        if *text == b"-0" { Some(0) } else { std::str::from_utf8(text).ok()?.parse().ok() }
+    }
+
+    fn node(self) -> Option<&'d Node<'a>> {
+        self.document.nodes.get(self.index)
+    }
+
+    fn children(self) -> impl Iterator<Item = Self> {
+        let end = self.node().map_or(0, |node| node.end);
+        let at = move |index| (index < end).then_some(Self { document: self.document, index });
+        std::iter::successors(at(self.index.saturating_add(1)), move |value| at(value.node()?.end))
+    }
+}
+
+/// What may come next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// The outermost value.
+    Root,
+    /// An element or the end of an array.
+    ArrayStart,
+    /// An element.
+    Element,
+    /// A member or the end of an object.
+    ObjectStart,
+    /// A member.
+    Member,
+    /// The value of a member.
+    MemberValue,
+    /// A comma or an end.
+    Comma,
+}
+
+/// An array or object that is not closed yet.
+struct Open {
+    is_object: bool,
+    node: usize,
+}
+
+struct Reader<'a, 'n> {
+    cursor: Cursor<'a>,
+    raw_names: &'n [&'n str],
+    /// Arrays and objects around the text.
+    depth: usize,
+    open: SmallVec<[Open; 16]>,
+    /// The name of the member whose value comes next.
+    name: Cow<'a, str>,
+    /// Whether nodes are kept; a text may be read only to know that it is JSON.
+    keeps: bool,
+    nodes: Vec<Node<'a>>,
+}
+
+/// Holds a text at an offset of its document against the grammar.
+pub(super) fn validate(text: &[u8], offset: usize, depth: usize) -> Result<(), JsonError> {
+    let mut reader = Reader::new(text, &[]);
+    reader.cursor = Cursor::new(text, offset);
+    reader.depth = depth;
+    reader.keeps = false;
+    reader.run()
+}
+
+impl<'a, 'n> Reader<'a, 'n> {
+    fn new(text: &'a [u8], raw_names: &'n [&'n str]) -> Self {
+        Self {
+            cursor: Cursor::new(text, 0),
+            raw_names,
+            depth: 0,
+            open: SmallVec::new(),
+            name: Cow::Borrowed(""),
+            keeps: true,
+            nodes: Vec::new(),
+        }
+    }
+
+    fn run(&mut self) -> Result<(), JsonError> {
+        let mut state = State::Root;
+        loop {
+            self.cursor.skip_space();
+            let next = self.cursor.peek();
+            state = match state {
+                State::ArrayStart if next == Some(b']') => self.close(),
+                State::Root | State::ArrayStart | State::Element | State::MemberValue => self.value(state, next)?,
+                State::ObjectStart if next == Some(b'}') => self.close(),
+                State::ObjectStart | State::Member => self.name(next)?,
+                State::Comma => match (self.open.last().map(|open| open.is_object), next) {
+                    (None, None) => return Ok(()),
+                    (Some(false), Some(b',')) => self.pass(State::Element),
+                    (Some(true), Some(b',')) => self.pass(State::Member),
+                    (Some(false), Some(b']')) | (Some(true), Some(b'}')) => self.close(),
+                    (None, _) => return Err(self.cursor.error(Fault::Trailing)),
+                    (Some(false), _) => return Err(self.cursor.error(Fault::Element)),
+                    (Some(true), _) => return Err(self.cursor.error(Fault::Member)),
+                },
+            };
+        }
+    }
+
+    fn pass(&mut self, state: State) -> State {
+        self.cursor.advance();
+        state
+    }
+
+    /// Reads a name and its colon.
+    fn name(&mut self, next: Option<u8>) -> Result<State, JsonError> {
+        if next != Some(b'"') {
+            return Err(self.cursor.error(Fault::Name));
+        }
+        self.name = self.cursor.string()?;
+        self.cursor.skip_space();
+        match self.cursor.consume(b':') {
+            true => Ok(State::MemberValue),
+            false => Err(self.cursor.error(Fault::Colon)),
+        }
+    }
+
+    /// Reads a value, or the sign that opens one.
+    fn value(&mut self, state: State, next: Option<u8>) -> Result<State, JsonError> {
+        let kind = match next {
+            Some(b'{') => return self.open(true),
+            Some(b'[') if state == State::MemberValue && self.raw_names.iter().any(|name| *name == self.name) => {
+                Kind::Raw(self.raw()?)
+            }
+            Some(b'[') => return self.open(false),
+            Some(b'"') => Kind::String(self.cursor.string()?),
+            Some(b't') => self.cursor.literal(b"true").map(|()| Kind::Bool(true))?,
+            Some(b'f') => self.cursor.literal(b"false").map(|()| Kind::Bool(false))?,
+            Some(b'n') => self.cursor.literal(b"null").map(|()| Kind::Null)?,
+            Some(b']' | b'}' | b',' | b':') | None if state == State::Root => {
+                return Err(self.cursor.error(Fault::Empty));
+            }
+            _ => match self.cursor.number()? {
+                (text, Form::Integer) => Kind::Integer(text),
+                (text, _) => Kind::Decimal(text),
+            },
+        };
+        self.push(kind)?;
+        Ok(State::Comma)
+    }
+
+    fn open(&mut self, is_object: bool) -> Result<State, JsonError> {
+        if self.depth.saturating_add(self.open.len()) >= JSON_DEPTH_MAX {
+            return Err(self.cursor.error(Fault::Depth));
+        }
+        let node = self.nodes.len();
+        self.push(if is_object { Kind::Object } else { Kind::Array })?;
+        self.open.push(Open { is_object, node });
+        Ok(self.pass(if is_object { State::ObjectStart } else { State::ArrayStart }))
+    }
+
+    fn close(&mut self) -> State {
+        let end = self.nodes.len();
+        if let Some(node) = self.open.pop().and_then(|open| self.nodes.get_mut(open.node)) {
+            node.end = end;
+        }
+        self.pass(State::Comma)
+    }
+
+    fn push(&mut self, kind: Kind<'a>) -> Result<(), JsonError> {
+        if !self.keeps {
+            return Ok(());
+        }
+        if self.nodes.len() >= JSON_NODES_MAX {
+            return Err(self.cursor.error(Fault::Nodes));
+        }
+        if self.nodes.is_empty() {
+            self.nodes.reserve(NODES_EXPECTED);
+        }
+        let end = self.nodes.len().saturating_add(1);
+        self.nodes.push(Node { name: std::mem::take(&mut self.name), kind, end });
+        Ok(())
+    }
+
+    /// Goes past an array without reading it.
+    fn raw(&mut self) -> Result<RawArray<'a>, JsonError> {
+        let (offset, depth) = (self.cursor.offset(), self.depth.saturating_add(self.open.len()));
+        let extent = extent(self.cursor.rest).and_then(|size| self.cursor.rest.split_at_checked(size));
+        let Some((text, rest)) = extent else {
+            validate(self.cursor.rest, offset, depth)?;
+            return Err(self.cursor.error(Fault::Value));
+        };
+        self.cursor.rest = rest;
+        Ok(RawArray { text, offset, depth })
+    }
+}
+
+/// Room for the nodes of a request with a few tensors.
+const NODES_EXPECTED: usize = 32;
+
+/// The size of the array that a text begins with, if it ends: brackets are counted, strings are
+/// skipped. For text that is JSON it is exact; other text fails when it is read.
+fn extent(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0_usize, 0_usize);
+    loop {
+        let rest = text.get(at..)?;
+        let found = find(rest, |byte| matches!(byte, b'[' | b']' | b'"'))?;
+        at = at.saturating_add(found).saturating_add(1);
+        match rest.get(found)? {
+            b'[' => depth = depth.saturating_add(1),
+            b']' => depth = depth.saturating_sub(1),
+            _ => at = at.saturating_add(string_end(text.get(at..)?)?),
+        }
+        if depth == 0 {
+            return Some(at);
+        }
+    }
+}
+
+/// The size of what is left of a string, its closing quotation mark included.
+fn string_end(text: &[u8]) -> Option<usize> {
+    let mut at = 0_usize;
+    loop {
+        let rest = text.get(at..)?;
+        let found = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'))?;
+        let is_end = rest.get(found) == Some(&b'"');
+        at = at.saturating_add(found).saturating_add(if is_end { 1 } else { 2 });
+        if is_end {
+            return Some(at);
+        }
+    }
+}
+
+/// Writes a value as compact JSON; numbers keep their text.
+pub(super) fn write(value: Value<'_, '_>, out: &mut Vec<u8>) {
+    match value.kind() {
+        Kind::Null => out.extend_from_slice(b"null"),
+        Kind::Bool(true) => out.extend_from_slice(b"true"),
+        Kind::Bool(false) => out.extend_from_slice(b"false"),
+        Kind::Integer(text) | Kind::Decimal(text) | Kind::Raw(RawArray { text, .. }) => out.extend_from_slice(text),
+        Kind::String(text) => writer::string(text, out),
+        Kind::Array => {
+            out.push(b'[');
+            for (index, element) in value.elements().enumerate() {
+                writer::comma(index, out);
+                write(element, out);
+            }
+            out.push(b']');
+        }
+        Kind::Object => {
+            out.push(b'{');
+            for (index, (name, member)) in value.members().enumerate() {
+                writer::comma(index, out);
+                writer::string(name, out);
+                out.push(b':');
+                write(member, out);
+            }
+            out.push(b'}');
+        }
+    }
+}

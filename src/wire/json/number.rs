@@ -1,0 +1,221 @@
+//! Numbers from decimal text, fast where that is exact: eight digits per step, then one
+//! multiplication or division of exact doubles (Clinger's fast path). What that cannot decide
+//! goes to `fast-float2`. A float is always the nearest double, cast where it is narrower.
+
+use crate::wire::json::cursor::Cursor;
+
+/// Why a number of a datatype could not be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// No number begins here, or the text is no JSON.
+    Other,
+    /// A number, but not an integer.
+    Fraction,
+    /// A number that the datatype cannot hold.
+    Range,
+}
+
+/// A number as written: `mantissa * 10^exponent`.
+struct Decimal {
+    is_negative: bool,
+    mantissa: u64,
+    exponent: i64,
+    /// Whether all digits are in the mantissa.
+    is_whole: bool,
+}
+
+/// Digits that always fit 64 bits.
+const DIGITS_MAX: usize = 19;
+/// Powers of ten up to this one are exact doubles.
+const POWER_MAX: u64 = 22;
+/// `10^i`.
+const POWERS: [f64; 23] = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
+    1e21, 1e22,
+];
+
+/// Reads a double.
+pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
+    let start = cursor.rest;
+    let Some((decimal, rest)) = decimal(start) else { return read_literal(cursor) };
+    cursor.rest = rest;
+    let power = decimal.exponent.unsigned_abs();
+    if decimal.is_whole && decimal.mantissa <= 1 << 53 && power <= POWER_MAX {
+        return Ok(scale(&decimal));
+    }
+    read_slowly(start, rest)
+}
+
+/// Reads a float: the nearest double, cast.
+pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, Miss> {
+    let start = cursor.rest;
+    let Some((decimal, rest)) = decimal(start) else {
+        return read_literal(cursor).map(|value| value as f32);
+    };
+    cursor.rest = rest;
+    if decimal.is_whole && decimal.exponent.unsigned_abs() <= 2 * POWER_MAX {
+        let close = scale(&decimal);
+        if decimal.mantissa == 0 || is_decided(close) {
+            return Ok(close as f32);
+        }
+    }
+    let value = read_slowly(start, rest)?;
+    let narrow = value as f32;
+    if narrow.is_infinite() { Err(Miss::Range) } else { Ok(narrow) }
+}
+
+/// Reads an integer as its magnitude and sign, and moves behind the number.
+pub(super) fn read_integer<T: TryFrom<i128>>(cursor: &mut Cursor<'_>) -> Result<T, Miss> {
+    let is_negative = cursor.consume(b'-');
+    let start = cursor.rest;
+    let (magnitude, rest) = digits(start, 0);
+    let count = start.len().saturating_sub(rest.len());
+    cursor.rest = rest;
+    if count == 0 || (count > 1 && start.first() == Some(&b'0')) {
+        return Err(Miss::Other);
+    }
+    if matches!(rest.first(), Some(b'.' | b'e' | b'E')) {
+        return Err(Miss::Fraction);
+    }
+    let magnitude = if count <= DIGITS_MAX { Some(magnitude) } else { parse_u64(start, count) };
+    let magnitude = i128::from(magnitude.ok_or(Miss::Range)?);
+    T::try_from(if is_negative { -magnitude } else { magnitude }).map_err(|_| Miss::Range)
+}
+
+/// Digits that may not fit 64 bits.
+fn parse_u64(text: &[u8], count: usize) -> Option<u64> {
+    std::str::from_utf8(text.get(..count)?).ok()?.parse().ok()
+}
+
+/// `NaN`, `Inf` and `Infinity`, the latter two with a sign.
+#[cold]
+fn read_literal(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
+    let is_negative = cursor.rest.first() == Some(&b'-');
+    let (text, _) = cursor.number().map_err(|_| Miss::Other)?;
+    let value = if text.ends_with(b"N") { f64::NAN } else { f64::INFINITY };
+    Ok(if is_negative { -value } else { value })
+}
+
+/// The nearest double, whatever it takes.
+#[cold]
+fn read_slowly(start: &[u8], rest: &[u8]) -> Result<f64, Miss> {
+    let text = start.get(..start.len().saturating_sub(rest.len())).unwrap_or_default();
+    // An infinite one is beyond the grammar that Triton's reader takes.
+    fast_float2::parse(text).ok().filter(|value: &f64| value.is_finite()).ok_or(Miss::Other)
+}
+
+/// `mantissa * 10^exponent` for exponents of up to twice [`POWER_MAX`]: exact to the nearest
+/// double for mantissas of up to 53 bits and exponents of up to [`POWER_MAX`], and within two units
+/// in the last place otherwise.
+fn scale(decimal: &Decimal) -> f64 {
+    let power = decimal.exponent.unsigned_abs();
+    let first = power_of_ten(power.min(POWER_MAX));
+    let second = power_of_ten(power.saturating_sub(POWER_MAX));
+    let mantissa = decimal.mantissa as f64;
+    let value = if decimal.exponent < 0 { mantissa / first / second } else { mantissa * first * second };
+    if decimal.is_negative { -value } else { value }
+}
+
+fn power_of_ten(power: u64) -> f64 {
+    usize::try_from(power).ok().and_then(|power| POWERS.get(power)).copied().unwrap_or(f64::INFINITY)
+}
+
+/// Whether a value that is within two units of the nearest double rounds to the same float as it:
+/// it lies farther than that from the middle between two floats.
+fn is_decided(close: f64) -> bool {
+    /// Bits of a double below the last of a float.
+    const LOW: u64 = (1 << 29) - 1;
+    let from_middle = (close.to_bits() & LOW).abs_diff(1 << 28);
+    // Below the normal floats the middles lie elsewhere; above, there may be no float.
+    let is_normal = (1.2e-38..3.4e38).contains(&close.abs());
+    from_middle > 4 && is_normal
+}
+
+/// Reads the parts of a number in JSON's grammar; `None` for anything else.
+#[inline]
+fn decimal(text: &[u8]) -> Option<(Decimal, &[u8])> {
+    let (is_negative, text) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        rest => (false, rest),
+    };
+    let (mut mantissa, mut rest, mut count) = match text {
+        [b'0', rest @ ..] => (0, rest, 0),
+        [b'1'..=b'9', ..] => {
+            let (mantissa, rest) = digits(text, 0);
+            (mantissa, rest, text.len().saturating_sub(rest.len()))
+        }
+        _ => return None,
+    };
+    let mut exponent = 0;
+    if let [b'.', fraction @ ..] = rest {
+        let mut tail = fraction;
+        if count == 0 {
+            while let [b'0', after @ ..] = tail {
+                tail = after;
+            }
+        }
+        let significant = tail.len();
+        (mantissa, rest) = digits(tail, mantissa);
+        count = count.saturating_add(significant.saturating_sub(rest.len()));
+        let size = fraction.len().saturating_sub(rest.len());
+        if size == 0 {
+            return None;
+        }
+        exponent = i64::try_from(size).ok()?.wrapping_neg();
+    }
+    if let [b'e' | b'E', after @ ..] = rest {
+        let (more, after) = exponent_of(after)?;
+        exponent = exponent.saturating_add(more);
+        rest = after;
+    }
+    Some((Decimal { is_negative, mantissa, exponent, is_whole: count <= DIGITS_MAX }, rest))
+}
+
+/// Reads an exponent, its sign included; large ones stay large.
+fn exponent_of(text: &[u8]) -> Option<(i64, &[u8])> {
+    let (is_negative, start) = match text {
+        [b'-', rest @ ..] => (true, rest),
+        [b'+', rest @ ..] => (false, rest),
+        rest => (false, rest),
+    };
+    let (mut value, mut rest) = (0_i64, start);
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        value = value.saturating_mul(10).saturating_add(i64::from(*digit - b'0'));
+        rest = after;
+    }
+    (rest.len() != start.len()).then_some((if is_negative { value.wrapping_neg() } else { value }, rest))
+}
+
+/// Appends the digits that a text begins with to a number, which wraps beyond 64 bits.
+#[inline]
+fn digits(text: &[u8], number: u64) -> (u64, &[u8]) {
+    let (mut number, mut rest) = (number, text);
+    while let Some((chunk, after)) = rest.split_first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        if !is_eight_digits(word) {
+            break;
+        }
+        number = number.wrapping_mul(100_000_000).wrapping_add(eight_digits(word));
+        rest = after;
+    }
+    while let [digit @ b'0'..=b'9', after @ ..] = rest {
+        number = number.wrapping_mul(10).wrapping_add(u64::from(*digit - b'0'));
+        rest = after;
+    }
+    (number, rest)
+}
+
+/// Whether all bytes of a word are digits: their high half is 3, and stays so when 6 is added.
+const fn is_eight_digits(word: u64) -> bool {
+    (word & 0xf0f0_f0f0_f0f0_f0f0) | ((word.wrapping_add(0x0606_0606_0606_0606) & 0xf0f0_f0f0_f0f0_f0f0) >> 4)
+        == 0x3333_3333_3333_3333
+}
+
+/// The value of eight digits: pairs, then pairs of pairs, then both halves.
+const fn eight_digits(word: u64) -> u64 {
+    let word = word.wrapping_sub(0x3030_3030_3030_3030);
+    let word = word.wrapping_mul(10).wrapping_add(word >> 8);
+    let low = (word & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
+    let high = ((word >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
+    low.wrapping_add(high) >> 32
+}
