@@ -96,7 +96,7 @@ fn every_datatype_that_the_engine_holds_passes_through_it() {
         let rows = input.shape[0] as u32;
         let got = run(spec, &file, vec![(vec![input.clone()], rows), (vec![input.clone()], rows)]);
         for output in got {
-            assert_eq!(output.unwrap(), [input.clone()], "{:?}", input.datatype);
+            assert_eq!(output.unwrap(), std::slice::from_ref(&input), "{:?}", input.datatype);
         }
     };
     check(FLOAT, tensor(&[1, 2], &[1.5_f32, -0.0]));
