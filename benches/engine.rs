@@ -2,7 +2,8 @@
 //! engine's pool and from a foreign thread.
 //!
 //! `cargo bench --bench engine -- MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes that a model
-//! leaves open are 1. Without a model it measures one that adds and subtracts.
+//! leaves open are 1. Without a model it measures one that adds and subtracts. Memory is what the
+//! process grew by: true for the first model only, later ones use again what was freed.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::unwrap_used, reason = "a benchmark stops at the first failure")]
@@ -58,8 +59,9 @@ impl Case {
         let mut parts = argument.split(',');
         let path = PathBuf::from(parts.next().unwrap_or_default());
         let given: BTreeMap<_, _> = parts.filter_map(|part| part.split_once('=')).collect();
+        let rss_kib = rss_kib();
         let spec = Arc::new(spec(&path)?);
-        let (rss_kib, start) = (rss_kib(), Now::now());
+        let start = Now::now();
         let directory = path.parent().unwrap_or(Path::new(""));
         let model = Rten.load(&spec, directory).map_err(|error| error.to_string())?;
         let load = start.elapsed();

@@ -146,3 +146,20 @@ impl Drop for Responder {
         self.answer(Err(Error::internal("the model gave no answer to this request")));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Code;
+
+    #[test]
+    fn a_request_that_a_backend_forgets_is_answered_with_an_internal_error() {
+        let answers = trial::Answers::default();
+        let mut requests = answers.batch(vec![(vec![], 1), (vec![], 1)]).requests;
+        requests.remove(0).responder.send(Ok(vec![]));
+        drop(requests);
+        let got = answers.outputs(2);
+        assert_eq!(got[0], Ok(vec![]));
+        assert_eq!(got[1].as_ref().map_err(Error::code), Err(Code::Internal));
+    }
+}

@@ -141,7 +141,7 @@ fn an_output_must_be_what_the_configuration_says() {
     let spec = spec(8, &[], &[("y", Datatype::Fp32, &[2, -1])]);
     let check = |output: Tensor, want: Result<(), &str>| {
         let outcome = check_output(&spec, 0, &output, 3);
-        assert_eq!(outcome.as_ref().map(|()| ()).map_err(Error::text), want);
+        assert_eq!(outcome.as_ref().copied().map_err(Error::text), want);
     };
     check(tensor(&[3, 2, 1], &[0_f32; 6]), Ok(()));
     check(tensor(&[3, 2, 0], &[0_f32; 0]), Ok(()));
