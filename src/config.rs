@@ -423,7 +423,8 @@ mod tests {
     #[test]
     fn both_ways_of_naming_a_repository_mean_the_same() {
         let want = Settings { repositories: vec!["models".into()], ..Settings::default() };
-        for line in ["serve models", "--model-repository=models", "--model-store models", "serve --model-repository models"]
+        for line in
+            ["serve models", "--model-repository=models", "--model-store models", "serve --model-repository models"]
         {
             assert_eq!(serve(line).as_ref(), Ok(&want), "{line}");
         }

@@ -57,9 +57,11 @@ pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
     let mut failures = 0;
     let mut names: Vec<String> = Vec::new();
     for path in &settings.repositories {
-        let repository = Repository::open(path)
-            .map_err(|error| Error::invalid(format!("cannot open the model repository '{}': {error}", path.display())))?;
-        let listing = repository.list().map_err(|error| Error::invalid(format!("cannot list '{}': {error}", path.display())))?;
+        let repository = Repository::open(path).map_err(|error| {
+            Error::invalid(format!("cannot open the model repository '{}': {error}", path.display()))
+        })?;
+        let listing =
+            repository.list().map_err(|error| Error::invalid(format!("cannot list '{}': {error}", path.display())))?;
         let found = listing.find_models();
         for (name, error) in &found.refused {
             failures += 1;
@@ -136,7 +138,11 @@ fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &PathBuf) -> Resu
         Choice::Inline(why) => format!("inline ({why})"),
         Choice::Worker(why) => format!("on workers ({why})"),
     };
-    log::verbose(&format!("loaded '{}' version {version} with {} in {took:?}, runs {place}", spec.name, backend.name()));
+    log::verbose(&format!(
+        "loaded '{}' version {version} with {} in {took:?}, runs {place}",
+        spec.name,
+        backend.name()
+    ));
     Ok(Loaded { spec, version, model: Arc::from(model), choice })
 }
 
@@ -145,11 +151,7 @@ fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>,
     repository.read(path, size_max).map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
 }
 
-fn read_labels(
-    repository: &Repository,
-    name: &str,
-    draft: &Draft,
-) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+fn read_labels(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
     let mut labels = BTreeMap::new();
     for file in draft.label_filenames() {
         let bytes = read(repository, &format!("{name}/{file}"), LABELS_SIZE_MAX)?;

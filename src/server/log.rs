@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn days_have_their_month_leap_years_too() {
-        for (days, want) in [(0, (1, 1)), (58, (2, 28)), (59, (3, 1)), (789, (2, 29)), (11_016, (2, 29)), (20_778, (11, 21))]
+        for (days, want) in
+            [(0, (1, 1)), (58, (2, 28)), (59, (3, 1)), (789, (2, 29)), (11_016, (2, 29)), (20_778, (11, 21))]
         {
             assert_eq!(month_and_day(days), want, "{days}");
         }

@@ -64,7 +64,8 @@ pub fn choose(spec: &ModelSpec, loaded: &dyn LoadedModel, threads: &Threads) -> 
 
 /// The shortest of some runs of one row of zeros; `None` where the model takes no such row.
 fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Option<Duration> {
-    let inputs: Vec<Tensor> = spec.inputs.iter().map(|input| zeros(input.datatype, &input.shape)).collect::<Option<_>>()?;
+    let inputs: Vec<Tensor> =
+        spec.inputs.iter().map(|input| zeros(input.datatype, &input.shape)).collect::<Option<_>>()?;
     let mut shortest = None;
     for _ in 0..RUNS {
         let trial = Arc::new(Trial::default());

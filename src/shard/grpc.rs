@@ -13,6 +13,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use crate::error::{Code, Error};
 use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status};
+use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival};
 use crate::shard::http2::{next_chunk, send_parts, unless_reset};
 use crate::shard::{Shard, clock};
@@ -26,12 +27,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 const RAW_CONTENTS: u32 = 7;
 
 /// Serves one call to its end.
-pub async fn serve(
-    shard: &Rc<Shard>,
-    head: &http::request::Parts,
-    body: RecvStream,
-    respond: SendResponse<Bytes>,
-) {
+pub async fn serve(shard: &Rc<Shard>, head: &http::request::Parts, body: RecvStream, respond: SendResponse<Bytes>) {
     let timeout = head.headers.get("grpc-timeout").map(|value| timeout(value.as_bytes()));
     let deadline = timeout.flatten().map(|timeout| clock::now() + timeout);
     let mut call = Call { shard, body, respond, deadline, gatherer: gatherer(shard), rest: Bytes::new() };
@@ -207,7 +203,7 @@ impl Call<'_> {
 async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> Result<Parts, Error> {
     let received = clock::now();
     let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-    let version = service::version(request.model_version)?;
+    let version = version_of(request.model_version)?;
     let model = Rc::clone(shard.models.find(request.model_name, version)?);
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;

@@ -117,11 +117,8 @@ impl Shard {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
-        let answers = glommio::executor().create_task_queue(
-            Shares::default(),
-            Latency::Matters(ANSWER_LATENCY),
-            "answers",
-        );
+        let answers =
+            glommio::executor().create_task_queue(Shares::default(), Latency::Matters(ANSWER_LATENCY), "answers");
         let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
         let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
         let accepting: Vec<_> = listeners
@@ -224,6 +221,3 @@ fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
     })
     .detach();
 }
-//! The shards: the only place with sockets, clocks and glommio.
-
-pub mod body;

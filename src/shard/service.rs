@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::error::{Code, Error};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
 use crate::protocol::infer::InferRequest;
-use crate::protocol::rest;
+use crate::protocol::rest::{self, server};
 use crate::protocol::route::{ModelPath, Route, route};
 use crate::shard::Shard;
 use crate::shard::dispatch::{Account, Arrival};
@@ -47,18 +47,15 @@ pub fn refusal(error: &Error) -> Reply {
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     let world = &shard.world;
     Ok(match route {
-        Route::ServerMetadata => rest::server_metadata(shard.name(), shard.version(), shard.extensions()),
-        Route::ServerLive => rest::server_live(),
-        Route::ServerReady => rest::server_ready(world.is_ready()),
+        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version()),
+        Route::ServerLive => server::live_reply(),
+        Route::ServerReady => server::ready_reply(world.is_ready()),
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
-            rest::model_metadata(facts.spec, &facts.versions)
+            server::model_metadata_reply(facts.spec, &facts.versions)
         }
-        Route::ModelReady(path) => {
-            let model = shard.models.find(path.name, path.version);
-            rest::model_ready(path.name, model.is_ok_and(|model| model.served().is_ready()))
-        }
-        Route::ModelConfig(path) => rest::model_config(shard.model(path.name, path.version)?.spec),
+        Route::ModelReady(path) => server::model_ready_reply(path.name, shard.model(path.name, path.version).is_ok()),
+        Route::ModelConfig(path) => server::model_config_reply(shard.model(path.name, path.version)?.spec),
         Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
     })
 }
@@ -97,7 +94,7 @@ impl Facts for Shard {
     }
 
     fn extensions(&self) -> &[&str] {
-        rest::EXTENSIONS
+        &server::EXTENSIONS
     }
 
     fn is_live(&self) -> bool {
@@ -110,6 +107,12 @@ impl Facts for Shard {
 
     fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
         let model = self.models.find(name, version)?;
+        if !model.served().is_ready() {
+            let version = model.served().version;
+            return Err(Error::unavailable(format!(
+                "Request for unknown model: '{name}' version {version} is not at ready state"
+            )));
+        }
         let versions = match version {
             Some(version) => vec![version],
             // In ascending order, as Triton lists them.
