@@ -18,7 +18,12 @@ pub enum ContentsError {
     /// The field that has values is that of another datatype.
     Datatype(Datatype),
     /// A value that the datatype does not hold.
-    Range(i64),
+    Range {
+        /// Its place among the values.
+        index: usize,
+        /// The value.
+        value: i64,
+    },
 }
 
 impl ContentsError {
@@ -29,8 +34,8 @@ impl ContentsError {
         Error::invalid(match self {
             Self::Again => format!("{tensor}, binary data was already supplied."),
             Self::Datatype(held) => format!("{tensor} of type '{}', expected datatype '{declared}'", held.name()),
-            Self::Range(value) => {
-                format!("value {value} of input tensor '{input}' for model '{model}' does not fit datatype {declared}")
+            Self::Range { index, value } => {
+                format!("element {index} of input '{input}' is {value}, which is out of the range of {declared}")
             }
         })
     }
@@ -89,8 +94,8 @@ fn numbers<'a, const N: usize>(
     let count: usize = values.clone().filter_map(|values| values.check().ok()).sum();
     let mut buffer = AlignedBuffer::zeroed(count.saturating_mul(N));
     let (places, _) = buffer.as_mut_slice().as_chunks_mut::<N>();
-    for (place, value) in places.iter_mut().zip(values.flatten().flatten()) {
-        *place = encode(value).ok_or(ContentsError::Range(value.cast_signed()))?;
+    for (index, (place, value)) in places.iter_mut().zip(values.flatten().flatten()).enumerate() {
+        *place = encode(value).ok_or(ContentsError::Range { index, value: value.cast_signed() })?;
     }
     Ok(buffer.freeze())
 }
@@ -181,13 +186,13 @@ mod tests {
         let check = |datatype: &str, contents: Vec<u8>, want: &str| {
             assert_eq!(outcome(&[contents], datatype), Err(want.to_owned()), "{datatype}");
         };
-        let range = |value: i64, datatype: &str| {
-            format!("value {value} of input tensor 'A' for model 'm' does not fit datatype {datatype}")
+        let range = |index: usize, value: i64, datatype: &str| {
+            format!("element {index} of input 'A' is {value}, which is out of the range of {datatype}")
         };
-        check("INT8", of(|contents| contents.int_contents = vec![1, -129]), &range(-129, "INT8"));
-        check("INT16", of(|contents| contents.int_contents = vec![32768]), &range(32768, "INT16"));
-        check("UINT8", of(|contents| contents.uint_contents = vec![256]), &range(256, "UINT8"));
-        check("UINT16", of(|contents| contents.uint_contents = vec![65536]), &range(65536, "UINT16"));
+        check("INT8", of(|contents| contents.int_contents = vec![1, -129]), &range(1, -129, "INT8"));
+        check("INT16", of(|contents| contents.int_contents = vec![32768]), &range(0, 32768, "INT16"));
+        check("UINT8", of(|contents| contents.uint_contents = vec![256]), &range(0, 256, "UINT8"));
+        check("UINT16", of(|contents| contents.uint_contents = vec![65536]), &range(0, 65536, "UINT16"));
         let fp32 = || of(|contents| contents.fp32_contents = vec![1.0]);
         let tensor = "unexpected explicit tensor data for input tensor 'A' for model 'm'";
         check("INT32", fp32(), &format!("{tensor} of type 'FP32', expected datatype 'INT32'"));
