@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_lite::future;
 
@@ -132,7 +133,9 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let token = Waiting { inbox, ticket, inputs, rows, size, stamps };
-        let entry = Entry { token, rows, shape_key, queued_at: clock::now() };
+        let queued_at = clock::now();
+        let (priority, timeout, deadline) = (0, Duration::ZERO, None);
+        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
         if lane.borrow_mut().submit(entry).is_err() {
             self.tickets.release(ticket);
             return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));

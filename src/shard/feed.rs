@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
 use crate::backend::{Batch, Request, Responder, Ticket};
-use crate::scheduler::{Entry, Policy, Scheduler};
+use crate::scheduler::{Claims, Entry, Policy, Refused, Scheduler};
 use crate::shard::inbox::Inbox;
 use crate::tensor::Tensor;
 use crate::time::{Clock, Stamps};
@@ -146,20 +146,14 @@ impl Feed {
         let now = clock();
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.drain(now, self);
-        let taken = lanes.scheduler.poll_batch(now, |waiting| {
-            let is_claimed = waiting.inbox.claim(waiting.ticket);
-            if is_claimed {
-                self.leave(waiting.size);
-            }
-            is_claimed
-        })?;
+        let taken = lanes.scheduler.poll_batch(now, &mut Taking(self))?;
         let is_more = !lanes.scheduler.is_empty();
         drop(lanes);
         if is_more {
             self.wake_one();
         }
         self.executions.fetch_add(1, Ordering::Relaxed);
-        Some(into_batch(taken, clock))
+        Some(into_batch(taken.tokens, clock))
     }
 
     fn enter(&self, size: usize) -> bool {
@@ -181,6 +175,23 @@ impl Feed {
                 return;
             }
         }
+    }
+}
+
+/// What the scheduler takes from the shards.
+struct Taking<'a>(&'a Feed);
+
+impl Claims<Waiting> for Taking<'_> {
+    fn is_waiting(&mut self, waiting: &Waiting) -> bool {
+        waiting.inbox.is_waiting(waiting.ticket)
+    }
+
+    fn claim(&mut self, waiting: &Waiting) -> bool {
+        let is_claimed = waiting.inbox.claim(waiting.ticket);
+        if is_claimed {
+            self.0.leave(waiting.size);
+        }
+        is_claimed
     }
 }
 
@@ -208,7 +219,7 @@ impl Lanes {
         }
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
-            if let Err(entry) = self.scheduler.handle_request(entry, now)
+            if let Err(Refused(entry)) = self.scheduler.handle_request(entry, now)
                 && entry.token.inbox.claim(entry.token.ticket)
             {
                 feed.leave(entry.token.size);
@@ -257,6 +268,7 @@ fn into_batch(taken: Vec<Waiting>, clock: Clock) -> Batch {
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
+    use std::time::Duration;
 
     use super::*;
     use crate::scheduler::ShapeKey;
@@ -271,7 +283,15 @@ mod tests {
         let ticket = tickets.open().unwrap();
         let inbox = Arc::clone(tickets.inbox());
         let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, stamps: Stamps::default() };
-        Entry { token, rows: 1, shape_key: ShapeKey::new(), queued_at: Instant::from_micros(micros) }
+        Entry {
+            token,
+            rows: 1,
+            shape_key: ShapeKey::new(),
+            queued_at: Instant::from_micros(micros),
+            priority: 0,
+            timeout: Duration::ZERO,
+            deadline: None,
+        }
     }
 
     fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<Feed>, Vec<Lane>) {
