@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use deuteron::tensor::strings::Strings;
 use prost::Message as _;
+use rten_tensor::AsView as _;
 use support::protobuf::Message;
 use support::server::Server;
 
