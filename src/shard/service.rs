@@ -63,7 +63,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
     let model = Rc::clone(shard.models.find(path.name, path.version)?);
     let served = model.served();
-    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH).map(|value| &value[..]))?;
+    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH))?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
     shard.refuse_if_stopping(&request)?;
     let arrival = Arrival { received, deadline: None };

@@ -167,7 +167,7 @@ impl<'a> Cursor<'a> {
         Ok(letter)
     }
 
-    /// Reads `XXXX`, or `XXXX\uXXXX` where the first is half a surrogate pair.
+    /// Reads four digits, or eight with `\u` between them where the first half is of a surrogate pair.
     fn unicode(&mut self, at: &Self) -> Result<char, JsonError> {
         let high = self.hex().ok_or(at.error(Fault::Hex))?;
         let point = match high {

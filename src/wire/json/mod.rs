@@ -36,7 +36,7 @@ pub enum Fault {
     Member,
     /// Neither a comma nor a closing bracket after an element.
     Element,
-    /// A digit of `\uXXXX` is none.
+    /// A digit of `\u0000` is none.
     Hex,
     /// Half a surrogate pair.
     Surrogate,
