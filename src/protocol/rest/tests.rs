@@ -1,12 +1,13 @@
-//! Tables: bodies to requests or refusals, results to bodies; round trips of every datatype; and
-//! the seeds of the fuzz target.
+//! Tables: bodies to requests or refusals, results to bodies; round trips of every datatype.
 
-use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::*;
 use crate::error::Error;
+use crate::model::ModelSpec;
 use crate::model::labels::Labels;
 use crate::protocol::check::shape_text;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
@@ -560,33 +561,4 @@ fn every_datatype_goes_in_and_comes_out_the_same() {
         let reply = encode(&any(datatype), 1, &request.plan, request.inputs).unwrap();
         assert_eq!(reply.body[1], [1, 2, 3, 4][..]);
     }
-}
-
-/// The model of the fuzz target.
-fn fuzzed() -> ModelSpec {
-    let mut model = spec(
-        8,
-        vec![input("IN", Datatype::Fp32, &[2]), input("TEXT", Datatype::Bytes, &[-1])],
-        vec![output("OUT", Datatype::Fp32, &[2]), output("LABELS", Datatype::Bytes, &[1])],
-    );
-    model.inputs[1].is_optional = true;
-    model
-}
-
-#[test]
-fn the_seeds_of_the_fuzz_target_and_bodies_near_them_decode_without_a_panic() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/rest");
-    let mut count = 0;
-    for file in fs::read_dir(folder).unwrap() {
-        let body = fs::read(file.unwrap().path()).unwrap();
-        count += 1;
-        exercise_bytes(&fuzzed(), &body);
-        for at in 0..body.len() {
-            let mut near = body.clone();
-            near[at] = near[at].wrapping_add((at as u8) | 1);
-            exercise_bytes(&fuzzed(), &near);
-            exercise_bytes(&fuzzed(), &body[..at]);
-        }
-    }
-    assert!(count >= 5, "{count}");
 }

@@ -316,7 +316,7 @@ fn extent(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0_usize, 0_usize);
     loop {
         let rest = text.get(at..)?;
-        let found = find(rest, |byte| matches!(byte, b'[' | b']' | b'"'))?;
+        let found = find(rest, |byte| (byte == b'[') | (byte == b']') | (byte == b'"'))?;
         at = at.saturating_add(found).saturating_add(1);
         match rest.get(found)? {
             b'[' => depth = depth.saturating_add(1),
