@@ -509,7 +509,7 @@ fn results_that_do_not_fit_are_errors() {
     assert_eq!(got.text(), "model 'm' did not produce every output that was asked for");
     assert_eq!(
         text(&error_reply(&Error::unavailable("a \"b\"\n"))),
-        "503 Content-Type: application/json {\"error\":\"a \\\"b\\\"\\n\"}"
+        "503 Content-Type: application/json, Retry-After: 1 {\"error\":\"a \\\"b\\\"\\n\"}"
     );
 }
 
@@ -561,4 +561,11 @@ fn every_datatype_goes_in_and_comes_out_the_same() {
         let reply = encode(&any(datatype), 1, &request.plan, request.inputs).unwrap();
         assert_eq!(reply.body[1], [1, 2, 3, 4][..]);
     }
+}
+
+#[test]
+fn data_read_from_json_begins_on_a_boundary() {
+    let body = with_input(&format!(r#""name":"IN","datatype":"INT32","shape":[1000],"data":[{}1]"#, "1,".repeat(999)));
+    let request = json(&any(Datatype::Int32), &body).unwrap();
+    assert_eq!(request.inputs[0].contents.as_ptr() as usize % crate::limits::TENSOR_ALIGNMENT, 0);
 }

@@ -316,6 +316,33 @@ fn a_float_is_the_nearest_double_cast_even_beside_a_middle() {
     }
 }
 
+/// Integers of all sizes in arrays of all shapes, and the same flat.
+fn integers(random: &mut Random, depth: usize, flat: &mut Vec<i64>) -> String {
+    if depth == 0 || (depth < 4 && random.below(4) == 0) {
+        let value = random.next() as i64 >> random.below(64);
+        flat.push(value);
+        return value.to_string();
+    }
+    let items: Vec<_> = (0..random.below(5)).map(|_| integers(random, depth - 1, flat)).collect();
+    format!("[{}{}]", random.pick(&["", " ", "\n\t"]), items.join(random.pick(&[",", ", ", " ,"])))
+}
+
+#[test]
+fn integers_are_read_as_serde_json_reads_them() {
+    let mut random = Random(5);
+    for _ in 0..5_000 {
+        let mut flat = Vec::new();
+        let text = integers(&mut random, 4, &mut flat);
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok());
+        assert_eq!(numbers::<i64>(&text, flat.len()).as_ref(), Ok(&flat), "{text}");
+        let small: Option<Vec<_>> = flat.iter().map(|value| i16::try_from(*value).ok()).collect();
+        assert_eq!(numbers::<i16>(&text, flat.len()).ok(), small, "{text}");
+        let unsigned: Option<Vec<_>> = flat.iter().map(|value| u64::try_from(*value).ok()).collect();
+        assert_eq!(numbers::<u64>(&text, flat.len()).ok(), unsigned, "{text}");
+        assert_eq!(numbers::<i64>(&text, flat.len() + 1), Err(ArrayError::TooFew), "{text}");
+    }
+}
+
 /// A document, mostly well formed.
 fn document(random: &mut Random, depth: usize) -> String {
     let scalars = [
