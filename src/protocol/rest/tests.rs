@@ -250,8 +250,19 @@ fn data_that_does_not_fit_is_refused() {
     check(
         "FP32",
         "[1,2]]",
-        "failed to parse the request JSON buffer: Missing a comma or } after an object member. at 66",
+        "failed to parse the request JSON buffer: Missing a comma or '}' after an object member. at 66",
     );
+    // The length of an element is a lie.
+    let head = r#"{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}"#;
+    let want =
+        "400 incomplete string data for inference input 'IN', expecting string of length 9 but only 1 bytes available";
+    assert_eq!(refusal(mixed(&any(Datatype::Bytes), head, b"\x09\0\0\0a")), want);
+    // Where there are no elements, their datatype does not matter to the data.
+    let body = with_input(r#""name":"IN","datatype":"FP99","shape":[0],"data":[]"#);
+    let want = "data-type is '<invalid>', but model 'm' expects 'FP64'";
+    assert!(refusal(json(&any(Datatype::Fp64), &body)).contains(want));
+    let body = with_input(r#""name":"IN","datatype":"FP64","shape":[0],"data":[1]"#);
+    assert_eq!(refusal(json(&any(Datatype::Fp64), &body)), format!("400 {many}"));
     // A claim of size alone takes no memory.
     let body = with_input(r#""name":"IN","datatype":"FP64","shape":[1000000000000],"data":[1]"#);
     assert_eq!(refusal(json(&any(Datatype::Fp64), &body)), format!("400 {few}"));

@@ -142,7 +142,7 @@ impl<'a> Cursor<'a> {
             Some(b'\\') => self.escape().map(Piece::Char),
             // RapidJSON takes a NUL for the end of the text.
             Some(0) | None => Err(self.error(Fault::Quote)),
-            Some(_) => Err(self.error(Fault::Encoding)),
+            Some(_) => Err(self.error(Fault::Escape)),
         }
     }
 

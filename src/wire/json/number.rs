@@ -151,6 +151,7 @@ fn decimal(text: &[u8]) -> Option<(Decimal, &[u8])> {
         _ => return None,
     };
     let mut count = start.len().wrapping_sub(rest.len());
+    let behind = rest.len();
     let mut exponent = 0_i64;
     if let [b'.', fraction @ ..] = rest {
         (mantissa, rest) = digits(fraction, mantissa);
@@ -167,6 +168,8 @@ fn decimal(text: &[u8]) -> Option<(Decimal, &[u8])> {
         exponent = exponent.saturating_add(more);
         rest = after;
     }
+    // An integer has no negative zero: `-0` is 0, and `-0.0` is not.
+    let is_negative = is_negative & ((mantissa != 0) | (rest.len() != behind));
     Some((Decimal { is_negative, mantissa, exponent, is_whole }, rest))
 }
 
