@@ -252,6 +252,12 @@ fn data_that_does_not_fit_is_refused() {
         "[1,2]]",
         "failed to parse the request JSON buffer: Missing a comma or '}' after an object member. at 66",
     );
+}
+
+#[test]
+fn data_that_says_more_or_less_than_it_has_is_refused() {
+    let few = "Failed to parse 'data' field: shape does not match true shape";
+    let many = "Unable to parse 'data': Shape does not match true shape of 'data' field";
     // The length of an element is a lie.
     let head = r#"{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}"#;
     let want =
