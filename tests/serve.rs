@@ -1,6 +1,14 @@
 //! The server as a process: its ports, its signals, its metrics, its refusals to start, and what
 //! only a socket shows.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test waits and fails by panicking"
+)]
+
 mod support;
 
 use std::io::{Read, Write};
