@@ -21,6 +21,8 @@ const PARTS_MAX: usize = 64;
 /// the kernel spreads the connections.
 pub struct Listener {
     listener: TcpListener,
+    /// The same socket by a second descriptor, for what glommio does not offer.
+    raw: RawSocket,
 }
 
 impl Listener {
@@ -30,9 +32,17 @@ impl Listener {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
         socket.listen(BACKLOG)?;
+        let raw = socket.try_clone()?;
         // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
         let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
-        Ok(Self { listener })
+        Ok(Self { listener, raw })
+    }
+
+    /// Takes no more connections, from this instant on. Dropping the listener alone would leave it
+    /// open for as long as the ring still polls it.
+    pub fn stop(&self) {
+        // A socket that is not open any more has stopped too.
+        let _ = self.raw.shutdown(Shutdown::Both);
     }
 
     /// The next connection.
