@@ -360,6 +360,37 @@ fn more_connections_than_allowed_are_closed_at_once_and_counted() {
     waits_until("there is room again", || metric(&server, "deuteron_connections_refused_total") >= 1);
 }
 
+/// Clock ticks of CPU that a process has used.
+fn ticks(process: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+#[test]
+fn a_server_out_of_descriptors_waits_quietly_and_recovers() {
+    let folder = repository::write(Flavour::Deuteron);
+    let ports = support::server::Ports::free();
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "ulimit -n 100; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_deuteron"), "serve"])
+        .arg(folder.path());
+    command.arg("--shards=1").arg(format!("--http-port={}", ports.http));
+    command.args([format!("--grpc-port={}", ports.grpc), format!("--metrics-port={}", ports.metrics)]);
+    let server = Server::start(command, ports);
+    let held: Vec<_> = (0..150).map(|_| TcpStream::connect(server.http()).unwrap()).collect();
+    thread::sleep(Duration::from_millis(300));
+    let before = ticks(server.id());
+    thread::sleep(Duration::from_secs(2));
+    let used = ticks(server.id()) - before;
+    assert!(used <= 10, "{used} ticks of 200 while it could not accept");
+    assert!(server.log().lines().count() < 20, "{}", server.log());
+    drop(held);
+    let start = Instant::now();
+    assert_eq!(http::exchange(server.http(), &infer("identity_fp32", 1.0)).unwrap().status, 200);
+    assert!(start.elapsed() < Duration::from_millis(500), "{:?}", start.elapsed());
+}
+
 fn start(folder: &Folder, flags: &[&str]) -> Output {
     let ports = ["--http-port=0", "--grpc-port=0", "--metrics-port=0"];
     Command::new(env!("CARGO_BIN_EXE_deuteron"))
