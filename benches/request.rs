@@ -4,8 +4,11 @@
 //!
 //! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+#![allow(clippy::indexing_slicing, reason = "a benchmark stops at the first failure")]
+
 #[path = "../tests/support/mod.rs"]
-#[allow(dead_code, reason = "the tests use the rest of it")]
+#[allow(unused_imports, reason = "the tests use the rest of it")]
 mod support;
 
 use std::path::{Path, PathBuf};

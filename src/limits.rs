@@ -68,6 +68,9 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
 /// After a refusal a connection is read on so long, so that the client gets to see it.
 pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
+/// A drain closes a connection that is idle, but not before so long after its last answer: the
+/// next request may be on its way.
+pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a `config.pbtxt`.

@@ -13,7 +13,8 @@ use support::server::Server;
 #[test]
 fn tritonclient_gets_what_it_expects() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/python");
-    let Some(environment) = Environment::create("clients", &folder.join("requirements.txt")) else { return };
+    let list = folder.join("requirements.txt");
+    let Some(environment) = Environment::create("clients", &list, &["python3"]) else { return };
     let repository = repository::write(Flavour::Deuteron);
     repository::add_example(repository.path(), "digits");
     let server = Server::deuteron(repository.path(), &[]);

@@ -1,12 +1,15 @@
 //! The example model, on all of its held-out scans: what is served over HTTP and gRPC agrees with
 //! the engine called directly, and the accuracy is the one that the README tells.
 
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod support;
 
 use std::path::{Path, PathBuf};
 
 use deuteron::tensor::strings::Strings;
 use prost::Message as _;
+use rten_tensor::AsView as _;
 use support::protobuf::Message;
 use support::server::Server;
 

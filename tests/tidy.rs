@@ -1,6 +1,14 @@
 //! The house rules, checked on the source: which layer may import which, how long files and
 //! functions may be, what must be documented, what must never be there.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test waits and fails by panicking"
+)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -63,7 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Words that only one part may say.
 const ONLY_IN: &[(&str, &str)] =
-    &[("glommio", "shard"), ("h2::", "shard"), ("rten::", "backend"), ("cudarc", "backend"), ("std::fs", "server")];
+    &[("glommio", "shard"), ("h2::", "shard"), ("rten::", "backend"), ("cudarc", "backend"), ("std::fs::", "server")];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &["src/shard/io.rs"];
@@ -162,8 +170,7 @@ fn words_of_one_part_are_said_in_no_other() {
     for source in sources() {
         for (word, part) in ONLY_IN {
             let says = source.code().lines().any(|line| !line.trim_start().starts_with("//") && line.contains(word));
-            let may = source.part == *part || is_test_only(&source) || source.name.ends_with("backend/rten/model.rs");
-            assert!(!says || may || (*word == "std::fs" && source.part == "backend"), "{} says {word}", source.name);
+            assert!(!says || source.part == *part || is_test_only(&source), "{} says {word}", source.name);
         }
     }
 }
@@ -182,7 +189,8 @@ fn unsafe_stands_in_named_files_with_its_reason() {
 #[test]
 fn files_begin_with_what_they_are_and_stay_short() {
     for source in sources() {
-        assert!(source.text.starts_with("//! "), "{} does not say what it is", source.name);
+        let says = source.text.starts_with("//! ") || source.name.ends_with("tests.rs");
+        assert!(says, "{} does not say what it is", source.name);
         let lines = source.code().lines().count();
         assert!(lines <= FILE_LINES_MAX || is_test_only(&source), "{} has {lines} lines", source.name);
     }

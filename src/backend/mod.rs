@@ -14,7 +14,9 @@ mod onnx_builder;
 #[cfg(test)]
 mod trial;
 
-pub use threads::Threads;
+pub use self::identity::Identity;
+pub use self::rten::Rten;
+pub use self::threads::Threads;
 
 use std::path::Path;
 use std::sync::Arc;

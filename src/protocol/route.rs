@@ -114,7 +114,7 @@ fn version_number(text: &str) -> Result<u64, Error> {
              an integral value > 0"
         ))
     })?;
-    u64::try_from(version).ok().filter(|version| *version > 0).ok_or_else(|| {
+    u64::try_from(version).map_err(|_| {
         Error::invalid(format!("invalid model version specified '{text}' , version should be an integral value > 0"))
     })
 }
@@ -322,7 +322,8 @@ mod tests {
         );
         assert_eq!(version_of(""), Ok(None));
         assert_eq!(version_of("2"), Ok(Some(2)));
-        assert!(version_of("abc").is_err() && version_of("+1").is_err() && version_of("0").is_err());
+        assert!(version_of("abc").is_err() && version_of("+1").is_err());
+        assert_eq!(version_of("0"), Ok(Some(0)));
         let text = "invalid model version specified '-1' , version should be an integral value > 0";
         assert_eq!(version_of("-1"), Err(Error::invalid(text)));
     }

@@ -3,12 +3,10 @@
 //! `--exit-on-error=false`, ends the server.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::identity::Identity;
-use crate::backend::rten::Rten;
-use crate::backend::{Backend, LoadedModel, Threads, threads};
+use crate::backend::{Backend, Identity, LoadedModel, Rten, Threads, threads};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, INSTANCES_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
@@ -148,7 +146,7 @@ fn load_model(
     Ok(loaded)
 }
 
-fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &PathBuf) -> Result<Loaded, Error> {
+fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &Path) -> Result<Loaded, Error> {
     let began = clock::now();
     let backend: &dyn Backend = match spec.backend.as_str() {
         "identity" => &Identity,

@@ -7,6 +7,7 @@ use std::task::{Context, Waker};
 
 use slab::Slab;
 
+use crate::limits::DRAIN_GRACE;
 use crate::time::Instant;
 
 /// Why a connection is woken though nothing arrived.
@@ -21,12 +22,24 @@ pub enum Verdict {
 /// What the sweep knows of one connection.
 #[derive(Default)]
 pub struct Watch {
+    active_at: Cell<Instant>,
     deadline: Cell<Option<Instant>>,
     verdict: Cell<Option<Verdict>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Watch {
+    /// The connection was opened, or answered: its client may be about to send.
+    pub fn set_active(&self, now: Instant) {
+        self.active_at.set(now);
+    }
+
+    /// From when on it may be closed without a word: a client that was active a moment before may
+    /// have sent already.
+    pub fn quiet_at(&self) -> Instant {
+        self.active_at.get() + DRAIN_GRACE
+    }
+
     /// When to wake the connection if nothing happens.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         self.deadline.set(deadline);
@@ -73,13 +86,14 @@ impl Connections {
         Self { watches: RefCell::default(), count_max, is_draining: Cell::new(false) }
     }
 
-    /// Takes a connection in; `None` when there are too many.
-    pub fn enter(self: &Rc<Self>) -> Option<Membership> {
+    /// Takes a connection in that was opened just now; `None` when there are too many.
+    pub fn enter(self: &Rc<Self>, now: Instant) -> Option<Membership> {
         let mut watches = self.watches.borrow_mut();
         if watches.len() >= self.count_max {
             return None;
         }
         let watch = Rc::new(Watch::default());
+        watch.set_active(now);
         let key = watches.insert(Rc::clone(&watch));
         Some(Membership { connections: Rc::clone(self), key, watch })
     }
@@ -138,10 +152,10 @@ mod tests {
     #[test]
     fn a_full_table_takes_no_more_until_one_leaves() {
         let connections = Rc::new(Connections::new(2));
-        let (one, two) = (connections.enter().unwrap(), connections.enter().unwrap());
-        assert!(connections.enter().is_none());
+        let (one, two) = (connections.enter(Instant::ZERO).unwrap(), connections.enter(Instant::ZERO).unwrap());
+        assert!(connections.enter(Instant::ZERO).is_none());
         drop(one);
-        assert!(connections.enter().is_some());
+        assert!(connections.enter(Instant::ZERO).is_some());
         drop(two);
         assert!(connections.is_empty());
     }
@@ -149,7 +163,7 @@ mod tests {
     #[test]
     fn the_sweep_wakes_those_that_are_due_once_and_the_drain_all() {
         let connections = Rc::new(Connections::new(2));
-        let (due, later) = (connections.enter().unwrap(), connections.enter().unwrap());
+        let (due, later) = (connections.enter(Instant::ZERO).unwrap(), connections.enter(Instant::ZERO).unwrap());
         due.watch().set_deadline(Some(Instant::from_micros(5)));
         later.watch().set_deadline(Some(Instant::from_micros(6)));
         connections.sweep(Instant::from_micros(5));

@@ -207,7 +207,6 @@ async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> 
     let model = Rc::clone(shard.models.find(request.model_name, version)?);
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
-    shard.refuse_if_stopping(&request)?;
     let arrival = Arrival { received, deadline };
     let (outputs, plan) = shard.infer(&model, request, arrival).await?;
     grpc::encode(&served.spec, served.version, &plan, outputs)

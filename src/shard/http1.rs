@@ -92,6 +92,7 @@ impl Session<'_> {
                         self.connection.close_after_reply();
                     }
                     self.send(&reply).await?;
+                    self.membership.watch().set_active(clock::now());
                     if self.connection.is_closing() {
                         return self.end(false).await;
                     }
@@ -125,10 +126,19 @@ impl Session<'_> {
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
             watch.register(context);
-            if watch.take_verdict().is_some() || (shard.connections.is_draining() && !connection.is_within_message()) {
+            // What has come already is served, even when the connection is about to close.
+            if let Poll::Ready(count) = socket.poll_read(context, connection.input_space()) {
+                return Poll::Ready(count.map(Some));
+            }
+            let verdict = watch.take_verdict();
+            if !shard.connections.is_draining() || connection.is_within_message() {
+                return if verdict == Some(Verdict::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
+            }
+            if clock::now() >= watch.quiet_at() {
                 return Poll::Ready(Ok(None));
             }
-            socket.poll_read(context, connection.input_space()).map_ok(Some)
+            watch.set_deadline(Some(watch.quiet_at()));
+            Poll::Pending
         });
         match event.await? {
             Some(0) => {

@@ -12,8 +12,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_lite::FutureExt;
+use h2::RecvStream;
 use h2::server::SendResponse;
-use h2::{Reason, RecvStream};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -197,11 +197,6 @@ pub async fn unless_reset<T>(respond: &mut SendResponse<Bytes>, work: impl Futur
         Poll::Pending
     })
     .await
-}
-
-/// Gives a stream up without an answer.
-pub fn reset(respond: &mut SendResponse<Bytes>) {
-    respond.send_reset(Reason::CANCEL);
 }
 
 /// A socket as `h2` wants it, with the bytes that were read before it took over.

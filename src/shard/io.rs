@@ -6,14 +6,18 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
 /// Connections that the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 1024;
+/// How long a silent peer is trusted to be there before the kernel asks: HTTP/2 connections may
+/// rest for as long as they like.
+const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send: beyond it the rest goes in the next.
 const PARTS_MAX: usize = 64;
 
@@ -21,6 +25,8 @@ const PARTS_MAX: usize = 64;
 /// the kernel spreads the connections.
 pub struct Listener {
     listener: TcpListener,
+    /// The same socket by a second descriptor, for what glommio does not offer.
+    raw: RawSocket,
 }
 
 impl Listener {
@@ -29,16 +35,26 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
+        // Linux hands both on to every accepted socket.
+        socket.set_tcp_nodelay(true)?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
+        let raw = socket.try_clone()?;
         // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
         let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
-        Ok(Self { listener })
+        Ok(Self { listener, raw })
+    }
+
+    /// Takes no more connections, from this instant on. Dropping the listener alone would leave it
+    /// open for as long as the ring still polls it.
+    pub fn stop(&self) {
+        // A socket that is not open any more has stopped too.
+        let _ = self.raw.shutdown(Shutdown::Both);
     }
 
     /// The next connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         let stream = self.listener.accept().await.map_err(io::Error::from)?;
-        stream.set_nodelay(true).map_err(io::Error::from)?;
         Ok(Socket { stream })
     }
 }

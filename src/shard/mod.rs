@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::FutureExt;
+use futures_lite::{FutureExt, future};
 use glommio::{Latency, Shares};
 
 use crate::backend::Threads;
@@ -122,22 +122,37 @@ impl Shard {
         let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
         let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
         let accepting: Vec<_> = listeners
-            .into_iter()
-            .map(|(listener, kind)| glommio::spawn_local(accept(Rc::clone(&self), listener, kind)))
+            .iter()
+            .map(|(listener, kind)| glommio::spawn_local(accept(Rc::clone(&self), Rc::clone(listener), *kind)))
             .collect();
         listening(Ok(()));
         self.world.lifecycle.drained(self.index).await;
         for task in accepting {
             task.cancel().await;
         }
+        self.accept_last(listeners).await;
         self.connections.drain();
         let give_up_at = clock::now() + self.world.exit_timeout;
         while !self.connections.is_empty() && clock::now() < give_up_at {
             glommio::timer::sleep(DRAIN_INTERVAL).await;
+            self.connections.sweep(clock::now());
         }
         sweeper.cancel().await;
         if let Ok(completion) = completion {
             completion.cancel().await;
+        }
+    }
+}
+
+impl Shard {
+    /// Takes in the connections that the kernel made before the listeners close: closing would
+    /// reset them, with the requests that they brought.
+    async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>) {
+        for (listener, kind) in listeners {
+            while let Some(Ok(socket)) = future::poll_once(listener.accept()).await {
+                admit(self, socket, kind);
+            }
+            listener.stop();
         }
     }
 }
@@ -149,10 +164,10 @@ enum Kind {
     Metrics,
 }
 
-fn listen(addresses: Addresses) -> std::io::Result<Vec<(Listener, Kind)>> {
+fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, Kind)>> {
     let inference = [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, Kind::Inference));
     let all = inference.chain(addresses.metrics.map(|address| (address, Kind::Metrics)));
-    all.map(|(address, kind)| Ok((Listener::bind(address)?, kind))).collect()
+    all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
 }
 
 /// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
@@ -179,7 +194,7 @@ async fn sweep(shard: Rc<Shard>) {
     }
 }
 
-async fn accept(shard: Rc<Shard>, listener: Listener, kind: Kind) {
+async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: Kind) {
     let mut failures = 0_u64;
     loop {
         match listener.accept().await {
@@ -199,7 +214,7 @@ async fn accept(shard: Rc<Shard>, listener: Listener, kind: Kind) {
 }
 
 fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
-    let Some(membership) = shard.connections.enter() else {
+    let Some(membership) = shard.connections.enter(clock::now()) else {
         shard.cells.connections_refused.add(1);
         return;
     };

@@ -7,7 +7,6 @@ use bytes::Bytes;
 
 use crate::error::{Code, Error};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
-use crate::protocol::infer::InferRequest;
 use crate::protocol::rest::{self, server};
 use crate::protocol::route::{ModelPath, Route, route};
 use crate::shard::Shard;
@@ -63,25 +62,11 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
     let model = Rc::clone(shard.models.find(path.name, path.version)?);
     let served = model.served();
-    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH).map(|value| &value[..]))?;
+    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH))?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
-    shard.refuse_if_stopping(&request)?;
     let arrival = Arrival { received, deadline: None };
     let (outputs, plan) = shard.infer(&model, request, arrival).await?;
     rest::encode(&served.spec, served.version, &plan, outputs)
-}
-
-impl Shard {
-    /// Refuses a request that comes after the drain began, in Triton's words.
-    pub fn refuse_if_stopping(&self, request: &InferRequest) -> Result<(), Error> {
-        if !self.connections.is_draining() {
-            return Ok(());
-        }
-        let prefix = crate::protocol::check::prefix(&request.plan.id);
-        Err(Error::unavailable(format!(
-            "{prefix}Server is stopping, scheduler for model has stopped accepting new inference requests"
-        )))
-    }
 }
 
 impl Facts for Shard {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
-use crate::shard::connections::Membership;
+use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, http1, http2};
 
@@ -29,14 +29,22 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership)
 async fn read_first(socket: &mut Socket, membership: &Membership) -> Option<Vec<u8>> {
     let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
+    let watch = membership.watch();
     loop {
         let space = first.get_mut(size..)?;
         let count = poll_fn(|context| {
-            membership.watch().register(context);
-            if membership.watch().take_verdict().is_some() {
-                return Poll::Ready(0);
+            watch.register(context);
+            if let Poll::Ready(count) = socket.poll_read(context, space) {
+                return Poll::Ready(count.unwrap_or(0));
             }
-            socket.poll_read(context, space).map(|count| count.unwrap_or(0))
+            match watch.take_verdict() {
+                None => Poll::Pending,
+                Some(Verdict::Drain) if clock::now() < watch.quiet_at() => {
+                    watch.set_deadline(Some(watch.quiet_at()));
+                    Poll::Pending
+                }
+                Some(Verdict::Drain | Verdict::Timeout) => Poll::Ready(0),
+            }
         })
         .await;
         size += count;

@@ -1,6 +1,6 @@
 //! Typed contents (`InferTensorContents`) as the bytes of a tensor. 8- and 16-bit integers travel as
 //! 32-bit ones and must fit; FP16 and BF16 have no field and come as raw contents only. Called by
-//! [`super::decode`]. A packed 64-bit integer may take one byte on the wire, so that a tensor has at
+//! [`super::decode()`]. A packed 64-bit integer may take one byte on the wire, so that a tensor has at
 //! most eight times the bytes of its message.
 
 use bytes::Bytes;

@@ -1,7 +1,7 @@
 //! `ModelInferRequest` as it lies in its bytes: names, numbers and views, read in one pass and
 //! nothing copied. It accepts, refuses and means what `prost` does: of a repeated singular field
 //! the last counts, messages merge, unknown fields are skipped, strings are UTF-8. Read before the
-//! model is known; [`super::decode`] holds it against the model. Bounded by the limits on tensors,
+//! model is known; [`super::decode()`] holds it against the model. Bounded by the limits on tensors,
 //! parameters and dimensions in one request.
 
 use bytes::Bytes;

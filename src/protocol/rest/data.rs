@@ -19,6 +19,10 @@ pub(super) fn decode(
 ) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
     let Kind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
+    if count == 0 {
+        // As in Triton, the datatype is not looked at; the data must be empty, though.
+        return elements(array, 0, read_booleans).map_err(|error| refusal(name, Datatype::Bool, error));
+    }
     let Some(datatype) = datatype else {
         return Err(Error::invalid(format!("invalid datatype for input {name}")));
     };

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::check::{
     AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
 };
@@ -304,6 +304,29 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
         );
         return Err(refusal("", text));
     };
+    let shape = raw_shape(spec, input, body.len())?;
+    let contents = match byte_size(input.datatype, &shape) {
+        // Triton calls the input so until it is known to fit.
+        Ok(Some(size)) if size != body.len() => {
+            return Err(size_mismatch(spec, "", "raw_input", size, body.len()));
+        }
+        Ok(None) => {
+            let mut contents = Vec::with_capacity(body.len().saturating_add(4));
+            strings::encode(&body, &mut contents);
+            Bytes::from(contents)
+        }
+        _ => body,
+    };
+    let outputs = check_outputs(spec, "", &[], true)?;
+    let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
+    let (inputs, rows) = check(spec, "", vec![tensor])?;
+    let plan = ResponsePlan { id: String::new(), outputs };
+    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, plan })
+}
+
+/// The shape of a raw body: one row, and as many elements as there are bytes for along the one
+/// axis that may vary.
+fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<Shape, Error> {
     let wildcards = input.dims.iter().filter(|dimension| **dimension == -1).count();
     if wildcards > 1 {
         let text = format!(
@@ -314,39 +337,19 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
         return Err(refusal("", text));
     }
     let mut shape: Shape = input.dims.iter().map(|dimension| if *dimension == -1 { 1 } else { *dimension }).collect();
-    let contents = match input.datatype.size() {
-        None if wildcards == 0 && element_count(&shape) == Ok(1) => {
-            let mut contents = Vec::with_capacity(body.len().saturating_add(4));
-            strings::encode(&body, &mut contents);
-            Bytes::from(contents)
-        }
-        None => {
-            let text = format!("For BYTE datatype raw input '{}', the model must have input shape [1]", input.name);
-            return Err(refusal("", text));
-        }
-        Some(_) => body,
-    };
-    if let Some(at) = input.dims.iter().position(|dimension| *dimension == -1) {
-        let fixed = byte_size(input.datatype, &shape).ok().flatten().unwrap_or(0);
-        let count = contents.len().checked_div(fixed).unwrap_or(0);
-        if let Some(dimension) = shape.get_mut(at) {
-            *dimension = i64::try_from(count).unwrap_or(i64::MAX);
-        }
+    if input.datatype == Datatype::Bytes && (wildcards > 0 || element_count(&shape) != Ok(1)) {
+        let text = format!("For BYTE datatype raw input '{}', the model must have input shape [1]", input.name);
+        return Err(refusal("", text));
+    }
+    let fixed = byte_size(input.datatype, &shape).ok().flatten().unwrap_or(0);
+    let varying = input.dims.iter().position(|dimension| *dimension == -1).and_then(|at| shape.get_mut(at));
+    if let Some(dimension) = varying {
+        *dimension = i64::try_from(body_size.checked_div(fixed).unwrap_or(0)).unwrap_or(i64::MAX);
     }
     if spec.has_batch_axis() {
         shape.insert(0, 1);
     }
-    if let Ok(Some(size)) = byte_size(input.datatype, &shape)
-        && size != contents.len()
-    {
-        // Triton calls it so until it is known to fit.
-        return Err(size_mismatch(spec, "", "raw_input", size, contents.len()));
-    }
-    let outputs = check_outputs(spec, "", &[], true)?;
-    let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
-    let (inputs, rows) = check(spec, "", vec![tensor])?;
-    let plan = ResponsePlan { id: String::new(), outputs };
-    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, plan })
+    Ok(shape)
 }
 
 fn no_shared_memory(name: &str) -> Error {

@@ -4,7 +4,7 @@ use bytemuck::AnyBitPattern;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::classification::classify;
 use crate::protocol::infer::ResponsePlan;
@@ -60,13 +60,18 @@ pub(super) const JSON: &str = "application/json";
 /// Bytes of the JSON before and behind the outputs, roughly.
 const HEAD_SIZE_EXPECTED: usize = 96;
 
-/// An error as a reply: `{"error":"…"}`.
+/// An error as a reply: `{"error":"…"}`. Where the server is only full or busy, it says when to ask
+/// again.
 pub fn error_reply(error: &Error) -> Reply {
     let mut json = Vec::with_capacity(error.text().len().saturating_add(16));
     json.extend_from_slice(b"{\"error\":");
     writer::string(error.text(), &mut json);
     json.push(b'}');
-    Reply::new(error.code().on_wire().0, JSON, json)
+    let mut reply = Reply::new(error.code().on_wire().0, JSON, json);
+    if error.code() == Code::Unavailable {
+        reply.fields.push(("Retry-After", Bytes::from_static(b"1")));
+    }
+    reply
 }
 
 /// An output on its way out.

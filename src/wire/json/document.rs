@@ -57,6 +57,8 @@ impl<'a> Document<'a> {
     /// Reads a document, and keeps arrays under `raw_names` as text.
     pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
         let mut reader = Reader::new(text, raw_names);
+        // RFC 8259 §8.1 lets a reader pass over a byte order mark.
+        reader.cursor.rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let outcome = reader.run();
         let document = Self { nodes: reader.nodes };
         if let Err(error) = outcome {
@@ -249,7 +251,8 @@ impl<'a, 'n> Reader<'a, 'n> {
             Some(b't') => self.cursor.literal(b"true").map(|()| Kind::Bool(true))?,
             Some(b'f') => self.cursor.literal(b"false").map(|()| Kind::Bool(false))?,
             Some(b'n') => self.cursor.literal(b"null").map(|()| Kind::Null)?,
-            Some(b']' | b'}' | b',' | b':') | None if state == State::Root => {
+            // RapidJSON takes a NUL for the end of the text.
+            Some(b']' | b'}' | b',' | b':' | 0) | None if state == State::Root => {
                 return Err(self.cursor.error(Fault::Empty));
             }
             _ => match self.cursor.number()? {
@@ -316,7 +319,7 @@ fn extent(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0_usize, 0_usize);
     loop {
         let rest = text.get(at..)?;
-        let found = find(rest, |byte| matches!(byte, b'[' | b']' | b'"'))?;
+        let found = find(rest, |byte| (byte == b'[') | (byte == b']') | (byte == b'"'))?;
         at = at.saturating_add(found).saturating_add(1);
         match rest.get(found)? {
             b'[' => depth = depth.saturating_add(1),

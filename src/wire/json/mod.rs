@@ -4,7 +4,8 @@
 //! texts and offsets of RapidJSON's iterative reader, which Triton's clients know. It knows no
 //! word of inference. Nesting is bounded by [`JSON_DEPTH_MAX`], values by [`JSON_NODES_MAX`].
 //!
-//! The grammar is RFC 8259's, in UTF-8, and RapidJSON's `NaN`, `Inf` and `Infinity`.
+//! The grammar is RFC 8259's, in UTF-8, and RapidJSON's `NaN`, `Inf` and `Infinity`. A byte order
+//! mark may come first.
 
 mod cursor;
 mod document;
@@ -36,15 +37,15 @@ pub enum Fault {
     Member,
     /// Neither a comma nor a closing bracket after an element.
     Element,
-    /// A digit of `\uXXXX` is none.
+    /// A digit of `\u0000` is none.
     Hex,
     /// Half a surrogate pair.
     Surrogate,
-    /// An unknown escape.
+    /// An unknown escape, or a control character without one.
     Escape,
     /// A string without an end.
     Quote,
-    /// Not UTF-8, or a bare control character.
+    /// Not UTF-8.
     Encoding,
     /// Beyond the largest double.
     Large,
@@ -76,8 +77,8 @@ impl fmt::Display for JsonError {
             Fault::Value => "Invalid value.",
             Fault::Name => "Missing a name for object member.",
             Fault::Colon => "Missing a colon after a name of object member.",
-            Fault::Member => "Missing a comma or } after an object member.",
-            Fault::Element => "Missing a comma or ] after an array element.",
+            Fault::Member => "Missing a comma or '}' after an object member.",
+            Fault::Element => "Missing a comma or ']' after an array element.",
             Fault::Hex => "Incorrect hex digit after \\u escape in string.",
             Fault::Surrogate => "The surrogate pair in string is invalid.",
             Fault::Escape => "Invalid escape character in string.",

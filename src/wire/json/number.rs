@@ -1,6 +1,8 @@
 //! Numbers from decimal text, fast where that is exact: eight digits per step, then one
 //! multiplication or division of exact doubles (Clinger's fast path). What that cannot decide
 //! goes to `fast-float2`. A float is always the nearest double, cast where it is narrower.
+//!
+//! What a tensor's elements go through is inlined by force: called, it takes half as long again.
 
 use crate::wire::json::cursor::Cursor;
 
@@ -35,6 +37,7 @@ const POWERS: [f64; 23] = [
 ];
 
 /// Reads a double.
+#[inline(always)]
 pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
     let start = cursor.rest;
     let Some((decimal, rest)) = decimal(start) else { return read_literal(cursor) };
@@ -47,6 +50,7 @@ pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
 }
 
 /// Reads a float: the nearest double, cast.
+#[inline(always)]
 pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, Miss> {
     let start = cursor.rest;
     let Some((decimal, rest)) = decimal(start) else {
@@ -109,11 +113,16 @@ fn read_slowly(start: &[u8], rest: &[u8]) -> Result<f64, Miss> {
 /// in the last place otherwise.
 fn scale(decimal: &Decimal) -> f64 {
     let power = decimal.exponent.unsigned_abs();
-    let first = power_of_ten(power.min(POWER_MAX));
-    let second = power_of_ten(power.saturating_sub(POWER_MAX));
-    let mantissa = decimal.mantissa as f64;
-    let value = if decimal.exponent < 0 { mantissa / first / second } else { mantissa * first * second };
-    if decimal.is_negative { -value } else { value }
+    let by = |value: f64, power| {
+        let scale = power_of_ten(power);
+        if decimal.exponent < 0 { value / scale } else { value * scale }
+    };
+    let mut value = by(decimal.mantissa as f64, power.min(POWER_MAX));
+    if power > POWER_MAX {
+        value = by(value, power - POWER_MAX);
+    }
+    // Half of all numbers are negative: no branch.
+    f64::from_bits(value.to_bits() | u64::from(decimal.is_negative) << 63)
 }
 
 fn power_of_ten(power: u64) -> f64 {
@@ -132,43 +141,43 @@ fn is_decided(close: f64) -> bool {
 }
 
 /// Reads the parts of a number in JSON's grammar; `None` for anything else.
-#[inline]
+#[inline(always)]
 fn decimal(text: &[u8]) -> Option<(Decimal, &[u8])> {
-    let (is_negative, text) = match text {
-        [b'-', rest @ ..] => (true, rest),
-        rest => (false, rest),
-    };
-    let (mut mantissa, mut rest, mut count) = match text {
-        [b'0', rest @ ..] => (0, rest, 0),
-        [b'1'..=b'9', ..] => {
-            let (mantissa, rest) = digits(text, 0);
-            (mantissa, rest, text.len().saturating_sub(rest.len()))
-        }
+    let is_negative = text.first() == Some(&b'-');
+    let start = text.get(usize::from(is_negative)..)?;
+    let (mut mantissa, mut rest) = match start {
+        [b'0', rest @ ..] => (0, rest),
+        [b'1'..=b'9', ..] => digits(start, 0),
         _ => return None,
     };
-    let mut exponent = 0;
+    let mut count = start.len().wrapping_sub(rest.len());
+    let behind = rest.len();
+    let mut exponent = 0_i64;
     if let [b'.', fraction @ ..] = rest {
-        let mut tail = fraction;
-        if count == 0 {
-            while let [b'0', after @ ..] = tail {
-                tail = after;
-            }
-        }
-        let significant = tail.len();
-        (mantissa, rest) = digits(tail, mantissa);
-        count = count.saturating_add(significant.saturating_sub(rest.len()));
-        let size = fraction.len().saturating_sub(rest.len());
+        (mantissa, rest) = digits(fraction, mantissa);
+        let size = fraction.len().wrapping_sub(rest.len());
         if size == 0 {
             return None;
         }
-        exponent = i64::try_from(size).ok()?.wrapping_neg();
+        count = count.wrapping_add(size);
+        exponent = (size as i64).wrapping_neg();
     }
+    let is_whole = count <= DIGITS_MAX || significant_count(start) <= DIGITS_MAX;
     if let [b'e' | b'E', after @ ..] = rest {
         let (more, after) = exponent_of(after)?;
         exponent = exponent.saturating_add(more);
         rest = after;
     }
-    Some((Decimal { is_negative, mantissa, exponent, is_whole: count <= DIGITS_MAX }, rest))
+    // An integer has no negative zero: `-0` is 0, and `-0.0` is not.
+    let is_negative = is_negative & ((mantissa != 0) | (rest.len() != behind));
+    Some((Decimal { is_negative, mantissa, exponent, is_whole }, rest))
+}
+
+/// The digits of a number from the first that is not zero.
+#[cold]
+fn significant_count(text: &[u8]) -> usize {
+    let number = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
+    number.filter(|byte| **byte != b'.').skip_while(|digit| **digit == b'0').count()
 }
 
 /// Reads an exponent, its sign included; large ones stay large.
@@ -186,17 +195,25 @@ fn exponent_of(text: &[u8]) -> Option<(i64, &[u8])> {
     (rest.len() != start.len()).then_some((if is_negative { value.wrapping_neg() } else { value }, rest))
 }
 
-/// Appends the digits that a text begins with to a number, which wraps beyond 64 bits.
-#[inline]
+/// Appends the digits that a text begins with to a number, which wraps beyond 64 bits. Sixteen
+/// bytes are looked at in each step, without a branch on how many of them are digits: that is
+/// what a processor cannot guess in a tensor.
+#[inline(always)]
 fn digits(text: &[u8], number: u64) -> (u64, &[u8]) {
     let (mut number, mut rest) = (number, text);
-    while let Some((chunk, after)) = rest.split_first_chunk::<8>() {
-        let word = u64::from_le_bytes(*chunk);
-        if !is_eight_digits(word) {
-            break;
+    while let Some((first, after)) = rest.split_first_chunk::<8>()
+        && let Some((second, _)) = after.split_first_chunk::<8>()
+    {
+        let (first, second) = (u64::from_le_bytes(*first), u64::from_le_bytes(*second));
+        let first_count = digit_count(first);
+        let second_count = if first_count == 8 { digit_count(second) } else { 0 };
+        number = append(number, first, first_count);
+        number = append(number, second, second_count);
+        let count = first_count.wrapping_add(second_count);
+        rest = rest.get(count..).unwrap_or_default();
+        if count < 16 {
+            return (number, rest);
         }
-        number = number.wrapping_mul(100_000_000).wrapping_add(eight_digits(word));
-        rest = after;
     }
     while let [digit @ b'0'..=b'9', after @ ..] = rest {
         number = number.wrapping_mul(10).wrapping_add(u64::from(*digit - b'0'));
@@ -205,15 +222,32 @@ fn digits(text: &[u8], number: u64) -> (u64, &[u8]) {
     (number, rest)
 }
 
-/// Whether all bytes of a word are digits: their high half is 3, and stays so when 6 is added.
-const fn is_eight_digits(word: u64) -> bool {
-    (word & 0xf0f0_f0f0_f0f0_f0f0) | ((word.wrapping_add(0x0606_0606_0606_0606) & 0xf0f0_f0f0_f0f0_f0f0) >> 4)
-        == 0x3333_3333_3333_3333
+const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
+
+/// How many of the eight bytes of a word, from the lowest, are digits. A digit less its zero has
+/// no high half, nor has it when 6 is added; a carry out of a byte that is no digit only
+/// disturbs the bytes behind it.
+const fn digit_count(word: u64) -> usize {
+    let values = word ^ ZEROS;
+    let others = (values.wrapping_add(0x0606_0606_0606_0606) | values) & 0xf0f0_f0f0_f0f0_f0f0;
+    (others.trailing_zeros() / 8) as usize
+}
+
+/// Appends the first `count` digits of a word to a number.
+#[inline]
+fn append(number: u64, word: u64, count: usize) -> u64 {
+    /// `10^i`.
+    const SCALES: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
+    // The digits go to the end of the word, with zeros before them.
+    let bits = 8 * count as u32;
+    let word = word.checked_shl(64 - bits).unwrap_or(0) | ZEROS.checked_shr(bits).unwrap_or(0);
+    let scale = SCALES.get(count).copied().unwrap_or(1);
+    number.wrapping_mul(scale).wrapping_add(eight_digits(word))
 }
 
 /// The value of eight digits: pairs, then pairs of pairs, then both halves.
 const fn eight_digits(word: u64) -> u64 {
-    let word = word.wrapping_sub(0x3030_3030_3030_3030);
+    let word = word.wrapping_sub(ZEROS);
     let word = word.wrapping_mul(10).wrapping_add(word >> 8);
     let low = (word & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
     let high = ((word >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);

@@ -15,7 +15,7 @@ pub fn comma(index: usize, out: &mut Vec<u8>) {
 pub fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let mut rest = text.as_bytes();
-    while let Some(size) = find(rest, |byte| byte == b'"' || byte == b'\\' || byte < 0x20) {
+    while let Some(size) = find(rest, |byte| (byte == b'"') | (byte == b'\\') | (byte < 0x20)) {
         let Some((plain, [special, after @ ..])) = rest.split_at_checked(size) else { break };
         out.extend_from_slice(plain);
         escape(*special, out);

@@ -1,0 +1,5 @@
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|text: &[u8]| {
+    deuteron::wire::json::exercise(text);
+});
