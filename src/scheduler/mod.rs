@@ -195,6 +195,11 @@ impl<T> Scheduler<T> {
         self.alarms.first().map(|alarm| alarm.at)
     }
 
+    /// Nothing will arrive any more: what waits needs not wait for others.
+    pub const fn handle_drain(&mut self) {
+        self.policy.queue_delay_max = Duration::ZERO;
+    }
+
     /// Forgets all that wait no more. Takes as long as the queue is.
     pub fn forget_gone(&mut self, claims: &mut impl Claims<T>) {
         let mut next = self.queue.first();
