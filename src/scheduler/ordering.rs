@@ -112,7 +112,7 @@ mod tests {
                 out.push(format!("{step}: {}", sent.join(" ")));
             }
         }
-        assert!(ordering.is_empty() == (ordering.len() == 0));
+        assert!(ordering.is_empty(), "{} are left", ordering.len());
         out.join("\n")
     }
 

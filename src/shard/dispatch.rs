@@ -225,3 +225,58 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let variable = spec.inputs.iter().zip(inputs).filter(|(input, _)| input.dims.contains(&-1));
     variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::shard::inbox::Inbox;
+    use crate::shard::ticket::Tickets;
+
+    const TIMEOUT: Duration = Duration::from_millis(5);
+
+    fn tickets() -> Rc<Tickets> {
+        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        glommio::LocalExecutor::default().run(future)
+    }
+
+    #[test]
+    fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
+        let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
+        let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
+        let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
+        let took = run(async {
+            let start = clock::now();
+            let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
+            assert_eq!(error, Some(timeout_expired()));
+            clock::now().since(start)
+        });
+        assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?}");
+        assert_eq!(count.get(), 1, "its place is free");
+        assert!(!tickets.inbox().claim(ticket), "it never runs");
+    }
+
+    #[test]
+    fn a_request_that_runs_when_its_timeout_passes_is_answered() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        let answer = run(async {
+            let start = clock::now();
+            let backend = async {
+                sleep_until(start + TIMEOUT * 3).await;
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::Inbox>;
+                Responder::new(inbox, ticket, Stamps::default()).send(Ok(Vec::new()));
+                tickets.drain();
+                future::pending().await
+            };
+            future::or(answer_unless_expired(pending, Some(start + TIMEOUT)), backend).await
+        });
+        assert!(answer.is_ok_and(|answer| answer.outputs.is_ok()));
+    }
+}

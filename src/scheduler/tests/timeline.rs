@@ -43,10 +43,10 @@ impl Timeline {
             self.gone.0.push(name.to_owned());
         } else if let Some(until) = event.strip_prefix("busy ") {
             self.busy_until = Some(Instant::from_micros(until.parse().unwrap()));
-        } else if event != "wake" {
-            if let Err(Refused(entry)) = self.scheduler.handle_request(entry(event, now), now) {
-                return format!("{} refused", entry.token);
-            }
+        } else if event != "wake"
+            && let Err(Refused(entry)) = self.scheduler.handle_request(entry(event, now), now)
+        {
+            return format!("{} refused", entry.token);
         }
         String::new()
     }
@@ -75,7 +75,7 @@ impl Timeline {
         decisions.splice(..0, (!refusal.is_empty()).then_some(refusal));
         let decision = if decisions.is_empty() { "-".to_owned() } else { decisions.join(", ") };
         let micros = now.as_nanos() / 1_000;
-        writeln!(self.lines, "{micros:>5} | {event:<12} | {queue:<11} | {decision}").unwrap();
+        writeln!(self.lines, "{micros:<3} | {event:<12} | {queue:<11} | {decision}").unwrap();
     }
 }
 
@@ -110,14 +110,14 @@ fn the_delay_ends_when_a_preferred_size_is_made_or_the_oldest_is_due() {
         delayed(preferred(8, &[4]), 100),
         "0 a 2\n 10 b 1\n 20 c 1\n 30 d 1\n 200 e 3\n 220 f 2\n 300 g 8",
         expect![[r#"
-                0 | a 2          | a           | ask at 100
-               10 | b 1          | a b         | ask at 100
-               20 | c 1          | a b c       | run a+b+c (preferred)
-               30 | d 1          | d           | ask at 130
-              130 | wake         | d           | run d (delay)
-              200 | e 3          | e           | ask at 300
-              220 | f 2          | e f         | run e (full), ask at 320
-              300 | g 8          | f g         | run f (full), run g (full)
+            0   | a 2          | a           | ask at 100
+            10  | b 1          | a b         | ask at 100
+            20  | c 1          | a b c       | run a+b+c (preferred)
+            30  | d 1          | d           | ask at 130
+            130 | wake         | d           | run d (delay)
+            200 | e 3          | e           | ask at 300
+            220 | f 2          | e f         | run e (full), ask at 320
+            300 | g 8          | f g         | run f (full), run g (full)
         "#]],
     );
 }
@@ -128,18 +128,18 @@ fn a_preferred_size_is_kept_to_until_the_delay_is_over() {
         delayed(preferred(8, &[4]), 100),
         "0 busy 50\n 1 a 2\n 2 b 2\n 3 c 2\n 200 busy 400\n 201 d 2\n 202 e 2\n 203 f 2\n 399 g 1",
         expect![[r#"
-                0 | busy 50      | -           | -
-                1 | a 2          | a           | -
-                2 | b 2          | a b         | -
-                3 | c 2          | a b c       | -
-               50 | wake         | a b c       | run a+b (preferred), ask at 103
-              103 | wake         | c           | run c (delay)
-              200 | busy 400     | -           | -
-              201 | d 2          | d           | -
-              202 | e 2          | d e         | -
-              203 | f 2          | d e f       | -
-              399 | g 1          | d e f g     | -
-              400 | wake         | d e f g     | run d+e+f+g (delay)
+            0   | busy 50      | -           | -
+            1   | a 2          | a           | -
+            2   | b 2          | a b         | -
+            3   | c 2          | a b c       | -
+            50  | wake         | a b c       | run a+b (preferred), ask at 103
+            103 | wake         | c           | run c (delay)
+            200 | busy 400     | -           | -
+            201 | d 2          | d           | -
+            202 | e 2          | d e         | -
+            203 | f 2          | d e f       | -
+            399 | g 1          | d e f g     | -
+            400 | wake         | d e f g     | run d+e+f+g (delay)
         "#]],
     );
 }
@@ -150,14 +150,14 @@ fn without_preferred_sizes_the_delay_waits_for_the_largest_batch() {
         delayed(batched(4), 100),
         "0 a 1\n 10 b 1\n 20 c 1\n 30 d 1\n 40 e 3\n 50 f 2\n 200 g 9",
         expect![[r#"
-                0 | a 1          | a           | ask at 100
-               10 | b 1          | a b         | ask at 100
-               20 | c 1          | a b c       | ask at 100
-               30 | d 1          | a b c d     | run a+b+c+d (full)
-               40 | e 3          | e           | ask at 140
-               50 | f 2          | e f         | run e (full), ask at 150
-              150 | wake         | f           | run f (delay)
-              200 | g 9          | g           | run g (full)
+            0   | a 1          | a           | ask at 100
+            10  | b 1          | a b         | ask at 100
+            20  | c 1          | a b c       | ask at 100
+            30  | d 1          | a b c d     | run a+b+c+d (full)
+            40  | e 3          | e           | ask at 140
+            50  | f 2          | e f         | run e (full), ask at 150
+            150 | wake         | f           | run f (delay)
+            200 | g 9          | g           | run g (full)
         "#]],
     );
 }
@@ -168,11 +168,11 @@ fn a_shape_that_differs_ends_the_delay() {
         delayed(batched(8), 100),
         "0 a 1 x4\n 10 b 1 x4\n 20 c 1 x5\n 30 d 1 x5",
         expect![[r#"
-                0 | a 1 x4       | a           | ask at 100
-               10 | b 1 x4       | a b         | ask at 100
-               20 | c 1 x5       | a b c       | run a+b (shape), ask at 120
-               30 | d 1 x5       | c d         | ask at 120
-              120 | wake         | c d         | run c+d (delay)
+            0   | a 1 x4       | a           | ask at 100
+            10  | b 1 x4       | a b         | ask at 100
+            20  | c 1 x5       | a b c       | run a+b (shape), ask at 120
+            30  | d 1 x5       | c d         | ask at 120
+            120 | wake         | c d         | run c+d (delay)
         "#]],
     );
 }
@@ -183,11 +183,11 @@ fn an_entry_that_goes_during_the_delay_takes_its_age_with_it() {
         delayed(batched(8), 100),
         "0 a 1\n 50 b 1\n 60 -a\n 120 c 1",
         expect![[r#"
-                0 | a 1          | a           | ask at 100
-               50 | b 1          | a b         | ask at 100
-               60 | -a           | a b         | ask at 150
-              120 | c 1          | b c         | ask at 150
-              150 | wake         | b c         | run b+c (delay)
+            0   | a 1          | a           | ask at 100
+            50  | b 1          | a b         | ask at 100
+            60  | -a           | a b         | ask at 150
+            120 | c 1          | b c         | ask at 150
+            150 | wake         | b c         | run b+c (delay)
         "#]],
     );
 }
@@ -199,17 +199,17 @@ fn what_waits_longer_than_its_timeout_is_rejected_while_instances_are_busy() {
         Policy { queue_default, ..batched(8) },
         "0 busy 100\n 1 a 1\n 2 b 1 t5\n 3 c 1 t500\n 80 d 1\n 90 e 1 d95",
         expect![[r#"
-                0 | busy 100     | -           | -
-                1 | a 1          | a           | -
-                2 | b 1 t5       | a b         | -
-                3 | c 1 t500     | a b c       | -
-                7 | wake         | a b c       | b expired: Timeout
-               31 | wake         | a c         | a expired: Timeout
-               33 | wake         | c           | c expired: Timeout
-               80 | d 1          | d           | -
-               90 | e 1 d95      | d e         | -
-               95 | wake         | d e         | e expired: Deadline
-              100 | wake         | d           | run d (idle)
+            0   | busy 100     | -           | -
+            1   | a 1          | a           | -
+            2   | b 1 t5       | a b         | -
+            3   | c 1 t500     | a b c       | -
+            7   | wake         | a b c       | b expired: Timeout
+            31  | wake         | a c         | a expired: Timeout
+            33  | wake         | c           | c expired: Timeout
+            80  | d 1          | d           | -
+            90  | e 1 d95      | d e         | -
+            95  | wake         | d e         | e expired: Deadline
+            100 | wake         | d           | run d (idle)
         "#]],
     );
 }
@@ -222,15 +222,15 @@ fn what_waits_longer_than_its_timeout_is_delayed_and_still_runs() {
         Policy { queue_default, ..batched(2) },
         "0 busy 100\n 1 a 1\n 2 b 1\n 80 c 1\n 90 d 1\n 95 e 1",
         expect![[r#"
-                0 | busy 100     | -           | -
-                1 | a 1          | a           | -
-                2 | b 1          | a b         | -
-               31 | wake         | a b         | -
-               32 | wake         | b ~a        | -
-               80 | c 1          | c ~a ~b     | -
-               90 | d 1          | c d ~a ~b   | -
-               95 | e 1          | c d e ~a ~b | -
-              100 | wake         | c d e ~a ~b | run c+d (full), run e+a (full), run b (idle)
+            0   | busy 100     | -           | -
+            1   | a 1          | a           | -
+            2   | b 1          | a b         | -
+            31  | wake         | a b         | -
+            32  | wake         | b ~a        | -
+            80  | c 1          | c ~a ~b     | -
+            90  | d 1          | c d ~a ~b   | -
+            95  | e 1          | c d e ~a ~b | -
+            100 | wake         | c d e ~a ~b | run c+d (full), run e+a (full), run b (idle)
         "#]],
     );
 }
@@ -242,10 +242,10 @@ fn a_timeout_that_passes_during_the_delay_leaves_the_rest_to_wait_on() {
         delayed(Policy { queue_default, ..batched(8) }, 100),
         "0 a 1 t40\n 20 b 1",
         expect![[r#"
-                0 | a 1 t40      | a           | ask at 40
-               20 | b 1          | a b         | ask at 40
-               40 | wake         | a b         | a expired: Timeout, ask at 120
-              120 | wake         | b           | run b (delay)
+            0   | a 1 t40      | a           | ask at 40
+            20  | b 1          | a b         | ask at 40
+            40  | wake         | a b         | a expired: Timeout, ask at 120
+            120 | wake         | b           | run b (delay)
         "#]],
     );
 }
@@ -256,15 +256,15 @@ fn levels_share_a_batch_with_the_highest_first() {
         delayed(Policy { rows_preferred: vec![4], ..levels(3, 2) }, 100),
         "0 busy 50\n 1 a 1 p3\n 2 b 1\n 3 c 1 p1\n 4 d 2 p1\n 5 e 1 p1\n 60 f 1 p3",
         expect![[r#"
-                0 | busy 50      | -           | -
-                1 | a 1 p3       | a           | -
-                2 | b 1          | b a         | -
-                3 | c 1 p1       | c b a       | -
-                4 | d 2 p1       | c d b a     | -
-                5 | e 1 p1       | c d e b a   | -
-               50 | wake         | c d e b a   | run c+d+e (preferred), ask at 101
-               60 | f 1 p3       | b a f       | ask at 101
-              101 | wake         | b a f       | run b+a+f (delay)
+            0   | busy 50      | -           | -
+            1   | a 1 p3       | a           | -
+            2   | b 1          | b a         | -
+            3   | c 1 p1       | c b a       | -
+            4   | d 2 p1       | c d b a     | -
+            5   | e 1 p1       | c d e b a   | -
+            50  | wake         | c d e b a   | run c+d+e (preferred), ask at 101
+            60  | f 1 p3       | b a f       | ask at 101
+            101 | wake         | b a f       | run b+a+f (delay)
         "#]],
     );
 }
