@@ -111,6 +111,7 @@ pub struct Scheduler<T> {
     alarms: BTreeSet<Alarm>,
     expired: VecDeque<Expired<T>>,
     ask_at: Option<Instant>,
+    rows_wanted: u32,
     entry_count: u64,
 }
 
@@ -139,6 +140,7 @@ impl<T> Scheduler<T> {
             alarms: BTreeSet::new(),
             expired: VecDeque::new(),
             ask_at: None,
+            rows_wanted: 0,
             entry_count: 0,
         }
     }
@@ -168,6 +170,7 @@ impl<T> Scheduler<T> {
             let look = self.look(claims);
             let Some((count, released)) = look.release(&self.policy, now) else {
                 self.ask_at = look.oldest.map(|oldest| oldest + self.policy.queue_delay_max);
+                self.rows_wanted = look.rows_wanted(&self.policy);
                 return None;
             };
             // Somebody else may have been faster with all of them: then there is another look.
@@ -188,6 +191,12 @@ impl<T> Scheduler<T> {
     /// end of the delay, or when the time of an entry is over.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.ask_at.into_iter().chain(self.poll_expired_timeout()).min()
+    }
+
+    /// After [`Self::poll_batch`] had nothing: so many rows must arrive, all of the same shape,
+    /// before it has something earlier than at [`Self::poll_timeout`]. 0 where it depends.
+    pub const fn rows_wanted(&self) -> u32 {
+        self.rows_wanted
     }
 
     /// When [`Self::poll_expired`] must be asked again, whether or not an instance is idle.
@@ -361,6 +370,16 @@ impl Look {
             let released = if rows == policy.rows_max() { Released::Full } else { Released::Preferred };
             self.mark = Some((self.count, released));
         }
+    }
+
+    /// How many rows are missing to the next size at which it closes. Where there are levels, new
+    /// entries do not come last, and any may make a batch of those before it.
+    fn rows_wanted(&self, policy: &Policy) -> u32 {
+        if self.count == 0 || policy.priority_levels > 0 {
+            return 0;
+        }
+        let next = policy.rows_preferred.iter().find(|rows| **rows > self.rows);
+        next.copied().unwrap_or_else(|| policy.rows_preferred_max()).saturating_sub(self.rows)
     }
 
     /// How many entries should leave now, and why.

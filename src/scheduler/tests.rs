@@ -257,6 +257,24 @@ fn a_thousand_levels_cost_what_their_entries_do() {
 }
 
 #[test]
+fn so_many_rows_are_wanted_as_are_missing_to_the_next_size() {
+    let check = |policy: Policy, lines: &[&str], want: u32| {
+        let mut scheduler = Scheduler::new(Policy { queue_delay_max: micros(100), ..policy });
+        for line in lines {
+            scheduler.handle_request(entry(line, Instant::ZERO), Instant::ZERO).unwrap();
+        }
+        assert_eq!(scheduler.poll_batch(Instant::ZERO, &mut Gone::default()), None, "{lines:?}");
+        assert_eq!(scheduler.rows_wanted(), want, "{lines:?}");
+    };
+    check(batched(8), &[], 0);
+    check(batched(8), &["a 1"], 7);
+    check(batched(8), &["a 1", "b 2"], 5);
+    check(preferred(8, &[2, 6]), &["a 1"], 1);
+    check(preferred(8, &[2, 6]), &["a 3", "b 2"], 1);
+    check(levels(2, 1), &["a 1"], 0);
+}
+
+#[test]
 fn the_reasons_have_a_name_each() {
     assert!(Released::ALL.map(Released::as_str).is_sorted());
 }

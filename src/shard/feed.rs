@@ -5,7 +5,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
 
@@ -44,6 +44,8 @@ pub struct Feed {
     admission: Admission,
     releases: [AtomicUsize; Released::ALL.len()],
     seats: Box<[Seat]>,
+    /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
+    rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
 }
 
@@ -97,6 +99,7 @@ impl Feed {
             admission,
             releases: Default::default(),
             seats: (0..instances).map(|_| Seat::default()).collect(),
+            rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
         let lanes = producers.into_iter().map(|ring| Lane { ring, feed: Arc::clone(&feed) }).collect();
@@ -178,12 +181,25 @@ impl Feed {
         if self.is_stopped() {
             lanes.scheduler.handle_drain();
         }
-        lanes.drain(now, self);
-        while let Some(expired) = lanes.scheduler.poll_expired(now) {
-            self.refuse_expired(expired);
-        }
-        let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) else {
-            return Polled::Nothing(lanes.watch(seat_index));
+        let taken = loop {
+            self.rows_wanted.store(0, Ordering::SeqCst);
+            lanes.drain(now, self);
+            while let Some(expired) = lanes.scheduler.poll_expired(now) {
+                self.refuse_expired(expired);
+            }
+            if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
+                break taken;
+            }
+            let until = lanes.watch(seat_index);
+            if lanes.watch.is_none() {
+                return Polled::Nothing(until);
+            }
+            // The handshake again: what is queued now counts down what we want, or we see it.
+            self.rows_wanted.store(lanes.scheduler.rows_wanted().into(), Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if lanes.rings.iter().all(rtrb::Consumer::is_empty) {
+                return Polled::Nothing(until);
+            }
         };
         let is_more = !lanes.scheduler.is_empty();
         drop(lanes);
@@ -223,6 +239,12 @@ impl Feed {
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so many rows more leave the batch that waits to grow still short.
+    fn is_enough_wanted(&self, rows: u32) -> bool {
+        let rows = i64::from(rows);
+        self.rows_wanted.load(Ordering::SeqCst) > 0 && self.rows_wanted.fetch_sub(rows, Ordering::SeqCst) > rows
     }
 
     fn wake_one(&self) {
@@ -324,13 +346,17 @@ impl Lane {
         if self.feed.admission.enter(entry.token.level, entry.token.size).is_err() {
             return Err(entry);
         }
+        // Of a shape that the others may not have, it may end their batch.
+        let rows = if entry.shape_key.is_empty() { entry.rows.max(1) } else { u32::MAX };
         let mut next = entry;
         while let Err(rtrb::PushError::Full(entry)) = self.ring.push(next) {
             self.feed.make_room(entry.queued_at);
             next = entry;
         }
         fence(Ordering::SeqCst);
-        self.feed.wake_one();
+        if !self.feed.is_enough_wanted(rows) {
+            self.feed.wake_one();
+        }
         Ok(())
     }
 }
@@ -480,6 +506,84 @@ mod tests {
             assert_eq!(instance.join().unwrap(), 2);
         });
         assert_eq!(feed.released(Released::Full), 1);
+    }
+
+    #[test]
+    fn nobody_is_woken_while_the_batch_is_too_small() {
+        let queue_delay_max = Duration::from_secs(600);
+        let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 2, 1);
+        let is_asleep = || feed.seats[0].is_parked.load(Ordering::SeqCst);
+        std::thread::scope(|scope| {
+            let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
+            let tickets = tickets();
+            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            while !is_asleep() || feed.rows_wanted.load(Ordering::SeqCst) != 7 {
+                std::thread::yield_now();
+            }
+            for lane in [0, 1, 0, 1, 0, 1] {
+                lanes[lane].submit(entry_now(&tickets)).ok().unwrap();
+                assert!(is_asleep());
+            }
+            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            assert_eq!(instance.join().unwrap(), 8);
+        });
+    }
+
+    #[test]
+    fn an_arrival_of_a_shape_of_its_own_wakes_an_instance() {
+        let (feed, mut lanes) = delayed(Duration::from_secs(600));
+        std::thread::scope(|scope| {
+            let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
+            let tickets = tickets();
+            lanes[0].submit(Entry { shape_key: [4].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
+            while feed.lock().watch.is_none() {
+                std::thread::yield_now();
+            }
+            lanes[0].submit(Entry { shape_key: [5].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
+            assert_eq!(instance.join().unwrap(), 1);
+        });
+        assert_eq!(feed.released(Released::Shape), 1);
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_where_batches_wait_to_grow() {
+        const COUNT: usize = 4_000;
+        let queue_delay_max = Duration::from_secs(600);
+        let policy = Policy { rows_max: 4, is_batched: true, queue_delay_max, ..Policy::default() };
+        let (feed, lanes) = Feed::new(policy, Bounds { requests: 64, bytes: 1_000 }, 2, 2);
+        let served = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for seat in 0..2 {
+                let (feed, served) = (&feed, &served);
+                scope.spawn(move || {
+                    while let Some(batch) = feed.next_batch(seat, now) {
+                        served.fetch_add(batch.requests.len(), Ordering::SeqCst);
+                    }
+                });
+            }
+            let shards = lanes.into_iter().map(|mut lane| {
+                scope.spawn(move || {
+                    let tickets = tickets();
+                    for _ in 0..COUNT / 2 {
+                        // A refused request leaves its ticket to the next.
+                        let mut next = entry_now(&tickets);
+                        while let Err(back) = lane.submit(next) {
+                            next = back;
+                            std::thread::yield_now();
+                        }
+                        tickets.drain();
+                    }
+                })
+            });
+            shards.collect::<Vec<_>>().into_iter().for_each(|shard| shard.join().unwrap());
+            // Full batches leave without the delay's help: nothing else would let this end.
+            while served.load(Ordering::SeqCst) < COUNT {
+                std::thread::yield_now();
+            }
+            feed.stop();
+        });
+        assert_eq!(feed.executions(), feed.released(Released::Full));
     }
 
     #[test]
