@@ -260,6 +260,20 @@ fn an_idle_server_ends_at_once() {
 }
 
 #[test]
+fn an_rpc_that_is_not_built_is_refused_by_name() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let refusal = support::h2::call(server.grpc(), path, &[], &message("identity_fp32", 1));
+    assert_eq!(refusal["grpc-status"], "12");
+    assert!(refusal["grpc-message"].contains("ModelStreamInfer"), "{refusal:?}");
+    assert_eq!(refusal["grpc-accept-encoding"], "identity");
+    let late = [("grpc-timeout", "soon")];
+    let refusal = support::h2::call(server.grpc(), INFER, &late, &message("identity_fp32", 1));
+    assert_eq!(refusal["grpc-status"], "3");
+}
+
+#[test]
 fn both_ports_speak_both_protocols_and_rest_goes_over_http2_too() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &[]);
