@@ -132,7 +132,7 @@ fn spec(path: &Path) -> Result<ModelSpec, String> {
         rows_max: 0,
         inputs: io(model.input_ids())?,
         outputs: io(model.output_ids())?,
-        is_batched: false,
+        batching: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),

@@ -34,6 +34,8 @@ pub const NAME_SIZE_MAX: usize = 255;
 pub const BATCH_ROWS_MAX: u32 = 65_536;
 /// Requests that may wait for one model version (`--queue-requests-max`).
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
+/// Priority levels of one model that each have a bound in requests: each has a count of its own.
+pub const PRIORITY_LEVELS_MAX: u64 = 1_024;
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.

@@ -25,7 +25,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         rows_max,
         inputs: tensors(inputs),
         outputs: tensors(outputs),
-        is_batched: rows_max > 1,
+        batching: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: "model.onnx".to_owned(),

@@ -5,14 +5,17 @@
 use std::collections::BTreeSet;
 
 use crate::error::Error;
-use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, RANK_MAX};
+use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX, RANK_MAX};
 use crate::model::complete::{self, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_input::Format;
 use crate::wire::proto::inference::model_instance_group::Kind;
+use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig, ModelDynamicBatching, ModelInstanceGroup};
+use crate::wire::proto::inference::{
+    DataType, ModelConfig, ModelDynamicBatching, ModelInstanceGroup, ModelQueuePolicy,
+};
 
 /// Whether a name of a model or of a directory can be one: `[A-Za-z0-9._-]{1,255}`, not `.` or
 /// `..`.
@@ -112,25 +115,52 @@ fn version_policy(config: &ModelConfig) -> Result<(), Error> {
 
 fn dynamic_batching(config: &ModelConfig, batching: &ModelDynamicBatching) -> Result<(), Error> {
     let name = &config.name;
+    let refuse = |text: String| Err(Error::invalid(format!("{text} for {name}")));
     for size in &batching.preferred_batch_size {
         if *size <= 0 {
-            return Err(Error::invalid(format!("dynamic batching preferred size must be positive for {name}")));
+            return refuse("dynamic batching preferred size must be positive".to_owned());
         }
         if *size > config.max_batch_size {
-            return Err(Error::invalid(format!(
-                "dynamic batching preferred size must be <= max batch size for {name}"
-            )));
+            return refuse("dynamic batching preferred size must be <= max batch size".to_owned());
         }
     }
-    // What is built closes a batch at `max_batch_size`: that one size is what Triton shows, too,
-    // where none is given.
-    if batching.preferred_batch_size.iter().any(|size| *size != config.max_batch_size) {
+    let levels = batching.priority_levels;
+    let is_level = |level: u64| (1..=levels).contains(&level);
+    if levels > 0 && !is_level(batching.default_priority_level) {
+        return refuse(format!("default priority level must be in range [1, {levels}]"));
+    }
+    if levels > 0 && !batching.priority_queue_policy.keys().all(|level| is_level(*level)) {
+        return refuse(format!("priority queue policy must have priority level in range [1, {levels}]"));
+    }
+    let default_size = batching.default_queue_policy.as_ref().map_or(0, |policy| policy.max_queue_size);
+    if levels > PRIORITY_LEVELS_MAX && default_size > 0 {
         return Err(Error::unsupported(format!(
-            "model '{name}': 'dynamic_batching.preferred_batch_size' other than max_batch_size is not supported yet; \
-             remove it"
+            "model '{name}': 'max_queue_size' in 'default_queue_policy' with {levels} priority levels is not supported: \
+             {PRIORITY_LEVELS_MAX} levels can have a bound of their own; give it in 'priority_queue_policy'"
         )));
     }
-    Ok(())
+    preserve_ordering(name, batching)
+}
+
+fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), Error> {
+    if !batching.preserve_ordering {
+        return Ok(());
+    }
+    if batching.priority_levels > 1 {
+        let text = format!("Only one priority level is allowed when 'preserve_ordering' is true for {name}");
+        return Err(Error::invalid(text));
+    }
+    let is_delaying = |policy: &ModelQueuePolicy| {
+        policy.default_timeout_microseconds != 0 && policy.timeout_action() == TimeoutAction::Delay
+    };
+    if batching.default_queue_policy.iter().chain(batching.priority_queue_policy.values()).any(is_delaying) {
+        return Err(Error::invalid(format!(
+            "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
+        )));
+    }
+    Err(Error::unsupported(format!(
+        "model '{name}': 'dynamic_batching.preserve_ordering' is not supported yet; remove it"
+    )))
 }
 
 fn instance_groups(config: &ModelConfig) -> Result<(), Error> {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use prost::Message;
 
@@ -12,13 +13,14 @@ use crate::error::Error;
 use crate::model::complete::ONNX_BACKEND;
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
-use crate::model::spec::{InstanceGroup, ModelSpec, TensorSpec, VersionPolicy};
+use crate::model::spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
 use crate::model::text::{ConfigText, TextError};
 use crate::model::{check, complete, config_json, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig};
+use crate::wire::proto::inference::{DataType, ModelConfig, ModelQueuePolicy};
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
@@ -148,7 +150,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         rows_max: config.max_batch_size.unsigned_abs(),
         inputs,
         outputs,
-        is_batched: matches!(config.scheduling_choice, Some(SchedulingChoice::DynamicBatching(_))),
+        batching: batching(&config),
         instance_groups: config.instance_group.iter().map(group).collect(),
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
@@ -157,6 +159,32 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),
     })
+}
+
+fn batching(config: &ModelConfig) -> Option<Batching> {
+    let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice else { return None };
+    let mut rows_preferred: Vec<_> = batching.preferred_batch_size.iter().map(|size| size.unsigned_abs()).collect();
+    rows_preferred.sort_unstable();
+    rows_preferred.dedup();
+    let policies = &batching.priority_queue_policy;
+    Some(Batching {
+        rows_preferred,
+        queue_delay_max: Duration::from_micros(batching.max_queue_delay_microseconds),
+        preserves_order: batching.preserve_ordering,
+        priority_levels: batching.priority_levels,
+        priority_default: batching.default_priority_level,
+        queue_default: batching.default_queue_policy.as_ref().map(queue_rules).unwrap_or_default(),
+        queue_by_level: policies.iter().map(|(level, policy)| (*level, queue_rules(policy))).collect(),
+    })
+}
+
+fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
+    QueueRules {
+        is_delaying: policy.timeout_action() == TimeoutAction::Delay,
+        timeout_default: Duration::from_micros(policy.default_timeout_microseconds),
+        may_override: policy.allow_timeout_override,
+        entries_max: policy.max_queue_size,
+    }
 }
 
 fn tensor_spec(config: &ModelConfig, name: &str, data_type: DataType, dims: &[i64]) -> Result<TensorSpec, Error> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::model::labels::Labels;
 use crate::tensor::{Datatype, Shape};
@@ -22,8 +23,8 @@ pub struct ModelSpec {
     pub inputs: Vec<TensorSpec>,
     /// Outputs in the order of the configuration.
     pub outputs: Vec<TensorSpec>,
-    /// Whether requests may be put together (`dynamic_batching`).
-    pub is_batched: bool,
+    /// How requests are put together; `None` where they are not (no `dynamic_batching`).
+    pub batching: Option<Batching>,
     /// The instances, by group.
     pub instance_groups: Vec<InstanceGroup>,
     /// Which versions are served.
@@ -56,6 +57,39 @@ pub struct TensorSpec {
     pub labels: Option<Arc<Labels>>,
     /// Whether a request may leave the input out.
     pub is_optional: bool,
+}
+
+/// `dynamic_batching`: how requests wait for each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batching {
+    /// `preferred_batch_size`, ascending, each once; empty where the model has no batch axis.
+    pub rows_preferred: Vec<u32>,
+    /// `max_queue_delay_microseconds`.
+    pub queue_delay_max: Duration,
+    /// `preserve_ordering`.
+    pub preserves_order: bool,
+    /// `priority_levels`: 0 for one queue.
+    pub priority_levels: u64,
+    /// `default_priority_level`.
+    pub priority_default: u64,
+    /// `default_queue_policy`.
+    pub queue_default: QueueRules,
+    /// `priority_queue_policy`, by level.
+    pub queue_by_level: BTreeMap<u64, QueueRules>,
+}
+
+/// A `ModelQueuePolicy`: how long requests of one level may wait, and how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueueRules {
+    /// Whether a request whose timeout has passed waits on behind the others (`DELAY`) instead of
+    /// being refused (`REJECT`).
+    pub is_delaying: bool,
+    /// `default_timeout_microseconds`; zero for none.
+    pub timeout_default: Duration,
+    /// `allow_timeout_override`.
+    pub may_override: bool,
+    /// `max_queue_size`; 0 for no bound of its own.
+    pub entries_max: u32,
 }
 
 /// Instances that are placed alike.

@@ -14,7 +14,22 @@ const SUPPORTED: &[&str] = &[
     "backend",
     "default_model_filename",
     "dynamic_batching",
+    "dynamic_batching.default_priority_level",
+    "dynamic_batching.default_queue_policy",
+    "dynamic_batching.default_queue_policy.allow_timeout_override",
+    "dynamic_batching.default_queue_policy.default_timeout_microseconds",
+    "dynamic_batching.default_queue_policy.max_queue_size",
+    "dynamic_batching.default_queue_policy.timeout_action",
+    "dynamic_batching.max_queue_delay_microseconds",
     "dynamic_batching.preferred_batch_size",
+    "dynamic_batching.preserve_ordering",
+    "dynamic_batching.priority_levels",
+    "dynamic_batching.priority_queue_policy",
+    "dynamic_batching.priority_queue_policy.value",
+    "dynamic_batching.priority_queue_policy.value.allow_timeout_override",
+    "dynamic_batching.priority_queue_policy.value.default_timeout_microseconds",
+    "dynamic_batching.priority_queue_policy.value.max_queue_size",
+    "dynamic_batching.priority_queue_policy.value.timeout_action",
     "input",
     "input.data_type",
     "input.dims",
@@ -196,10 +211,8 @@ mod tests {
             "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
         );
         check("input { optional: true }", "config.pbtxt:1:9: model 'm': 'optional' of input 0");
-        check(
-            "dynamic_batching { default_queue_policy { max_queue_size: 4 } }",
-            "config.pbtxt:1:20: model 'm': 'dynamic_batching.default_queue_policy'",
-        );
+        check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
+        check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
         check("metric_tags { key: 'a' value: 'b' }", "config.pbtxt:1:1: model 'm': 'metric_tags'");
         check(

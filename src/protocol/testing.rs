@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
+use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::tensor::{Datatype, Shape};
 
 /// A model named `m`; its inputs' and outputs' full shapes follow `rows_max`.
@@ -21,7 +21,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         rows_max,
         inputs: inputs.into_iter().map(batched).collect(),
         outputs: outputs.into_iter().map(batched).collect(),
-        is_batched: rows_max > 0,
+        batching: (rows_max > 0).then(Batching::default),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),

@@ -1,30 +1,25 @@
 //! Forming batches: a pure state machine between the queue of one model version and its instances.
-//! It is told what arrives and what time it is; an instance that becomes idle asks it for a batch.
-//! It knows no tensors, reads no clock and takes no lock. Bounds: `Policy::entries_max`.
+//! It is told what arrives and what time it is; an instance that becomes idle asks it for a batch,
+//! and is told when to ask again. It knows no tensors, reads no clock and takes no lock. Bounds:
+//! [`Policy::entries_max`]. Beside it stand what decides who may wait ([`Admission`]) and what
+//! keeps responses in order ([`Ordering`]).
 
-use std::collections::VecDeque;
+mod admission;
+mod ordering;
+mod policy;
+mod queue;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::limits::QUEUE_REQUESTS_MAX;
+pub use crate::scheduler::admission::{Admission, Bounds, Full};
+pub use crate::scheduler::ordering::{Ordering, Turn};
+pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
+
+use crate::scheduler::queue::{Place, Queue, Rank};
 use crate::time::Instant;
-
-/// How one model version batches.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// Rows in one batch; 0 or 1 where every request runs alone.
-    pub rows_max: u32,
-    /// Whether entries may share a batch (`dynamic_batching`).
-    pub is_batched: bool,
-    /// Entries that may wait.
-    pub entries_max: usize,
-}
-
-impl Default for Policy {
-    fn default() -> Self {
-        Self { rows_max: 0, is_batched: false, entries_max: QUEUE_REQUESTS_MAX }
-    }
-}
 
 /// What two entries must share to be in one batch: the shapes of their inputs but for the batch
 /// axis. Empty where the model's shapes are fixed.
@@ -35,150 +30,355 @@ pub type ShapeKey = SmallVec<[i64; 4]>;
 pub struct Entry<T> {
     /// The caller's name for it.
     pub token: T,
-    /// Its rows, at least 1.
+    /// Its rows; none counts as one.
     pub rows: u32,
     /// What it may be batched with.
     pub shape_key: ShapeKey,
     /// When it arrived.
     pub queued_at: Instant,
+    /// Its `priority` parameter; 0 for none.
+    pub priority: u64,
+    /// Its `timeout` parameter; zero for none.
+    pub timeout: Duration,
+    /// When its client will have given up.
+    pub deadline: Option<Instant>,
 }
+
+/// Who may still be put into a batch: the callers' side of exactly once. An entry that does not
+/// wait any more (its client left, its shard withdrew it) is forgotten when it is met.
+pub trait Claims<T> {
+    /// Whether an entry still waits.
+    fn is_waiting(&mut self, token: &T) -> bool;
+
+    /// Takes an entry, once and for all; false where it has gone.
+    fn claim(&mut self, token: &T) -> bool;
+}
+
+/// Entries that left the queue together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch<T> {
+    /// Their tokens, in queue order.
+    pub tokens: Vec<T>,
+    /// The sum of their rows.
+    pub rows: u32,
+    /// Why now.
+    pub released: Released,
+}
+
+/// Why a batch was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Released {
+    /// Its oldest entry has waited as long as it may.
+    Delay,
+    /// The next entry would make it too large, or it is as large as it gets.
+    Full,
+    /// An instance was idle, and nothing says to wait.
+    Idle,
+    /// It has a preferred size.
+    Preferred,
+    /// The next entry has another shape.
+    Shape,
+}
+
+/// An entry that waits no more because its time is over. It was not claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired<T> {
+    /// Its token.
+    pub token: T,
+    /// What passed.
+    pub cause: Expiry,
+}
+
+/// What an entry did not live to see the end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Expiry {
+    /// The deadline of its client.
+    Deadline,
+    /// Its queue timeout, in a level that rejects.
+    Timeout,
+}
+
+/// The queue is full of entries: this one is given back.
+#[derive(Clone, Debug)]
+pub struct Refused<T>(pub Entry<T>);
 
 /// The queue of one model version and the rule by which batches leave it.
 #[derive(Debug)]
 pub struct Scheduler<T> {
     policy: Policy,
-    entries: VecDeque<Entry<T>>,
+    queue: Queue<Held<T>>,
+    /// What befalls entries next, one alarm each at most.
+    alarms: BTreeSet<Alarm>,
+    expired: VecDeque<Expired<T>>,
+    ask_at: Option<Instant>,
+    entry_count: u64,
+}
+
+#[derive(Debug)]
+struct Held<T> {
+    entry: Entry<T>,
+    number: u64,
+    /// When its queue timeout passes, while it has not.
+    timeout_at: Option<Instant>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alarm {
+    at: Instant,
+    /// The entry's number: of those that are due together, the first to come is the first.
+    number: u64,
+    place: Place,
 }
 
 impl<T> Scheduler<T> {
     /// An empty queue.
     pub const fn new(policy: Policy) -> Self {
-        Self { policy, entries: VecDeque::new() }
+        Self {
+            policy,
+            queue: Queue::new(),
+            alarms: BTreeSet::new(),
+            expired: VecDeque::new(),
+            ask_at: None,
+            entry_count: 0,
+        }
     }
 
-    /// A request arrived. Entries come in arrival order. Gives the entry back where the queue is
-    /// full.
-    pub fn handle_request(&mut self, entry: Entry<T>, _now: Instant) -> Result<(), Entry<T>> {
-        if self.entries.len() >= self.policy.entries_max {
-            return Err(entry);
+    /// A request arrived. Entries come in arrival order. Given back where the queue is full, those
+    /// that have gone included; [`Self::forget_gone`] makes room.
+    pub fn handle_request(&mut self, entry: Entry<T>, now: Instant) -> Result<(), Refused<T>> {
+        if self.len() >= self.policy.entries_max {
+            return Err(Refused(entry));
         }
-        self.entries.push_back(entry);
+        let level = self.policy.level(entry.priority);
+        let timeout = self.policy.queue(level).timeout(entry.timeout);
+        let timeout_at = timeout.map(|timeout| entry.queued_at + timeout);
+        let held = Held { entry, number: self.entry_count, timeout_at };
+        self.entry_count += 1;
+        let place = self.queue.push(Rank { level, is_delayed: false }, held);
+        self.set_alarm(place);
+        self.ask_at = Some(now);
         Ok(())
     }
 
-    /// An instance is idle: the batch it should run, in arrival order, or `None` when nothing
-    /// waits. `claim` takes an entry for the batch, once; where it refuses, the entry has gone
-    /// (its client left, its deadline passed) and is forgotten.
-    pub fn poll_batch(&mut self, _now: Instant, mut claim: impl FnMut(&T) -> bool) -> Option<Vec<T>> {
-        let mut batch = Vec::new();
-        let mut rows = 0_u32;
-        let mut shape_key = ShapeKey::new();
-        while let Some(entry) = self.entries.front() {
-            let joins = batch.is_empty() || (self.policy.is_batched && entry.shape_key == shape_key);
-            let fits = batch.is_empty() || rows.saturating_add(entry.rows) <= self.policy.rows_max;
-            if !(joins && fits) {
-                break;
-            }
-            let Some(entry) = self.entries.pop_front() else { break };
-            if claim(&entry.token) {
-                rows = rows.saturating_add(entry.rows);
-                shape_key = entry.shape_key;
-                batch.push(entry.token);
+    /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
+    /// run before [`Self::poll_timeout`].
+    pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
+        self.handle_alarms(now);
+        loop {
+            let look = self.look(claims);
+            let Some((count, released)) = look.release(&self.policy, now) else {
+                self.ask_at = look.oldest.map(|oldest| oldest + self.policy.queue_delay_max);
+                return None;
+            };
+            // Somebody else may have been faster with all of them: then there is another look.
+            if let Some(batch) = self.take_batch(count, released, claims) {
+                self.ask_at = (self.queue.len() > 0).then_some(now);
+                return Some(batch);
             }
         }
-        (!batch.is_empty()).then_some(batch)
     }
 
-    /// When [`Self::poll_batch`] must be called even if nothing arrives: never, while no delay is
-    /// configured, since an idle instance takes whatever waits.
-    pub const fn poll_timeout(&self) -> Option<Instant> {
-        None
+    /// The next entry whose time is over, for the caller to answer if it can claim it.
+    pub fn poll_expired(&mut self, now: Instant) -> Option<Expired<T>> {
+        self.handle_alarms(now);
+        self.expired.pop_front()
     }
 
-    /// Entries that wait, those that have gone included.
+    /// When an idle instance must ask [`Self::poll_batch`] again even if nothing arrives: at the
+    /// end of the delay, or when the time of an entry is over.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.ask_at.into_iter().chain(self.poll_expired_timeout()).min()
+    }
+
+    /// When [`Self::poll_expired`] must be asked again, whether or not an instance is idle.
+    pub fn poll_expired_timeout(&self) -> Option<Instant> {
+        self.alarms.first().map(|alarm| alarm.at)
+    }
+
+    /// Nothing will arrive any more: what waits needs not wait for others.
+    pub const fn handle_drain(&mut self) {
+        self.policy.queue_delay_max = Duration::ZERO;
+    }
+
+    /// Forgets all that wait no more. Takes as long as the queue is.
+    pub fn forget_gone(&mut self, claims: &mut impl Claims<T>) {
+        let mut next = self.queue.first();
+        while let Some(place) = next {
+            next = self.queue.next(place);
+            if self.queue.get(place).is_some_and(|held| !claims.is_waiting(&held.entry.token)) {
+                self.take(place);
+            }
+        }
+        self.expired.retain(|expired| claims.is_waiting(&expired.token));
+    }
+
+    /// Entries that are held: those that wait, those that have gone and were not met yet, and
+    /// those that expired and were not handed out yet.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.queue.len() + self.expired.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether nothing is held.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.len() == 0
+    }
+
+    /// How it batches.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    fn handle_alarms(&mut self, now: Instant) {
+        while let Some(alarm) = self.alarms.first().copied().filter(|alarm| alarm.at <= now) {
+            self.alarms.pop_first();
+            self.handle_alarm(alarm.place, now);
+        }
+    }
+
+    fn handle_alarm(&mut self, place: Place, now: Instant) {
+        let Some(rank) = self.queue.rank(place) else { return };
+        let Some(held) = self.queue.get_mut(place) else { return };
+        let is_dead = held.entry.deadline.is_some_and(|deadline| deadline <= now);
+        let is_delayed = self.policy.queue(rank.level).timeout_action == TimeoutAction::Delay;
+        if is_delayed && !is_dead {
+            held.timeout_at = None;
+            self.queue.move_to(place, Rank { is_delayed: true, ..rank });
+            self.set_alarm(place);
+        } else if let Some(held) = self.queue.take(place) {
+            let cause = if is_dead { Expiry::Deadline } else { Expiry::Timeout };
+            self.expired.push_back(Expired { token: held.entry.token, cause });
+        }
+    }
+
+    /// Looks along the queue as far as a batch may reach, and forgets what has gone on the way.
+    fn look(&mut self, claims: &mut impl Claims<T>) -> Look {
+        let mut look = Look::default();
+        let mut next = self.queue.first();
+        while let Some(place) = next.filter(|_| look.end.is_none()) {
+            next = self.queue.next(place);
+            let Some(held) = self.queue.get(place) else { break };
+            if !claims.is_waiting(&held.entry.token) {
+                self.take(place);
+                continue;
+            }
+            let first = look.first.and_then(|first| self.queue.get(first));
+            let is_alike = first.is_none_or(|first| first.entry.shape_key == held.entry.shape_key);
+            look.first.get_or_insert(place);
+            look.add(&held.entry, is_alike, &self.policy);
+        }
+        look
+    }
+
+    fn take_batch(&mut self, count: usize, released: Released, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
+        let mut tokens = Vec::with_capacity(count);
+        let mut rows = 0_u32;
+        for _ in 0..count {
+            let Some(entry) = self.queue.first().and_then(|place| self.take(place)) else { break };
+            if claims.claim(&entry.token) {
+                rows = rows.saturating_add(entry.rows.max(1));
+                tokens.push(entry.token);
+            }
+        }
+        (!tokens.is_empty()).then_some(Batch { tokens, rows, released })
+    }
+
+    fn take(&mut self, place: Place) -> Option<Entry<T>> {
+        let held = self.queue.take(place)?;
+        if let Some(at) = held.alarm_at() {
+            self.alarms.remove(&Alarm { at, number: held.number, place });
+        }
+        Some(held.entry)
+    }
+
+    fn set_alarm(&mut self, place: Place) {
+        let Some(held) = self.queue.get(place) else { return };
+        if let Some(at) = held.alarm_at() {
+            self.alarms.insert(Alarm { at, number: held.number, place });
+        }
+    }
+}
+
+impl<T> Held<T> {
+    fn alarm_at(&self) -> Option<Instant> {
+        self.timeout_at.into_iter().chain(self.entry.deadline).min()
+    }
+}
+
+impl Released {
+    /// All reasons, in the order of their names.
+    pub const ALL: [Self; 5] = [Self::Delay, Self::Full, Self::Idle, Self::Preferred, Self::Shape];
+
+    /// The name, as metrics have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Delay => "delay",
+            Self::Full => "full",
+            Self::Idle => "idle",
+            Self::Preferred => "preferred",
+            Self::Shape => "shape",
+        }
+    }
+}
+
+/// The batch that could leave, as far as the queue was looked at.
+#[derive(Default)]
+struct Look {
+    first: Option<Place>,
+    count: usize,
+    rows: u32,
+    oldest: Option<Instant>,
+    /// The best place to close it.
+    mark: Option<(usize, Released)>,
+    /// Why it cannot grow.
+    end: Option<Released>,
+}
+
+impl Look {
+    /// The next entry in the queue. Triton's `GetDynamicBatch` marks the same places.
+    fn add<T>(&mut self, entry: &Entry<T>, is_alike: bool, policy: &Policy) {
+        let rows = self.rows.saturating_add(entry.rows.max(1));
+        if self.count > 0 {
+            if rows > policy.rows_preferred_max() && self.mark.is_none() {
+                self.mark = Some((self.count, Released::Full));
+            }
+            // Without a delay the mark is where it closes, however long the queue is.
+            let is_closed = rows > policy.rows_preferred_max() && policy.queue_delay_max.is_zero();
+            if !policy.is_batched {
+                self.end = Some(Released::Idle);
+            } else if is_closed || rows > policy.rows_max() {
+                self.end = Some(Released::Full);
+            } else if !is_alike {
+                self.end = Some(Released::Shape);
+            }
+            if self.end.is_some() {
+                return;
+            }
+        }
+        self.count += 1;
+        self.rows = rows;
+        self.oldest = self.oldest.into_iter().chain([entry.queued_at]).min();
+        if policy.is_preferred(rows) {
+            let released = if rows == policy.rows_max() { Released::Full } else { Released::Preferred };
+            self.mark = Some((self.count, released));
+        }
+    }
+
+    /// How many entries should leave now, and why.
+    fn release(&self, policy: &Policy, now: Instant) -> Option<(usize, Released)> {
+        let delay = policy.queue_delay_max;
+        let is_late = !delay.is_zero() && self.oldest.is_some_and(|oldest| now.since(oldest) >= delay);
+        match (self.mark, self.end) {
+            _ if self.count == 0 => None,
+            _ if !policy.is_batched => Some((1, Released::Idle)),
+            (Some(mark), _) if !is_late => Some(mark),
+            (_, Some(end)) => Some((self.count, end)),
+            _ if is_late => Some((self.count, Released::Delay)),
+            _ if self.rows >= policy.rows_preferred_max() => Some((self.count, Released::Full)),
+            _ if delay.is_zero() => Some((self.count, Released::Idle)),
+            _ => None,
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fmt::Write;
-
-    use super::*;
-
-    /// Runs a script: `name rows [shape]` queues an entry, `-name` lets it go, `poll` asks for a
-    /// batch. Answers one line for each poll.
-    fn script(policy: Policy, lines: &str) -> String {
-        let mut scheduler = Scheduler::new(policy);
-        let (mut gone, mut out) = (Vec::new(), String::new());
-        for (tick, line) in lines.lines().map(str::trim).enumerate() {
-            let now = Instant::from_micros(tick as u64);
-            let words: Vec<&str> = line.split_whitespace().collect();
-            if line == "poll" {
-                let batch = scheduler.poll_batch(now, |token: &String| !gone.contains(token));
-                writeln!(out, "{}", batch.map_or_else(|| "-".to_owned(), |batch| batch.join("+"))).unwrap();
-            } else if let Some(name) = line.strip_prefix('-') {
-                gone.push(name.to_owned());
-            } else {
-                let shape_key = words.get(2).map(|size| size.parse().unwrap()).into_iter().collect();
-                let entry =
-                    Entry { token: words[0].to_owned(), rows: words[1].parse().unwrap(), shape_key, queued_at: now };
-                if let Err(entry) = scheduler.handle_request(entry, now) {
-                    writeln!(out, "{} refused", entry.token).unwrap();
-                }
-            }
-        }
-        out
-    }
-
-    fn batched(rows_max: u32) -> Policy {
-        Policy { rows_max, is_batched: true, ..Policy::default() }
-    }
-
-    #[test]
-    fn an_idle_instance_takes_what_waits_up_to_the_largest_batch() {
-        let got = script(batched(8), "poll\n a 4\n b 3\n c 2\n d 1\n poll\n poll\n poll");
-        assert_eq!(got, "-\na+b\nc+d\n-\n");
-    }
-
-    #[test]
-    fn without_dynamic_batching_requests_run_alone_in_order() {
-        let policy = Policy { rows_max: 8, ..Policy::default() };
-        assert_eq!(script(policy, "a 1\n b 1\n poll\n poll\n poll"), "a\nb\n-\n");
-    }
-
-    #[test]
-    fn a_model_without_a_batch_axis_runs_one_request_at_a_time() {
-        assert_eq!(script(Policy::default(), "a 1\n b 1\n poll\n poll"), "a\nb\n");
-    }
-
-    #[test]
-    fn shapes_that_differ_never_share_a_batch_and_order_is_kept() {
-        let got = script(batched(8), "a 1 16\n b 1 16\n c 1 24\n d 1 16\n poll\n poll\n poll");
-        assert_eq!(got, "a+b\nc\nd\n");
-    }
-
-    #[test]
-    fn an_entry_that_has_gone_takes_no_place_in_a_batch() {
-        let got = script(batched(2), "a 1\n b 1\n c 1\n -a\n -b\n poll\n poll");
-        assert_eq!(got, "c\n-\n");
-        assert_eq!(script(batched(4), "a 1 9\n b 1 16\n c 1 16\n -a\n poll"), "b+c\n");
-    }
-
-    #[test]
-    fn an_entry_larger_than_the_largest_batch_runs_alone() {
-        assert_eq!(script(batched(2), "a 1\n b 5\n c 1\n poll\n poll\n poll"), "a\nb\nc\n");
-    }
-
-    #[test]
-    fn a_full_queue_gives_the_entry_back() {
-        let policy = Policy { entries_max: 2, ..batched(8) };
-        assert_eq!(script(policy, "a 1\n b 1\n c 1\n poll\n d 1\n poll"), "c refused\na+b\nd\n");
-    }
-}
+mod tests;

@@ -14,8 +14,8 @@ use crate::model::config::{Completion, Draft};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
-use crate::model::{ModelSpec, VersionPolicy};
-use crate::scheduler::Policy;
+use crate::model::{ModelSpec, QueueRules, VersionPolicy};
+use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::beneath::Repository;
 use crate::server::log;
 use crate::server::placement::{self, Choice};
@@ -45,7 +45,33 @@ impl Loaded {
 
     /// How it batches.
     pub fn policy(&self) -> Policy {
-        Policy { rows_max: self.spec.rows_max, is_batched: self.spec.is_batched, ..Policy::default() }
+        let rows_max = self.spec.rows_max;
+        let Some(batching) = &self.spec.batching else { return Policy { rows_max, ..Policy::default() } };
+        Policy {
+            rows_max,
+            is_batched: true,
+            rows_preferred: batching.rows_preferred.clone(),
+            queue_delay_max: batching.queue_delay_max,
+            preserves_order: batching.preserves_order,
+            priority_levels: batching.priority_levels,
+            priority_default: batching.priority_default,
+            queue_default: queue_policy(&batching.queue_default),
+            queue_by_level: batching
+                .queue_by_level
+                .iter()
+                .map(|(level, rules)| (*level, queue_policy(rules)))
+                .collect(),
+            ..Policy::default()
+        }
+    }
+}
+
+fn queue_policy(rules: &QueueRules) -> QueuePolicy {
+    QueuePolicy {
+        timeout_action: if rules.is_delaying { TimeoutAction::Delay } else { TimeoutAction::Reject },
+        timeout_default: rules.timeout_default,
+        may_override: rules.may_override,
+        entries_max: usize::try_from(rules.entries_max).unwrap_or(usize::MAX),
     }
 }
 

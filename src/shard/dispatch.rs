@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_lite::future;
 
@@ -14,11 +15,12 @@ use crate::metrics::{FailureReason, ModelCells, ShardCells};
 use crate::model::ModelSpec;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
-use crate::scheduler::{Entry, ShapeKey};
+use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::clock;
-use crate::shard::feed::{Lane, Waiting};
+use crate::shard::feed::{Lane, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -59,6 +61,8 @@ struct Submission {
     ticket: Ticket,
     inputs: Vec<Tensor>,
     rows: u32,
+    priority: u64,
+    timeout: Duration,
     arrival: Arrival,
 }
 
@@ -85,9 +89,9 @@ impl Shard {
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             )));
         };
-        let InferRequest { inputs, rows, plan, .. } = request;
+        let InferRequest { inputs, rows, priority, timeout, plan } = request;
         let books = ModelBooks { model: Rc::clone(model), shard: self.index, rows, is_settled: false };
-        let submission = Submission { ticket, inputs, rows, arrival };
+        let submission = Submission { ticket, inputs, rows, priority, timeout, arrival };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
@@ -101,7 +105,7 @@ impl Shard {
         instance: &RefCell<Box<dyn Instance>>,
         submission: Submission,
     ) -> Answer {
-        let Submission { ticket, inputs, rows, arrival } = submission;
+        let Submission { ticket, inputs, rows, arrival, .. } = submission;
         let inbox = self.tickets.inbox();
         inbox.claim(ticket);
         let pending = self.tickets.pending(ticket, || ());
@@ -126,26 +130,51 @@ impl Shard {
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, arrival } = submission;
+        let Submission { ticket, inputs, rows, priority, timeout, arrival } = submission;
+        let feed = Arc::clone(lane.borrow().feed());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
-        let token = Waiting { inbox, ticket, inputs, rows, size, stamps };
-        let entry = Entry { token, rows, shape_key, queued_at: clock::now() };
+        let level = feed.policy().level(priority);
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps };
+        let (queued_at, deadline) = (clock::now(), arrival.deadline);
+        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
         if lane.borrow_mut().submit(entry).is_err() {
             self.tickets.release(ticket);
             return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
         }
-        let feed = Arc::clone(lane.borrow().feed());
-        let pending = self.tickets.pending(ticket, move || feed.leave(size));
-        let Some(deadline) = arrival.deadline else { return Ok(pending.await) };
+        let queue = feed.policy().queue(level);
+        let is_rejected = queue.timeout_action == TimeoutAction::Reject;
+        let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
+        let pending = self.tickets.pending(ticket, move || feed.leave(level, size));
+        let answer = answer_unless_expired(pending, timeout_at);
+        let Some(deadline) = deadline else { return answer.await };
         let late = async {
-            glommio::timer::sleep(deadline.since(clock::now())).await;
-            Err(Error::new(Code::DeadlineExceeded, "Deadline Exceeded"))
+            sleep_until(deadline).await;
+            Err(deadline_exceeded())
         };
-        future::or(async { Ok(pending.await) }, late).await
+        future::or(answer, late).await
     }
+}
+
+/// The answer, or a refusal where the request still waits when its queue timeout passes. What a
+/// batch has by then is answered.
+async fn answer_unless_expired(mut pending: Pending, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+    let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
+    let timer = async {
+        sleep_until(timeout_at).await;
+        None
+    };
+    match future::or(async { Some((&mut pending).await) }, timer).await {
+        Some(answer) => Ok(answer),
+        None if pending.withdraw() => Err(timeout_expired()),
+        None => Ok(pending.await),
+    }
+}
+
+async fn sleep_until(at: Instant) {
+    glommio::timer::sleep(at.since(clock::now())).await;
 }
 
 /// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
@@ -163,6 +192,7 @@ impl ModelBooks {
         let Some(cells) = self.cells() else { return answer.and_then(|answer| answer.outputs) };
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => cells.count_success(stamps, self.rows),
+            Ok(Answer { outputs: Err(error), .. }) if is_refusal(error) => cells.count_failure(FailureReason::Rejected),
             Ok(_) => cells.count_failure(FailureReason::Backend),
             Err(_) => cells.count_failure(FailureReason::Rejected),
         }
@@ -184,9 +214,69 @@ impl Drop for ModelBooks {
     }
 }
 
+/// Whether an instance that came upon a request refused it, because its time was over.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
+}
+
 /// The dimensions in which two requests of a model may differ, the batch axis left out.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
     let variable = spec.inputs.iter().zip(inputs).filter(|(input, _)| input.dims.contains(&-1));
     variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::shard::inbox::Inbox;
+    use crate::shard::ticket::Tickets;
+
+    const TIMEOUT: Duration = Duration::from_millis(5);
+
+    fn tickets() -> Rc<Tickets> {
+        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    }
+
+    fn run<T>(future: impl Future<Output = T>) -> T {
+        glommio::LocalExecutor::default().run(future)
+    }
+
+    #[test]
+    fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
+        let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
+        let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
+        let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
+        let took = run(async {
+            let start = clock::now();
+            let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
+            assert_eq!(error, Some(timeout_expired()));
+            clock::now().since(start)
+        });
+        assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?}");
+        assert_eq!(count.get(), 1, "its place is free");
+        assert!(!tickets.inbox().claim(ticket), "it never runs");
+    }
+
+    #[test]
+    fn a_request_that_runs_when_its_timeout_passes_is_answered() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        let answer = run(async {
+            let start = clock::now();
+            let backend = async {
+                sleep_until(start + TIMEOUT * 3).await;
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::Inbox>;
+                Responder::new(inbox, ticket, Stamps::default()).send(Ok(Vec::new()));
+                tickets.drain();
+                future::pending().await
+            };
+            future::or(answer_unless_expired(pending, Some(start + TIMEOUT)), backend).await
+        });
+        assert!(answer.is_ok_and(|answer| answer.outputs.is_ok()));
+    }
 }

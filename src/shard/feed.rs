@@ -1,18 +1,23 @@
 //! The way of requests from the shards to the instances of one model version: a ring per shard, a
 //! scheduler that the instances take turns at, and their parking. The lock is taken once for a
-//! batch, by instance threads only; a shard never takes it.
+//! batch, by instance threads; a shard never waits for it, and tries it only where its ring is full
+//! of requests that have gone. Bounded by [`Admission`].
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
 
 use crate::backend::{Batch, Request, Responder, Ticket};
-use crate::scheduler::{Entry, Policy, Scheduler};
+use crate::error::{Code, Error};
+use crate::limits::IN_FLIGHT_MAX;
+use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Policy, Refused, Released, Scheduler};
 use crate::shard::inbox::Inbox;
 use crate::tensor::Tensor;
-use crate::time::{Clock, Stamps};
+use crate::time::{Clock, Instant, Stamps};
+
+pub use crate::scheduler::Bounds;
 
 /// A request in a queue.
 pub struct Waiting {
@@ -26,26 +31,18 @@ pub struct Waiting {
     pub rows: u32,
     /// Bytes of its tensors.
     pub size: usize,
+    /// Its priority level, as the policy has it.
+    pub level: u64,
     /// `received` is set.
     pub stamps: Stamps,
-}
-
-/// What may wait for one model version.
-#[derive(Clone, Copy, Debug)]
-pub struct Bounds {
-    /// Requests (`--queue-requests-max`).
-    pub requests: usize,
-    /// Bytes of their tensors (`--queue-bytes-max`).
-    pub bytes: usize,
 }
 
 /// The queue of one model version, shared by shards and instances.
 pub struct Feed {
     lanes: Mutex<Lanes>,
-    bounds: Bounds,
-    waiting: AtomicUsize,
-    waiting_bytes: AtomicUsize,
-    executions: AtomicUsize,
+    policy: Policy,
+    admission: Admission,
+    releases: [AtomicUsize; Released::ALL.len()],
     seats: Box<[Seat]>,
     is_stopped: AtomicBool,
 }
@@ -54,6 +51,20 @@ struct Lanes {
     rings: Vec<rtrb::Consumer<Entry<Waiting>>>,
     scheduler: Scheduler<Waiting>,
     arrived: Vec<Entry<Waiting>>,
+    watch: Option<Watch>,
+}
+
+/// The one instance that sleeps only until the scheduler must be asked again.
+struct Watch {
+    seat_index: usize,
+    at: Instant,
+}
+
+/// What an instance is told.
+enum Polled {
+    Batch(Batch),
+    /// Nothing yet: to sleep, until then if it is the one that watches.
+    Nothing(Option<Instant>),
 }
 
 /// Where an instance's thread sleeps.
@@ -72,16 +83,19 @@ pub struct Lane {
 impl Feed {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
     pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
-        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| rtrb::RingBuffer::new(bounds.requests)).unzip();
-        // Those that have gone stay in the queue until an instance comes by.
-        let policy = Policy { entries_max: bounds.requests.saturating_mul(shards + 1), ..policy };
-        let lanes = Lanes { rings, scheduler: Scheduler::new(policy), arrived: Vec::new() };
+        let admission = Admission::new(&policy, bounds);
+        let requests_max = admission.requests_max();
+        // A shard has a ticket for each of its requests.
+        let ring_size = requests_max.min(IN_FLIGHT_MAX);
+        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| rtrb::RingBuffer::new(ring_size)).unzip();
+        // Those that have gone stay until they are met, or are swept out when there is no room.
+        let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
+        let scheduler = Scheduler::new(policy.clone());
         let feed = Arc::new(Self {
-            lanes: Mutex::new(lanes),
-            bounds,
-            waiting: AtomicUsize::new(0),
-            waiting_bytes: AtomicUsize::new(0),
-            executions: AtomicUsize::new(0),
+            lanes: Mutex::new(Lanes { rings, scheduler, arrived: Vec::new(), watch: None }),
+            policy,
+            admission,
+            releases: Default::default(),
             seats: (0..instances).map(|_| Seat::default()).collect(),
             is_stopped: AtomicBool::new(false),
         });
@@ -89,20 +103,29 @@ impl Feed {
         (feed, lanes)
     }
 
+    /// How the model version batches.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.admission.waiting()
     }
 
     /// Batches that left so far.
     pub fn executions(&self) -> usize {
-        self.executions.load(Ordering::Relaxed)
+        self.releases.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Batches that left so far for a reason.
+    pub fn released(&self, reason: Released) -> usize {
+        self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// A request left the queue without being taken: its shard withdrew it.
-    pub fn leave(&self, size: usize) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.waiting_bytes.fetch_sub(size, Ordering::Relaxed);
+    pub fn leave(&self, level: u64, size: usize) {
+        self.admission.leave(level, size);
     }
 
     /// Ends the instances: each finishes its batch and what waits, then [`Self::next_batch`]
@@ -125,54 +148,81 @@ impl Feed {
         let seat = self.seats.get(seat_index)?;
         seat.thread.get_or_init(std::thread::current);
         loop {
-            if let Some(batch) = self.poll_batch(clock) {
+            if let Polled::Batch(batch) = self.poll(seat_index, clock) {
                 return Some(batch);
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
             seat.is_parked.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            let batch = self.poll_batch(clock);
-            if batch.is_some() || self.is_stopped() {
-                seat.is_parked.store(false, Ordering::SeqCst);
-                return batch;
-            }
-            while seat.is_parked.load(Ordering::SeqCst) {
-                std::thread::park();
+            match self.poll(seat_index, clock) {
+                Polled::Batch(batch) => {
+                    // Whoever woke us meanwhile may have queued more than we took.
+                    if !seat.is_parked.swap(false, Ordering::SeqCst) {
+                        self.wake_one();
+                    }
+                    return Some(batch);
+                }
+                Polled::Nothing(_) if self.is_stopped() => {
+                    seat.is_parked.store(false, Ordering::SeqCst);
+                    return None;
+                }
+                Polled::Nothing(until) => seat.park(until, clock),
             }
         }
     }
 
-    fn poll_batch(&self, clock: Clock) -> Option<Batch> {
+    fn poll(&self, seat_index: usize, clock: Clock) -> Polled {
         let now = clock();
-        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = self.lock();
+        lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
+        if self.is_stopped() {
+            lanes.scheduler.handle_drain();
+        }
         lanes.drain(now, self);
-        let taken = lanes.scheduler.poll_batch(now, |waiting| {
-            let is_claimed = waiting.inbox.claim(waiting.ticket);
-            if is_claimed {
-                self.leave(waiting.size);
-            }
-            is_claimed
-        })?;
+        while let Some(expired) = lanes.scheduler.poll_expired(now) {
+            self.refuse_expired(expired);
+        }
+        let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) else {
+            return Polled::Nothing(lanes.watch(seat_index));
+        };
         let is_more = !lanes.scheduler.is_empty();
         drop(lanes);
         if is_more {
             self.wake_one();
         }
-        self.executions.fetch_add(1, Ordering::Relaxed);
-        Some(into_batch(taken, clock))
+        if let Some(count) = self.releases.get(taken.released as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        Polled::Batch(into_batch(taken.tokens, clock))
     }
 
-    fn enter(&self, size: usize) -> bool {
-        let within = |max: usize, add: usize| move |have: usize| have.checked_add(add).filter(|sum| *sum <= max);
-        let relaxed = Ordering::Relaxed;
-        if self.waiting.fetch_update(relaxed, relaxed, within(self.bounds.requests, 1)).is_err() {
-            return false;
+    /// Answers a request whose time was over before its shard saw to it.
+    fn refuse_expired(&self, expired: Expired<Waiting>) {
+        let error = match expired.cause {
+            Expiry::Deadline => deadline_exceeded(),
+            Expiry::Timeout => timeout_expired(),
+        };
+        self.refuse(expired.token, error);
+    }
+
+    fn refuse(&self, waiting: Waiting, error: Error) {
+        if Taking(self).claim(&waiting) {
+            Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
         }
-        let has_room = self.waiting_bytes.fetch_update(relaxed, relaxed, within(self.bounds.bytes, size)).is_ok();
-        if !has_room {
-            self.waiting.fetch_sub(1, relaxed);
+    }
+
+    /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
+    /// a ring is full; where an instance is at it, it is doing this.
+    fn make_room(&self, now: Instant) {
+        match self.lanes.try_lock() {
+            Ok(mut lanes) => lanes.drain(now, self),
+            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
-        has_room
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Lanes> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn wake_one(&self) {
@@ -181,6 +231,23 @@ impl Feed {
                 return;
             }
         }
+    }
+}
+
+/// What the scheduler takes from the shards.
+struct Taking<'a>(&'a Feed);
+
+impl Claims<Waiting> for Taking<'_> {
+    fn is_waiting(&mut self, waiting: &Waiting) -> bool {
+        waiting.inbox.is_waiting(waiting.ticket)
+    }
+
+    fn claim(&mut self, waiting: &Waiting) -> bool {
+        let is_claimed = waiting.inbox.claim(waiting.ticket);
+        if is_claimed {
+            self.0.leave(waiting.level, waiting.size);
+        }
+        is_claimed
     }
 }
 
@@ -194,11 +261,27 @@ impl Seat {
         }
         was_parked
     }
+
+    /// Sleeps until somebody wakes it, or until then.
+    fn park(&self, until: Option<Instant>, clock: Clock) {
+        while self.is_parked.load(Ordering::SeqCst) {
+            let Some(until) = until else {
+                std::thread::park();
+                continue;
+            };
+            let left = until.since(clock());
+            if left.is_zero() {
+                self.is_parked.store(false, Ordering::SeqCst);
+            } else {
+                std::thread::park_timeout(left);
+            }
+        }
+    }
 }
 
 impl Lanes {
     /// Moves what arrived into the scheduler, in arrival order over all shards.
-    fn drain(&mut self, now: crate::time::Instant, feed: &Feed) {
+    fn drain(&mut self, now: Instant, feed: &Feed) {
         for ring in &mut self.rings {
             while let Ok(entry) = ring.pop() {
                 if entry.token.inbox.is_waiting(entry.token.ticket) {
@@ -208,14 +291,23 @@ impl Lanes {
         }
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
-            if let Err(entry) = self.scheduler.handle_request(entry, now)
-                && entry.token.inbox.claim(entry.token.ticket)
-            {
-                feed.leave(entry.token.size);
-                let full = crate::error::Error::unavailable("Exceeds maximum queue size");
-                Responder::new(entry.token.inbox, entry.token.ticket, entry.token.stamps).send(Err(full));
+            let Err(Refused(entry)) = self.scheduler.handle_request(entry, now) else { continue };
+            // Half of them at least have gone: admission lets no more wait.
+            self.scheduler.forget_gone(&mut Taking(feed));
+            if let Err(Refused(entry)) = self.scheduler.handle_request(entry, now) {
+                feed.refuse(entry.token, Error::unavailable("Exceeds maximum queue size"));
             }
         }
+    }
+
+    /// When to come back, if no other instance does so in time.
+    fn watch(&mut self, seat_index: usize) -> Option<Instant> {
+        let at = self.scheduler.poll_timeout()?;
+        if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
+            return None;
+        }
+        self.watch = Some(Watch { seat_index, at });
+        Some(at)
     }
 }
 
@@ -229,18 +321,28 @@ impl Lane {
     /// full.
     #[expect(clippy::result_large_err, reason = "a refused entry goes back as it came, without an allocation")]
     pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<(), Entry<Waiting>> {
-        let size = entry.token.size;
-        if !self.feed.enter(size) {
+        if self.feed.admission.enter(entry.token.level, entry.token.size).is_err() {
             return Err(entry);
         }
-        if let Err(rtrb::PushError::Full(entry)) = self.ring.push(entry) {
-            self.feed.leave(size);
-            return Err(entry);
+        let mut next = entry;
+        while let Err(rtrb::PushError::Full(entry)) = self.ring.push(next) {
+            self.feed.make_room(entry.queued_at);
+            next = entry;
         }
         fence(Ordering::SeqCst);
         self.feed.wake_one();
         Ok(())
     }
+}
+
+/// What a request is told whose queue timeout passed.
+pub fn timeout_expired() -> Error {
+    Error::unavailable("Request timeout expired")
+}
+
+/// What a request is told whose client has given up by now.
+pub fn deadline_exceeded() -> Error {
+    Error::new(Code::DeadlineExceeded, "Deadline Exceeded")
 }
 
 fn into_batch(taken: Vec<Waiting>, clock: Clock) -> Batch {
@@ -257,10 +359,13 @@ fn into_batch(taken: Vec<Waiting>, clock: Clock) -> Batch {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
     use std::rc::Rc;
+    use std::time::Duration;
 
     use super::*;
-    use crate::scheduler::ShapeKey;
+    use crate::scheduler::{QueuePolicy, ShapeKey};
+    use crate::shard::clock::now;
     use crate::shard::ticket::Tickets;
     use crate::time::Instant;
 
@@ -271,8 +376,17 @@ mod tests {
     fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
         let ticket = tickets.open().unwrap();
         let inbox = Arc::clone(tickets.inbox());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, stamps: Stamps::default() };
-        Entry { token, rows: 1, shape_key: ShapeKey::new(), queued_at: Instant::from_micros(micros) }
+        let stamps = Stamps::default();
+        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, level: 0, stamps };
+        Entry {
+            token,
+            rows: 1,
+            shape_key: ShapeKey::new(),
+            queued_at: Instant::from_micros(micros),
+            priority: 0,
+            timeout: Duration::ZERO,
+            deadline: None,
+        }
     }
 
     fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<Feed>, Vec<Lane>) {
@@ -321,13 +435,148 @@ mod tests {
         lanes[0].submit(gone).ok().unwrap();
         let pending = tickets.pending(ticket, {
             let feed = Arc::clone(&feed);
-            move || feed.leave(1)
+            move || feed.leave(0, 1)
         });
         drop(pending);
         assert_eq!(feed.waiting(), 0);
         lanes[0].submit(entry(&tickets, 2, 1)).ok().unwrap();
         let batch = feed.next_batch(1, clock).unwrap();
         assert_eq!(batch.requests.len(), 1);
+    }
+
+    fn delayed(delay: Duration) -> (Arc<Feed>, Vec<Lane>) {
+        let policy = Policy { rows_max: 2, is_batched: true, queue_delay_max: delay, ..Policy::default() };
+        Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 2)
+    }
+
+    fn entry_now(tickets: &Tickets) -> Entry<Waiting> {
+        Entry { queued_at: now(), ..entry(tickets, 0, 1) }
+    }
+
+    #[test]
+    fn a_batch_that_may_grow_leaves_when_its_delay_is_over() {
+        let delay = Duration::from_millis(20);
+        let (feed, mut lanes) = delayed(delay);
+        let tickets = tickets();
+        let queued = entry_now(&tickets);
+        let queued_at = queued.queued_at;
+        lanes[0].submit(queued).ok().unwrap();
+        let batch = feed.next_batch(0, now).unwrap();
+        assert!(now().since(queued_at) >= delay);
+        assert_eq!((batch.rows, feed.released(Released::Delay)), (1, 1));
+    }
+
+    #[test]
+    fn a_batch_that_is_full_does_not_wait_and_one_that_sleeps_is_woken_for_it() {
+        let (feed, mut lanes) = delayed(Duration::from_secs(600));
+        std::thread::scope(|scope| {
+            let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
+            let tickets = tickets();
+            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            while !feed.seats[0].is_parked.load(Ordering::SeqCst) || feed.lock().watch.is_none() {
+                std::thread::yield_now();
+            }
+            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            assert_eq!(instance.join().unwrap(), 2);
+        });
+        assert_eq!(feed.released(Released::Full), 1);
+    }
+
+    #[test]
+    fn one_instance_watches_the_delay_and_another_takes_its_place() {
+        let (feed, mut lanes) = delayed(Duration::from_secs(600));
+        let tickets = tickets();
+        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        let watches = |seat| matches!(feed.poll(seat, now), Polled::Nothing(Some(_)));
+        assert!(watches(0) && !watches(1) && watches(0), "the first does, and keeps doing so");
+        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        assert!(matches!(feed.poll(0, now), Polled::Batch(_)));
+        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        assert!(watches(1), "the first is busy");
+    }
+
+    #[test]
+    fn a_stopped_feed_delays_nothing() {
+        let (feed, mut lanes) = delayed(Duration::from_secs(600));
+        let tickets = tickets();
+        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        feed.stop();
+        assert_eq!(feed.next_batch(0, now).map(|batch| batch.rows), Some(1));
+        assert!(feed.next_batch(0, now).is_none());
+    }
+
+    #[test]
+    fn an_instance_that_meets_a_request_whose_time_is_over_refuses_it() {
+        let queue_default = QueuePolicy { timeout_default: Duration::from_micros(1), ..QueuePolicy::default() };
+        let policy = Policy { rows_max: 8, is_batched: true, queue_default, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+        let tickets = tickets();
+        let late = entry(&tickets, 0, 1);
+        let ticket = late.token.ticket;
+        let ended = Entry { deadline: Some(Instant::ZERO), timeout: Duration::ZERO, ..entry(&tickets, 1, 1) };
+        let ended_ticket = ended.token.ticket;
+        lanes[0].submit(late).ok().unwrap();
+        lanes[0].submit(ended).ok().unwrap();
+        assert!(matches!(feed.poll(0, clock), Polled::Nothing(None)));
+        assert_eq!(feed.waiting(), 0);
+        let answers: Vec<_> = std::iter::from_fn(|| tickets.inbox().poll_answer()).collect();
+        let answers = answers.into_iter().map(|(ticket, answer)| (ticket, answer.outputs.unwrap_err()));
+        let want = [(ended_ticket, deadline_exceeded()), (ticket, timeout_expired())];
+        assert_eq!(answers.collect::<Vec<_>>(), want);
+    }
+
+    #[test]
+    fn the_size_of_each_level_is_exact_among_eight_threads() {
+        const SIZES: [usize; 2] = [37, 5];
+        let level = |entries_max| QueuePolicy { entries_max, ..QueuePolicy::default() };
+        let queue_by_level = BTreeMap::from([(1, level(SIZES[0])), (2, level(SIZES[1]))]);
+        let policy = Policy { priority_levels: 2, priority_default: 1, queue_by_level, ..Policy::default() };
+        let (feed, lanes) = Feed::new(policy, Bounds { requests: 1, bytes: 10_000 }, 8, 1);
+        let barrier = std::sync::Barrier::new(8);
+        let submit = |mut lane: Lane| {
+            let tickets = tickets();
+            barrier.wait();
+            let counts = [1_u64, 2].map(|level| {
+                let accepted = (0..64).filter(|_| {
+                    let mut entry = Entry { priority: level, ..entry(&tickets, 0, 1) };
+                    entry.token.level = level;
+                    lane.submit(entry).is_ok()
+                });
+                accepted.count()
+            });
+            (counts, lane, tickets.inbox().clone())
+        };
+        let submit = &submit;
+        let got: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(move || submit(lane))).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        let sums = [0, 1].map(|level| got.iter().map(|(counts, ..)| counts[level]).sum::<usize>());
+        assert_eq!((sums, feed.waiting()), (SIZES, 42));
+        let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
+            Polled::Batch(batch) => Some(batch.requests.len()),
+            Polled::Nothing(_) => None,
+        });
+        assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
+    }
+
+    #[test]
+    fn requests_that_have_gone_leave_no_refusal_behind_however_many_they_are() {
+        let (feed, mut lanes) = feed(3, 100, 1);
+        let tickets = tickets();
+        for _ in 0..50 {
+            let gone = entry(&tickets, 1, 1);
+            let ticket = gone.token.ticket;
+            lanes[0].submit(gone).ok().unwrap();
+            let feed = Arc::clone(&feed);
+            drop(tickets.pending(ticket, move || feed.leave(0, 1)));
+        }
+        for _ in 0..3 {
+            lanes[0].submit(entry(&tickets, 2, 1)).ok().unwrap();
+        }
+        assert!(lanes[0].submit(entry(&tickets, 2, 1)).is_err());
+        assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 3);
+        assert!(feed.lock().scheduler.is_empty());
     }
 
     #[test]

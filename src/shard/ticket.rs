@@ -86,9 +86,16 @@ impl Tickets {
 
     /// Takes a ticket back whose request was never submitted.
     pub fn release(&self, ticket: Ticket) {
-        if self.inbox.withdraw(ticket) {
+        self.withdraw(ticket);
+    }
+
+    /// False where a batch has the request: an answer will come.
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        let is_withdrawn = self.inbox.withdraw(ticket);
+        if is_withdrawn {
             self.table.borrow_mut().free(ticket);
         }
+        is_withdrawn
     }
 
     fn complete(&self, ticket: Ticket, answer: Answer) {
@@ -158,6 +165,18 @@ pub struct Pending {
     withdrawn: Option<Box<dyn FnOnce()>>,
 }
 
+impl Pending {
+    /// Takes the request back if no batch has it yet: true, and nothing is to be waited for. The
+    /// answer comes otherwise.
+    pub fn withdraw(&mut self) -> bool {
+        let is_withdrawn = self.withdrawn.is_some() && self.tickets.withdraw(self.ticket);
+        if is_withdrawn && let Some(withdrawn) = self.withdrawn.take() {
+            withdrawn();
+        }
+        is_withdrawn
+    }
+}
+
 impl Future for Pending {
     type Output = Answer;
 
@@ -223,6 +242,24 @@ mod tests {
         drop(tickets.pending(ticket, move || counter.set(counter.get() + 1)));
         assert_eq!(withdrawn.get(), 1);
         assert!(!tickets.inbox().claim(ticket));
+    }
+
+    #[test]
+    fn a_request_in_a_batch_is_not_taken_back_and_one_that_waits_is_once() {
+        let tickets = tickets();
+        let (waits, runs) = (tickets.open().unwrap(), tickets.open().unwrap());
+        let count = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&count);
+        let mut first = tickets.pending(waits, move || counter.set(counter.get() + 1));
+        let mut second = tickets.pending(runs, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(runs));
+        assert!(first.withdraw() && !first.withdraw() && !second.withdraw());
+        drop(first);
+        assert_eq!(count.get(), 1);
+        assert_eq!(tickets.open().unwrap().index, waits.index, "its ticket is free again");
+        answer(&tickets, runs);
+        tickets.drain();
+        assert!(poll(&mut second).is_ready() && !second.withdraw());
     }
 
     #[test]

@@ -320,15 +320,62 @@ fn batching_and_versions_are_refused_with_the_exact_text() {
     check(&preferred("[ 0 ]"), MODEL, "dynamic batching preferred size must be positive for m");
     check(&preferred("[ 8, 9 ]"), MODEL, "dynamic batching preferred size must be <= max batch size for m");
     check(
-        &preferred("[ 4, 8 ]"),
-        MODEL,
-        "model 'm': 'dynamic_batching.preferred_batch_size' other than max_batch_size is not supported yet; remove it",
+        &preferred("[ 1 ]").replace("max_batch_size: 8", "max_batch_size: 0"),
+        "x FP32 [16] > y FP32 [4]",
+        "dynamic batching preferred size must be <= max batch size for m",
     );
     check(
         "version_policy { specific { versions: [ 1, 0 ] } }",
         MODEL,
         "model 'm': 'version_policy' names version 0; a version is 1 or more",
     );
+}
+
+#[test]
+fn priorities_and_queue_policies_are_refused_with_the_exact_text() {
+    let check = |fields: &str, want: &str| {
+        let text = format!("{IO} max_batch_size: 8 dynamic_batching {{ {fields} }}");
+        let got = spec(&text, MODEL).map(|spec| spec.name).map_err(|error| error.text().to_owned());
+        let want = if want.is_empty() { Ok("m".to_owned()) } else { Err(want.to_owned()) };
+        assert_eq!(got, want, "{fields}");
+    };
+    let default = "default priority level must be in range [1, 2] for m";
+    check("priority_levels: 2", default);
+    check("priority_levels: 2 default_priority_level: 3", default);
+    check("priority_levels: 2 default_priority_level: 2", "");
+    check("default_priority_level: 3", "");
+    let level = |key: u64| format!("priority_queue_policy {{ key: {key} value {{ max_queue_size: 4 }} }}");
+    let two = "priority_levels: 2 default_priority_level: 1";
+    let range = "priority queue policy must have priority level in range [1, 2] for m";
+    check(&format!("{two} {} {}", level(1), level(0)), range);
+    check(&format!("{two} {} {}", level(1), level(3)), range);
+    check(&format!("{two} {} {}", level(1), level(2)), "");
+    check(&level(7), "");
+    let most = "priority_levels: 18446744073709551615 default_priority_level: 18446744073709551615";
+    check(&format!("{most} {}", level(u64::MAX)), "");
+    check(
+        &format!("{most} default_queue_policy {{ max_queue_size: 1 }}"),
+        "model 'm': 'max_queue_size' in 'default_queue_policy' with 18446744073709551615 priority levels is not \
+         supported: 1024 levels can have a bound of their own; give it in 'priority_queue_policy'",
+    );
+    check("priority_levels: 1024 default_priority_level: 1 default_queue_policy { max_queue_size: 1 }", "");
+
+    let ordered = |fields: &str| format!("preserve_ordering: true {fields}");
+    let one = "Only one priority level is allowed when 'preserve_ordering' is true for m";
+    check(&ordered(two), one);
+    let delay = "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for m";
+    let late = "{ timeout_action: DELAY default_timeout_microseconds: 1 }";
+    check(&ordered(&format!("default_queue_policy {late}")), delay);
+    check(
+        &ordered(&format!(
+            "priority_levels: 1 default_priority_level: 1 priority_queue_policy {{ key: 1 value {late} }}"
+        )),
+        delay,
+    );
+    let unbuilt = "model 'm': 'dynamic_batching.preserve_ordering' is not supported yet; remove it";
+    check(&ordered(""), unbuilt);
+    check(&ordered("default_queue_policy { timeout_action: DELAY }"), unbuilt);
+    check("preserve_ordering: false", "");
 }
 
 #[test]
@@ -409,12 +456,6 @@ fn what_is_not_built_is_refused_by_name() {
         "optimization { execution_accelerators { gpu_execution_accelerator : [ { name : 'tensorrt' } ] } }",
         &format!("{accelerators}.gpu_execution_accelerator"),
     );
-    for field in ["max_queue_delay_microseconds: 100", "preserve_ordering: true", "priority_levels: 2"] {
-        let name = field.split(':').next().unwrap();
-        check(&format!("dynamic_batching {{ {field} }}"), &format!("dynamic_batching.{name}"));
-    }
-    check("dynamic_batching { default_queue_policy { } }", "dynamic_batching.default_queue_policy");
-    check("dynamic_batching { priority_queue_policy { key: 1 } }", "dynamic_batching.priority_queue_policy");
     check("sequence_batching { }", "sequence_batching");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames");
@@ -556,7 +597,7 @@ fn completion_can_be_turned_off_or_told_another_size() {
     let complete = |text: &str, completion: Completion| {
         let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
         let spec = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), completion);
-        spec.map(|spec| (spec.rows_max, spec.is_batched)).map_err(|error| error.text().to_owned())
+        spec.map(|spec| (spec.rows_max, spec.batching.is_some())).map_err(|error| error.text().to_owned())
     };
     let size = |rows_max_default| Completion { is_on: true, rows_max_default };
     assert_eq!(complete("", size(16)), Ok((16, true)));
@@ -576,7 +617,8 @@ fn the_spec_says_what_the_configuration_does() {
                 parameters { key: 'k' value { string_value: 'v' } }";
     let spec = spec(text, "").unwrap();
     assert_eq!((spec.name.as_str(), spec.platform.as_str()), ("m", "onnxruntime_onnx"));
-    assert_eq!((spec.rows_max, spec.is_batched, spec.is_decoupled), (8, true, false));
+    let batching = Batching { rows_preferred: vec![8], ..Batching::default() };
+    assert_eq!((spec.rows_max, spec.batching, spec.is_decoupled), (8, Some(batching), false));
     assert_eq!(spec.inputs[0].dims.as_slice(), [-1, 16]);
     assert_eq!(spec.inputs[0].shape.as_slice(), [-1, -1, 16]);
     assert_eq!((spec.outputs[0].datatype, spec.outputs[0].shape.as_slice()), (Datatype::Int64, [-1, 1].as_slice()));
@@ -589,6 +631,39 @@ fn the_spec_says_what_the_configuration_does() {
     assert_eq!(config_json::encode(&message), *spec.config_json);
     let identity = spec_of("m", IDENTITY, "", "").unwrap();
     assert_eq!((identity.platform.as_str(), identity.backend.as_str()), ("identity", "identity"));
+}
+
+#[test]
+fn the_spec_and_what_is_shown_say_how_requests_are_batched() {
+    let text = format!(
+        "{IO} max_batch_size: 8 dynamic_batching {{ preferred_batch_size: [ 8, 4, 4 ] max_queue_delay_microseconds: 100\n\
+         priority_levels: 3 default_priority_level: 2\n\
+         default_queue_policy {{ timeout_action: DELAY default_timeout_microseconds: 5 }}\n\
+         priority_queue_policy {{ key: 3 value {{ allow_timeout_override: true max_queue_size: 7 }} }} }}"
+    );
+    let spec = spec(&text, MODEL).unwrap();
+    let timeout_default = Duration::from_micros(5);
+    let queue_default = QueueRules { is_delaying: true, timeout_default, ..QueueRules::default() };
+    let own = QueueRules { may_override: true, entries_max: 7, ..QueueRules::default() };
+    let want = Batching {
+        rows_preferred: vec![4, 8],
+        queue_delay_max: Duration::from_micros(100),
+        priority_levels: 3,
+        priority_default: 2,
+        queue_default,
+        queue_by_level: BTreeMap::from([(3, own)]),
+        ..Batching::default()
+    };
+    assert_eq!(spec.batching, Some(want));
+    let shown = concat!(
+        r#""dynamic_batching":{"preferred_batch_size":[8,4,4],"max_queue_delay_microseconds":100,"#,
+        r#""preserve_ordering":false,"priority_levels":3,"default_priority_level":2,"#,
+        r#""default_queue_policy":{"timeout_action":"DELAY","default_timeout_microseconds":5,"#,
+        r#""allow_timeout_override":false,"max_queue_size":0},"#,
+        r#""priority_queue_policy":{"3":{"timeout_action":"REJECT","default_timeout_microseconds":0,"#,
+        r#""allow_timeout_override":true,"max_queue_size":7}}}"#
+    );
+    assert!(spec.config_json.contains(shown), "{}", spec.config_json);
 }
 
 #[test]

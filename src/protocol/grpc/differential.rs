@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
-use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
+use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, RAW_INPUT_CONTENTS, ReadError};
 use crate::protocol::grpc::{contents, decode, reflection};
 use crate::protocol::route::version_of;
@@ -153,7 +153,7 @@ fn model() -> ModelSpec {
         rows_max: 8,
         inputs: tensors.map(tensor).into(),
         outputs: tensors.map(tensor).into(),
-        is_batched: true,
+        batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),

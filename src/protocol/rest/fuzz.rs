@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
+use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::rest::decode::{HeaderLength, decode};
 use crate::tensor::{Datatype, Shape, byte_size};
 
@@ -66,7 +66,7 @@ fn model() -> ModelSpec {
         rows_max: 8,
         inputs: vec![tensor("IN", Datatype::Fp32, 2, false), tensor("TEXT", Datatype::Bytes, -1, true)],
         outputs: vec![tensor("OUT", Datatype::Fp32, 2, false), tensor("LABELS", Datatype::Bytes, 1, false)],
-        is_batched: true,
+        batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: String::new(),

@@ -131,11 +131,11 @@ fn every_fragment_of_the_document_is_read_or_refused_by_name() {
     );
     check(
         "dynamic_batching {\n  preferred_batch_size: [ 4, 8 ]\n}",
-        "model 'mymodel': 'dynamic_batching.preferred_batch_size' other than max_batch_size is not supported yet",
+        r#""dynamic_batching":{"preferred_batch_size":[4,8],"max_queue_delay_microseconds":0"#,
     );
     check(
         "dynamic_batching {\n  preferred_batch_size: [ 4, 8 ]\n  max_queue_delay_microseconds: 100\n}",
-        "config.pbtxt:20:3: model 'mymodel': 'dynamic_batching.max_queue_delay_microseconds' is not supported yet",
+        r#""dynamic_batching":{"preferred_batch_size":[4,8],"max_queue_delay_microseconds":100"#,
     );
     for side in ["input", "output"] {
         check(

@@ -1,0 +1,170 @@
+//! Who may wait for one model version: counts in requests, by priority level where the level has a
+//! bound of its own, and in bytes. Any thread enters and leaves; each count is one atomic number
+//! that never passes its bound, not for an instant, so that a refusal is exact at any concurrency.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::limits::PRIORITY_LEVELS_MAX;
+use crate::scheduler::policy::Policy;
+
+/// What may wait for one model version, where its configuration does not say.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Requests of all levels that have no bound of their own (`--queue-requests-max`).
+    pub requests: usize,
+    /// Bytes of the tensors of all that wait (`--queue-bytes-max`).
+    pub bytes: usize,
+}
+
+/// Which bound was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    /// `--queue-bytes-max`.
+    Bytes,
+    /// `max_queue_size`, or `--queue-requests-max` where the level has none.
+    Requests,
+}
+
+/// The counts of one model version.
+#[derive(Debug)]
+pub struct Admission {
+    /// Of levels that have a bound of their own.
+    levels: BTreeMap<u64, Count>,
+    /// Of all other levels together.
+    others: Count,
+    bytes: Count,
+}
+
+#[derive(Debug)]
+struct Count {
+    value: AtomicUsize,
+    max: usize,
+}
+
+impl Admission {
+    /// Nothing waits yet. A level's `max_queue_size` takes the place of `bounds.requests`.
+    pub fn new(policy: &Policy, bounds: Bounds) -> Self {
+        let named = policy.queue_by_level.keys().copied();
+        let levels = match policy.priority_levels {
+            0 => BTreeMap::from([(0, ())]),
+            // The rest have the default policy; a configuration with a bound in it has no more.
+            count => (1..=count.min(PRIORITY_LEVELS_MAX)).chain(named).map(|level| (level, ())).collect(),
+        };
+        let bounded = levels.into_keys().filter_map(|level| {
+            let max = policy.queue(level).entries_max;
+            (max > 0).then(|| (level, Count::new(max)))
+        });
+        Self { levels: bounded.collect(), others: Count::new(bounds.requests), bytes: Count::new(bounds.bytes) }
+    }
+
+    /// A request of a level and a size wants to wait.
+    pub fn enter(&self, level: u64, size: usize) -> Result<(), Full> {
+        let requests = self.requests(level);
+        if !requests.add(1) {
+            return Err(Full::Requests);
+        }
+        if !self.bytes.add(size) {
+            requests.sub(1);
+            return Err(Full::Bytes);
+        }
+        Ok(())
+    }
+
+    /// A request that had entered waits no more.
+    pub fn leave(&self, level: u64, size: usize) {
+        self.requests(level).sub(1);
+        self.bytes.sub(size);
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.levels.values().chain([&self.others]).map(Count::get).fold(0, usize::saturating_add)
+    }
+
+    /// Requests that may wait, over all levels.
+    pub fn requests_max(&self) -> usize {
+        self.levels.values().chain([&self.others]).map(|count| count.max).fold(0, usize::saturating_add)
+    }
+
+    fn requests(&self, level: u64) -> &Count {
+        self.levels.get(&level).unwrap_or(&self.others)
+    }
+}
+
+impl Count {
+    const fn new(max: usize) -> Self {
+        Self { value: AtomicUsize::new(0), max }
+    }
+
+    fn add(&self, amount: usize) -> bool {
+        let within = |have: usize| have.checked_add(amount).filter(|sum| *sum <= self.max);
+        self.value.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+    }
+
+    fn sub(&self, amount: usize) {
+        self.value.fetch_sub(amount, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> usize {
+        self.value.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scheduler::policy::QueuePolicy;
+
+    fn bounded(entries_max: usize) -> QueuePolicy {
+        QueuePolicy { entries_max, ..QueuePolicy::default() }
+    }
+
+    const BOUNDS: Bounds = Bounds { requests: 3, bytes: 100 };
+
+    #[test]
+    fn a_level_with_a_bound_is_held_to_it_and_the_others_share_the_flags() {
+        let queue_by_level = BTreeMap::from([(2, bounded(1))]);
+        let policy = Policy { priority_levels: 4, priority_default: 1, queue_by_level, ..Policy::default() };
+        let admission = Admission::new(&policy, BOUNDS);
+        let got: Vec<_> = [2, 2, 1, 3, 4, 1].iter().map(|level| admission.enter(*level, 1)).collect();
+        assert_eq!(got, [Ok(()), Err(Full::Requests), Ok(()), Ok(()), Ok(()), Err(Full::Requests)]);
+        assert_eq!((admission.waiting(), admission.requests_max()), (4, 4));
+        admission.leave(2, 1);
+        assert_eq!(admission.enter(2, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_default_bound_holds_for_each_level_and_may_pass_the_flag() {
+        let policy = Policy { priority_levels: 2, queue_default: bounded(5), ..Policy::default() };
+        let admission = Admission::new(&policy, BOUNDS);
+        for level in [1, 2].repeat(5) {
+            assert_eq!(admission.enter(level, 1), Ok(()));
+        }
+        assert_eq!((admission.enter(1, 1), admission.enter(2, 1)), (Err(Full::Requests), Err(Full::Requests)));
+        let single = Admission::new(&Policy { queue_default: bounded(5), ..Policy::default() }, BOUNDS);
+        assert_eq!((0..9).filter(|_| single.enter(0, 1).is_ok()).count(), 5);
+    }
+
+    #[test]
+    fn a_refusal_for_bytes_takes_no_place() {
+        let admission = Admission::new(&Policy::default(), BOUNDS);
+        assert_eq!(admission.enter(0, 101), Err(Full::Bytes));
+        assert_eq!(admission.enter(0, usize::MAX), Err(Full::Bytes));
+        assert_eq!(admission.waiting(), 0);
+        assert_eq!(admission.enter(0, 100), Ok(()));
+        assert_eq!(admission.enter(0, 1), Err(Full::Bytes));
+        admission.leave(0, 100);
+        assert_eq!(admission.enter(0, 1), Ok(()));
+    }
+
+    #[test]
+    fn a_level_beyond_those_that_are_counted_apart_is_still_bounded() {
+        let policy = Policy { priority_levels: u64::MAX, priority_default: 1, ..Policy::default() };
+        let queue_by_level = BTreeMap::from([(u64::MAX, bounded(1))]);
+        let admission = Admission::new(&Policy { queue_by_level, ..policy }, BOUNDS);
+        assert_eq!((admission.enter(u64::MAX, 1), admission.enter(u64::MAX, 1)), (Ok(()), Err(Full::Requests)));
+        let got = (0..9).filter(|level| admission.enter(u64::MAX - 1 - level, 1).is_ok()).count();
+        assert_eq!(got, 3);
+    }
+}

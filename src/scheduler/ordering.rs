@@ -1,0 +1,141 @@
+//! Responses in the order in which their requests were queued (`preserve_ordering`): what is
+//! ready early is held until all before it have finished. Pure; used by whoever sends responses.
+//! A request may have any number of responses. Bounded in responses that are held.
+
+use std::collections::VecDeque;
+
+/// The place of one request in the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn(u64);
+
+/// Holds responses until it is their turn.
+#[derive(Debug)]
+pub struct Ordering<R> {
+    /// Of the requests that have not finished, in order, and of those behind them.
+    turns: VecDeque<Held<R>>,
+    /// The turn of the first of them.
+    first: u64,
+    count: usize,
+    responses_max: usize,
+}
+
+#[derive(Debug)]
+struct Held<R> {
+    responses: VecDeque<R>,
+    is_finished: bool,
+}
+
+impl<R> Ordering<R> {
+    /// Nothing is queued; at most so many responses are held.
+    pub const fn new(responses_max: usize) -> Self {
+        Self { turns: VecDeque::new(), first: 0, count: 0, responses_max }
+    }
+
+    /// A request was queued: its turn comes after all before it.
+    pub fn handle_request(&mut self) -> Turn {
+        self.turns.push_back(Held { responses: VecDeque::new(), is_finished: false });
+        Turn(self.first + (self.turns.len() as u64 - 1))
+    }
+
+    /// A request has a response. Given back where too many are held, or its request has finished.
+    pub fn handle_response(&mut self, turn: Turn, response: R) -> Result<(), R> {
+        let is_full = self.count >= self.responses_max;
+        match self.held(turn) {
+            Some(held) if !held.is_finished && !is_full => held.responses.push_back(response),
+            _ => return Err(response),
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// A request will have no more responses: it was answered, or has gone.
+    pub fn handle_finished(&mut self, turn: Turn) {
+        if let Some(held) = self.held(turn) {
+            held.is_finished = true;
+        }
+    }
+
+    /// The next response to send.
+    pub fn poll_response(&mut self) -> Option<R> {
+        while let Some(held) = self.turns.front_mut() {
+            if let Some(response) = held.responses.pop_front() {
+                self.count -= 1;
+                return Some(response);
+            }
+            if !held.is_finished {
+                return None;
+            }
+            self.turns.pop_front();
+            self.first += 1;
+        }
+        None
+    }
+
+    /// Responses that are held.
+    pub const fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether no response is held.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn held(&mut self, turn: Turn) -> Option<&mut Held<R>> {
+        let index = usize::try_from(turn.0.checked_sub(self.first)?).ok()?;
+        self.turns.get_mut(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a script: `a` queues a request, `a1` is its response, `a.` its end. Answers what was
+    /// sent after each step, where something was.
+    fn script(responses_max: usize, steps: &str) -> String {
+        let (mut ordering, mut turns, mut out) = (Ordering::new(responses_max), Vec::new(), Vec::new());
+        for step in steps.split_whitespace() {
+            let name = &step[..1];
+            let turn = turns.iter().find(|(known, _)| *known == name).map(|(_, turn)| *turn);
+            match &step[1..] {
+                "" => turns.push((name, ordering.handle_request())),
+                "." => ordering.handle_finished(turn.unwrap()),
+                _ => {
+                    if ordering.handle_response(turn.unwrap(), step).is_err() {
+                        out.push(format!("{step} refused"));
+                    }
+                }
+            }
+            let sent: Vec<_> = std::iter::from_fn(|| ordering.poll_response()).collect();
+            if !sent.is_empty() {
+                out.push(format!("{step}: {}", sent.join(" ")));
+            }
+        }
+        assert!(ordering.is_empty(), "{} are left", ordering.len());
+        out.join("\n")
+    }
+
+    #[test]
+    fn responses_leave_in_the_order_of_their_requests() {
+        assert_eq!(script(9, "a b c c1 c. b1 b. a1 a."), "a1: a1\na.: b1 c1");
+        assert_eq!(script(9, "a a1 a. b b1 b."), "a1: a1\nb1: b1");
+    }
+
+    #[test]
+    fn several_responses_of_the_first_request_leave_at_once() {
+        assert_eq!(script(9, "a b a1 b1 a2 b2 a. b3 b."), "a1: a1\na2: a2\na.: b1 b2\nb3: b3");
+    }
+
+    #[test]
+    fn a_request_that_has_gone_holds_nobody_up() {
+        assert_eq!(script(9, "a b c b1 b. c1 a. c."), "a.: b1 c1");
+        assert_eq!(script(9, "a b b. a. c c1"), "c1: c1");
+    }
+
+    #[test]
+    fn a_response_too_many_or_too_late_is_given_back() {
+        assert_eq!(script(2, "a b b1 b2 b3 a. b4"), "b3 refused\na.: b1 b2\nb4: b4");
+        assert_eq!(script(9, "a a1 a. a2 b b. b1"), "a1: a1\na2 refused\nb1 refused");
+    }
+}

@@ -1,0 +1,193 @@
+//! What waits, in the order in which it is batched: by priority level, within a level in order
+//! of arrival, those that their policy delayed last. A linked list in a slab, used by the
+//! scheduler alone: an entry enters and leaves at any place in constant time, but for the search
+//! of its list among those that are not empty. Bounded by whoever pushes; places are used again.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+
+/// Names what waits until it is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place(usize);
+
+/// Which list; a lower one is batched first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rank {
+    /// The priority level.
+    pub level: u64,
+    /// Whether its timeout has passed.
+    pub is_delayed: bool,
+}
+
+/// What waits, in order.
+#[derive(Debug)]
+pub struct Queue<E> {
+    slots: Vec<Slot<E>>,
+    vacant: Vec<Place>,
+    /// The lists that are not empty.
+    lists: BTreeMap<Rank, Ends>,
+}
+
+#[derive(Debug)]
+struct Slot<E> {
+    held: Option<E>,
+    rank: Rank,
+    previous: Option<Place>,
+    next: Option<Place>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: Place,
+    last: Place,
+}
+
+impl<E> Queue<E> {
+    /// An empty queue.
+    pub const fn new() -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), lists: BTreeMap::new() }
+    }
+
+    /// Adds to the end of a list.
+    pub fn push(&mut self, rank: Rank, entry: E) -> Place {
+        let slot = Slot { held: Some(entry), rank, previous: None, next: None };
+        let place = self.vacant.pop().unwrap_or(Place(self.slots.len()));
+        match self.slots.get_mut(place.0) {
+            Some(vacant) => *vacant = slot,
+            None => self.slots.push(slot),
+        }
+        self.link(place, rank);
+        place
+    }
+
+    /// Takes out what is at a place.
+    pub fn take(&mut self, place: Place) -> Option<E> {
+        let entry = self.slots.get_mut(place.0)?.held.take()?;
+        self.unlink(place);
+        self.vacant.push(place);
+        Some(entry)
+    }
+
+    /// Moves what is at a place to the end of another list.
+    pub fn move_to(&mut self, place: Place, rank: Rank) {
+        if self.get(place).is_some() {
+            self.unlink(place);
+            self.link(place, rank);
+        }
+    }
+
+    /// What is at a place.
+    pub fn get(&self, place: Place) -> Option<&E> {
+        self.slots.get(place.0)?.held.as_ref()
+    }
+
+    /// What is at a place.
+    pub fn get_mut(&mut self, place: Place) -> Option<&mut E> {
+        self.slots.get_mut(place.0)?.held.as_mut()
+    }
+
+    /// Which list a place belongs to.
+    pub fn rank(&self, place: Place) -> Option<Rank> {
+        self.slots.get(place.0).map(|slot| slot.rank)
+    }
+
+    /// The first of all.
+    pub fn first(&self) -> Option<Place> {
+        self.lists.first_key_value().map(|(_, ends)| ends.first)
+    }
+
+    /// What comes after a place.
+    pub fn next(&self, place: Place) -> Option<Place> {
+        let slot = self.slots.get(place.0)?;
+        slot.next.or_else(|| {
+            let mut later = self.lists.range((Excluded(slot.rank), Unbounded));
+            later.next().map(|(_, ends)| ends.first)
+        })
+    }
+
+    /// How many wait.
+    pub const fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    fn link(&mut self, place: Place, rank: Rank) {
+        let ends = self.lists.entry(rank).or_insert(Ends { first: place, last: place });
+        let previous = (ends.last != place).then_some(ends.last);
+        ends.last = place;
+        if let Some(slot) = self.slots.get_mut(place.0) {
+            (slot.rank, slot.previous, slot.next) = (rank, previous, None);
+        }
+        self.set_next(previous, Some(place));
+    }
+
+    fn unlink(&mut self, place: Place) {
+        let Some(slot) = self.slots.get(place.0) else { return };
+        let (rank, previous, next) = (slot.rank, slot.previous, slot.next);
+        self.set_next(previous, next);
+        if let Some(slot) = next.and_then(|next| self.slots.get_mut(next.0)) {
+            slot.previous = previous;
+        }
+        match (self.lists.get_mut(&rank), previous, next) {
+            (Some(ends), None, Some(next)) => ends.first = next,
+            (Some(ends), Some(previous), None) => ends.last = previous,
+            (_, None, None) => drop(self.lists.remove(&rank)),
+            _ => {}
+        }
+    }
+
+    fn set_next(&mut self, place: Option<Place>, next: Option<Place>) {
+        if let Some(slot) = place.and_then(|place| self.slots.get_mut(place.0)) {
+            slot.next = next;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank(level: u64, is_delayed: bool) -> Rank {
+        Rank { level, is_delayed }
+    }
+
+    fn shown(queue: &Queue<char>) -> String {
+        std::iter::successors(queue.first(), |place| queue.next(*place)).filter_map(|place| queue.get(place)).collect()
+    }
+
+    #[test]
+    fn the_order_is_by_level_then_delay_then_arrival() {
+        let mut queue = Queue::new();
+        for (entry, level, is_delayed) in [('e', 2, false), ('c', 1, true), ('a', 1, false), ('f', 2, true)] {
+            queue.push(rank(level, is_delayed), entry);
+        }
+        let late = queue.push(rank(1, false), 'b');
+        queue.push(rank(1, true), 'd');
+        assert_eq!(shown(&queue), "abcdef");
+        queue.move_to(late, rank(1, true));
+        assert_eq!((shown(&queue).as_str(), queue.rank(late)), ("acdbef", Some(rank(1, true))));
+    }
+
+    #[test]
+    fn what_leaves_from_any_place_leaves_the_others_in_order() {
+        for gone in 0..5_usize {
+            let mut queue = Queue::new();
+            let places: Vec<_> = "abcde".chars().map(|entry| queue.push(rank(0, false), entry)).collect();
+            let entry = queue.take(places[gone]).unwrap();
+            assert_eq!(queue.take(places[gone]), None);
+            assert_eq!(shown(&queue), "abcde".replace(entry, ""));
+            queue.push(rank(0, false), 'z');
+            assert_eq!(shown(&queue), "abcdez".replace(entry, ""));
+            assert_eq!((queue.len(), queue.slots.len()), (5, 5), "the place is used again");
+        }
+    }
+
+    #[test]
+    fn an_emptied_queue_holds_no_list() {
+        let mut queue = Queue::new();
+        for level in 0..100 {
+            let place = queue.push(rank(level, false), 'a');
+            queue.take(place);
+        }
+        assert_eq!((queue.len(), queue.lists.len(), queue.slots.len(), queue.first()), (0, 0, 1, None));
+    }
+}

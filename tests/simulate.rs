@@ -1,0 +1,66 @@
+//! The simulator: the real scheduler and the real admission in a world of one thread and a clock
+//! that jumps to the next wake-up. Arrivals, priorities, timeouts, cancels, instances and their
+//! deaths come from a seed; after each step the promises are checked. A failure prints the seed
+//! and the last 40 lines of its timeline.
+
+#[path = "simulate/mod.rs"]
+mod simulate;
+
+use deuteron::scheduler::{Released, Scheduler};
+use simulate::fault::{Fault, Faulty};
+use simulate::plan::Plan;
+use simulate::world::{Counts, Outcome, World};
+
+const SCHEDULES: u64 = 200_000;
+/// In so many schedules each planted fault shows.
+const SCHEDULES_WITH_FAULT: u64 = 500;
+
+#[test]
+fn no_schedule_breaks_a_promise() {
+    let mut counts = Counts::default();
+    for seed in 0..SCHEDULES {
+        let plan = Plan::new(seed);
+        let scheduler = || Scheduler::new(plan.policy.clone());
+        match World::new(&plan, scheduler()).run() {
+            Ok(more) => counts.add(&more),
+            Err(violation) => {
+                let lines = World::new(&plan, scheduler()).with_timeline().run_to_timeline();
+                panic!("seed {seed}: {violation}\n{plan:#?}\n{lines}");
+            }
+        }
+    }
+    // What never happens is not tested.
+    for outcome in Outcome::ALL {
+        assert!(counts.outcome(outcome) > SCHEDULES / 10, "{outcome:?} is rare: {counts:?}");
+    }
+    for released in Released::ALL {
+        assert!(counts.released(released) > SCHEDULES / 10, "{released:?} is rare: {counts:?}");
+    }
+}
+
+#[test]
+fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
+    for (fault, want) in [
+        (Fault::Blind, "higher priority, or earlier in its level"),
+        (Fault::Deaf, "nobody wakes"),
+        (Fault::Forgetful, "is in no batch"),
+        (Fault::Greedy, "one batch"),
+        (Fault::Idle, "waits while an instance idles"),
+        (Fault::Twice, "answered twice"),
+        (Fault::Undying, "its time was over"),
+    ] {
+        let plans = (0..SCHEDULES_WITH_FAULT).map(Plan::new);
+        let found: Vec<_> = plans
+            .filter_map(|plan| World::new(&plan, Faulty::new(Scheduler::new(plan.policy.clone()), fault)).run().err())
+            .collect();
+        assert!(found.iter().any(|violation| violation.contains(want)), "{fault:?}: {:?}", found.first());
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_world_each_time_and_its_timeline_has_40_lines_at_most() {
+    let plan = Plan::new(7);
+    let timeline = || World::new(&plan, Scheduler::new(plan.policy.clone())).with_timeline().run_to_timeline();
+    assert_eq!(timeline(), timeline());
+    assert!((1..=40).contains(&timeline().lines().count()));
+}
