@@ -37,6 +37,11 @@ struct Case {
 const CASES: &[Case] = &[
     Case { name: "HTTP binary, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.binary_lua) },
     Case { name: "HTTP JSON, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.json_lua) },
+    Case {
+        name: "HTTP binary, 64 connections, worker",
+        model: "worker_fp32",
+        client: |i, s| wrk_model(s, &i.binary_lua, "worker_fp32"),
+    },
     Case { name: "gRPC, 64 connections", model: "identity_fp32", client: |i, s| h2load(s, &i.message, 64, 1) },
     Case {
         name: "gRPC, 8 connections x 16 streams",
@@ -50,6 +55,7 @@ fn main() {
     start_and_size(rounds);
 
     let repository = repository::write(Flavour::Deuteron);
+    add_worker(repository.path());
     let inputs = Inputs::write();
     let server = pinned(repository.path(), &["--shards=1", "--log-info=false"]);
     println!("\nCPU of the server, user + system, us per request: identity FP32 [1,16], one shard, {rounds} rounds");
@@ -168,9 +174,22 @@ fn serve(command: &mut Command, repository: &Path, ports: Ports) {
 }
 
 fn wrk(server: &Server, script: &Path) -> Command {
+    wrk_model(server, script, "identity_fp32")
+}
+
+/// The same model once more, on a worker thread, with batches.
+fn add_worker(repository: &Path) {
+    let from = fs::read_to_string(repository.join("identity_fp32/config.pbtxt")).expect("the model was written");
+    let config = from.replace("identity_fp32", "worker_fp32")
+        + "dynamic_batching { }\nparameters { key: \"placement\" value { string_value: \"worker\" } }\n";
+    fs::create_dir_all(repository.join("worker_fp32/1")).expect("the folder is ours");
+    fs::write(repository.join("worker_fp32/config.pbtxt"), config).expect("the folder is ours");
+}
+
+fn wrk_model(server: &Server, script: &Path, model: &str) -> Command {
     let mut command = Command::new("taskset");
     command.args(["-c", "1", "wrk", "-t1", "-c64", &format!("-d{SECONDS}s"), "-s"]).arg(script);
-    command.arg(format!("http://{}/v2/models/identity_fp32/infer", server.http()));
+    command.arg(format!("http://{}/v2/models/{model}/infer", server.http()));
     command
 }
 

@@ -61,11 +61,11 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result
     if let Some(name) = unexpected {
         return Err(Error::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
     }
-    let rows = check_rows(spec, id, &inputs)?;
-    for input in &inputs {
-        if let Some(expected) = spec.inputs.iter().find(|expected| expected.name == input.name) {
-            check_input(spec, id, input, expected)?;
-        }
+    // Of several faults the first in the model's order is told, in whatever order they came.
+    let given = spec.inputs.iter().zip(&slots).filter_map(|(expected, slot)| Some((expected, inputs.get((*slot)?)?)));
+    let rows = check_rows(spec, id, given.clone().map(|(_, input)| input))?;
+    for (expected, input) in given {
+        check_input(spec, id, input, expected)?;
     }
     if rows == Some(0) {
         return Err(refusal(id, format!("inference request batch-size must be >= 1 for '{}'", spec.name)));
@@ -74,7 +74,7 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result
 }
 
 /// The plan of the outputs a request asks for, or, where it asks for none, of all of the model's
-/// as `default_is_binary` says.
+/// as `default_is_binary` says; in the model's order, as Triton's backends send them.
 pub fn check_outputs(
     spec: &ModelSpec,
     id: &str,
@@ -87,7 +87,7 @@ pub fn check_outputs(
     }
     let mut is_taken: SmallVec<[bool; 16]> = SmallVec::from_elem(false, spec.outputs.len());
     let mut unexpected = None;
-    let mut plans = SmallVec::new();
+    let mut plans: SmallVec<[OutputPlan; 2]> = SmallVec::new();
     for output in asked {
         let Some(index) = spec.output_index(output.name) else {
             unexpected = unexpected.or(Some(output.name));
@@ -100,7 +100,10 @@ pub fn check_outputs(
     }
     match unexpected {
         Some(name) => Err(Error::invalid(format!("unexpected inference output '{name}' for model '{}'", spec.name))),
-        None => Ok(plans),
+        None => {
+            plans.sort_unstable_by_key(|plan| plan.index);
+            Ok(plans)
+        }
     }
 }
 
@@ -184,7 +187,11 @@ fn name_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// The size of the batch axis, the same for all inputs; `None` for a model without one.
-fn check_rows(spec: &ModelSpec, id: &str, inputs: &[NamedTensor<'_>]) -> Result<Option<u32>, Error> {
+fn check_rows<'a>(
+    spec: &ModelSpec,
+    id: &str,
+    inputs: impl Iterator<Item = &'a NamedTensor<'a>>,
+) -> Result<Option<u32>, Error> {
     if !spec.has_batch_axis() {
         return Ok(None);
     }
@@ -406,6 +413,21 @@ mod tests {
     }
 
     #[test]
+    fn of_two_faults_the_first_in_the_models_order_is_told() {
+        let two = spec(8, vec![input("A", Datatype::Fp32, &[1]), input("B", Datatype::Int8, &[1])], vec![]);
+        let check = |request: &str, want: &str| {
+            let got = outcome(&two, "7", request);
+            assert!(got.starts_with(want), "{request}: {got}");
+        };
+        for request in ["A:FP32:1,2:8 B:INT8:1,2:2", "B:INT8:1,2:2 A:FP32:1,2:8"] {
+            check(request, "[request id: 7] unexpected shape for input 'A' for model 'm'");
+        }
+        for request in ["A:FP32:1,1:4 B:INT8:2,1:2", "B:INT8:2,1:2 A:FP32:1,1:4"] {
+            check(request, "[request id: 7] input 'B' batch size does not match other inputs for 'm'");
+        }
+    }
+
+    #[test]
     fn without_a_batch_axis_shapes_are_exact_and_no_rows_are_counted() {
         let plain = spec(0, vec![input("A", Datatype::Uint8, &[-1, 2])], vec![]);
         let check = |request: &str, want: &str| assert_eq!(outcome(&plain, "", request), want, "{request}");
@@ -469,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn outputs_are_planned_as_asked_or_all() {
+    fn the_outputs_asked_for_or_all_are_planned_in_the_models_order() {
         let outputs = vec![output("X", Datatype::Fp32, &[1]), output("Y", Datatype::Fp32, &[1])];
         let model = spec(0, vec![], outputs);
         let outcome = |names: &str| {
@@ -483,7 +505,7 @@ mod tests {
             }
         };
         assert_eq!(outcome(""), "[(0, 0), (1, 0)]");
-        assert_eq!(outcome("Y X"), "[(1, 3), (0, 3)]");
+        assert_eq!(outcome("Y X"), "[(0, 3), (1, 3)]");
         assert_eq!(outcome("Y"), "[(1, 3)]");
         assert_eq!(outcome("Y Z"), "unexpected inference output 'Z' for model 'm'");
         assert_eq!(outcome("Z Y Y"), "[request id: 9] output 'Y' already exists in request");

@@ -27,7 +27,7 @@ pub struct InferRequest {
 pub struct ResponsePlan {
     /// The client's id; empty where it gave none.
     pub id: String,
-    /// The outputs to send, in the order they were asked for, or all of the model's.
+    /// The outputs to send: those asked for, or all of the model's; in the model's order.
     pub outputs: SmallVec<[OutputPlan; 2]>,
 }
 

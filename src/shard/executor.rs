@@ -1,6 +1,7 @@
 //! A shard's thread from its start to its end: pins itself to its core, makes the io_uring
 //! executor and runs the shard in it.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -70,6 +71,7 @@ impl Shard {
             tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))),
             connections: Rc::new(Connections::new(world.connections_max)),
             threads: threads.clone(),
+            buffers: RefCell::default(),
             world,
         })
     }

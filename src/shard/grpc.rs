@@ -193,6 +193,10 @@ impl Call<'_> {
                 // Trailers-Only: the status in the head, and nothing after it.
                 let mut response = head();
                 response.headers_mut().extend(trailers(Some(&error)));
+                if error.code() == Code::Unsupported {
+                    // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
+                    response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+                }
                 self.respond.send_response(response, true)?;
             }
         }

@@ -14,6 +14,10 @@ use crate::shard::{Shard, clock, service};
 use crate::tensor::AlignedBuffer;
 use crate::wire::message::{Message, Reply};
 
+/// Buffers for replies that a shard keeps: as many as are in use at once under load.
+const BUFFERS_MAX: usize = 64;
+/// Bytes of a buffer that is kept.
+const BUFFER_SIZE_MAX: usize = 64 * 1024;
 /// Bytes of a refused request that are read and thrown away, so that the refusal reaches the
 /// client before the connection is reset under it.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
@@ -44,7 +48,7 @@ where
         socket,
         membership,
         connection: Connection::new(settings),
-        out: Vec::with_capacity(COALESCE_SIZE_MAX),
+        out: Vec::new(),
         is_input_ended: false,
     };
     session.take_first(&first);
@@ -213,6 +217,9 @@ impl Session<'_> {
     }
 
     async fn send(&mut self, reply: &Reply) -> std::io::Result<()> {
+        if self.out.capacity() == 0 {
+            self.out = self.shard.buffers.borrow_mut().pop().unwrap_or_default();
+        }
         let has_body = self.connection.encode_head(reply, &mut self.out);
         let body = if has_body { &reply.body[..] } else { &[] };
         let size: usize = body.iter().map(bytes::Bytes::len).sum();
@@ -246,11 +253,21 @@ impl Session<'_> {
             })
             .await
         };
-        self.out.clear();
+        self.return_buffer();
         if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
             self.shard.cells.timeouts.add(1);
         }
         outcome
+    }
+
+    /// Gives the buffer back, so that a connection that waits holds none.
+    fn return_buffer(&mut self) {
+        let mut out = std::mem::take(&mut self.out);
+        out.clear();
+        let mut buffers = self.shard.buffers.borrow_mut();
+        if out.capacity() <= BUFFER_SIZE_MAX && buffers.len() < BUFFERS_MAX {
+            buffers.push(out);
+        }
     }
 
     async fn refuse(&mut self, reply: &Reply) -> std::io::Result<()> {

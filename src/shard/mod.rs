@@ -20,6 +20,7 @@ pub mod session;
 pub mod ticket;
 pub mod worker;
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -107,6 +108,8 @@ pub struct Shard {
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
+    /// Buffers for replies, between two uses.
+    pub buffers: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Shard {

@@ -5,17 +5,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::protocol::grpc::service::{Facts, ModelFacts};
 use crate::protocol::rest::{self, server};
 use crate::protocol::route::{ModelPath, Route, route};
 use crate::shard::Shard;
 use crate::shard::dispatch::{Account, Arrival};
 use crate::time::Instant;
-use crate::wire::message::{Message, Reply};
+use crate::wire::message::{Fields, Message, Reply};
 
-/// Seconds after which a client that was refused for now may try again.
-const RETRY_AFTER: &[u8] = b"1";
 /// The field that tells where the binary section of a body begins.
 const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
@@ -31,16 +29,21 @@ pub async fn handle_message(shard: &Rc<Shard>, message: Message, received: Insta
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
-    outcome.unwrap_or_else(|error| refusal(&error))
+    outcome.unwrap_or_else(|error| {
+        let mut reply = rest::error_reply(&error);
+        if is_coded(&message.fields) {
+            // What a body may come in (RFC 9110 §12.5.3).
+            reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
+        }
+        reply
+    })
 }
 
-/// The reply to a failure.
-pub fn refusal(error: &Error) -> Reply {
-    let mut reply = rest::error_reply(error);
-    if error.code() == Code::Unavailable {
-        reply.fields.push(("Retry-After", Bytes::from_static(RETRY_AFTER)));
-    }
-    reply
+/// Whether a body came in a coding that would have to be undone, as compression; none is built in.
+fn is_coded(fields: &Fields) -> bool {
+    let codings = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"Content-Encoding"));
+    let mut codings = codings.flat_map(|(_, codings)| codings.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
@@ -53,7 +56,10 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             let facts = shard.model(path.name, path.version)?;
             server::model_metadata_reply(facts.spec, &facts.versions)
         }
-        Route::ModelReady(path) => server::model_ready_reply(path.name, shard.model(path.name, path.version).is_ok()),
+        Route::ModelReady(path) => {
+            let model = shard.models.find(path.name, path.version)?;
+            server::model_ready_reply(path.name, model.served().is_ready())
+        }
         Route::ModelConfig(path) => server::model_config_reply(shard.model(path.name, path.version)?.spec),
         Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
     })
@@ -62,6 +68,9 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
     let model = Rc::clone(shard.models.find(path.name, path.version)?);
     let served = model.served();
+    if is_coded(&message.fields) {
+        return Err(Error::unsupported("Unsupported compression type"));
+    }
     let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH))?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
     let arrival = Arrival { received, deadline: None };
@@ -104,5 +113,26 @@ impl Facts for Shard {
             None => self.models.versions(name).iter().rev().map(|model| model.served().version).collect(),
         };
         Ok(ModelFacts { spec: &model.served().spec, versions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_coded_unless_all_its_codings_are_the_identity() {
+        let check = |codings: &[&str], want| {
+            let mut fields = Fields::new();
+            fields.push("Content-Type", "gzip");
+            codings.iter().for_each(|coding| fields.push("content-encoding", coding));
+            assert_eq!(is_coded(&fields), want, "{codings:?}");
+        };
+        for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
+            check(plain, false);
+        }
+        for coded in [&["gzip"][..], &["deflate"], &["br"], &["identity, gzip"], &["identity", "gzip"], &["gzip;q=0"]] {
+            check(coded, true);
+        }
     }
 }

@@ -17,10 +17,11 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership) {
     membership.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
     let Some(first) = read_first(&mut socket, membership).await else { return };
+    // Boxed, so that a connection that only waits does not hold the room of either.
     if first.starts_with(PREFACE) {
-        http2::run(shard, socket, first.into(), membership).await;
+        Box::pin(http2::run(shard, socket, first.into(), membership)).await;
     } else {
-        http1::run(shard, socket, first, membership).await;
+        Box::pin(http1::run(shard, socket, first, membership)).await;
     }
 }
 

@@ -27,6 +27,8 @@ pub enum On {
 pub enum Becomes {
     /// This answer.
     Answer(&'static str),
+    /// What the function says to the case.
+    Asked(fn(&Case) -> String),
     /// The same with this text instead of that, everywhere.
     Replaced(&'static str, &'static str),
     /// What the function makes of it.
@@ -34,9 +36,10 @@ pub enum Becomes {
 }
 
 impl Becomes {
-    fn apply(self, answer: &str) -> String {
+    fn apply(self, case: &Case, answer: &str) -> String {
         match self {
             Self::Answer(text) => text.to_owned(),
+            Self::Asked(answer) => answer(case),
             Self::Replaced(from, to) => answer.replace(from, to),
             Self::Rewritten(rewrite) => rewrite(answer),
         }
@@ -70,7 +73,7 @@ pub fn compare(pairs: &[Pair<'_>], differences: &[Difference]) -> Vec<String> {
 /// What Deuteron must answer where Triton answers so.
 pub fn decided(case: &Case, triton: &str, differences: &[Difference]) -> String {
     differences.iter().fold(triton.to_owned(), |answer, difference| {
-        if is_about(difference, case, &answer) { difference.becomes.apply(&answer) } else { answer }
+        if is_about(difference, case, &answer) { difference.becomes.apply(case, &answer) } else { answer }
     })
 }
 
@@ -82,7 +85,7 @@ fn judge(pair: &Pair<'_>, differences: &[Difference], used: &mut [bool]) -> Opti
         if !is_about(difference, pair.case, &want) {
             continue;
         }
-        let becomes = difference.becomes.apply(&want);
+        let becomes = difference.becomes.apply(pair.case, &want);
         if becomes != want {
             *used = true;
             want = becomes;

@@ -11,4 +11,5 @@ pub mod cases;
 pub mod compare;
 pub mod difference;
 pub mod recording;
+pub mod refusal;
 pub mod rewrite;

@@ -40,10 +40,82 @@ fn next_float_data(text: &str) -> Option<(bool, usize)> {
 fn shortest_float(number: &str, is_single: bool) -> String {
     let mut buffer = zmij::Buffer::new();
     match number.parse::<f64>() {
-        Ok(value) if value.is_finite() && is_single => buffer.format_finite(value as f32).to_owned(),
-        Ok(value) if value.is_finite() => buffer.format_finite(value).to_owned(),
+        Ok(value) if value.is_finite() && is_single => as_triton_lays_out(buffer.format_finite(value as f32)),
+        Ok(value) if value.is_finite() => as_triton_lays_out(buffer.format_finite(value)),
         _ => number.to_owned(),
     }
+}
+
+/// The shortest text of a number in the layout of Triton's answers: up to 21 digits before the point and up to five
+/// zeros behind it are written out, and an exponent has no plus sign.
+fn as_triton_lays_out(text: &str) -> String {
+    let (sign, text) = text.strip_prefix('-').map_or(("", text), |text| ("-", text));
+    let (digits, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let exponent: i32 = exponent.parse().expect("an exponent is a number");
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let fraction = fraction.trim_end_matches('0');
+    let all = format!("{whole}{fraction}");
+    let leading = all.len() - all.trim_start_matches('0').len();
+    let digits = all.trim_start_matches('0');
+    // The place of the decimal point among the digits.
+    let point =
+        i32::try_from(whole.len()).expect("a short text") + exponent - i32::try_from(leading).expect("the same");
+    let trimmed = digits.trim_end_matches('0');
+    match (trimmed.is_empty(), usize::try_from(point)) {
+        (true, _) => format!("{sign}0.0"),
+        (_, Ok(point)) if (1..=21).contains(&point) && trimmed.len() <= point => format!("{sign}{trimmed:0<point$}.0"),
+        (_, Ok(point)) if (1..=21).contains(&point) => {
+            let (before, behind) = trimmed.split_at(point);
+            format!("{sign}{before}.{behind}")
+        }
+        _ if (-5..=0).contains(&point) => format!("{sign}0.{}{trimmed}", "0".repeat(point.unsigned_abs() as usize)),
+        _ => {
+            let (first, rest) = trimmed.split_at(1);
+            let point_mark = if rest.is_empty() { "" } else { "." };
+            format!("{sign}{first}{point_mark}{rest}e{}", point - 1)
+        }
+    }
+}
+
+/// An answer with doubles as they were sent, where Triton's reader misses them by their last digit.
+pub fn exact_doubles(answer: &str) -> String {
+    const DOUBLES: &[(&str, &str)] = &[
+        ("9.999999999999999e-31", "1e-30"),
+        ("1.0000000000000002e-45", "1e-45"),
+        ("3.4028234663852885", "3.4028234663852888"),
+    ];
+    replaced(answer, DOUBLES)
+}
+
+/// What an answer says of the built-in identity, where the oracle has a model in Python.
+pub fn as_identity(answer: &str) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        (":\"python\"", ":\"identity\""),
+        (": \"python\"", ": \"identity\""),
+        ("\"default_model_filename\":\"model.py\"", "\"default_model_filename\":\"\""),
+        ("  8: \"model.py\"\n", ""),
+    ];
+    replaced(answer, WORDS)
+}
+
+/// What an answer says of an ONNX model, where the oracle has one in Python; Triton's ONNX backend, too, has two
+/// instances on a CPU where the configuration names no number.
+pub fn as_onnx(answer: &str) -> String {
+    const WORDS: &[(&str, &str)] = &[
+        ("\"platform\":\"python\"", "\"platform\":\"onnxruntime_onnx\""),
+        ("\"platform\":\"\",\"backend\":\"python\"", "\"platform\":\"onnxruntime_onnx\",\"backend\":\"onnxruntime\""),
+        ("\"kind\":\"KIND_CPU\",\"count\":1", "\"kind\":\"KIND_CPU\",\"count\":2"),
+        ("model.py", "model.onnx"),
+        ("  1: \"addsub\"\n  3 {", "  1: \"addsub\"\n  2: \"onnxruntime_onnx\"\n  3 {"),
+        ("    2: 1\n    4: 2", "    2: 2\n    4: 2"),
+        ("\n3: \"python\"", "\n3: \"onnxruntime_onnx\""),
+        ("  17: \"python\"", "  17: \"onnxruntime\""),
+    ];
+    replaced(answer, WORDS)
+}
+
+fn replaced(answer: &str, words: &[(&str, &str)]) -> String {
+    words.iter().fold(answer.to_owned(), |answer, (from, to)| answer.replace(from, to))
 }
 
 /// A JSON answer with classification texts (`"3.500000:1:banana"`) whose value is the shortest text of an FP32.
@@ -93,7 +165,8 @@ fn shortest_raw(raw: &str) -> Option<(String, usize)> {
 fn shortest_class(text: &str) -> Option<String> {
     let (value, rest) = text.split_once(':')?;
     let (_, decimals) = value.split_once('.')?;
-    let value: f32 = value.parse().ok()?;
+    let value = shortest_float(value, true);
+    let value = value.strip_suffix(".0").unwrap_or(&value);
     (decimals.len() == 6).then(|| format!("{value}:{rest}"))
 }
 
@@ -111,6 +184,36 @@ mod tests {
         let other = r#"{"datatype":"FP32","shape":[1],"parameters":{}},{"datatype":"INT32","data":[1]}"#;
         check(other, other);
         check("500 -", "500 -");
+    }
+
+    #[test]
+    fn floats_are_laid_out_as_triton_does() {
+        let check = |number: &str, is_single, want: &str| assert_eq!(shortest_float(number, is_single), want);
+        check("0.0", false, "0.0");
+        check("-0.0", true, "-0.0");
+        check("-1.5", true, "-1.5");
+        check("100.0", false, "100.0");
+        check("0.05", false, "0.05");
+        check("0.000001", false, "0.000001");
+        check("1e-7", false, "1e-7");
+        check("1.25e-7", false, "1.25e-7");
+        check("123456.5", true, "123456.5");
+        check("18446744073709553000.0", true, "18446744000000000000.0");
+        check("18446744073709553000.0", false, "18446744073709552000.0");
+        check("100000002004087730000.0", true, "100000000000000000000.0");
+        check("1.0000000200408774e21", true, "1e21");
+        check("1.6777999408082105e22", true, "1.6777999e22");
+        check("NaN", true, "NaN");
+    }
+
+    #[test]
+    fn the_words_of_the_oracles_platform_become_ours() {
+        let metadata = "OK\n1: \"addsub\"\n3: \"python\"\n4 {";
+        assert_eq!(as_identity(metadata), "OK\n1: \"addsub\"\n3: \"identity\"\n4 {");
+        assert_eq!(as_onnx(metadata), "OK\n1: \"addsub\"\n3: \"onnxruntime_onnx\"\n4 {");
+        let config = "\"platform\":\"\",\"backend\":\"python\",\"default_model_filename\":\"model.py\"";
+        let want = "\"platform\":\"\",\"backend\":\"identity\",\"default_model_filename\":\"\"";
+        assert_eq!(as_identity(config), want);
     }
 
     #[test]

@@ -34,18 +34,30 @@ pub fn call(address: SocketAddr, path: &str, fields: &[(&str, &str)], message: &
 
 /// One POST; its status and body.
 pub fn post(address: SocketAddr, path: &str, body: &[u8]) -> (u16, Vec<u8>) {
-    let request = request(address, path).body(()).expect("the fields are valid");
+    let (status, _, body) = post_with(address, path, &[], body);
+    (status, body)
+}
+
+/// One POST with fields of the test's own; its status, fields and body.
+pub fn post_with(
+    address: SocketAddr,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &[u8],
+) -> (u16, BTreeMap<String, String>, Vec<u8>) {
+    let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
+    let request = request.body(()).expect("the fields are valid");
     let bytes = Bytes::copy_from_slice(body);
     run(address, |mut sender| async move {
         let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
         stream.send_data(bytes, true).expect("the body is sent");
         let response = response.await.expect("an answer comes");
-        let status = response.status().as_u16();
+        let (status, fields) = (response.status().as_u16(), texts(response.headers()));
         let (mut body, mut whole) = (response.into_body(), Vec::new());
         while let Some(chunk) = body.data().await {
             whole.extend_from_slice(&chunk.expect("the body is whole"));
         }
-        (status, whole)
+        (status, fields, whole)
     })
 }
 

@@ -82,7 +82,7 @@ fn outputs_are_binary_as_asked_for_all_or_for_one() {
     check(r#","parameters":{"binary_data_output":true},"outputs":[{"name":"B"}]"#, &[(1, true)]);
     check(
         r#","parameters":{"binary_data_output":true},"outputs":[{"name":"B","parameters":{"binary_data":false}},{"name":"A"}]"#,
-        &[(1, false), (0, true)],
+        &[(0, true), (1, false)],
     );
     check(r#","outputs":[{"name":"A","parameters":{"binary_data":true}}]"#, &[(0, true)]);
 }

@@ -51,6 +51,8 @@ def server_metadata(server, kind):
     {
         "unknown path": ("GET", "/v2/nope", 404, "Not Found"),
         "version no number": ("GET", "/v2/models/addsub/versions/x", 404, "Not Found"),
+        "readiness of no model": ("GET", "/v2/models/nope/ready", 404, UNKNOWN),
+        "readiness of no version": ("GET", "/v2/models/addsub/versions/7/ready", 404, UNKNOWN_VERSION),
         "wrong verb": ("POST", "/v2/health/live", 405, "Method Not Allowed"),
         "infer is a POST": ("GET", "/v2/models/addsub/infer", 405, "Method Not Allowed"),
     }

@@ -1,0 +1,101 @@
+//! What Deuteron says where it refuses and Triton does not, in the words of the case: a number, a header, a part of
+//! Triton's interface that is not built.
+
+use crate::oracle::case::{Ask, Case};
+
+/// The refusal of a case about what is not built; `None` for every other.
+pub fn unbuilt(case: &Case) -> Option<String> {
+    const UNBUILT: &[(&str, &str)] = &[
+        ("later: GET /v2/logging", "log settings over the network are not supported by this build"),
+        ("later: GET /v2/trace/setting", "trace settings over the network are not supported by this build"),
+        (
+            "later: GET /v2/models/nope/stats",
+            "statistics over this protocol are not supported by this build; see '/metrics'",
+        ),
+        ("later: GET /v2/systemsharedmemory/status", SHARED_MEMORY),
+        ("later: GET /v2/cudasharedmemory/status", SHARED_MEMORY),
+        ("later: POST /v2/repository/index", REPOSITORY),
+        ("later: POST /v2/repository/models/slow/load", REPOSITORY),
+        ("later: POST /v2/models/nope/generate", "the generate extension is not supported by this build; use '/infer'"),
+        ("grpc method: statistics of an unknown model", "ModelStatistics is not built into this server"),
+        ("grpc method: load of a model", "RepositoryModelLoad is not built into this server"),
+        ("grpc method: index of the repository", "RepositoryIndex is not built into this server"),
+        ("grpc method: status of shared memory", "SystemSharedMemoryStatus is not built into this server"),
+    ];
+    const REPOSITORY: &str = "model control over the network is not supported by this build";
+    const SHARED_MEMORY: &str =
+        "client shared memory is not supported by this build; send tensors as JSON or as binary data";
+    let (_, text) = UNBUILT.iter().find(|(name, _)| *name == case.name)?;
+    Some(match case.ask {
+        Ask::Grpc { .. } => format!("Unimplemented: {text}"),
+        Ask::Http(_) => error(501, text),
+    })
+}
+
+/// The refusal of a request whose first element is no value of its datatype.
+pub fn number(case: &Case) -> String {
+    let text = case.ask.text();
+    let datatype = between(&text, "\"datatype\":\"", &['"']);
+    let element = between(&text, "\"data\":[", &[',', ']']);
+    let is_integer = !element.contains(['.', 'e']);
+    let fault = if is_integer || datatype.starts_with("FP") {
+        format!("out of the range of {datatype}")
+    } else {
+        format!("not an integer as {datatype} requires")
+    };
+    error(400, &format!("Unable to parse 'data': element 0 of input 'INPUT0' is {element}, which is {fault}"))
+}
+
+/// The refusal of a request whose `Inference-Header-Content-Length` is no number, or too large a one.
+pub fn header_length(case: &Case) -> String {
+    let text = format!("{}\n", case.ask.text());
+    let length = between(&text, "Inference-Header-Content-Length:", &['\n']).trim();
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    let range = if is_number { " value is out of range [ -2147483648, 2147483647 ]," } else { "" };
+    error(400, &format!("Unable to parse Inference-Header-Content-Length,{range} got: {length}"))
+}
+
+fn error(status: u16, text: &str) -> String {
+    format!("{status} application/json\n{{\"error\":\"{text}\"}}")
+}
+
+fn between<'a>(text: &'a str, start: &str, ends: &[char]) -> &'a str {
+    let (_, rest) = text.split_once(start).expect("the case has it");
+    rest.split(ends).next().unwrap_or(rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::support::http;
+
+    fn case(name: &str, headers: &[(&str, &str)], body: &str) -> Case {
+        Case { name: name.to_owned(), ask: Ask::Http(http::request("POST", "/x", headers, body.as_bytes())) }
+    }
+
+    #[test]
+    fn a_refusal_names_what_the_case_sent() {
+        let check = |datatype: &str, data: &str, want: &str| {
+            let body = format!(r#"{{"datatype":"{datatype}","data":[{data}]}}"#);
+            assert!(number(&case("", &[], &body)).contains(want), "{body}");
+        };
+        check("INT8", "-129,0", "is -129, which is out of the range of INT8");
+        check("INT8", "1e2", "is 1e2, which is not an integer as INT8 requires");
+        check("FP32", "1e39", "is 1e39, which is out of the range of FP32");
+        let check = |length: &str, want: &str| {
+            let got = header_length(&case("", &[("Inference-Header-Content-Length", length)], "{}"));
+            assert_eq!(got, format!("400 application/json\n{{\"error\":\"{want}\"}}"));
+        };
+        check("", "Unable to parse Inference-Header-Content-Length, got: ");
+        check("+9", "Unable to parse Inference-Header-Content-Length, got: +9");
+        let range = "value is out of range [ -2147483648, 2147483647 ]";
+        check("2147483648", &format!("Unable to parse Inference-Header-Content-Length, {range}, got: 2147483648"));
+    }
+
+    #[test]
+    fn only_the_cases_of_what_is_not_built_are_refused_as_that() {
+        let refused = unbuilt(&case("later: GET /v2/logging", &[], "")).expect("it is not built");
+        assert!(refused.starts_with("501 ") && refused.contains("log settings"), "{refused}");
+        assert_eq!(unbuilt(&case("later: GET /v2", &[], "")), None);
+    }
+}
