@@ -95,6 +95,7 @@ fn a_fast_model_runs_inline_unless_its_configuration_places_it() {
     identity(&repository, "fast", &["1"], "");
     identity(&repository, "placed", &["1"], &parameter("placement", "worker"));
     identity(&repository, "slow", &["1"], &parameter("execute_delay_ms", "1"));
+    identity(&repository, "queued", &["1"], "dynamic_batching { max_queue_delay_microseconds: 10 }\n");
     let server = Server::deuteron(repository.path(), &["--log-verbose=1"]);
     let log = server.log();
     let places = |name: &str, want: &str| {
@@ -104,7 +105,8 @@ fn a_fast_model_runs_inline_unless_its_configuration_places_it() {
     places("fast", "runs inline (one row takes");
     places("placed", "runs on workers (configured)");
     places("slow", "runs on workers (it sleeps or waits)");
-    for name in ["fast", "placed", "slow"] {
+    places("queued", "runs on workers (its configuration asks for a queue)");
+    for name in ["fast", "placed", "slow", "queued"] {
         for _ in 0..3 {
             assert_eq!(infer(&server, name).0, 200, "{name}");
         }

@@ -18,6 +18,7 @@ pub use self::identity::Identity;
 pub use self::rten::Rten;
 pub use self::threads::Threads;
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -90,8 +91,53 @@ pub struct Answer {
 
 /// Where answers go: the shard that holds the request's ticket.
 pub trait Inbox: Send + Sync {
-    /// Takes the answer of a ticket and sees to it that the shard wakes. Never blocks.
+    /// Takes the answer of a ticket. Never blocks.
     fn push(&self, ticket: Ticket, answer: Answer);
+
+    /// Sees to it that the shard looks at its answers. Never blocks.
+    fn wake(&self);
+}
+
+thread_local! {
+    /// The inboxes that this thread answered inside [`answering`], each once.
+    static ANSWERED: RefCell<Option<Vec<Arc<dyn Inbox>>>> = const { RefCell::new(None) };
+}
+
+/// Runs `body`, in which requests are answered on this thread, and wakes each shard that got an
+/// answer once, afterwards: a burst costs one wake-up. Answers from other threads wake at once.
+pub fn answering<T>(body: impl FnOnce() -> T) -> T {
+    collect(true, body)
+}
+
+/// The same where the caller looks at the answers itself: nobody is woken.
+pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
+    collect(false, body)
+}
+
+fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
+    ANSWERED.set(Some(Vec::new()));
+    let _burst = Burst { wakes };
+    body()
+}
+
+/// The end of a burst, by a panic too.
+struct Burst {
+    wakes: bool,
+}
+
+impl Drop for Burst {
+    fn drop(&mut self) {
+        let answered = ANSWERED.take().unwrap_or_default();
+        answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
+    }
+}
+
+fn wake_afterwards(inbox: Arc<dyn Inbox>) {
+    ANSWERED.with_borrow_mut(|answered| match answered {
+        Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
+        Some(answered) => answered.push(inbox),
+        None => inbox.wake(),
+    });
 }
 
 /// Names a request inside its shard.
@@ -139,6 +185,7 @@ impl Responder {
         if let Some(inbox) = self.inbox.take() {
             let answer = Answer { outputs, stamps: self.stamps, batch_rows: self.batch_rows, is_first: self.is_first };
             inbox.push(self.ticket, answer);
+            wake_afterwards(inbox);
         }
     }
 }
@@ -151,8 +198,59 @@ impl Drop for Responder {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::error::Code;
+
+    /// Counts what happens to it.
+    #[derive(Default)]
+    struct Counts {
+        pushed: AtomicUsize,
+        woken: AtomicUsize,
+    }
+
+    impl Inbox for Counts {
+        fn push(&self, _: Ticket, _: Answer) {
+            self.pushed.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn wake(&self) {
+            self.woken.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_burst_of_answers_wakes_each_shard_once_even_where_the_engine_panics() {
+        let shards = [Arc::new(Counts::default()), Arc::new(Counts::default())];
+        let responders = || -> Vec<Responder> {
+            let of = |index: usize| Arc::clone(&shards[index % 2]) as Arc<dyn Inbox>;
+            let ticket = Ticket { index: 0, generation: 0 };
+            (0..8).map(|index| Responder::new(of(index), ticket, Stamps::default())).collect()
+        };
+        let counts = || {
+            shards
+                .each_ref()
+                .map(|shard| (shard.pushed.swap(0, Ordering::SeqCst), shard.woken.swap(0, Ordering::SeqCst)))
+        };
+        let batch = responders();
+        answering(|| batch.into_iter().for_each(|responder| responder.send(Ok(vec![]))));
+        assert_eq!(counts(), [(4, 1), (4, 1)]);
+        let batch = responders();
+        let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            answering(move || {
+                let _dropped = batch;
+                panic!("on purpose")
+            })
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(counts(), [(4, 1), (4, 1)]);
+        let batch = responders();
+        answering_myself(|| drop(batch));
+        assert_eq!(counts(), [(4, 0), (4, 0)]);
+        drop(responders());
+        assert_eq!(counts(), [(4, 4), (4, 4)], "outside, each answer wakes");
+    }
 
     #[test]
     fn a_request_that_a_backend_forgets_is_answered_with_an_internal_error() {

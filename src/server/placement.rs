@@ -10,7 +10,7 @@ use crossbeam_queue::SegQueue;
 use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
 use crate::error::Error;
 use crate::limits::INLINE_RUN_MAX;
-use crate::model::ModelSpec;
+use crate::model::{Batching, ModelSpec, QueueRules};
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count};
 use crate::time::Stamps;
@@ -54,12 +54,22 @@ pub fn choose(spec: &ModelSpec, loaded: &dyn LoadedModel, threads: &Threads) -> 
     if !loaded.may_run_inline() {
         return Ok(Choice::Worker("it sleeps or waits".to_owned()));
     }
+    if spec.batching.as_ref().is_some_and(|batching| has_queue(batching, spec.rows_max)) {
+        return Ok(Choice::Worker("its configuration asks for a queue".to_owned()));
+    }
     let mut instance = loaded.new_instance(threads)?;
     Ok(match measure(spec, &mut instance) {
         Some(run) if run <= INLINE_RUN_MAX => Choice::Inline(format!("one row takes {run:?}")),
         Some(run) => Choice::Worker(format!("one row takes {run:?}")),
         None => Choice::Worker("one row of zeros is no input for it".to_owned()),
     })
+}
+
+/// Whether something is configured that only a queue can do: delay, sizes, levels, rules.
+fn has_queue(batching: &Batching, rows_max: u32) -> bool {
+    let sizes_differ = batching.rows_preferred.iter().any(|rows| *rows != rows_max);
+    let has_rules = batching.queue_default != QueueRules::default() || !batching.queue_by_level.is_empty();
+    sizes_differ || !batching.queue_delay_max.is_zero() || batching.priority_levels > 0 || has_rules
 }
 
 /// The shortest of some runs of one row of zeros; `None` where the model takes no such row.
@@ -106,4 +116,6 @@ impl Inbox for Trial {
     fn push(&self, _ticket: Ticket, answer: Answer) {
         self.answers.push(answer);
     }
+
+    fn wake(&self) {}
 }

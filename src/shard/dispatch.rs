@@ -118,7 +118,8 @@ impl Shard {
             cells.count_execution();
         }
         let renew = || served.loaded.new_instance(&self.threads);
-        served.set_ready(run_guarded(&mut instance.borrow_mut(), batch, renew));
+        let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
+        served.set_ready(backend::answering_myself(run));
         self.tickets.drain();
         pending.await
     }
@@ -140,9 +141,14 @@ impl Shard {
         let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps };
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
-        if lane.borrow_mut().submit(entry).is_err() {
-            self.tickets.release(ticket);
-            return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
+        let submitted = lane.borrow_mut().submit(entry);
+        match submitted {
+            Ok(true) => self.bursts.handle_submission(&feed),
+            Ok(false) => {}
+            Err(_) => {
+                self.tickets.release(ticket);
+                return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
+            }
         }
         let queue = feed.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;

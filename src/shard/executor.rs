@@ -10,6 +10,7 @@ use glommio::{LocalExecutorBuilder, Placement as Pinning};
 
 use crate::backend::Threads;
 use crate::error::Error;
+use crate::shard::burst::Bursts;
 use crate::shard::connections::Connections;
 use crate::shard::feed::Lane;
 use crate::shard::inbox::Inbox;
@@ -71,6 +72,7 @@ impl Shard {
             tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))),
             connections: Rc::new(Connections::new(world.connections_max)),
             threads: threads.clone(),
+            bursts: Bursts::default(),
             buffers: RefCell::default(),
             world,
         })

@@ -247,6 +247,13 @@ impl Feed {
         self.rows_wanted.load(Ordering::SeqCst) > 0 && self.rows_wanted.fetch_sub(rows, Ordering::SeqCst) > rows
     }
 
+    /// Sees to it that an instance looks at what was queued.
+    pub fn wake(&self) {
+        // Dekker's handshake with `next_batch`: what was queued is seen, or the parked instance is.
+        fence(Ordering::SeqCst);
+        self.wake_one();
+    }
+
     fn wake_one(&self) {
         for seat in &self.seats {
             if seat.unpark() {
@@ -339,10 +346,10 @@ impl Lane {
         &self.feed
     }
 
-    /// Queues a request and sees to it that an instance is awake; gives it back where the queue is
-    /// full.
+    /// Queues a request and says whether [`Feed::wake`] must be called, once for a burst; gives it
+    /// back where the queue is full.
     #[expect(clippy::result_large_err, reason = "a refused entry goes back as it came, without an allocation")]
-    pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<(), Entry<Waiting>> {
+    pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<bool, Entry<Waiting>> {
         if self.feed.admission.enter(entry.token.level, entry.token.size).is_err() {
             return Err(entry);
         }
@@ -354,10 +361,7 @@ impl Lane {
             next = entry;
         }
         fence(Ordering::SeqCst);
-        if !self.feed.is_enough_wanted(rows) {
-            self.feed.wake_one();
-        }
-        Ok(())
+        Ok(!self.feed.is_enough_wanted(rows))
     }
 }
 
@@ -415,6 +419,15 @@ mod tests {
         }
     }
 
+    /// Queues and wakes, as a shard does at the end of its turn.
+    #[expect(clippy::result_large_err, reason = "as in `Lane::submit`")]
+    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Entry<Waiting>> {
+        if lane.submit(entry)? {
+            lane.feed().wake();
+        }
+        Ok(())
+    }
+
     fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<Feed>, Vec<Lane>) {
         let policy = Policy { rows_max: 8, is_batched: true, ..Policy::default() };
         Feed::new(policy, Bounds { requests, bytes }, shards, 2)
@@ -429,7 +442,7 @@ mod tests {
         let (feed, mut lanes) = feed(16, 1000, 2);
         let tickets = tickets();
         for (lane, micros) in [(0, 10), (1, 5), (0, 20), (1, 15)] {
-            lanes[lane].submit(entry(&tickets, micros, 1)).ok().unwrap();
+            submit(&mut lanes[lane], entry(&tickets, micros, 1)).ok().unwrap();
         }
         let batch = feed.next_batch(0, clock).unwrap();
         let order: Vec<_> = batch.requests.iter().map(|request| request.responder.ticket().index).collect();
@@ -442,13 +455,13 @@ mod tests {
         let (feed, mut lanes) = feed(3, 100, 1);
         let tickets = tickets();
         for _ in 0..3 {
-            assert!(lanes[0].submit(entry(&tickets, 1, 10)).is_ok());
+            assert!(submit(&mut lanes[0], entry(&tickets, 1, 10)).is_ok());
         }
-        assert!(lanes[0].submit(entry(&tickets, 1, 10)).is_err(), "a fourth request");
+        assert!(submit(&mut lanes[0], entry(&tickets, 1, 10)).is_err(), "a fourth request");
         drop(feed.next_batch(0, clock));
-        assert!(lanes[0].submit(entry(&tickets, 1, 101)).is_err(), "more bytes than may wait");
-        assert!(lanes[0].submit(entry(&tickets, 1, 100)).is_ok());
-        assert!(lanes[0].submit(entry(&tickets, 1, 1)).is_err());
+        assert!(submit(&mut lanes[0], entry(&tickets, 1, 101)).is_err(), "more bytes than may wait");
+        assert!(submit(&mut lanes[0], entry(&tickets, 1, 100)).is_ok());
+        assert!(submit(&mut lanes[0], entry(&tickets, 1, 1)).is_err());
         assert_eq!(feed.waiting(), 1);
     }
 
@@ -458,14 +471,14 @@ mod tests {
         let tickets = tickets();
         let gone = entry(&tickets, 1, 1);
         let ticket = gone.token.ticket;
-        lanes[0].submit(gone).ok().unwrap();
+        submit(&mut lanes[0], gone).ok().unwrap();
         let pending = tickets.pending(ticket, {
             let feed = Arc::clone(&feed);
             move || feed.leave(0, 1)
         });
         drop(pending);
         assert_eq!(feed.waiting(), 0);
-        lanes[0].submit(entry(&tickets, 2, 1)).ok().unwrap();
+        submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
         let batch = feed.next_batch(1, clock).unwrap();
         assert_eq!(batch.requests.len(), 1);
     }
@@ -486,7 +499,7 @@ mod tests {
         let tickets = tickets();
         let queued = entry_now(&tickets);
         let queued_at = queued.queued_at;
-        lanes[0].submit(queued).ok().unwrap();
+        submit(&mut lanes[0], queued).ok().unwrap();
         let batch = feed.next_batch(0, now).unwrap();
         assert!(now().since(queued_at) >= delay);
         assert_eq!((batch.rows, feed.released(Released::Delay)), (1, 1));
@@ -498,11 +511,11 @@ mod tests {
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
-            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
             while !feed.seats[0].is_parked.load(Ordering::SeqCst) || feed.lock().watch.is_none() {
                 std::thread::yield_now();
             }
-            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
             assert_eq!(instance.join().unwrap(), 2);
         });
         assert_eq!(feed.released(Released::Full), 1);
@@ -517,15 +530,15 @@ mod tests {
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
-            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
             while !is_asleep() || feed.rows_wanted.load(Ordering::SeqCst) != 7 {
                 std::thread::yield_now();
             }
             for lane in [0, 1, 0, 1, 0, 1] {
-                lanes[lane].submit(entry_now(&tickets)).ok().unwrap();
+                submit(&mut lanes[lane], entry_now(&tickets)).ok().unwrap();
                 assert!(is_asleep());
             }
-            lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
             assert_eq!(instance.join().unwrap(), 8);
         });
     }
@@ -536,11 +549,11 @@ mod tests {
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
-            lanes[0].submit(Entry { shape_key: [4].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
+            submit(&mut lanes[0], Entry { shape_key: [4].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
             while feed.lock().watch.is_none() {
                 std::thread::yield_now();
             }
-            lanes[0].submit(Entry { shape_key: [5].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
+            submit(&mut lanes[0], Entry { shape_key: [5].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
             assert_eq!(instance.join().unwrap(), 1);
         });
         assert_eq!(feed.released(Released::Shape), 1);
@@ -568,7 +581,7 @@ mod tests {
                     for _ in 0..COUNT / 2 {
                         // A refused request leaves its ticket to the next.
                         let mut next = entry_now(&tickets);
-                        while let Err(back) = lane.submit(next) {
+                        while let Err(back) = submit(&mut lane, next) {
                             next = back;
                             std::thread::yield_now();
                         }
@@ -590,12 +603,12 @@ mod tests {
     fn one_instance_watches_the_delay_and_another_takes_its_place() {
         let (feed, mut lanes) = delayed(Duration::from_secs(600));
         let tickets = tickets();
-        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
         let watches = |seat| matches!(feed.poll(seat, now), Polled::Nothing(Some(_)));
         assert!(watches(0) && !watches(1) && watches(0), "the first does, and keeps doing so");
-        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
         assert!(matches!(feed.poll(0, now), Polled::Batch(_)));
-        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
         assert!(watches(1), "the first is busy");
     }
 
@@ -603,7 +616,7 @@ mod tests {
     fn a_stopped_feed_delays_nothing() {
         let (feed, mut lanes) = delayed(Duration::from_secs(600));
         let tickets = tickets();
-        lanes[0].submit(entry_now(&tickets)).ok().unwrap();
+        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
         feed.stop();
         assert_eq!(feed.next_batch(0, now).map(|batch| batch.rows), Some(1));
         assert!(feed.next_batch(0, now).is_none());
@@ -619,8 +632,8 @@ mod tests {
         let ticket = late.token.ticket;
         let ended = Entry { deadline: Some(Instant::ZERO), timeout: Duration::ZERO, ..entry(&tickets, 1, 1) };
         let ended_ticket = ended.token.ticket;
-        lanes[0].submit(late).ok().unwrap();
-        lanes[0].submit(ended).ok().unwrap();
+        submit(&mut lanes[0], late).ok().unwrap();
+        submit(&mut lanes[0], ended).ok().unwrap();
         assert!(matches!(feed.poll(0, clock), Polled::Nothing(None)));
         assert_eq!(feed.waiting(), 0);
         let answers: Vec<_> = std::iter::from_fn(|| tickets.inbox().poll_answer()).collect();
@@ -644,7 +657,7 @@ mod tests {
                 let accepted = (0..64).filter(|_| {
                     let mut entry = Entry { priority: level, ..entry(&tickets, 0, 1) };
                     entry.token.level = level;
-                    lane.submit(entry).is_ok()
+                    submit(&mut lane, entry).is_ok()
                 });
                 accepted.count()
             });
@@ -671,14 +684,14 @@ mod tests {
         for _ in 0..50 {
             let gone = entry(&tickets, 1, 1);
             let ticket = gone.token.ticket;
-            lanes[0].submit(gone).ok().unwrap();
+            submit(&mut lanes[0], gone).ok().unwrap();
             let feed = Arc::clone(&feed);
             drop(tickets.pending(ticket, move || feed.leave(0, 1)));
         }
         for _ in 0..3 {
-            lanes[0].submit(entry(&tickets, 2, 1)).ok().unwrap();
+            submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
         }
-        assert!(lanes[0].submit(entry(&tickets, 2, 1)).is_err());
+        assert!(submit(&mut lanes[0], entry(&tickets, 2, 1)).is_err());
         assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 3);
         assert!(feed.lock().scheduler.is_empty());
     }
@@ -700,7 +713,7 @@ mod tests {
             let tickets = tickets();
             for index in 0..COUNT {
                 let mut next = entry(&tickets, index as u64, 1);
-                while let Err(back) = lanes[0].submit(next) {
+                while let Err(back) = submit(&mut lanes[0], next) {
                     next = back;
                     std::thread::yield_now();
                 }

@@ -89,10 +89,13 @@ impl Default for Inbox {
 }
 
 impl backend::Inbox for Inbox {
-    /// The shard's waker is taken by the first answer of a burst; the others find none and cost
-    /// no system call.
     fn push(&self, ticket: Ticket, answer: Answer) {
         self.answers.push((ticket, answer));
+    }
+
+    /// The shard's waker is taken by the first who wakes; the others find none and cost no system
+    /// call.
+    fn wake(&self) {
         self.waker.wake();
     }
 }

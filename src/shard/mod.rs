@@ -2,6 +2,7 @@
 //! connections, the protocol and the models; it decides nothing itself.
 
 pub mod body;
+pub mod burst;
 pub mod clock;
 pub mod connections;
 pub mod dispatch;
@@ -34,6 +35,7 @@ use glommio::{Latency, Shares};
 
 use crate::backend::Threads;
 use crate::metrics::ShardCells;
+use crate::shard::burst::Bursts;
 use crate::shard::connections::Connections;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
@@ -108,6 +110,8 @@ pub struct Shard {
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
+    /// The instances to wake at the end of this turn.
+    pub bursts: Bursts,
     /// Buffers for replies, between two uses.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }
@@ -123,6 +127,8 @@ impl Shard {
         let answers =
             glommio::executor().create_task_queue(Shares::default(), Latency::Matters(ANSWER_LATENCY), "answers");
         let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
+        let waking = Rc::clone(&self);
+        let waking = glommio::spawn_local(async move { waking.bursts.run().await });
         let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
         let accepting: Vec<_> = listeners
             .iter()
@@ -140,6 +146,7 @@ impl Shard {
             glommio::timer::sleep(DRAIN_INTERVAL).await;
             self.connections.sweep(clock::now());
         }
+        waking.cancel().await;
         sweeper.cancel().await;
         if let Ok(completion) = completion {
             completion.cancel().await;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Instance, Threads};
+use crate::backend::{Instance, Threads, answering};
 use crate::shard::clock;
 use crate::shard::feed::Feed;
 use crate::shard::models::{Served, run_guarded};
@@ -18,7 +18,7 @@ const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// pauses; meanwhile its model version is not ready.
 pub fn run(served: &Served, feed: &Arc<Feed>, seat: usize, mut instance: Box<dyn Instance>, threads: &Threads) {
     while let Some(batch) = feed.next_batch(seat, clock::now) {
-        if run_guarded(&mut instance, batch, || served.loaded.new_instance(threads)) {
+        if answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
             continue;
         }
         served.set_ready(false);
