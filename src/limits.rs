@@ -62,7 +62,7 @@ pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body must move within this time.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
-/// A reply must move within this time.
+/// A reply must move `BODY_STEP_SIZE` bytes, or to its end, within this time.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection may be idle so long between requests.
 pub const IDLE_TIMEOUT: Duration = Duration::from_secs(75);
@@ -71,6 +71,8 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A drain closes a connection that is idle, but not before so long after its last answer: the
 /// next request may be on its way.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// How long the end waits for workers whose shards have gone: what they still compute has no reader.
+pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
 pub const EXIT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Bytes of a `config.pbtxt`.

@@ -250,6 +250,75 @@ fn a_drain_under_load_loses_no_request_that_was_sent() {
 }
 
 #[test]
+fn a_health_watch_whose_connection_broke_ends() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    support::h2::leave(server.grpc(), "/grpc.health.v1.Health/Watch");
+    waits_until("the connection is closed", || metric(&server, "deuteron_connections_open") == 1);
+    let before = ticks(server.id());
+    thread::sleep(Duration::from_millis(500));
+    assert!(ticks(server.id()) - before < 10, "the server is idle");
+}
+
+#[test]
+fn a_client_that_asks_on_without_reading_fills_no_memory() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+    let question = Message::new().bytes(4, "inference.GRPCInferenceService").into_bytes();
+    let before = resident_kib(server.id());
+    support::h2::flood(server.grpc(), path, &question, 4 << 20, || {
+        let grown = resident_kib(server.id()) - before;
+        assert!(grown < 64 * 1024, "the server grew by {grown} KiB");
+    });
+    assert_eq!(http::get(server.http(), "/v2/health/live").unwrap().status, 200);
+}
+
+#[test]
+fn a_model_that_computes_on_does_not_hold_the_end_up() {
+    let folder = repository::write(Flavour::Deuteron);
+    let model = folder.path().join("endless");
+    std::fs::create_dir_all(model.join("1")).unwrap();
+    let config = "backend: \"identity\" max_batch_size: 1\n\
+        input { name: \"INPUT0\" data_type: TYPE_FP32 dims: 1 }\n\
+        output { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: 1 }\n\
+        parameters { key: \"execute_delay_ms\" value { string_value: \"600000\" } }";
+    std::fs::write(model.join("config.pbtxt"), config).unwrap();
+    let mut server = Server::deuteron(folder.path(), &["--exit-timeout-secs=1"]);
+    let mut connection = Connection::open(server.http()).unwrap();
+    connection.send(&infer("endless", 1.0)).unwrap();
+    waits_until("it computes", || metric(&server, "deuteron_requests_in_flight") == 1);
+    let start = Instant::now();
+    assert_eq!(server.stop().code(), Some(0));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_whose_output_nobody_reads_drains_like_any_other() {
+    let folder = repository::write(Flavour::Deuteron);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+    command.arg("serve").arg(folder.path()).args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"]);
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut child = command.stdout(writer).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    drop((command, reader));
+    let mut log = std::io::BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("ready after") {
+        line.clear();
+        assert_ne!(std::io::BufRead::read_line(&mut log, &mut line).unwrap(), 0, "it ended");
+    }
+    Command::new("kill").arg(child.id().to_string()).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+/// Memory that a process holds.
+fn resident_kib(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+#[test]
 fn an_idle_server_ends_at_once() {
     let folder = repository::write(Flavour::Deuteron);
     let mut server = Server::deuteron(folder.path(), &[]);

@@ -65,8 +65,11 @@ impl Repository {
             let below = format!("{path}/{name}");
             let is_directory = match found.file_type() {
                 FileType::Directory => true,
-                // What a link leads to counts, as long as it lies beneath.
-                FileType::Symlink => self.open_beneath(&below, OFlags::RDONLY | OFlags::DIRECTORY).is_ok(),
+                // What a link leads to counts, as long as it lies beneath. Some file systems do not
+                // say what a name is.
+                FileType::Symlink | FileType::Unknown => {
+                    self.open_beneath(&below, OFlags::RDONLY | OFlags::DIRECTORY).is_ok()
+                }
                 _ => false,
             };
             let children = if is_directory && levels > 1 { self.entries(&below, levels - 1)? } else { Vec::new() };

@@ -7,7 +7,7 @@ pub mod log;
 pub mod placement;
 pub mod threads;
 
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub fn run(settings: &Settings) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             log::error(&format!("creating server: {error}"));
-            eprintln!("error: creating server: {error}");
+            let _ = writeln!(io::stderr(), "error: creating server: {error}");
             ExitCode::FAILURE
         }
     }
@@ -57,7 +57,8 @@ fn serve(settings: &Settings) -> Result<(), Error> {
         plan.seats.len(),
     ));
     if let Some(signal) = signals.forever().next() {
-        println!("Signal ({signal}) received.");
+        // Nobody may be reading any more; the drain goes on.
+        let _ = writeln!(io::stdout(), "Signal ({signal}) received.");
         log::info(&format!("draining after signal {signal}"));
     }
     plan.world.lifecycle.drain();

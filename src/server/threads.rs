@@ -1,5 +1,7 @@
 //! The threads of the server: shards pinned to a core each, workers on the cores that are left.
 
+use std::cell::Cell;
+use std::convert::Infallible;
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
@@ -7,6 +9,7 @@ use core_affinity::CoreId;
 
 use crate::backend::threads;
 use crate::error::Error;
+use crate::limits::WORKERS_END_TIMEOUT;
 use crate::server::{Seat, log};
 use crate::shard::executor::{self, Parts};
 use crate::shard::feed::Lane;
@@ -18,10 +21,32 @@ pub struct Fleet {
     world: Arc<World>,
     shards: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
+    /// Closed when the last worker has ended.
+    ended: mpsc::Receiver<Infallible>,
 }
 
-/// What a thread says when it has started, or why it could not.
-type Started = mpsc::Sender<Result<(), Error>>;
+/// What a thread says when it has started, or why it could not: once, and by itself where it ends
+/// before.
+struct Started(Cell<Option<mpsc::Sender<Result<(), Error>>>>);
+
+impl Started {
+    fn by(sender: &mpsc::Sender<Result<(), Error>>) -> Self {
+        Self(Cell::new(Some(sender.clone())))
+    }
+
+    fn tell(&self, outcome: Result<(), Error>) {
+        if let Some(sender) = self.0.take() {
+            // Nobody listens where another thread has failed.
+            let _ = sender.send(outcome);
+        }
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.tell(Err(Error::internal("a thread ended before it served")));
+    }
+}
 
 /// The cores this process may use.
 pub fn cores() -> Vec<CoreId> {
@@ -37,27 +62,30 @@ impl Fleet {
         seats: &[Seat],
     ) -> Result<Self, Error> {
         let cores = cores();
-        let mut fleet = Self { world: Arc::clone(world), shards: Vec::new(), workers: Vec::new() };
+        let (running, ended) = mpsc::channel();
+        let mut fleet = Self { world: Arc::clone(world), shards: Vec::new(), workers: Vec::new(), ended };
         let (started, ready) = mpsc::channel();
         let left = cores.get(lanes.len()..).filter(|left| !left.is_empty()).unwrap_or(&cores);
         for (index, seat) in seats.iter().enumerate() {
             let threads = (left.len() / seats.len()).max(1);
             let first = index.wrapping_mul(threads) % left.len().max(1);
             let own: Vec<_> = left.iter().cycle().skip(first).take(threads).copied().collect();
-            fleet.start_worker(seat, own, started.clone())?;
+            fleet.start_worker(seat, own, Started::by(&started), running.clone())?;
         }
+        drop(running);
         wait(&ready, seats.len())?;
         let count = lanes.len();
         for (index, lanes) in lanes.into_iter().enumerate() {
             let core = cores.get(index % cores.len().max(1)).map(|core| core.id);
             let (world, addresses) = (Arc::clone(world), addresses.of_shard(index));
-            fleet.start_shard(Parts { index, core, world, lanes, addresses }, started.clone())?;
+            fleet.start_shard(Parts { index, core, world, lanes, addresses }, Started::by(&started))?;
         }
         wait(&ready, count)?;
         Ok(fleet)
     }
 
-    /// Waits until the shards have drained, then ends the workers.
+    /// Waits until the shards have drained, then ends the workers. One that computes on is left
+    /// behind: its answers have no reader.
     pub fn join(&mut self) {
         for shard in self.shards.drain(..) {
             if shard.join().is_err() {
@@ -65,6 +93,9 @@ impl Fleet {
             }
         }
         self.stop_workers();
+        if self.ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            return log::warning("a model still computes; its worker is left behind");
+        }
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 log::error("a worker ended with a panic");
@@ -80,23 +111,31 @@ impl Fleet {
         }
     }
 
-    fn start_worker(&mut self, seat: &Seat, cores: Vec<CoreId>, started: Started) -> Result<(), Error> {
+    fn start_worker(
+        &mut self,
+        seat: &Seat,
+        cores: Vec<CoreId>,
+        started: Started,
+        running: mpsc::Sender<Infallible>,
+    ) -> Result<(), Error> {
         let Some(served) = self.world.served.get(seat.model).map(Arc::clone) else { return Ok(()) };
         let Placement::Worker(feed) = &served.placement else { return Ok(()) };
         let (feed, seat) = (Arc::clone(feed), seat.index);
         let name = format!("w{seat}-{}", served.spec.name);
         let worker = spawn(name, move || {
-            threads::enter(cores.len(), |threads| {
+            // Dropped with the thread.
+            let _running = running;
+            threads::enter(cores.len(), move |threads| {
                 if let Some(core) = cores.first().filter(|_| cores.len() == 1) {
                     core_affinity::set_for_current(*core);
                 }
                 match served.loaded.new_instance(threads) {
                     Ok(instance) => {
-                        let _ = started.send(Ok(()));
+                        started.tell(Ok(()));
                         worker::run(&served, &feed, seat, instance, threads);
                     }
                     Err(error) => {
-                        let _ = started.send(Err(error));
+                        started.tell(Err(error));
                     }
                 }
             });
@@ -107,10 +146,8 @@ impl Fleet {
 
     fn start_shard(&mut self, parts: Parts, started: Started) -> Result<(), Error> {
         let shard = spawn(format!("shard-{}", parts.index), move || {
-            threads::enter(1, |threads| {
-                executor::run(parts, threads, |outcome| {
-                    let _ = started.send(outcome);
-                });
+            threads::enter(1, move |threads| {
+                executor::run(parts, threads, |outcome| started.tell(outcome));
             });
         })?;
         self.shards.push(shard);

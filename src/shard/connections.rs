@@ -40,8 +40,11 @@ impl Watch {
         self.active_at.get() + DRAIN_GRACE
     }
 
-    /// When to wake the connection if nothing happens.
+    /// When to wake the connection if nothing happens. The end of an earlier wait is forgotten.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
+        if self.verdict.get() == Some(Verdict::Timeout) {
+            self.verdict.set(None);
+        }
         self.deadline.set(deadline);
     }
 
@@ -170,6 +173,9 @@ mod tests {
         assert_eq!((due.watch().take_verdict(), later.watch().take_verdict()), (Some(Verdict::Timeout), None));
         connections.sweep(Instant::from_micros(5));
         assert_eq!(due.watch().take_verdict(), None);
+        connections.sweep(Instant::from_micros(6));
+        later.watch().set_deadline(Some(Instant::from_micros(9)));
+        assert_eq!(later.watch().take_verdict(), None, "another wait has begun");
         connections.drain();
         assert!(connections.is_draining());
         assert_eq!(

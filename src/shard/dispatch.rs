@@ -18,7 +18,7 @@ use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::clock;
-use crate::shard::feed::{Lane, Waiting, deadline_exceeded, timeout_expired};
+use crate::shard::feed::{Hold, Lane, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
 use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
@@ -138,7 +138,7 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps };
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps, hold: Hold::default() };
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
         let submitted = lane.borrow_mut().submit(entry);

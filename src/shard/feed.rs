@@ -1,7 +1,7 @@
 //! The way of requests from the shards to the instances of one model version: a ring per shard, a
 //! scheduler that the instances take turns at, and their parking. The lock is taken once for a
-//! batch, by instance threads; a shard never waits for it, and tries it only where its ring is full
-//! of requests that have gone. Bounded by [`Admission`].
+//! batch, by instance threads; a shard never waits for it, and tries it only where its ring, or the
+//! memory for requests, is full of those that have gone. Bounded by [`Admission`].
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
@@ -35,6 +35,15 @@ pub struct Waiting {
     pub level: u64,
     /// `received` is set.
     pub stamps: Stamps,
+    /// The memory of its tensors in the books of the feed, which opens them.
+    pub hold: Hold,
+}
+
+/// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
+#[derive(Default)]
+pub struct Hold {
+    held: Arc<AtomicUsize>,
+    size: AtomicUsize,
 }
 
 /// The queue of one model version, shared by shards and instances.
@@ -42,6 +51,9 @@ pub struct Feed {
     lanes: Mutex<Lanes>,
     policy: Policy,
     admission: Admission,
+    /// Bytes of all that is in the rings and the scheduler: those that have gone hold theirs.
+    held: Arc<AtomicUsize>,
+    held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
     seats: Box<[Seat]>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
@@ -97,6 +109,8 @@ impl Feed {
             lanes: Mutex::new(Lanes { rings, scheduler, arrived: Vec::new(), watch: None }),
             policy,
             admission,
+            held: Arc::default(),
+            held_max: bounds.bytes,
             releases: Default::default(),
             seats: (0..instances).map(|_| Seat::default()).collect(),
             rows_wanted: AtomicI64::new(0),
@@ -237,6 +251,19 @@ impl Feed {
         }
     }
 
+    /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
+    /// are forgotten before.
+    fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
+        let take = || Hold::take(&self.held, size, self.held_max);
+        take().or_else(|| {
+            if let Ok(mut lanes) = self.lanes.try_lock() {
+                lanes.drain(now, self);
+                lanes.scheduler.forget_gone(&mut Taking(self));
+            }
+            take()
+        })
+    }
+
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,9 +301,28 @@ impl Claims<Waiting> for Taking<'_> {
     fn claim(&mut self, waiting: &Waiting) -> bool {
         let is_claimed = waiting.inbox.claim(waiting.ticket);
         if is_claimed {
+            waiting.hold.release();
             self.0.leave(waiting.level, waiting.size);
         }
         is_claimed
+    }
+}
+
+impl Hold {
+    fn take(held: &Arc<AtomicUsize>, size: usize, max: usize) -> Option<Self> {
+        let within = |have: usize| have.checked_add(size).filter(|sum| *sum <= max);
+        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
+        Some(Self { held: Arc::clone(held), size: AtomicUsize::new(size) })
+    }
+
+    fn release(&self) {
+        self.held.fetch_sub(self.size.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 
@@ -353,6 +399,11 @@ impl Lane {
         if self.feed.admission.enter(entry.token.level, entry.token.size).is_err() {
             return Err(entry);
         }
+        let Some(hold) = self.feed.hold(entry.token.size, entry.queued_at) else {
+            self.feed.leave(entry.token.level, entry.token.size);
+            return Err(entry);
+        };
+        let entry = Entry { token: Waiting { hold, ..entry.token }, ..entry };
         // Of a shape that the others may not have, it may end their batch.
         let rows = if entry.shape_key.is_empty() { entry.rows.max(1) } else { u32::MAX };
         let mut next = entry;
@@ -407,7 +458,8 @@ mod tests {
         let ticket = tickets.open().unwrap();
         let inbox = Arc::clone(tickets.inbox());
         let stamps = Stamps::default();
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, level: 0, stamps };
+        let token =
+            Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, level: 0, stamps, hold: Hold::default() };
         Entry {
             token,
             rows: 1,
@@ -675,6 +727,38 @@ mod tests {
             Polled::Nothing(_) => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
+    }
+
+    #[test]
+    fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
+        struct Memory {
+            bytes: [u8; 60],
+            _owner: Arc<()>,
+        }
+        impl AsRef<[u8]> for Memory {
+            fn as_ref(&self) -> &[u8] {
+                &self.bytes
+            }
+        }
+        let (feed, mut lanes) = feed(16, 100, 1);
+        let tickets = tickets();
+        let memory = Arc::new(());
+        for _ in 0..50 {
+            let mut gone = entry(&tickets, 1, 60);
+            let contents = bytes::Bytes::from_owner(Memory { bytes: [0; 60], _owner: Arc::clone(&memory) });
+            let shape = [60].into_iter().collect();
+            gone.token.inputs = vec![Tensor { datatype: crate::tensor::Datatype::Uint8, shape, contents }];
+            let ticket = gone.token.ticket;
+            lanes[0].submit(gone).ok().unwrap();
+            let feed = Arc::clone(&feed);
+            drop(tickets.pending(ticket, move || feed.leave(0, 60)));
+            assert_eq!(Arc::strong_count(&memory), 2, "all but the last are forgotten");
+        }
+        assert_eq!(feed.waiting(), 0);
+        lanes[0].submit(entry(&tickets, 2, 100)).ok().unwrap();
+        assert!(lanes[0].submit(entry(&tickets, 2, 1)).is_err());
+        assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 1);
+        assert!(lanes[0].submit(entry(&tickets, 2, 100)).is_ok());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! gRPC calls on the streams of `h2`: gathers the messages, asks the protocol or a model, and
 //! sends the answer with its status (gRPC over HTTP/2). Lives on its shard.
 
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_lite::future;
-use h2::RecvStream;
 use h2::server::SendResponse;
+use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::error::{Code, Error};
@@ -15,7 +16,7 @@ use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status};
 use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival};
-use crate::shard::http2::{next_chunk, send_parts, unless_reset};
+use crate::shard::http2::{Pace, next_chunk, next_chunk_until, send_parts, unless_reset};
 use crate::shard::{Shard, clock};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
@@ -30,7 +31,7 @@ const RAW_CONTENTS: u32 = 7;
 pub async fn serve(shard: &Rc<Shard>, head: &http::request::Parts, body: RecvStream, respond: SendResponse<Bytes>) {
     let timeout = head.headers.get("grpc-timeout").map(|value| timeout(value.as_bytes()));
     let deadline = timeout.flatten().map(|timeout| clock::now() + timeout);
-    let mut call = Call { shard, body, respond, deadline, gatherer: gatherer(shard), rest: Bytes::new() };
+    let mut call = Call { shard, body, respond, deadline, gatherer: gatherer(shard), rest: Bytes::new(), pace: None };
     let rpc = if head.method == http::Method::POST {
         Rpc::from_path(head.uri.path().as_bytes())
     } else {
@@ -64,6 +65,8 @@ struct Call<'a> {
     gatherer: Gatherer<AlignedBuffer>,
     /// What came after the last message.
     rest: Bytes,
+    /// How fast the message must come; a stream of messages may rest between them.
+    pace: Option<Pace>,
 }
 
 /// Why a call ended without its client being told.
@@ -99,7 +102,10 @@ impl Call<'_> {
             match self.next_message().await? {
                 Ok(None) => break Ok(()),
                 Ok(Some(message)) => match reflection::answer(&message) {
-                    Ok(answer) => stream.send_data(answer, false)?,
+                    Ok(answer) => {
+                        room(&mut stream).await?;
+                        stream.send_data(answer, false)?;
+                    }
                     Err(error) => break Err(error),
                 },
                 Err(error) => break Err(error),
@@ -128,11 +134,18 @@ impl Call<'_> {
             if self.shard.connections.is_draining() {
                 return Ok(stream.send_trailers(trailers(None))?);
             }
-            let reset = std::future::poll_fn(|context| stream.poll_reset(context));
-            let is_gone = future::or(async { reset.await.is_ok() }, async {
-                glommio::timer::sleep(WATCH_INTERVAL).await;
-                false
-            });
+            let reset = poll_fn(|context| stream.poll_reset(context));
+            // It fails where the connection broke: then the client has gone too.
+            let is_gone = future::or(
+                async {
+                    let _ = reset.await;
+                    true
+                },
+                async {
+                    glommio::timer::sleep(WATCH_INTERVAL).await;
+                    false
+                },
+            );
             if is_gone.await {
                 return Err(Gone);
             }
@@ -141,6 +154,7 @@ impl Call<'_> {
 
     /// The one message of a unary call.
     async fn only_message(&mut self) -> Result<Result<Bytes, Error>, Gone> {
+        self.pace = Some(Pace::new(clock::now()));
         let message = match self.next_message().await? {
             Ok(Some(message)) => message,
             Ok(None) => return Ok(Err(Error::internal("a unary call has one message, and none came"))),
@@ -173,13 +187,18 @@ impl Call<'_> {
     }
 
     async fn next_chunk_in_time(&mut self) -> Result<Result<Option<Bytes>, Error>, Gone> {
-        let Some(deadline) = self.deadline else { return Ok(Ok(next_chunk(&mut self.body).await?)) };
-        let chunk = async { Ok(Ok(next_chunk(&mut self.body).await?)) };
-        let late = async {
-            glommio::timer::sleep(deadline.since(clock::now())).await;
-            Ok(Err(Error::new(Code::DeadlineExceeded, "Deadline Exceeded")))
+        let due = self.deadline.into_iter().chain(self.pace.as_ref().map(Pace::due)).min();
+        let Some(due) = due else { return Ok(Ok(next_chunk(&mut self.body).await?)) };
+        let Some(chunk) = next_chunk_until(&mut self.body, due).await else {
+            let is_deadline = self.deadline == Some(due);
+            let text = if is_deadline { "Deadline Exceeded" } else { "the request did not arrive in time" };
+            return Ok(Err(Error::new(Code::DeadlineExceeded, text)));
         };
-        future::or(chunk, late).await
+        let chunk = chunk?;
+        if let (Some(pace), Some(chunk)) = (&mut self.pace, &chunk) {
+            pace.handle_chunk(chunk.len(), clock::now());
+        }
+        Ok(Ok(chunk))
     }
 
     fn finish(&mut self, outcome: Result<Parts, Error>) -> Result<(), Gone> {
@@ -214,6 +233,19 @@ async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> 
     let arrival = Arrival { received, deadline };
     let (outputs, plan) = shard.infer(&model, request, arrival).await?;
     grpc::encode(&served.spec, served.version, &plan, outputs)
+}
+
+/// Waits until the client's windows have room for what was sent before: what has none is kept in
+/// memory, and a client that asks on without reading would fill it.
+async fn room(stream: &mut SendStream<Bytes>) -> Result<(), Gone> {
+    stream.reserve_capacity(1);
+    while stream.capacity() == 0 {
+        match poll_fn(|context| stream.poll_capacity(context)).await {
+            Some(Ok(_)) => {}
+            Some(Err(_)) | None => return Err(Gone),
+        }
+    }
+    Ok(())
 }
 
 fn head() -> Response<()> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::connection::http1::{Connection, Settings};
-use crate::limits::{COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, service};
@@ -239,8 +239,16 @@ impl Session<'_> {
         }
         let watch = self.membership.watch();
         watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        let mut step = 0_usize;
+        let moved = |count| {
+            step = step.saturating_add(count);
+            if step >= BODY_STEP_SIZE {
+                step = 0;
+                watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+            }
+        };
         let outcome = {
-            let mut writing = pin!(self.socket.write_all(&self.out, body));
+            let mut writing = pin!(self.socket.write_all(&self.out, body, moved));
             poll_fn(|context| {
                 if let Poll::Ready(outcome) = writing.as_mut().poll(context) {
                     return Poll::Ready(outcome);

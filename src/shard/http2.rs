@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures_lite::FutureExt;
+use futures_lite::{FutureExt, future};
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::limits::{COALESCE_SIZE_MAX, STREAMS_MAX};
-use crate::shard::connections::{Membership, Watch};
+use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX};
+use crate::shard::connections::{Membership, Verdict, Watch};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, grpc, service};
+use crate::time::Instant;
+use crate::wire::http1::Refusal;
 use crate::wire::message::{Fields, Message, Method, Reply};
 
 /// Bytes of a DATA frame that we accept: fewer frames for a large tensor.
@@ -49,10 +51,11 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Bytes, membership: &M
     let mut handshake = pin!(builder.handshake::<_, Bytes>(Transport { socket, first }));
     let connection = poll_fn(|context| {
         watch.register(context);
-        if watch.take_verdict().is_some() {
-            return Poll::Ready(None);
+        if let Poll::Ready(outcome) = handshake.as_mut().poll(context) {
+            return Poll::Ready(outcome.ok());
         }
-        handshake.as_mut().poll(context).map(Result::ok)
+        // A drain lets it finish: the requests that follow the preface were sent already.
+        if watch.take_verdict() == Some(Verdict::Timeout) { Poll::Ready(None) } else { Poll::Pending }
     });
     if let Some(connection) = connection.await {
         watch.set_deadline(None);
@@ -106,7 +109,14 @@ async fn serve_message(
 ) -> Result<(), h2::Error> {
     let size_max = shard.world.http_input_size_max;
     let mut gathered = crate::tensor::AlignedBuffer::with_alignment_at(prefix_size(head), 0);
-    while let Some(chunk) = next_chunk(&mut body).await? {
+    let mut pace = Pace::new(clock::now());
+    loop {
+        let Some(chunk) = next_chunk_until(&mut body, pace.due()).await else {
+            let reply = Refusal::new(408, "the request body did not arrive in time").into_reply();
+            return send_reply(&mut respond, &reply, false);
+        };
+        let Some(chunk) = chunk? else { break };
+        pace.handle_chunk(chunk.len(), clock::now());
         if gathered.len() + chunk.len() > size_max {
             let reply = crate::protocol::rest::error_reply(&crate::error::Error::too_large(format!(
                 "request size exceeds the maximum allowed input size of {size_max} bytes. \
@@ -182,6 +192,42 @@ pub async fn next_chunk(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Erro
     }
 }
 
+/// The same, no later than an instant; `None` when that has come.
+pub async fn next_chunk_until(body: &mut RecvStream, due: Instant) -> Option<Result<Option<Bytes>, h2::Error>> {
+    let late = async {
+        glommio::timer::sleep(due.since(clock::now())).await;
+        None
+    };
+    future::or(async { Some(next_chunk(body).await) }, late).await
+}
+
+/// How fast a body must come, as over HTTP/1.1: `BODY_STEP_SIZE` bytes, or its end, within
+/// `BODY_TIMEOUT`.
+pub struct Pace {
+    due: Instant,
+    moved: usize,
+}
+
+impl Pace {
+    /// Of a body that begins.
+    pub fn new(now: Instant) -> Self {
+        Self { due: now + BODY_TIMEOUT, moved: 0 }
+    }
+
+    /// When more must have come.
+    pub const fn due(&self) -> Instant {
+        self.due
+    }
+
+    /// So many bytes came.
+    pub fn handle_chunk(&mut self, size: usize, now: Instant) {
+        self.moved = self.moved.saturating_add(size);
+        if self.moved >= BODY_STEP_SIZE {
+            *self = Self::new(now);
+        }
+    }
+}
+
 /// Runs some work to its end, unless the client resets the stream before.
 pub async fn unless_reset<T>(respond: &mut SendResponse<Bytes>, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
@@ -236,5 +282,22 @@ impl AsyncWrite for Transport {
     /// of many streams into one.
     fn is_write_vectored(&self) -> bool {
         false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_moves_when_it_brings_a_step_and_not_byte_by_byte() {
+        let mut pace = Pace::new(Instant::ZERO);
+        let later = Instant::from_micros(1);
+        pace.handle_chunk(BODY_STEP_SIZE - 1, later);
+        assert_eq!(pace.due(), Instant::ZERO + BODY_TIMEOUT);
+        pace.handle_chunk(1, later);
+        assert_eq!(pace.due(), later + BODY_TIMEOUT);
+        pace.handle_chunk(1, later + BODY_TIMEOUT);
+        assert_eq!(pace.due(), later + BODY_TIMEOUT);
     }
 }

@@ -104,8 +104,8 @@ impl Socket {
         }
     }
 
-    /// Sends all of a head and the parts of a body, vectored.
-    pub async fn write_all(&mut self, head: &[u8], body: &[Bytes]) -> io::Result<()> {
+    /// Sends all of a head and the parts of a body, vectored; tells how many bytes went each time.
+    pub async fn write_all(&mut self, head: &[u8], body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
         let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
         let mut sent = 0;
         while sent < total {
@@ -119,6 +119,7 @@ impl Socket {
                 return Err(ErrorKind::WriteZero.into());
             }
             sent += count;
+            moved(count);
         }
         Ok(())
     }

@@ -61,6 +61,48 @@ pub fn post_with(
     })
 }
 
+/// Begins a gRPC call with an empty message and waits for the head of its answer; then the
+/// connection closes under it.
+pub fn leave(address: SocketAddr, path: &str) {
+    let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
+    let request = request.body(()).expect("the fields are valid");
+    run(address, |mut sender| async move {
+        let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(Bytes::from_static(&[0; 5]), true).expect("the message is sent");
+        response.await.expect("an answer begins");
+    });
+}
+
+/// Sends the same message over and over on one call, as long as the server takes more, and reads
+/// nothing of the answer; at most so many bytes. What was sent when the server took no more, or
+/// all.
+pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, then: impl FnOnce()) -> usize {
+    let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
+    let framed = Bytes::from([&[0], &size[..], message].concat().repeat(100));
+    let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
+    let request = request.body(()).expect("the fields are valid");
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(0);
+    run_with(&builder, address, |mut sender| async move {
+        let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        let mut sent = 0;
+        while sent < size_max {
+            stream.reserve_capacity(framed.len());
+            let room = std::future::poll_fn(|context| stream.poll_capacity(context));
+            match tokio::time::timeout(std::time::Duration::from_secs(1), room).await {
+                Ok(Some(Ok(room))) if room >= framed.len() => {
+                    stream.send_data(framed.clone(), false).expect("the stream is open");
+                    sent += framed.len();
+                }
+                Ok(Some(Ok(_))) => {}
+                _ => break,
+            }
+        }
+        then();
+        sent
+    })
+}
+
 fn request(address: SocketAddr, path: &str) -> http::request::Builder {
     Request::builder().method("POST").version(Version::HTTP_2).uri(format!("http://{address}{path}"))
 }
@@ -71,10 +113,18 @@ fn texts(fields: &HeaderMap) -> BTreeMap<String, String> {
 }
 
 fn run<T, F: Future<Output = T>>(address: SocketAddr, work: impl FnOnce(SendRequest<Bytes>) -> F) -> T {
+    run_with(&h2::client::Builder::new(), address, work)
+}
+
+fn run_with<T, F: Future<Output = T>>(
+    builder: &h2::client::Builder,
+    address: SocketAddr,
+    work: impl FnOnce(SendRequest<Bytes>) -> F,
+) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime needs nothing");
     runtime.block_on(async {
         let socket = tokio::net::TcpStream::connect(address).await.expect("the server listens");
-        let (sender, connection) = h2::client::handshake(socket).await.expect("the server speaks HTTP/2");
+        let (sender, connection) = builder.handshake(socket).await.expect("the server speaks HTTP/2");
         tokio::spawn(connection);
         work(sender.ready().await.expect("the connection takes a request")).await
     })
