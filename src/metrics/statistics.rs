@@ -122,7 +122,8 @@ mod tests {
     #[test]
     fn statistics_are_the_sums_over_the_shards_and_the_workers() {
         let at = Instant::from_nanos;
-        let stamps = Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(38) };
+        let stamps =
+            Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(38) };
         let (one, two, workers) = (ModelCells::new(0), ModelCells::new(4), BatchCells::new(4));
         one.count_success(&stamps, 3, 1_700);
         two.count_success(&stamps, 1, 1_600);

@@ -90,7 +90,13 @@ impl Shard {
             )));
         };
         let InferRequest { inputs, rows, priority, timeout, plan } = request;
-        let books = ModelBooks { model: Rc::clone(model), shard: self.index, rows, received: arrival.received, is_settled: false };
+        let books = ModelBooks {
+            model: Rc::clone(model),
+            shard: self.index,
+            rows,
+            received: arrival.received,
+            is_settled: false,
+        };
         let submission = Submission { ticket, inputs, rows, priority, timeout, arrival };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
