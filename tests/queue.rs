@@ -1,6 +1,13 @@
 //! Queue policies of a model's configuration, on the server as a process: timeouts, sizes and
 //! priorities while the model's only instance is busy.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test waits and fails by panicking"
+)]
+
 mod support;
 
 use std::thread;

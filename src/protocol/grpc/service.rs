@@ -456,7 +456,7 @@ mod tests {
             ..Default::default()
         };
         for version in ["", "3"] {
-            assert_eq!(statistics("m", version).unwrap().model_stats, [want.clone()], "{version}");
+            assert_eq!(statistics("m", version).unwrap().model_stats, std::slice::from_ref(&want), "{version}");
         }
         let all = statistics("", "").unwrap().model_stats;
         assert_eq!((all.len(), &all[0]), (2, &want));
