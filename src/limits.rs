@@ -32,6 +32,9 @@ pub const RANK_MAX: usize = 32;
 pub const NAME_SIZE_MAX: usize = 255;
 /// Rows in one batch, over all its entries: above what any engine gains from.
 pub const BATCH_ROWS_MAX: u32 = 65_536;
+/// Batch sizes of one model version that are counted apart; larger batches count as of the last.
+/// Each takes 32 bytes, in each shard where the model runs inside.
+pub const BATCH_SIZES_MAX: usize = 4_096;
 /// Requests that may wait for one model version (`--queue-requests-max`).
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 /// Priority levels of one model that each have a bound in requests: each has a count of its own.
@@ -102,6 +105,7 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 pub const BLANK_LINES_MAX: usize = 4;
 
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () = assert!(BATCH_SIZES_MAX > 1_024, "what the histogram of batch sizes tells apart is counted apart");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
 const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");

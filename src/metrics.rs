@@ -1,12 +1,22 @@
 //! Counters as cells that one shard writes and anybody reads, and the text of `/metrics` as the
 //! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
 
+mod batches;
+mod histogram;
+mod statistics;
+
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::error::Code;
+use crate::metrics::histogram::TimeCells;
 use crate::time::Stamps;
+
+pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
+
+use crate::metrics::statistics::nanos_of;
 
 /// A counter with one writer: an addition is a load and a store, no locked instruction.
 #[derive(Debug, Default)]
@@ -20,7 +30,12 @@ impl Counter {
 
     /// Adds a time in nanoseconds.
     pub fn add_duration(&self, duration: Duration) {
-        self.add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX));
+        self.add(nanos_of(duration));
+    }
+
+    /// Raises it to a value that is above. Only the shard that owns the counter may call this.
+    pub fn raise(&self, value: u64) {
+        self.0.store(self.get().max(value), Ordering::Relaxed);
     }
 
     /// What was counted so far.
@@ -59,34 +74,52 @@ impl FailureReason {
 /// What one shard counts of one model version.
 #[derive(Debug, Default)]
 pub struct ModelCells {
+    /// The batches of the shard's own instance.
+    pub batches: BatchCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
+    failure_duration: Counter,
+    last_inference: Counter,
     inference: Counter,
     execution: Counter,
     request_duration: Counter,
     queue_duration: Counter,
+    queue_times: TimeCells,
     compute_input_duration: Counter,
     compute_infer_duration: Counter,
     compute_output_duration: Counter,
 }
 
 impl ModelCells {
-    /// A request was answered with its outputs.
-    pub fn count_success(&self, stamps: &Stamps, rows: u32) {
+    /// Cells of a shard whose own instance runs batches of up to so many rows; 0 where it has none.
+    pub fn new(sizes: usize) -> Self {
+        Self { batches: BatchCells::new(sizes), ..Self::default() }
+    }
+
+    /// A request was answered with its outputs, so many milliseconds after the epoch.
+    pub fn count_success(&self, stamps: &Stamps, rows: u32, epoch_millis: u64) {
         self.success.add(1);
+        self.last_inference.raise(epoch_millis);
         self.inference.add(u64::from(rows));
         self.request_duration.add_duration(stamps.output_end.since(stamps.received));
         self.queue_duration.add_duration(stamps.queue_duration());
+        self.queue_times.count(stamps.queue_duration());
         self.compute_input_duration.add_duration(stamps.compute_input_duration());
         self.compute_infer_duration.add_duration(stamps.compute_infer_duration());
         self.compute_output_duration.add_duration(stamps.compute_output_duration());
     }
 
-    /// A request that had reached the model's queue failed.
-    pub fn count_failure(&self, reason: FailureReason) {
+    /// A request that had reached the model's queue failed, so long after it was received.
+    pub fn count_failure(&self, reason: FailureReason, duration: Duration) {
         if let Some(counter) = self.failure.get(reason as usize) {
             counter.add(1);
         }
+        self.failure_duration.add_duration(duration);
+    }
+
+    /// Batches that the shard's own instance took.
+    pub fn executions(&self) -> u64 {
+        self.execution.get()
     }
 
     /// A batch ran inside the shard; workers count theirs in the feed.
@@ -156,10 +189,22 @@ pub struct ModelFigures<'a> {
     pub version: u64,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
-    /// Batches that workers ran.
-    pub executions: u64,
+    /// The batches of its workers, where it has workers.
+    pub workers: Option<&'a BatchCells>,
+    /// Batches that left the queue, by why: every reason, those inside the shards included.
+    pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
+}
+
+impl ModelFigures<'_> {
+    fn executions(&self) -> u64 {
+        self.releases.iter().map(|(_, count)| count).sum()
+    }
+
+    fn batch_cells(&self) -> impl Iterator<Item = &BatchCells> {
+        self.cells.iter().map(|cells| &cells.batches).chain(self.workers)
+    }
 }
 
 /// The text of `/metrics` (Prometheus text format 0.0.4).
@@ -183,14 +228,17 @@ struct Family {
 }
 
 enum Value {
+    BatchSizes,
     Count(fn(&ModelCells) -> &Counter),
     Executions,
     Failures,
     Micros(fn(&ModelCells) -> &Counter),
     Pending,
+    QueueTimes,
+    Releases,
 }
 
-const FAMILIES: [Family; 10] = [
+const FAMILIES: [Family; 13] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -251,6 +299,24 @@ const FAMILIES: [Family; 10] = [
         help: "Instantaneous number of pending requests awaiting execution per-model.",
         value: Value::Pending,
     },
+    Family {
+        name: "deuteron_batches_total",
+        kind: "counter",
+        help: "Batches that left the queue, by why",
+        value: Value::Releases,
+    },
+    Family {
+        name: "deuteron_batch_size",
+        kind: "histogram",
+        help: "Rows of the batches that ran",
+        value: Value::BatchSizes,
+    },
+    Family {
+        name: "deuteron_queue_duration_seconds",
+        kind: "histogram",
+        help: "Queue durations of successful inference requests",
+        value: Value::QueueTimes,
+    },
 ];
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
@@ -259,11 +325,25 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
     let line = |out: &mut String, labels: &str, value: u64| {
         let _ = writeln!(out, "{}{{model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
     };
+    let labels = || format!("model=\"{name}\",version=\"{version}\"");
     match family.value {
+        Value::BatchSizes => {
+            let rows = model.batch_cells().map(BatchCells::rows).sum();
+            histogram::encode_sizes(out, family.name, &labels(), &batches::sum(model.batch_cells()), rows);
+        }
         Value::Count(counter) => line(out, "", sum(counter)),
-        Value::Executions => line(out, "", model.executions + sum(|cells| &cells.execution)),
+        Value::Executions => line(out, "", model.executions()),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
         Value::Pending => line(out, "", model.pending),
+        Value::QueueTimes => {
+            let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
+            histogram::encode_times(out, family.name, &labels(), &cells);
+        }
+        Value::Releases => {
+            for (reason, count) in &model.releases {
+                line(out, &format!("reason=\"{reason}\","), *count);
+            }
+        }
         Value::Failures => {
             for reason in FailureReason::ALL {
                 let failures = model.cells.iter().filter_map(|cells| cells.failure.get(reason as usize));
@@ -323,16 +403,26 @@ mod tests {
         let at = Instant::from_micros;
         let stamps =
             Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(36) };
-        let (one, two) = (ModelCells::default(), ModelCells::default());
-        one.count_success(&stamps, 3);
+        let (one, two, workers) = (ModelCells::new(8), ModelCells::default(), BatchCells::new(8));
+        one.count_success(&stamps, 3, 0);
         one.count_execution();
-        two.count_success(&stamps, 1);
-        two.count_failure(FailureReason::Rejected);
+        one.batches.count(3, &stamps);
+        two.count_success(&stamps, 1, 0);
+        two.count_failure(FailureReason::Rejected, Duration::ZERO);
+        workers.count_shared(1, &stamps);
+        workers.count_shared(8, &stamps);
         let shard = ShardCells::default();
         shard.received.add(4);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
-        let model = ModelFigures { name: "m", version: 1, cells: vec![&one, &two], executions: 2, pending: 5 };
+        let model = ModelFigures {
+            name: "m",
+            version: 1,
+            cells: vec![&one, &two],
+            workers: Some(&workers),
+            releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
+            pending: 5,
+        };
         let text = encode(&[model], &[&shard]);
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
@@ -344,6 +434,18 @@ mod tests {
             "nv_inference_queue_duration_us{model=\"m\",version=\"1\"} 8",
             "nv_inference_compute_infer_duration_us{model=\"m\",version=\"1\"} 40",
             "nv_inference_pending_request_count{model=\"m\",version=\"1\"} 5",
+            "deuteron_batches_total{model=\"m\",reason=\"full\",version=\"1\"} 1",
+            "deuteron_batches_total{model=\"m\",reason=\"idle\",version=\"1\"} 2",
+            "deuteron_batches_total{model=\"m\",reason=\"shape\",version=\"1\"} 0",
+            "# TYPE deuteron_batch_size histogram",
+            "deuteron_batch_size_bucket{model=\"m\",version=\"1\",le=\"1\"} 1",
+            "deuteron_batch_size_bucket{model=\"m\",version=\"1\",le=\"4\"} 2",
+            "deuteron_batch_size_bucket{model=\"m\",version=\"1\",le=\"+Inf\"} 3",
+            "deuteron_batch_size_sum{model=\"m\",version=\"1\"} 12",
+            "deuteron_batch_size_count{model=\"m\",version=\"1\"} 3",
+            "deuteron_queue_duration_seconds_bucket{model=\"m\",version=\"1\",le=\"0.0001\"} 2",
+            "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
+            "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
             "deuteron_requests_in_flight 1",
         ] {

@@ -3,6 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::disallowed_methods,
+    reason = "a test waits and fails by panicking"
+)]
+
 mod support;
 
 use std::thread;

@@ -24,6 +24,10 @@ pub enum Route<'a> {
     ModelConfig(ModelPath<'a>),
     /// `POST /v2/models/M[/versions/V]/infer`.
     ModelInfer(ModelPath<'a>),
+    /// `GET /v2/models/stats`.
+    Statistics,
+    /// `GET /v2/models/M[/versions/V]/stats`.
+    ModelStatistics(ModelPath<'a>),
 }
 
 /// A model, and one of its versions where the path names one.
@@ -63,6 +67,7 @@ enum Action {
     Infer,
     Metadata,
     Ready,
+    Statistics,
 }
 
 /// The route of a path and a verb, or the refusal of either.
@@ -77,7 +82,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
         Place::Model(name, version, action) => {
             let version = version.map(version_number).transpose()?;
             if !is_model_name(name) {
-                return Err(unknown_model(name));
+                return Err(if action == Action::Statistics { unavailable_model(name) } else { unknown_model(name) });
             }
             let path = ModelPath { name, version };
             Ok(match action {
@@ -85,6 +90,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
                 Action::Infer => Route::ModelInfer(path),
                 Action::Metadata => Route::ModelMetadata(path),
                 Action::Ready => Route::ModelReady(path),
+                Action::Statistics => Route::ModelStatistics(path),
             })
         }
     }
@@ -99,6 +105,11 @@ pub fn is_model_name(name: &str) -> bool {
 /// Triton's text for a model that there is not.
 pub fn unknown_model(name: &str) -> Error {
     Error::not_found(format!("Request for unknown model: '{name}' is not found"))
+}
+
+/// Triton's text for a model without statistics, since there is no such model.
+pub fn unavailable_model(name: &str) -> Error {
+    Error::invalid(format!("requested model '{name}' is not available"))
 }
 
 /// The number of a version that a client names in text; empty is none. The same for both protocols.
@@ -147,7 +158,7 @@ fn place(path: &str) -> Option<(Verbs, Place<'_>)> {
         [] => served(Route::ServerMetadata),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
-        ["models", "stats"] => Some((Verbs::Get, Place::Absent(STATISTICS))),
+        ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
         ["models", name, rest @ ..] => model(name, None, rest),
         ["logging"] => Some((Verbs::GetOrPost, Place::Absent(LOGGING))),
@@ -169,7 +180,7 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
         ["config"] => (Verbs::Get, Action::Config),
         ["infer"] => (Verbs::Post, Action::Infer),
         ["generate" | "generate_stream"] => return Some((Verbs::Post, Place::Absent(GENERATE))),
-        ["stats"] => return Some((Verbs::Get, Place::Absent(STATISTICS))),
+        ["stats"] => (Verbs::Get, Action::Statistics),
         ["trace", "setting"] => return Some((Verbs::GetOrPost, Place::Absent(TRACE))),
         _ => return None,
     };
@@ -209,7 +220,6 @@ const LOGGING: &str = "log settings over the network are not supported by this b
 const REPOSITORY: &str = "model control over the network is not supported by this build";
 const SHARED_MEMORY: &str =
     "client shared memory is not supported by this build; send tensors as JSON or as binary data";
-const STATISTICS: &str = "statistics over this protocol are not supported by this build; see '/metrics'";
 const TRACE: &str = "trace settings over the network are not supported by this build";
 
 #[cfg(test)]
@@ -236,7 +246,13 @@ mod tests {
         check("GET", "/v2/models/m/config", "ModelConfig({ name: \"m\", version: None })");
         check("POST", "/v2/models/m/infer", "ModelInfer({ name: \"m\", version: None })");
         check("POST", "/v2/models/m/versions/12/infer", "ModelInfer({ name: \"m\", version: Some(12) })");
+        check("GET", "/v2/models/stats", "Statistics");
+        check("GET", "/v2/models/m/stats", "ModelStatistics({ name: \"m\", version: None })");
+        check("GET", "/v2/models/m/versions/1/stats", "ModelStatistics({ name: \"m\", version: Some(1) })");
+        check("GET", "/v2/models/../stats", "400 requested model '..' is not available");
+        check("POST", "/v2/models/stats", "405 Method Not Allowed");
         // A model may be called like an endpoint.
+        check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
         check("GET", "/v2/models/versions/ready", "ModelReady({ name: \"versions\", version: None })");
     }
@@ -288,8 +304,6 @@ mod tests {
     #[test]
     fn what_is_not_built_is_named() {
         for (method, path, word) in [
-            ("GET", "/v2/models/stats", "statistics"),
-            ("GET", "/v2/models/m/versions/1/stats", "statistics"),
             ("POST", "/v2/models/m/generate", "generate"),
             ("POST", "/v2/models/m/generate_stream", "generate"),
             ("POST", "/v2/repository/index", "model control"),

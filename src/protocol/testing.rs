@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::metrics::{BatchFigures, InferenceStatistics, Statistics, Total};
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::tensor::{Datatype, Shape};
 
@@ -41,4 +42,28 @@ pub(crate) fn input(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec 
 /// An output with `dims`.
 pub(crate) fn output(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec {
     input(name, datatype, dims)
+}
+
+/// Statistics of a model in which every figure can be told from the others.
+pub fn statistics() -> Statistics {
+    let total = |count, nanos| Total { count, nanos };
+    Statistics {
+        name: "m".to_owned(),
+        version: 3,
+        last_inference: 1_700,
+        inference_count: 9,
+        execution_count: 2,
+        inference: InferenceStatistics {
+            success: total(4, 100),
+            fail: total(1, 7),
+            queue: total(4, 10),
+            compute_input: total(4, 20),
+            compute_infer: total(4, 60),
+            compute_output: total(4, 10),
+        },
+        batches: vec![
+            BatchFigures { rows: 1, count: 1, compute_input: 5, compute_infer: 20, compute_output: 2 },
+            BatchFigures { rows: 8, count: 1, compute_input: 6, compute_infer: 30, compute_output: 3 },
+        ],
+    }
 }

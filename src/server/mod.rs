@@ -48,6 +48,7 @@ fn serve(settings: &Settings) -> Result<(), Error> {
     let addresses = claim_addresses(settings)?;
     let plan = Plan::new(settings, models);
     let mut fleet = Fleet::start(&plan.world, plan.lanes, addresses, &plan.seats)?;
+    plan.world.lifecycle.start();
     announce(addresses, &plan.world);
     log::info(&format!(
         "ready after {} ms, of which the models took {} ms to load; {} shards, {} workers",

@@ -90,7 +90,13 @@ impl Shard {
             )));
         };
         let InferRequest { inputs, rows, priority, timeout, plan } = request;
-        let books = ModelBooks { model: Rc::clone(model), shard: self.index, rows, is_settled: false };
+        let books = ModelBooks {
+            model: Rc::clone(model),
+            shard: self.index,
+            rows,
+            received: arrival.received,
+            is_settled: false,
+        };
         let submission = Submission { ticket, inputs, rows, priority, timeout, arrival };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
@@ -121,7 +127,11 @@ impl Shard {
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
         served.set_ready(backend::answering_myself(run));
         self.tickets.drain();
-        pending.await
+        let answer = pending.await;
+        if let Some(cells) = served.cells.get(self.index) {
+            cells.batches.count(answer.batch_rows, &answer.stamps);
+        }
+        answer
     }
 
     async fn enqueue(
@@ -189,20 +199,29 @@ struct ModelBooks {
     model: Rc<LocalModel>,
     shard: usize,
     rows: u32,
+    received: Instant,
     is_settled: bool,
 }
 
 impl ModelBooks {
     fn settle(mut self, answer: Result<Answer, Error>) -> Result<Vec<Tensor>, Error> {
         self.is_settled = true;
-        let Some(cells) = self.cells() else { return answer.and_then(|answer| answer.outputs) };
         match &answer {
-            Ok(Answer { outputs: Ok(_), stamps, .. }) => cells.count_success(stamps, self.rows),
-            Ok(Answer { outputs: Err(error), .. }) if is_refusal(error) => cells.count_failure(FailureReason::Rejected),
-            Ok(_) => cells.count_failure(FailureReason::Backend),
-            Err(_) => cells.count_failure(FailureReason::Rejected),
+            Ok(Answer { outputs: Ok(_), stamps, .. }) => {
+                if let Some(cells) = self.cells() {
+                    cells.count_success(stamps, self.rows, clock::epoch_millis(stamps.output_end));
+                }
+            }
+            Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
+            _ => self.count_failure(FailureReason::Rejected),
         }
         answer.and_then(|answer| answer.outputs)
+    }
+
+    fn count_failure(&self, reason: FailureReason) {
+        if let Some(cells) = self.cells() {
+            cells.count_failure(reason, clock::now().since(self.received));
+        }
     }
 
     fn cells(&self) -> Option<&ModelCells> {
@@ -212,10 +231,8 @@ impl ModelBooks {
 
 impl Drop for ModelBooks {
     fn drop(&mut self) {
-        if let Some(cells) = self.cells()
-            && !self.is_settled
-        {
-            cells.count_failure(FailureReason::Canceled);
+        if !self.is_settled {
+            self.count_failure(FailureReason::Canceled);
         }
     }
 }

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
 
-use crate::backend::{Batch, Request, Responder, Ticket};
+use crate::backend::{self, Answer, Batch, Request, Responder, Ticket};
 use crate::error::{Code, Error};
-use crate::limits::IN_FLIGHT_MAX;
+use crate::limits::{BATCH_SIZES_MAX, IN_FLIGHT_MAX};
+use crate::metrics::BatchCells;
 use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Policy, Refused, Released, Scheduler};
 use crate::shard::inbox::Inbox;
 use crate::tensor::Tensor;
@@ -55,6 +56,7 @@ pub struct Feed {
     held: Arc<AtomicUsize>,
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
+    batches: Arc<BatchCells>,
     seats: Box<[Seat]>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
@@ -107,6 +109,7 @@ impl Feed {
         let scheduler = Scheduler::new(policy.clone());
         let feed = Arc::new(Self {
             lanes: Mutex::new(Lanes { rings, scheduler, arrived: Vec::new(), watch: None }),
+            batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
             policy,
             admission,
             held: Arc::default(),
@@ -138,6 +141,11 @@ impl Feed {
     /// Batches that left so far for a reason.
     pub fn released(&self, reason: Released) -> usize {
         self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// The batches that ran.
+    pub fn batches(&self) -> &BatchCells {
+        &self.batches
     }
 
     /// A request left the queue without being taken: its shard withdrew it.
@@ -223,7 +231,23 @@ impl Feed {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        Polled::Batch(into_batch(taken.tokens, clock))
+        Polled::Batch(self.make_batch(taken.tokens, clock))
+    }
+
+    fn make_batch(&self, taken: Vec<Waiting>, clock: Clock) -> Batch {
+        let batched = clock();
+        let rows = taken.iter().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
+        let requests = taken.into_iter().enumerate().map(|(index, waiting)| {
+            let stamps = Stamps { batched, ..waiting.stamps };
+            let inbox: Arc<dyn backend::Inbox> = match index {
+                0 => Arc::new(Counting { inbox: waiting.inbox, batches: Arc::clone(&self.batches) }),
+                _ => waiting.inbox,
+            };
+            let mut responder = Responder::new(inbox, waiting.ticket, stamps);
+            responder.set_batch(rows, index == 0);
+            Request { inputs: waiting.inputs, rows: waiting.rows, responder }
+        });
+        Batch { requests: requests.collect(), rows, clock }
     }
 
     /// Answers a request whose time was over before its shard saw to it.
@@ -426,16 +450,23 @@ pub fn deadline_exceeded() -> Error {
     Error::new(Code::DeadlineExceeded, "Deadline Exceeded")
 }
 
-fn into_batch(taken: Vec<Waiting>, clock: Clock) -> Batch {
-    let batched = clock();
-    let rows = taken.iter().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
-    let requests = taken.into_iter().enumerate().map(|(index, waiting)| {
-        let stamps = Stamps { batched, ..waiting.stamps };
-        let mut responder = Responder::new(waiting.inbox, waiting.ticket, stamps);
-        responder.set_batch(rows, index == 0);
-        Request { inputs: waiting.inputs, rows: waiting.rows, responder }
-    });
-    Batch { requests: requests.collect(), rows, clock }
+/// Sizes that the batches of a model version may have, as far as they are counted apart.
+pub fn batch_sizes(rows_max: u32) -> usize {
+    usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
+}
+
+/// The inbox of a batch's first request, which counts the batch on the way: whoever waited for the
+/// answer may have gone.
+struct Counting {
+    inbox: Arc<Inbox>,
+    batches: Arc<BatchCells>,
+}
+
+impl backend::Inbox for Counting {
+    fn push(&self, ticket: Ticket, answer: Answer) {
+        self.batches.count_shared(answer.batch_rows, &answer.stamps);
+        self.inbox.push(ticket, answer);
+    }
 }
 
 #[cfg(test)]
@@ -500,6 +531,29 @@ mod tests {
         let order: Vec<_> = batch.requests.iter().map(|request| request.responder.ticket().index).collect();
         assert_eq!(order, [1, 0, 3, 2]);
         assert_eq!((batch.rows, feed.waiting(), feed.executions()), (4, 0, 1));
+    }
+
+    #[test]
+    fn a_batch_is_counted_once_though_nobody_waits_for_its_first_request_any_more() {
+        let (feed, mut lanes) = feed(16, 1000, 1);
+        let tickets = tickets();
+        for micros in 0..3 {
+            let entry = entry(&tickets, micros, 1);
+            let pending = tickets.pending(entry.token.ticket, || ());
+            lanes[0].submit(entry).ok().unwrap();
+            if micros == 1 {
+                let batch = feed.next_batch(0, clock).unwrap();
+                drop(pending);
+                assert_eq!(feed.batches().rows(), 0, "it runs");
+                batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new())));
+                assert_eq!(tickets.drain(), 2);
+            } else {
+                std::mem::forget(pending);
+            }
+        }
+        assert_eq!(feed.batches().rows(), 2);
+        drop(feed.next_batch(0, clock));
+        assert_eq!(feed.batches().rows(), 3, "a batch that its engine forgot");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the control thread tells the shards: that the server drains. Shared by all threads.
+//! What the control thread tells the shards: that all of them serve, and that the server drains. Shared by all threads.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,16 +6,28 @@ use std::task::Poll;
 
 use atomic_waker::AtomicWaker;
 
-/// Whether the server serves or drains, and who to tell.
+/// Whether the server starts, serves or drains, and who to tell.
 pub struct Lifecycle {
+    is_started: AtomicBool,
     is_draining: AtomicBool,
     wakers: Box<[AtomicWaker]>,
 }
 
 impl Lifecycle {
-    /// A server of so many shards, serving.
+    /// A server of so many shards, starting.
     pub fn new(shards: usize) -> Self {
-        Self { is_draining: AtomicBool::new(false), wakers: (0..shards).map(|_| AtomicWaker::new()).collect() }
+        let wakers = (0..shards).map(|_| AtomicWaker::new()).collect();
+        Self { is_started: AtomicBool::new(false), is_draining: AtomicBool::new(false), wakers }
+    }
+
+    /// Every shard listens, the one with the metrics too.
+    pub fn start(&self) {
+        self.is_started.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether every shard has begun to listen and none was told to stop.
+    pub fn is_serving(&self) -> bool {
+        self.is_started.load(Ordering::SeqCst) && !self.is_draining()
     }
 
     /// Tells every shard to finish what it has and take no more.

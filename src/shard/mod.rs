@@ -79,7 +79,7 @@ impl World {
     /// Whether the server can serve.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = !self.strict_readiness || self.served.iter().all(|served| served.is_ready());
-        !self.lifecycle.is_draining() && are_models_ready
+        self.lifecycle.is_serving() && are_models_ready
     }
 }
 

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::metrics::ModelCells;
+use crate::metrics::{ModelCells, ModelFigures};
 use crate::model::ModelSpec;
-use crate::shard::feed::{Feed, Lane};
+use crate::scheduler::Released;
+use crate::shard::feed::{Feed, Lane, batch_sizes};
 
 /// One model version that is served.
 pub struct Served {
@@ -47,7 +48,11 @@ impl Served {
         placement: Placement,
         shards: usize,
     ) -> Self {
-        let cells = (0..shards).map(|_| ModelCells::default()).collect();
+        let sizes = match &placement {
+            Placement::Inline => batch_sizes(spec.rows_max),
+            Placement::Worker(_) => 0,
+        };
+        let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
         Self { spec, version, loaded, placement, cells, is_ready: AtomicBool::new(true) }
     }
 
@@ -61,11 +66,25 @@ impl Served {
         self.is_ready.store(is_ready, Ordering::Relaxed);
     }
 
-    /// Requests that wait for it.
-    pub fn waiting(&self) -> usize {
-        match &self.placement {
-            Placement::Inline => 0,
-            Placement::Worker(feed) => feed.waiting(),
+    /// What there is to show of it. What runs inside the shards waits for nothing: its batches
+    /// left because an instance was idle.
+    pub fn figures(&self) -> ModelFigures<'_> {
+        let feed = match &self.placement {
+            Placement::Inline => None,
+            Placement::Worker(feed) => Some(feed),
+        };
+        let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
+        let releases = Released::ALL.iter().map(|reason| {
+            let by_workers = feed.map_or(0, |feed| feed.released(*reason) as u64);
+            (reason.as_str(), by_workers + if *reason == Released::Idle { inline } else { 0 })
+        });
+        ModelFigures {
+            name: &self.spec.name,
+            version: self.version,
+            cells: self.cells.iter().collect(),
+            workers: feed.map(|feed| feed.batches()),
+            releases: releases.collect(),
+            pending: feed.map_or(0, |feed| feed.waiting() as u64),
         }
     }
 }

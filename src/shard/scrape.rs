@@ -6,11 +6,10 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::error::{Code, Error};
-use crate::metrics::{self, ModelFigures};
+use crate::metrics;
 use crate::protocol::rest;
 use crate::shard::connections::Membership;
 use crate::shard::io::Socket;
-use crate::shard::models::Placement;
 use crate::shard::{Shard, World, http1};
 use crate::wire::message::{Message, Method, Reply};
 
@@ -37,17 +36,7 @@ fn reply(world: &World, message: &Message) -> Reply {
 }
 
 fn text(world: &World) -> String {
-    let models = world.served.iter().map(|served| ModelFigures {
-        name: &served.spec.name,
-        version: served.version,
-        cells: served.cells.iter().collect(),
-        executions: match &served.placement {
-            Placement::Inline => 0,
-            Placement::Worker(feed) => feed.executions() as u64,
-        },
-        pending: served.waiting() as u64,
-    });
-    let models: Vec<_> = models.collect();
+    let models: Vec<_> = world.served.iter().map(|served| served.figures()).collect();
     let shards: Vec<_> = world.shard_cells.iter().map(|cells| &**cells).collect();
     metrics::encode(&models, &shards)
 }

@@ -6,11 +6,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::error::Error;
+use crate::metrics::Statistics;
 use crate::protocol::grpc::service::{Facts, ModelFacts};
-use crate::protocol::rest::{self, server};
-use crate::protocol::route::{ModelPath, Route, route};
+use crate::protocol::rest::{self, server, statistics};
+use crate::protocol::route::{ModelPath, Route, route, unavailable_model};
 use crate::shard::Shard;
 use crate::shard::dispatch::{Account, Arrival};
+use crate::shard::models::Served;
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -61,6 +63,8 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
             server::model_ready_reply(path.name, model.served().is_ready())
         }
         Route::ModelConfig(path) => server::model_config_reply(shard.model(path.name, path.version)?.spec),
+        Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
+        Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
         Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
     })
 }
@@ -113,6 +117,22 @@ impl Facts for Shard {
             None => self.models.versions(name).iter().rev().map(|model| model.served().version).collect(),
         };
         Ok(ModelFacts { spec: &model.served().spec, versions })
+    }
+
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
+        let is_named = |served: &Served| name.is_none_or(|name| served.spec.name == name);
+        let mut models: Vec<_> = self.world.served.iter().filter(|served| is_named(served)).collect();
+        if let Some(name) = name {
+            if models.is_empty() {
+                return Err(unavailable_model(name));
+            }
+            models.retain(|served| version.is_none_or(|version| served.version == version));
+            if models.is_empty() {
+                return Err(Error::invalid(format!("requested model version is not available for model '{name}'")));
+            }
+        }
+        models.sort_by_key(|served| (&served.spec.name, served.version));
+        Ok(models.into_iter().map(|served| served.figures().statistics()).collect())
     }
 }
 

@@ -8,16 +8,11 @@ pub fn unbuilt(case: &Case) -> Option<String> {
     const UNBUILT: &[(&str, &str)] = &[
         ("later: GET /v2/logging", "log settings over the network are not supported by this build"),
         ("later: GET /v2/trace/setting", "trace settings over the network are not supported by this build"),
-        (
-            "later: GET /v2/models/nope/stats",
-            "statistics over this protocol are not supported by this build; see '/metrics'",
-        ),
         ("later: GET /v2/systemsharedmemory/status", SHARED_MEMORY),
         ("later: GET /v2/cudasharedmemory/status", SHARED_MEMORY),
         ("later: POST /v2/repository/index", REPOSITORY),
         ("later: POST /v2/repository/models/slow/load", REPOSITORY),
         ("later: POST /v2/models/nope/generate", "the generate extension is not supported by this build; use '/infer'"),
-        ("grpc method: statistics of an unknown model", "ModelStatistics is not built into this server"),
         ("grpc method: load of a model", "RepositoryModelLoad is not built into this server"),
         ("grpc method: index of the repository", "RepositoryIndex is not built into this server"),
         ("grpc method: status of shared memory", "SystemSharedMemoryStatus is not built into this server"),

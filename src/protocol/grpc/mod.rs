@@ -8,6 +8,7 @@ pub mod encode;
 pub mod message;
 pub mod reflection;
 pub mod service;
+pub mod statistics;
 pub mod status;
 
 pub use decode::decode;

@@ -6,8 +6,10 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::error::{Code, Error};
+use crate::metrics::Statistics;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
+use crate::protocol::grpc::statistics;
 use crate::protocol::route::version_of;
 use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
@@ -45,6 +47,8 @@ pub enum Control {
     ModelMetadata,
     /// `ModelReady`.
     ModelReady,
+    /// `ModelStatistics`.
+    ModelStatistics,
     /// `ServerLive`.
     ServerLive,
     /// `ServerMetadata`.
@@ -81,7 +85,7 @@ impl Rpc {
             b"/ModelMetadata" => Self::Control(Control::ModelMetadata),
             b"/ModelConfig" => Self::Control(Control::ModelConfig),
             b"/ModelStreamInfer" => Self::Unbuilt("ModelStreamInfer"),
-            b"/ModelStatistics" => Self::Unbuilt("ModelStatistics"),
+            b"/ModelStatistics" => Self::Control(Control::ModelStatistics),
             b"/RepositoryIndex" => Self::Unbuilt("RepositoryIndex"),
             b"/RepositoryModelLoad" => Self::Unbuilt("RepositoryModelLoad"),
             b"/RepositoryModelUnload" => Self::Unbuilt("RepositoryModelUnload"),
@@ -132,6 +136,10 @@ pub trait Facts {
     /// A model that is ready, in a version or in any; else a failure with the text that a client
     /// of any protocol gets.
     fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error>;
+
+    /// The statistics of a model, in a version or in all, or of all models where none is named, by
+    /// name and version; else a failure with the text that a client of any protocol gets.
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error>;
 }
 
 /// What there is to say about a model.
@@ -151,6 +159,7 @@ pub fn answer(control: Control, message: &[u8], facts: &impl Facts) -> Result<By
         Control::ModelConfig => model_config(&read(message)?, facts),
         Control::ModelMetadata => model_metadata(&read(message)?, facts),
         Control::ModelReady => model_ready(&read(message)?, facts),
+        Control::ModelStatistics => model_statistics(&read(message)?, facts),
         Control::ServerLive => {
             read::<proto::ServerLiveRequest>(message)?;
             framed(&proto::ServerLiveResponse { live: facts.is_live() })
@@ -219,6 +228,12 @@ fn model_ready(request: &proto::ModelReadyRequest, facts: &impl Facts) -> Result
     framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
 }
 
+fn model_statistics(request: &proto::ModelStatisticsRequest, facts: &impl Facts) -> Result<Bytes, Error> {
+    let version = version_of(&request.version)?;
+    let name = (!request.name.is_empty()).then_some(request.name.as_str());
+    framed(&statistics::response(facts.statistics(name, version)?))
+}
+
 fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl Facts) -> Result<Bytes, Error> {
     let model = facts.model(&request.name, version_of(&request.version)?)?;
     framed(&proto::ModelMetadataResponse {
@@ -253,7 +268,8 @@ mod tests {
     use prost_reflect::DescriptorPool;
 
     use super::*;
-    use crate::protocol::testing::{input, output, spec};
+    use crate::protocol::route::unavailable_model;
+    use crate::protocol::testing::{self, input, output, spec};
     use crate::tensor::Datatype;
     use crate::wire::grpc::PREFIX_SIZE;
     use crate::wire::proto::DESCRIPTORS;
@@ -289,6 +305,14 @@ mod tests {
             match (name, version) {
                 ("m", None | Some(3)) => Ok(ModelFacts { spec: &self.spec, versions: vec![3] }),
                 _ => Err(Error::not_found(format!("Request for unknown model: '{name}' is not found"))),
+            }
+        }
+
+        fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
+            match (name, version) {
+                (None, _) => Ok(vec![testing::statistics(), Statistics::default()]),
+                (Some("m"), None | Some(3)) => Ok(vec![testing::statistics()]),
+                (Some(name), _) => Err(unavailable_model(name)),
             }
         }
     }
@@ -398,6 +422,48 @@ mod tests {
         assert_eq!(error, Error::not_found("Request for unknown model: 'nope' is not found"));
     }
 
+    fn statistics(name: &str, version: &str) -> Result<proto::ModelStatisticsResponse, Error> {
+        let request = proto::ModelStatisticsRequest { name: name.to_owned(), version: version.to_owned() };
+        ask(Control::ModelStatistics, &request)
+    }
+
+    #[test]
+    fn statistics_are_those_of_a_model_or_of_all() {
+        let of = |count, ns| Some(proto::StatisticDuration { count, ns });
+        let batch = |batch_size, compute_input, compute_infer, compute_output| proto::InferBatchStatistics {
+            batch_size,
+            compute_input: of(1, compute_input),
+            compute_infer: of(1, compute_infer),
+            compute_output: of(1, compute_output),
+        };
+        let want = proto::ModelStatistics {
+            name: "m".to_owned(),
+            version: "3".to_owned(),
+            last_inference: 1_700,
+            inference_count: 9,
+            execution_count: 2,
+            inference_stats: Some(proto::InferStatistics {
+                success: of(4, 100),
+                fail: of(1, 7),
+                queue: of(4, 10),
+                compute_input: of(4, 20),
+                compute_infer: of(4, 60),
+                compute_output: of(4, 10),
+                cache_hit: of(0, 0),
+                cache_miss: of(0, 0),
+            }),
+            batch_stats: vec![batch(1, 5, 20, 2), batch(8, 6, 30, 3)],
+            ..Default::default()
+        };
+        for version in ["", "3"] {
+            assert_eq!(statistics("m", version).unwrap().model_stats, std::slice::from_ref(&want), "{version}");
+        }
+        let all = statistics("", "").unwrap().model_stats;
+        assert_eq!((all.len(), &all[0]), (2, &want));
+        assert_eq!(statistics("nope", ""), Err(Error::invalid("requested model 'nope' is not available")));
+        assert_eq!(statistics("m", "x").map_err(|error| error.code()), Err(Code::InvalidArgument));
+    }
+
     #[test]
     fn bytes_that_are_no_message_are_refused_by_every_rpc() {
         for control in [
@@ -406,6 +472,7 @@ mod tests {
             Control::ModelConfig,
             Control::ModelMetadata,
             Control::ModelReady,
+            Control::ModelStatistics,
             Control::ServerLive,
             Control::ServerMetadata,
             Control::ServerReady,

@@ -7,6 +7,7 @@ pub mod decode;
 pub mod encode;
 pub mod fuzz;
 pub mod server;
+pub mod statistics;
 
 pub use decode::{HeaderLength, decode};
 pub use encode::{encode, error_reply};

@@ -8,7 +8,8 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// What of Triton's protocol this server has beyond the KServe v2 protocol's core.
-pub const EXTENSIONS: [&str; 4] = ["classification", "model_configuration", "binary_tensor_data", "parameters"];
+pub const EXTENSIONS: [&str; 5] =
+    ["classification", "model_configuration", "binary_tensor_data", "parameters", "statistics"];
 
 /// Whether the process is up; it is, once it can answer.
 pub fn live_reply() -> Reply {
@@ -74,7 +75,8 @@ pub fn model_config_reply(spec: &ModelSpec) -> Reply {
     Reply::new(200, JSON, Bytes::copy_from_slice(spec.config_json.as_bytes()))
 }
 
-fn write_list<T>(items: impl Iterator<Item = T>, json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
+/// A JSON list.
+pub(super) fn write_list<T>(items: impl Iterator<Item = T>, json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
     json.push(b'[');
     for (index, item) in items.enumerate() {
         writer::comma(index, json);
@@ -117,7 +119,7 @@ mod tests {
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
             text(&metadata_reply("deuteron", "0.1.0")),
-            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","model_configuration","binary_tensor_data","parameters"]}"#
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","model_configuration","binary_tensor_data","parameters","statistics"]}"#
         );
         let model = spec(8, vec![input("IN", Datatype::Fp32, &[-1, 4])], vec![output("OUT", Datatype::Bytes, &[1])]);
         assert_eq!(

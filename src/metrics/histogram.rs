@@ -1,0 +1,121 @@
+//! Histograms of `/metrics`: the bounds of their buckets, the cells of those that have cells of
+//! their own, and their lines.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::metrics::batches::BatchFigures;
+use crate::metrics::{Counter, nanos_of};
+
+/// Rows up to which a batch falls into a bucket.
+const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
+
+/// Nanoseconds up to which a time falls into a bucket, and the same in seconds.
+const TIMES: [(u64, &str); 16] = [
+    (100_000, "0.0001"),
+    (250_000, "0.00025"),
+    (500_000, "0.0005"),
+    (1_000_000, "0.001"),
+    (2_500_000, "0.0025"),
+    (5_000_000, "0.005"),
+    (10_000_000, "0.01"),
+    (25_000_000, "0.025"),
+    (50_000_000, "0.05"),
+    (100_000_000, "0.1"),
+    (250_000_000, "0.25"),
+    (500_000_000, "0.5"),
+    (1_000_000_000, "1"),
+    (2_500_000_000, "2.5"),
+    (5_000_000_000, "5"),
+    (10_000_000_000, "10"),
+];
+
+/// Times by bucket, the last for those beyond all bounds.
+#[derive(Debug, Default)]
+pub struct TimeCells {
+    buckets: [Counter; TIMES.len() + 1],
+    sum: Counter,
+}
+
+impl TimeCells {
+    /// Counts a time. Only the shard that owns the cells may call this.
+    pub fn count(&self, duration: Duration) {
+        let nanos = nanos_of(duration);
+        if let Some(bucket) = self.buckets.get(TIMES.partition_point(|(bound, _)| *bound < nanos)) {
+            bucket.add(1);
+        }
+        self.sum.add(nanos);
+    }
+}
+
+/// The lines of a histogram of times, summed over several sets of cells.
+pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCells]) {
+    let mut total = 0;
+    let bounds = TIMES.iter().map(|(_, bound)| *bound).chain(["+Inf"]);
+    for (index, bound) in bounds.enumerate() {
+        total += all.iter().filter_map(|cells| cells.buckets.get(index)).map(Counter::get).sum::<u64>();
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {total}");
+    }
+    let sum = Duration::from_nanos(all.iter().map(|cells| cells.sum.get()).sum());
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {}.{:09}", sum.as_secs(), sum.subsec_nanos());
+    let _ = writeln!(out, "{name}_count{{{labels}}} {total}");
+}
+
+/// The lines of a histogram of batches that have so many rows together.
+pub fn encode_sizes(out: &mut String, name: &str, labels: &str, batches: &[BatchFigures], rows: u64) {
+    let up_to = |bound| batches.iter().filter(|batch| batch.rows <= bound).map(|batch| batch.count).sum::<u64>();
+    for bound in SIZES {
+        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {}", up_to(bound));
+    }
+    let total = up_to(u64::MAX);
+    let _ = writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {total}");
+    let _ = writeln!(out, "{name}_sum{{{labels}}} {rows}\n{name}_count{{{labels}}} {total}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(text: &str) -> Vec<&str> {
+        text.lines().filter_map(|line| line.rsplit(' ').next()).collect()
+    }
+
+    #[test]
+    fn a_time_falls_into_every_bucket_whose_bound_it_does_not_pass() {
+        let (one, two) = (TimeCells::default(), TimeCells::default());
+        for nanos in [0, 100_000, 100_001] {
+            one.count(Duration::from_nanos(nanos));
+        }
+        two.count(Duration::from_secs(10));
+        two.count(Duration::from_secs(11));
+        let mut text = String::new();
+        encode_times(&mut text, "t", "model=\"m\"", &[&one, &two]);
+        let mut want = vec!["2"];
+        want.extend(["3"; 14]);
+        want.extend(["4", "5", "21.000200001", "5"]);
+        assert_eq!(values(&text), want, "{text}");
+        for line in
+            ["t_bucket{model=\"m\",le=\"0.0001\"} 2", "t_bucket{model=\"m\",le=\"+Inf\"} 5", "t_count{model=\"m\"} 5"]
+        {
+            assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_bounds_of_times_are_what_their_labels_say_and_ascend() {
+        for (nanos, label) in TIMES {
+            let seconds: f64 = label.parse().unwrap();
+            assert_eq!(Duration::from_secs_f64(seconds), Duration::from_nanos(nanos), "{label}");
+        }
+        assert!(TIMES.is_sorted_by(|a, b| a.0 < b.0));
+    }
+
+    #[test]
+    fn batches_fall_into_every_bucket_up_to_whose_rows_they_reach() {
+        let of = |rows, count| BatchFigures { rows, count, ..BatchFigures::default() };
+        let mut text = String::new();
+        encode_sizes(&mut text, "s", "model=\"m\"", &[of(1, 5), of(3, 2), of(1024, 1), of(4096, 1)], 5135);
+        assert_eq!(values(&text), ["5", "5", "7", "7", "7", "7", "7", "7", "7", "7", "8", "9", "5135", "9"], "{text}");
+        assert!(text.starts_with("s_bucket{model=\"m\",le=\"1\"} 5\n"), "{text}");
+    }
+}

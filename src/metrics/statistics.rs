@@ -1,0 +1,163 @@
+//! What Triton's statistics extension tells of a model version, as plain numbers: summed from the
+//! cells when somebody asks, and encoded by either protocol.
+
+use std::time::Duration;
+
+use crate::metrics::batches::{self, BatchFigures};
+use crate::metrics::{Counter, ModelCells, ModelFigures};
+
+/// How often something was, and how long it took altogether.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Total {
+    /// How often.
+    pub count: u64,
+    /// How long, in nanoseconds.
+    pub nanos: u64,
+}
+
+/// The statistics of one model version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// The model's name.
+    pub name: String,
+    /// Its version.
+    pub version: u64,
+    /// When the last request was answered with outputs, in milliseconds since the epoch.
+    pub last_inference: u64,
+    /// Rows that were answered with outputs.
+    pub inference_count: u64,
+    /// Batches that left the queue.
+    pub execution_count: u64,
+    /// The requests.
+    pub inference: InferenceStatistics,
+    /// The batches that ran, by their rows, ascending.
+    pub batches: Vec<BatchFigures>,
+}
+
+/// Requests of one model version, and where their time went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InferenceStatistics {
+    /// Answered with outputs; the others but `fail` are parts of these.
+    pub success: Total,
+    /// Refused by the queue, failed or left by their clients.
+    pub fail: Total,
+    /// Waited.
+    pub queue: Total,
+    /// Had their inputs made ready.
+    pub compute_input: Total,
+    /// Were in the engine.
+    pub compute_infer: Total,
+    /// Had their outputs made ready.
+    pub compute_output: Total,
+}
+
+impl InferenceStatistics {
+    /// All of them under their names, in the protocol's order. There is no cache, so that nothing
+    /// was found in it or missed.
+    pub const fn by_name(&self) -> [(&'static str, Total); 8] {
+        let none = Total { count: 0, nanos: 0 };
+        [
+            ("success", self.success),
+            ("fail", self.fail),
+            ("queue", self.queue),
+            ("compute_input", self.compute_input),
+            ("compute_infer", self.compute_infer),
+            ("compute_output", self.compute_output),
+            ("cache_hit", none),
+            ("cache_miss", none),
+        ]
+    }
+}
+
+impl BatchFigures {
+    /// Where the time of these batches went, under the protocol's names and in its order.
+    pub const fn by_name(&self) -> [(&'static str, Total); 3] {
+        let count = self.count;
+        [
+            ("compute_input", Total { count, nanos: self.compute_input }),
+            ("compute_infer", Total { count, nanos: self.compute_infer }),
+            ("compute_output", Total { count, nanos: self.compute_output }),
+        ]
+    }
+}
+
+impl ModelFigures<'_> {
+    /// The statistics of the model version.
+    pub fn statistics(&self) -> Statistics {
+        let sum = |counter: fn(&ModelCells) -> &Counter| self.cells.iter().map(|cells| counter(cells).get()).sum();
+        let count = sum(|cells| &cells.success);
+        let total = |counter| Total { count, nanos: sum(counter) };
+        let fail = self.cells.iter().flat_map(|cells| &cells.failure).map(Counter::get).sum();
+        let last = self.cells.iter().map(|cells| cells.last_inference.get()).max();
+        Statistics {
+            name: self.name.to_owned(),
+            version: self.version,
+            last_inference: last.unwrap_or(0),
+            inference_count: sum(|cells| &cells.inference),
+            execution_count: self.executions(),
+            inference: InferenceStatistics {
+                success: total(|cells| &cells.request_duration),
+                fail: Total { count: fail, nanos: sum(|cells| &cells.failure_duration) },
+                queue: total(|cells| &cells.queue_duration),
+                compute_input: total(|cells| &cells.compute_input_duration),
+                compute_infer: total(|cells| &cells.compute_infer_duration),
+                compute_output: total(|cells| &cells.compute_output_duration),
+            },
+            batches: batches::sum(self.batch_cells()),
+        }
+    }
+}
+
+/// A time as the cells have it.
+pub fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{BatchCells, FailureReason};
+    use crate::time::{Instant, Stamps};
+
+    #[test]
+    fn statistics_are_the_sums_over_the_shards_and_the_workers() {
+        let at = Instant::from_nanos;
+        let stamps =
+            Stamps { received: at(10), batched: at(14), input_end: at(15), infer_end: at(35), output_end: at(38) };
+        let (one, two, workers) = (ModelCells::new(0), ModelCells::new(4), BatchCells::new(4));
+        one.count_success(&stamps, 3, 1_700);
+        two.count_success(&stamps, 1, 1_600);
+        two.count_execution();
+        two.batches.count(1, &stamps);
+        workers.count_shared(3, &stamps);
+        one.count_failure(FailureReason::Rejected, Duration::from_nanos(7));
+        two.count_failure(FailureReason::Canceled, Duration::from_nanos(5));
+        let figures = ModelFigures {
+            name: "m",
+            version: 2,
+            cells: vec![&one, &two],
+            workers: Some(&workers),
+            releases: vec![("full", 1), ("idle", 1)],
+            pending: 0,
+        };
+        let total = |count, nanos| Total { count, nanos };
+        let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };
+        let want = Statistics {
+            name: "m".to_owned(),
+            version: 2,
+            last_inference: 1_700,
+            inference_count: 4,
+            execution_count: 2,
+            inference: InferenceStatistics {
+                success: total(2, 56),
+                fail: total(2, 12),
+                queue: total(2, 8),
+                compute_input: total(2, 2),
+                compute_infer: total(2, 40),
+                compute_output: total(2, 6),
+            },
+            batches: vec![batch(1), batch(3)],
+        };
+        assert_eq!(figures.statistics(), want);
+    }
+}

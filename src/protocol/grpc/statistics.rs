@@ -1,0 +1,45 @@
+//! `ModelStatistics`: the statistics extension's message, with every field that Triton's
+//! `grpc_server.cc` sets, zeros included.
+
+use crate::metrics::{BatchFigures, Statistics, Total};
+use crate::wire::proto::inference as proto;
+
+/// The statistics of some model versions.
+pub fn response(all: Vec<Statistics>) -> proto::ModelStatisticsResponse {
+    proto::ModelStatisticsResponse { model_stats: all.into_iter().map(model).collect() }
+}
+
+fn model(statistics: Statistics) -> proto::ModelStatistics {
+    let [success, fail, queue, compute_input, compute_infer, compute_output, cache_hit, cache_miss] =
+        statistics.inference.by_name().map(|(_, total)| duration(total));
+    proto::ModelStatistics {
+        name: statistics.name,
+        version: statistics.version.to_string(),
+        last_inference: statistics.last_inference,
+        inference_count: statistics.inference_count,
+        execution_count: statistics.execution_count,
+        inference_stats: Some(proto::InferStatistics {
+            success,
+            fail,
+            queue,
+            compute_input,
+            compute_infer,
+            compute_output,
+            cache_hit,
+            cache_miss,
+        }),
+        batch_stats: statistics.batches.iter().map(batch).collect(),
+        // Memory is told by engines that know of it, responses are counted for decoupled models.
+        ..Default::default()
+    }
+}
+
+fn batch(figures: &BatchFigures) -> proto::InferBatchStatistics {
+    let [compute_input, compute_infer, compute_output] = figures.by_name().map(|(_, total)| duration(total));
+    proto::InferBatchStatistics { batch_size: figures.rows, compute_input, compute_infer, compute_output }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "message fields are optional, and all are set")]
+const fn duration(total: Total) -> Option<proto::StatisticDuration> {
+    Some(proto::StatisticDuration { count: total.count, ns: total.nanos })
+}
