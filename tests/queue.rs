@@ -1,7 +1,5 @@
 //! Queue policies of a model's configuration, on the server as a process: timeouts, sizes and
 //! priorities while the model's only instance is busy.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
-#![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
 
 #![allow(
     clippy::unwrap_used,

@@ -467,6 +467,10 @@ impl backend::Inbox for Counting {
         self.batches.count_shared(answer.batch_rows, &answer.stamps);
         self.inbox.push(ticket, answer);
     }
+
+    fn wake(&self) {
+        self.inbox.wake();
+    }
 }
 
 #[cfg(test)]
