@@ -61,6 +61,9 @@ pub const CLASSES_MAX: usize = 1_000_000;
 /// Run time of one row up to which a model runs inside the shard: a hop to a worker and back
 /// costs two thread wake-ups.
 pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
+/// Run time of the largest request that is tried up to which a model may run inside the shard:
+/// all its connections wait for it.
+pub const INLINE_LONGEST_MAX: Duration = Duration::from_millis(1);
 /// A head must be complete so long after its first byte.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body must move within this time.

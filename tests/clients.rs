@@ -17,7 +17,7 @@ fn tritonclient_gets_what_it_expects() {
     let Some(environment) = Environment::create("clients", &list, &["python3"]) else { return };
     let repository = repository::write(Flavour::Deuteron);
     repository::add_example(repository.path(), "digits");
-    let server = Server::deuteron(repository.path(), &[]);
+    let mut server = Server::deuteron(repository.path(), &[]);
     let output = Command::new(environment.python())
         .arg(folder.join("clients.py"))
         .args(["--http", &server.http().to_string(), "--grpc", &server.grpc().to_string()])
@@ -26,7 +26,13 @@ fn tritonclient_gets_what_it_expects() {
     let text = String::from_utf8_lossy(&output.stdout);
     println!("{text}");
     let failed: Vec<&str> = text.lines().filter(|line| line.starts_with("FAILED")).collect();
-    assert!(output.status.success(), "{failed:#?}\n{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{failed:#?}\n{}\nthe server runs: {}, its log:\n{}",
+        String::from_utf8_lossy(&output.stderr),
+        server.is_running(),
+        server.log()
+    );
     let passed = text.lines().last().and_then(|line| line.split(' ').next()?.parse::<u32>().ok());
     assert!(passed.is_some_and(|passed| passed > 350), "{text}");
 }

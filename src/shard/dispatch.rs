@@ -125,7 +125,7 @@ impl Shard {
         }
         let renew = || served.loaded.new_instance(&self.threads);
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
-        served.set_ready(backend::answering_myself(run));
+        model.set_alive(backend::answering_myself(run));
         self.tickets.drain();
         let answer = pending.await;
         if let Some(cells) = served.cells.get(self.index) {

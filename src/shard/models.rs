@@ -1,12 +1,12 @@
 //! The models that are served. [`Served`] is shared by all threads; [`LocalModel`] is one shard's
 //! hold on it: its lane to the workers, or its own instance. Nothing here is locked.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
@@ -27,7 +27,7 @@ pub struct Served {
     pub placement: Placement,
     /// What each shard counts of it.
     pub cells: Box<[ModelCells]>,
-    is_ready: AtomicBool,
+    dead: AtomicUsize,
 }
 
 /// Where the instances of a model version run.
@@ -53,17 +53,22 @@ impl Served {
             Placement::Worker(_) => 0,
         };
         let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
-        Self { spec, version, loaded, placement, cells, is_ready: AtomicBool::new(true) }
+        Self { spec, version, loaded, placement, cells, dead: AtomicUsize::new(0) }
     }
 
     /// Whether it can serve: none of its instances is being made anew.
     pub fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed)
+        self.dead.load(Ordering::Relaxed) == 0
     }
 
-    /// Says whether it can serve.
-    pub fn set_ready(&self, is_ready: bool) {
-        self.is_ready.store(is_ready, Ordering::Relaxed);
+    /// One of its instances died and could not be made anew.
+    pub fn handle_death(&self) {
+        self.dead.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A dead instance was made anew.
+    pub fn handle_revival(&self) {
+        self.dead.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// What there is to show of it. What runs inside the shards waits for nothing: its batches
@@ -93,6 +98,8 @@ impl Served {
 pub struct LocalModel {
     served: Arc<Served>,
     way: Way,
+    /// Whether the shard's own instance died and could not be made anew.
+    is_dead: Cell<bool>,
 }
 
 /// How a shard reaches an instance.
@@ -111,12 +118,21 @@ impl LocalModel {
             Some(lane) => Way::Lane(RefCell::new(lane)),
             None => Way::Inline(RefCell::new(served.loaded.new_instance(threads)?)),
         };
-        Ok(Self { served, way })
+        Ok(Self { served, way, is_dead: Cell::new(false) })
     }
 
     /// The model version.
     pub const fn served(&self) -> &Arc<Served> {
         &self.served
+    }
+
+    /// Says whether the shard's own instance lives after a run.
+    pub fn set_alive(&self, is_alive: bool) {
+        match (self.is_dead.replace(!is_alive), is_alive) {
+            (false, false) => self.served.handle_death(),
+            (true, true) => self.served.handle_revival(),
+            _ => {}
+        }
     }
 
     /// How to reach an instance.

@@ -1,6 +1,7 @@
 //! The thread of one instance: takes batches from the feed of its model version and runs them,
 //! until the feed stops. Blocks in the engine; knows no socket and no shard.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,14 +22,15 @@ pub fn run(served: &Served, feed: &Arc<Feed>, seat: usize, mut instance: Box<dyn
         if answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
             continue;
         }
-        served.set_ready(false);
+        served.handle_death();
         let mut pause = RENEW_PAUSE_MIN;
         while !feed.is_stopped() {
             std::thread::park_timeout(pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
-            if let Ok(new) = served.loaded.new_instance(threads) {
+            let renewed = catch_unwind(AssertUnwindSafe(|| served.loaded.new_instance(threads)));
+            if let Ok(Ok(new)) = renewed {
                 instance = new;
-                served.set_ready(true);
+                served.handle_revival();
                 break;
             }
         }
