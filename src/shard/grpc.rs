@@ -47,8 +47,8 @@ pub async fn serve(shard: &Rc<Shard>, head: &http::request::Parts, body: RecvStr
         Ok(Rpc::Control(control)) => call.control(control).await,
         Ok(Rpc::ServerReflectionInfo) => call.reflection().await,
         Ok(Rpc::Watch) => call.watch().await,
-        Ok(Rpc::Unbuilt(name)) => call.finish(Err(service::unbuilt(name))),
-        Err(error) => call.finish(Err(error)),
+        Ok(Rpc::Unbuilt(name)) => call.finish(Err(service::unbuilt(name))).await,
+        Err(error) => call.finish(Err(error)).await,
     };
 }
 
@@ -82,18 +82,18 @@ impl Call<'_> {
     async fn model_infer(&mut self) -> Result<(), Gone> {
         let message = match self.only_message().await? {
             Ok(message) => message,
-            Err(error) => return self.finish(Err(error)),
+            Err(error) => return self.finish(Err(error)).await,
         };
         let account = Account::open(&self.shard.cells);
         let work = infer(self.shard, message, self.deadline);
         let Some(outcome) = unless_reset(&mut self.respond, work).await else { return Err(Gone) };
         account.settle(&outcome);
-        self.finish(outcome)
+        self.finish(outcome).await
     }
 
     async fn control(&mut self, control: service::Control) -> Result<(), Gone> {
         let answer = self.only_message().await?.and_then(|message| service::answer(control, &message, &**self.shard));
-        self.finish(answer.map(|answer| [answer].into_iter().collect()))
+        self.finish(answer.map(|answer| [answer].into_iter().collect())).await
     }
 
     async fn reflection(&mut self) -> Result<(), Gone> {
@@ -119,7 +119,7 @@ impl Call<'_> {
     /// server ends.
     async fn watch(&mut self) -> Result<(), Gone> {
         if let Err(error) = self.only_message().await? {
-            return self.finish(Err(error));
+            return self.finish(Err(error)).await;
         }
         let mut stream = self.respond.send_response(head(), false)?;
         let mut told = None;
@@ -201,11 +201,11 @@ impl Call<'_> {
         Ok(Ok(chunk))
     }
 
-    fn finish(&mut self, outcome: Result<Parts, Error>) -> Result<(), Gone> {
+    async fn finish(&mut self, outcome: Result<Parts, Error>) -> Result<(), Gone> {
         match outcome {
             Ok(parts) => {
                 let mut stream = self.respond.send_response(head(), false)?;
-                send_parts(&mut stream, &parts, false)?;
+                send_parts(&mut stream, &parts, false).await?;
                 stream.send_trailers(trailers(None))?;
             }
             Err(error) => {

@@ -12,12 +12,12 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_lite::{FutureExt, future};
-use h2::RecvStream;
 use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
 use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX};
+use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX, WRITE_TIMEOUT};
 use crate::shard::connections::{Membership, Verdict, Watch};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, grpc, service};
@@ -113,7 +113,7 @@ async fn serve_message(
     loop {
         let Some(chunk) = next_chunk_until(&mut body, pace.due()).await else {
             let reply = Refusal::new(408, "the request body did not arrive in time").into_reply();
-            return send_reply(&mut respond, &reply, false);
+            return send_reply(&mut respond, &reply, false).await;
         };
         let Some(chunk) = chunk? else { break };
         pace.handle_chunk(chunk.len(), clock::now());
@@ -122,7 +122,7 @@ async fn serve_message(
                 "request size exceeds the maximum allowed input size of {size_max} bytes. \
                  Use --http-max-input-size to increase the limit."
             )));
-            return send_reply(&mut respond, &reply, false);
+            return send_reply(&mut respond, &reply, false).await;
         }
         gathered.extend_from_slice(&chunk);
     }
@@ -130,7 +130,7 @@ async fn serve_message(
     let is_head = message.method == Method::Head;
     let work = service::handle_message(shard, message, clock::now());
     let Some(reply) = unless_reset(&mut respond, work).await else { return Ok(()) };
-    send_reply(&mut respond, &reply, is_head)
+    send_reply(&mut respond, &reply, is_head).await
 }
 
 fn prefix_size(head: &http::request::Parts) -> usize {
@@ -147,7 +147,7 @@ fn into_message(head: &http::request::Parts, body: Bytes) -> Message {
     Message { method, path: Bytes::copy_from_slice(head.uri.path().as_bytes()), fields, body }
 }
 
-fn send_reply(respond: &mut SendResponse<Bytes>, reply: &Reply, is_head: bool) -> Result<(), h2::Error> {
+async fn send_reply(respond: &mut SendResponse<Bytes>, reply: &Reply, is_head: bool) -> Result<(), h2::Error> {
     let mut response = Response::builder().status(reply.status);
     for (name, value) in &reply.fields {
         response = response.header(*name, value.as_ref());
@@ -157,27 +157,52 @@ fn send_reply(respond: &mut SendResponse<Bytes>, reply: &Reply, is_head: bool) -
     let is_empty = is_head || reply.body_size() == 0;
     let mut stream = respond.send_response(response, is_empty)?;
     if !is_empty {
-        send_parts(&mut stream, &reply.body, true)?;
+        send_parts(&mut stream, &reply.body, true).await?;
     }
     Ok(())
 }
 
-/// Queues parts on a stream: small ones as one frame, large ones as they are.
-pub fn send_parts(stream: &mut h2::SendStream<Bytes>, parts: &[Bytes], is_last: bool) -> Result<(), h2::Error> {
+/// Sends parts on a stream: small ones at once as one frame, large ones as the client makes room.
+/// A client that makes none for [`WRITE_TIMEOUT`] loses the stream.
+pub async fn send_parts(stream: &mut SendStream<Bytes>, parts: &[Bytes], is_last: bool) -> Result<(), h2::Error> {
     let size: usize = parts.iter().map(Bytes::len).sum();
-    if let [whole] = parts {
-        return stream.send_data(whole.clone(), is_last);
-    }
     if size <= COALESCE_SIZE_MAX {
+        if let [whole] = parts {
+            return stream.send_data(whole.clone(), is_last);
+        }
         let mut whole = Vec::with_capacity(size);
         parts.iter().for_each(|part| whole.extend_from_slice(part));
         return stream.send_data(whole.into(), is_last);
     }
-    let last = parts.len().saturating_sub(1);
-    for (index, part) in parts.iter().enumerate() {
-        stream.send_data(part.clone(), is_last && index == last)?;
+    let mut left = size;
+    for part in parts {
+        let mut rest = part.clone();
+        while !rest.is_empty() {
+            let room = room_in_time(stream, rest.len()).await?;
+            let chunk = rest.split_to(room.min(rest.len()));
+            left = left.saturating_sub(chunk.len());
+            stream.send_data(chunk, is_last && left == 0)?;
+        }
     }
     Ok(())
+}
+
+async fn room_in_time(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
+    stream.reserve_capacity(wanted.min(SEND_BUFFER_SIZE));
+    if stream.capacity() > 0 {
+        return Ok(stream.capacity());
+    }
+    let room =
+        async { poll_fn(|context| stream.poll_capacity(context)).await.unwrap_or_else(|| Err(Reason::CANCEL.into())) };
+    let late = async {
+        glommio::timer::sleep(WRITE_TIMEOUT).await;
+        Err(Reason::ENHANCE_YOUR_CALM.into())
+    };
+    let room = future::or(room, late).await;
+    if room.is_err() {
+        stream.send_reset(Reason::CANCEL);
+    }
+    room
 }
 
 /// The next bytes of a body, whose room in the windows is given back at once.
