@@ -222,14 +222,11 @@ fn a_drain_under_load_loses_no_request_that_was_sent() {
                 let (mut answered, mut lost) = (0_u32, 0_u32);
                 'connect: while let Ok(mut connection) = Connection::open(address) {
                     loop {
-                        let could_send_at = Instant::now();
                         if connection.send(&infer("identity_fp32", f32::from(client))).is_err() {
                             continue 'connect;
                         }
-                        // A client that the machine let wait looks idle to the server.
-                        let was_prompt = could_send_at.elapsed() < Duration::from_millis(50);
                         let Ok(answer) = connection.receive() else {
-                            lost += u32::from(was_prompt);
+                            lost += 1;
                             continue 'connect;
                         };
                         assert_eq!(answer.status, 200);
