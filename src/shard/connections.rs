@@ -97,6 +97,9 @@ impl Connections {
         }
         let watch = Rc::new(Watch::default());
         watch.set_active(now);
+        if self.is_draining() {
+            watch.judge(Verdict::Drain);
+        }
         let key = watches.insert(Rc::clone(&watch));
         Some(Membership { connections: Rc::clone(self), key, watch })
     }

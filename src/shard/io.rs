@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
-use socket2::{Domain, Protocol, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
 /// Connections that the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -20,6 +20,16 @@ const BACKLOG: i32 = 1024;
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send: beyond it the rest goes in the next.
 const PARTS_MAX: usize = 64;
+
+/// Drops what begins a connection, SYN without ACK, and passes all else. The classic packet filter
+/// of a TCP socket sees the segment from its header on: the flags are at byte 13 (RFC 9293 §3.1).
+const HANDSHAKE_FILTER: [SockFilter; 5] = [
+    SockFilter::new(0x30, 0, 0, 13),       // load the byte
+    SockFilter::new(0x54, 0, 0, 0x12),     // keep ACK and SYN
+    SockFilter::new(0x15, 0, 1, 0x02),     // SYN alone?
+    SockFilter::new(0x06, 0, 0, 0),        // drop
+    SockFilter::new(0x06, 0, 0, u32::MAX), // pass
+];
 
 /// A listening socket of one shard; all shards listen on the same address (`SO_REUSEPORT`), and
 /// the kernel spreads the connections.
@@ -45,8 +55,15 @@ impl Listener {
         Ok(Self { listener, raw })
     }
 
-    /// Takes no more connections, from this instant on. Dropping the listener alone would leave it
-    /// open for as long as the ring still polls it.
+    /// Begins no more connections: their first segment is dropped, so that the client tries again
+    /// later and is refused then. Those that were begun go on and are still to be accepted. Where
+    /// the kernel does not take the filter, connections go on being made until [`Self::stop`].
+    pub fn stop_handshakes(&self) {
+        let _ = self.raw.attach_filter(&HANDSHAKE_FILTER);
+    }
+
+    /// Takes no more connections, from this instant on, and ends [`Self::accept`] with an error.
+    /// Dropping the listener alone would leave it open for as long as the ring still polls it.
     pub fn stop(&self) {
         // A socket that is not open any more has stopped too.
         let _ = self.raw.shutdown(Shutdown::Both);

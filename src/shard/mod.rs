@@ -23,6 +23,7 @@ pub mod worker;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -30,10 +31,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_lite::{FutureExt, future};
-use glommio::{Latency, Shares};
+use futures_lite::FutureExt;
+use glommio::{Latency, Shares, Task};
 
 use crate::backend::Threads;
+use crate::limits::DRAIN_GRACE;
 use crate::metrics::ShardCells;
 use crate::shard::burst::Bursts;
 use crate::shard::connections::Connections;
@@ -136,12 +138,9 @@ impl Shard {
             .collect();
         listening(Ok(()));
         self.world.lifecycle.drained(self.index).await;
-        for task in accepting {
-            task.cancel().await;
-        }
-        self.accept_last(listeners).await;
-        self.connections.drain();
         let give_up_at = clock::now() + self.world.exit_timeout;
+        self.connections.drain();
+        self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
             glommio::timer::sleep(DRAIN_INTERVAL).await;
             self.connections.sweep(clock::now());
@@ -155,14 +154,19 @@ impl Shard {
 }
 
 impl Shard {
-    /// Takes in the connections that the kernel made before the listeners close: closing would
-    /// reset them, with the requests that they brought.
-    async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>) {
-        for (listener, kind) in listeners {
-            while let Some(Ok(socket)) = future::poll_once(listener.accept()).await {
-                admit(self, socket, kind);
-            }
+    /// Takes in the connections that are being made before the listeners close: closing would reset
+    /// them, with the requests that they brought. An accept that is under way is never cancelled,
+    /// for the ring may have taken a connection for it already.
+    async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>, accepting: Vec<Task<()>>) {
+        for (listener, _) in &listeners {
+            listener.stop_handshakes();
+        }
+        glommio::timer::sleep(DRAIN_GRACE).await;
+        for (listener, _) in &listeners {
             listener.stop();
+        }
+        for task in accepting {
+            task.await;
         }
     }
 }
@@ -212,6 +216,8 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: Kind) {
                 failures = 0;
                 admit(&shard, socket, kind);
             }
+            // What the listener answers once it was stopped.
+            Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
                 if failures == 0 {
                     (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
