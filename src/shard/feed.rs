@@ -5,9 +5,8 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
 
 use crate::backend::{self, Answer, Batch, Request, Responder, Ticket};
 use crate::error::{Code, Error};
@@ -15,6 +14,7 @@ use crate::limits::{BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Policy, Refused, Released, Scheduler};
 use crate::shard::inbox::Inbox;
+use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, Thread, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
@@ -64,7 +64,7 @@ pub struct Feed {
 }
 
 struct Lanes {
-    rings: Vec<rtrb::Consumer<Entry<Waiting>>>,
+    rings: Vec<sync::Consumer<Entry<Waiting>>>,
     scheduler: Scheduler<Waiting>,
     arrived: Vec<Entry<Waiting>>,
     watch: Option<Watch>,
@@ -79,6 +79,8 @@ struct Watch {
 /// What an instance is told.
 enum Polled {
     Batch(Batch),
+    /// Nothing waits, and the feed was stopped.
+    Ended,
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
 }
@@ -92,7 +94,7 @@ struct Seat {
 
 /// One shard's end of a feed.
 pub struct Lane {
-    ring: rtrb::Producer<Entry<Waiting>>,
+    ring: sync::Producer<Entry<Waiting>>,
     feed: Arc<Feed>,
 }
 
@@ -103,7 +105,7 @@ impl Feed {
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
         let ring_size = requests_max.min(IN_FLIGHT_MAX);
-        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| rtrb::RingBuffer::new(ring_size)).unzip();
+        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
         let scheduler = Scheduler::new(policy.clone());
@@ -133,6 +135,12 @@ impl Feed {
         self.admission.waiting()
     }
 
+    /// Bytes that are held for requests.
+    #[cfg(all(test, feature = "loom"))]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Batches that left so far.
     pub fn executions(&self) -> usize {
         self.releases.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -157,6 +165,8 @@ impl Feed {
     /// answers `None`.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
+        // The handshake with `next_batch`, as in `wake`.
+        fence(Ordering::SeqCst);
         for seat in &self.seats {
             seat.unpark();
         }
@@ -171,10 +181,12 @@ impl Feed {
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
         let seat = self.seats.get(seat_index)?;
-        seat.thread.get_or_init(std::thread::current);
+        seat.thread.get_or_init(sync::current);
         loop {
-            if let Polled::Batch(batch) = self.poll(seat_index, clock) {
-                return Some(batch);
+            match self.poll(seat_index, clock) {
+                Polled::Batch(batch) => return Some(batch),
+                Polled::Ended => return None,
+                Polled::Nothing(_) => {}
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
             seat.is_parked.store(true, Ordering::SeqCst);
@@ -187,7 +199,7 @@ impl Feed {
                     }
                     return Some(batch);
                 }
-                Polled::Nothing(_) if self.is_stopped() => {
+                Polled::Ended => {
                     seat.is_parked.store(false, Ordering::SeqCst);
                     return None;
                 }
@@ -200,7 +212,8 @@ impl Feed {
         let now = clock();
         let mut lanes = self.lock();
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
-        if self.is_stopped() {
+        let is_stopped = self.is_stopped();
+        if is_stopped {
             lanes.scheduler.handle_drain();
         }
         let taken = loop {
@@ -212,6 +225,10 @@ impl Feed {
             if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
                 break taken;
             }
+            // Only where it was stopped before this look: a batch that may grow would be left behind.
+            if is_stopped {
+                return Polled::Ended;
+            }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
                 return Polled::Nothing(until);
@@ -219,7 +236,7 @@ impl Feed {
             // The handshake again: what is queued now counts down what we want, or we see it.
             self.rows_wanted.store(lanes.scheduler.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if lanes.rings.iter().all(rtrb::Consumer::is_empty) {
+            if lanes.rings.iter().all(sync::Consumer::is_empty) {
                 return Polled::Nothing(until);
             }
         };
@@ -271,7 +288,7 @@ impl Feed {
         match self.lanes.try_lock() {
             Ok(mut lanes) => lanes.drain(now, self),
             Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => sync::yield_now(),
         }
     }
 
@@ -365,14 +382,14 @@ impl Seat {
     fn park(&self, until: Option<Instant>, clock: Clock) {
         while self.is_parked.load(Ordering::SeqCst) {
             let Some(until) = until else {
-                std::thread::park();
+                sync::park();
                 continue;
             };
             let left = until.since(clock());
             if left.is_zero() {
                 self.is_parked.store(false, Ordering::SeqCst);
             } else {
-                std::thread::park_timeout(left);
+                sync::park_timeout(left);
             }
         }
     }
@@ -431,7 +448,7 @@ impl Lane {
         // Of a shape that the others may not have, it may end their batch.
         let rows = if entry.shape_key.is_empty() { entry.rows.max(1) } else { u32::MAX };
         let mut next = entry;
-        while let Err(rtrb::PushError::Full(entry)) = self.ring.push(next) {
+        while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
             self.feed.make_room(entry.queued_at);
             next = entry;
         }
@@ -782,7 +799,7 @@ mod tests {
         assert_eq!((sums, feed.waiting()), (SIZES, 42));
         let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
             Polled::Batch(batch) => Some(batch.requests.len()),
-            Polled::Nothing(_) => None,
+            Polled::Ended | Polled::Nothing(_) => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
     }
