@@ -286,7 +286,10 @@ impl Feed {
         let is_more = !lanes.scheduler.is_empty();
         // Under the lock: the next batch has the next turns.
         let turns = self.order.iter().flat_map(|order| {
-            taken.tokens.iter().map(|waiting| order.handle_request(Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>))
+            taken
+                .tokens
+                .iter()
+                .map(|waiting| order.handle_request(Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>))
         });
         let turns: Vec<_> = turns.collect();
         drop(lanes);

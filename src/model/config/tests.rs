@@ -379,12 +379,9 @@ fn priorities_and_queue_policies_are_refused_with_the_exact_text() {
 
 #[test]
 fn a_latency_target_is_a_number_of_microseconds_and_needs_batching() {
-    let target = |value: &str| {
-        format!("parameters {{ key: 'target_latency_us' value {{ string_value: '{value}' }} }}")
-    };
+    let target = |value: &str| format!("parameters {{ key: 'target_latency_us' value {{ string_value: '{value}' }} }}");
     for value in ["", "0", "-5", "1.5", "5ms", "99999999999999999999"] {
-        let want =
-            format!("parameter 'target_latency_us' of model 'm' is '{value}', expected microseconds, 1 or more");
+        let want = format!("parameter 'target_latency_us' of model 'm' is '{value}', expected microseconds, 1 or more");
         check(&format!("{IO} max_batch_size: 8 {} dynamic_batching {{ }}", target(value)), MODEL, &want);
     }
     let alone = "parameter 'target_latency_us' of model 'm' needs 'dynamic_batching { }' in the configuration";
