@@ -82,6 +82,9 @@ pub struct Feed {
     held: Arc<AtomicUsize>,
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
+    /// Instances that were woken, and requests that were refused because they would be late.
+    wakes: AtomicUsize,
+    late: AtomicUsize,
     batches: Arc<BatchCells>,
     seats: Box<[Seat]>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
@@ -146,6 +149,8 @@ impl Feed {
             held: Arc::default(),
             held_max: bounds.bytes,
             releases: Default::default(),
+            wakes: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
             seats: (0..instances).map(|_| Seat::default()).collect(),
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
@@ -174,6 +179,16 @@ impl Feed {
         self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
+    /// Times an instance that slept was woken.
+    pub fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were refused because they would have been late.
+    pub fn late(&self) -> usize {
+        self.late.load(Ordering::Relaxed)
+    }
+
     /// The batches that ran.
     pub fn batches(&self) -> &BatchCells {
         &self.batches
@@ -185,6 +200,7 @@ impl Feed {
         if let Some((answered_at, deadline)) = answered_at.zip(deadline)
             && answered_at + ADMISSION_SLACK > deadline
         {
+            self.late.fetch_add(1, Ordering::Relaxed);
             return Err(Refusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
         }
         self.admission.enter(room.level, room.size).map_err(|_| Refusal::Full)?;
@@ -403,6 +419,7 @@ impl Feed {
     fn wake_one(&self) {
         for seat in &self.seats {
             if seat.unpark() {
+                self.wakes.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }
