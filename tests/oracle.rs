@@ -73,9 +73,6 @@ fn both_servers_make_the_same_batches_of_the_same_arrivals() {
         })
     });
     let played: Vec<_> = played.collect();
-    for (script, (ours, theirs)) in SCRIPTS.iter().zip(&played) {
-        println!("{}\n  ours   {ours}\n  theirs {theirs}", script.name);
-    }
     let case = |script: &Script| Case { name: script.name.to_owned(), ask: Ask::Http(script.arrivals.into()) };
     let cases: Vec<_> = SCRIPTS.iter().map(case).collect();
     let answers = cases.iter().zip(&played);

@@ -1,11 +1,13 @@
-//! What threads meet at: atomics and fences, the one lock, parking, rings, the queue of answers and
-//! its waker. Whatever `shard/` shares between threads by a protocol of its own comes from here, so
-//! that `tests` can run that very code in every order that the memory model allows (loom, feature
-//! `loom`). Everywhere else these are the types of the standard library and of three crates.
-//!
-//! What the check covers, what it does not, and the faults that it has found: [`tests`].
+//! What threads meet at: atomics and fences, locks, parking, rings, the queue of answers and its
+//! waker. Whatever `shard/` shares between threads by a protocol of its own comes from here, so that
+//! `sync/tests.rs` can run that very code in every order that the memory model allows (loom, feature
+//! `loom`, `.ci/run interleave`). Everywhere else these are the types of the standard library and of
+//! three crates.
 
-#![cfg_attr(not(all(test, feature = "loom")), expect(clippy::disallowed_types, reason = "as in `feed.rs`"))]
+#![cfg_attr(
+    not(all(test, feature = "loom")),
+    expect(clippy::disallowed_types, reason = "the locks that `feed.rs` and `order.rs` account for")
+)]
 
 #[cfg(all(test, feature = "loom"))]
 mod checked;

@@ -1,6 +1,7 @@
 //! One script: a model, and requests that arrive at stated times. Played against a server it tells which requests ran
 //! together, in the order in which the batches ended, and which were refused. Arrivals lie so far apart, and runs take
 //! so long, that the noise of a busy machine changes nothing.
+#![allow(clippy::disallowed_methods, clippy::panic, reason = "it plays on the real clock, a table that must be right")]
 
 use std::{
     fmt::Write as _,
@@ -107,7 +108,8 @@ impl Script {
         let answer = http::get(server.http(), &path).expect("the server answers");
         let answer: Value = serde_json::from_slice(&answer.body).expect("statistics are JSON");
         let sizes = answer["model_stats"][0]["batch_stats"].as_array().expect("they have batch sizes").iter();
-        let size = |of: &Value| (of["batch_size"].as_u64().unwrap(), of["compute_infer"]["count"].as_u64().unwrap());
+        let number = |of: &Value| of.as_u64().expect("statistics count");
+        let size = |of: &Value| (number(&of["batch_size"]), number(&of["compute_infer"]["count"]));
         sizes.map(size).collect()
     }
 

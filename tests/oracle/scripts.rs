@@ -33,6 +33,12 @@ pub const SCRIPTS: &[Script] = &[
         arrivals: "0 a, 30 b, 60 c, 90 d, 120 e, 150 f",
     },
     Script {
+        name: "with_a_queue_policy_it_is_the_largest_preferred_size_for_both",
+        rows_max: 8,
+        config: "dynamic_batching { preferred_batch_size: [ 2, 4 ] default_queue_policy { max_queue_size: 100 } }",
+        arrivals: "0 a, 30 b, 60 c, 90 d, 120 e, 150 f",
+    },
+    Script {
         name: "a_full_batch_leaves_before_its_delay",
         rows_max: 3,
         config: "dynamic_batching { max_queue_delay_microseconds: 300000 }",
@@ -101,4 +107,10 @@ pub const SCRIPTS: &[Script] = &[
 ];
 
 /// Where Deuteron means to batch otherwise.
-pub const DIFFERENCES: &[Difference] = &[];
+pub const DIFFERENCES: &[Difference] = &[Difference {
+    decision: "a batch is formed when an instance is idle, so it has the largest preferred size that waits; where no \
+               queue policy forbids it, Triton closes the next two while the instance is busy, each at the first \
+               preferred size that it reaches",
+    on: On::Cases(&["what_waits_closes_at_the_largest_preferred_size"]),
+    becomes: Becomes::Answer("a | b+c+d+e | f"),
+}];
