@@ -23,6 +23,8 @@ use crate::support::{
 const RUN_MS: u64 = 200;
 /// Answers this close to each other are of one batch.
 const TOGETHER_MAX: Duration = Duration::from_millis(20);
+/// How often a script is played at most.
+const PLAYS_MAX: usize = 3;
 /// From when all threads are there to the first arrival.
 const LEAD: Duration = Duration::from_millis(30);
 
@@ -75,27 +77,35 @@ impl Script {
         }
     }
 
-    /// Plays it and tells what happened.
+    /// Plays it and tells what happened. Where the answers do not tell the batches that the server counted, the
+    /// machine was too busy to tell them apart, and it is played again.
     pub fn play(&self, server: &Server) -> String {
         // The first run of a model is none to measure.
         let warm = Arrival { at: Duration::ZERO, name: "", rows: 1, columns: 1, parameters: json!({}) };
         let status = ask(server, self.name, &warm, Instant::now()).2.status;
         assert_eq!(status, 200, "{}", self.name);
+        let mut told = self.play_once(server);
+        for _ in 1..PLAYS_MAX {
+            told = told.or_else(|_| self.play_once(server));
+        }
+        told.unwrap_or_else(|mixed| mixed)
+    }
+
+    fn play_once(&self, server: &Server) -> Result<String, String> {
         let before = self.sizes(server);
         let start = Instant::now() + LEAD;
         let outcomes: Vec<Outcome> = thread::scope(|scope| {
-            let asked =
-                self.arrivals().into_iter().map(|arrival| scope.spawn(move || ask(server, self.name, &arrival, start)));
+            let arrivals = self.arrivals().into_iter();
+            let asked = arrivals.map(|arrival| scope.spawn(move || ask(server, self.name, &arrival, start)));
             let asked: Vec<_> = asked.collect();
             asked.into_iter().map(|asked| asked.join().expect("a request does not panic")).collect()
         });
         let after = self.sizes(server);
-        let ran = after.iter().map(|(size, count)| {
+        let ran = after.iter().flat_map(|(size, count)| {
             let earlier = before.iter().find(|(other, _)| other == size).map_or(0, |(_, count)| *count);
-            (*size, count - earlier)
+            (earlier..*count).map(|_| *size)
         });
-        let ran: Vec<_> = ran.filter(|(_, count)| *count > 0).collect();
-        self.tell(outcomes, &ran)
+        tell(outcomes, &ran.collect::<Vec<_>>())
     }
 
     fn arrivals(&self) -> Vec<Arrival> {
@@ -112,37 +122,33 @@ impl Script {
         let size = |of: &Value| (number(&of["batch_size"]), number(&of["compute_infer"]["count"]));
         sizes.map(size).collect()
     }
+}
 
-    fn tell(&self, mut outcomes: Vec<Outcome>, ran: &[(u64, u64)]) -> String {
-        outcomes.sort_by_key(|(_, at, _)| *at);
-        let (served, mut refused): (Vec<_>, Vec<_>) =
-            outcomes.into_iter().partition(|(.., answer)| answer.status == 200);
-        let mut batches: Vec<Vec<&Arrival>> = Vec::new();
-        let mut last = None;
-        for (arrival, at, _) in &served {
-            match batches.last_mut() {
-                Some(batch) if last.is_some_and(|last| *at - last < TOGETHER_MAX) => batch.push(arrival),
-                _ => batches.push(vec![arrival]),
-            }
-            last = Some(*at);
+/// The batches by the answers that came together, and the refusals. `ran` are the sizes that the server counted.
+fn tell(mut outcomes: Vec<Outcome>, ran: &[u64]) -> Result<String, String> {
+    outcomes.sort_by_key(|(_, at, _)| *at);
+    let (served, mut refused): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(|(.., answer)| answer.status == 200);
+    let mut batches: Vec<Vec<&Arrival>> = Vec::new();
+    let mut last = None;
+    for (arrival, at, _) in &served {
+        match batches.last_mut() {
+            Some(batch) if last.is_some_and(|last| *at - last < TOGETHER_MAX) => batch.push(arrival),
+            _ => batches.push(vec![arrival]),
         }
-        let mut sizes: Vec<u64> = batches.iter().map(|batch| batch.iter().map(|of| of.rows as u64).sum()).collect();
-        sizes.sort_unstable();
-        let counted: Vec<u64> = ran.iter().flat_map(|(size, count)| (0..*count).map(|_| *size)).collect();
-        let name = |batch: &mut Vec<&Arrival>| {
-            batch.sort_by_key(|arrival| arrival.name);
-            batch.iter().map(|arrival| arrival.name).collect::<Vec<_>>().join("+")
-        };
-        let mut text = batches.iter_mut().map(name).collect::<Vec<_>>().join(" | ");
-        if sizes != counted {
-            let _ = write!(text, "\nbut these sizes are counted: {counted:?}");
-        }
-        refused.sort_by_key(|(arrival, ..)| arrival.name);
-        for (arrival, _, answer) in refused {
-            let _ = write!(text, "\n{}: {} {}", arrival.name, answer.status, String::from_utf8_lossy(&answer.body));
-        }
-        text
+        last = Some(*at);
     }
+    let mut sizes: Vec<u64> = batches.iter().map(|batch| batch.iter().map(|of| of.rows as u64).sum()).collect();
+    sizes.sort_unstable();
+    let name = |batch: &mut Vec<&Arrival>| {
+        batch.sort_by_key(|arrival| arrival.name);
+        batch.iter().map(|arrival| arrival.name).collect::<Vec<_>>().join("+")
+    };
+    let mut text = batches.iter_mut().map(name).collect::<Vec<_>>().join(" | ");
+    refused.sort_by_key(|(arrival, ..)| arrival.name);
+    for (arrival, _, answer) in refused {
+        let _ = write!(text, "\n{}: {} {}", arrival.name, answer.status, String::from_utf8_lossy(&answer.body));
+    }
+    if sizes == ran { Ok(text) } else { Err(format!("{text}\nbut the server counts batches of {ran:?}")) }
 }
 
 impl Arrival {

@@ -60,7 +60,7 @@ pub const SCRIPTS: &[Script] = &[
         name: "two_instances_share_what_comes",
         rows_max: 8,
         config: "dynamic_batching { }\ninstance_group [ { count: 2 kind: KIND_CPU } ]",
-        arrivals: "0 a, 50 b, 100 c, 150 d",
+        arrivals: "0 a, 100 b, 130 c, 160 d",
     },
     Script {
         name: "higher_priorities_go_first",

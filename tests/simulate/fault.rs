@@ -105,7 +105,7 @@ impl Former for Faulty {
         match self.fault {
             Fault::Blind => entry.priority = 0,
             Fault::Undying => {
-                (entry.deadline, entry.queued_at) = (None, entry.queued_at + std::time::Duration::from_secs(1));
+                (entry.deadline, entry.queued_at) = (None, entry.queued_at + Duration::from_secs(1));
             }
             _ => {}
         }
