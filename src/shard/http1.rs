@@ -312,7 +312,7 @@ impl Session<'_> {
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;
-        if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
+        if self.is_input_ended || !(is_refused || self.connection.has_unread_input()) {
             return Ok(());
         }
         self.socket.shutdown_write().await?;
