@@ -71,7 +71,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 
 /// Words that only one part may say.
 const ONLY_IN: &[(&str, &str)] = &[
-    ("glommio", "shard"),
+    ("glommio::", "shard"),
     ("io_uring::", "shard"),
     ("h2::", "shard"),
     ("rten::", "backend"),
