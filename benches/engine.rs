@@ -139,6 +139,7 @@ fn spec(path: &Path) -> Result<ModelSpec, String> {
         version_policy: VersionPolicy::All,
         default_model_filename: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),

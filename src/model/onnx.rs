@@ -133,8 +133,9 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
     if name.is_empty() {
         return Err("an input or output has no name".to_owned());
     }
-    let Some(tensor) = find(find(value, 2)?.unwrap_or_default(), 1)? else {
-        let reason = format!("'{name}' is not a tensor");
+    let kind = find(value, 2)?.unwrap_or_default();
+    let Some(tensor) = find(kind, 1)? else {
+        let reason = format!("'{name}' is {}, not a tensor", kind_name(kind)?);
         return Ok(Err((name, reason)));
     };
     let (mut element, mut shape) = (0, None);
@@ -151,6 +152,16 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
         return Ok(Err((name, reason)));
     };
     Ok(Ok(OnnxTensor { name, datatype, shape }))
+}
+
+/// What a `TypeProto` without a tensor type is.
+fn kind_name(kind: &[u8]) -> Result<&'static str, String> {
+    for (field, name) in [(4, "a sequence"), (5, "a map"), (8, "a sparse tensor"), (9, "an optional value")] {
+        if find(kind, field)?.is_some() {
+            return Ok(name);
+        }
+    }
+    Ok("of an unknown kind")
 }
 
 /// `TensorShapeProto`: each dimension (1) has a size (1), a symbol (2) or neither.
@@ -485,7 +496,7 @@ mod tests {
         let got = OnnxSignature::decode(&sequence.encode_to_vec()).unwrap();
         let reason = "'c' has the element type 15 of ONNX, which the KServe v2 protocol cannot carry".to_owned();
         assert_eq!(shown(&got.outputs), "b FP32 ?");
-        let refused = [("a".to_owned(), "'a' is not a tensor".to_owned()), ("c".to_owned(), reason)];
+        let refused = [("a".to_owned(), "'a' is a sequence, not a tensor".to_owned()), ("c".to_owned(), reason)];
         assert_eq!(got.outputs_refused, refused);
     }
 
