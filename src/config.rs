@@ -45,6 +45,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Whether a request is refused at once that would be answered after its deadline.
+    pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
     /// What is logged.
@@ -83,6 +85,7 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
@@ -267,6 +270,18 @@ const FLAGS: &[Flag] = &[
         value: "BYTES",
         help: "Bytes of tensors that may wait for one model version [268435456]; beyond it 503",
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["admission"],
+        value: "none|deadline",
+        help: "Refuse at once what by measured run times would be late [none]",
+        apply: |settings, value| match value {
+            "none" | "deadline" => {
+                settings.refuses_late = value == "deadline";
+                Ok(())
+            }
+            _ => Err("expected 'none' or 'deadline'".to_owned()),
+        },
     },
     Flag {
         names: &["connections-max"],
@@ -459,6 +474,7 @@ mod tests {
             ("DIRECTORY", "d"),
             ("NAME", "n"),
             ("SETTING", "default-max-batch-size=7"),
+            ("none|deadline", "deadline"),
         ];
         for flag in FLAGS {
             let name = flag.names[0];
@@ -478,6 +494,7 @@ mod tests {
         check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
+        check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         check(
             "m --backend-config=onnxruntime,x=1",

@@ -20,6 +20,7 @@ use signal_hook::iterator::Signals;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::metrics::ShardCells;
+use crate::scheduler::Policy;
 use crate::server::load::Loaded;
 use crate::server::placement::Choice;
 use crate::server::threads::Fleet;
@@ -104,7 +105,8 @@ impl Plan {
                     Placement::Inline
                 }
                 Choice::Worker(_) => {
-                    let (feed, ends) = Feed::new(loaded.policy(), bounds, shards, instances);
+                    let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+                    let (feed, ends) = Feed::new(policy, bounds, shards, instances);
                     lanes.iter_mut().zip(ends).for_each(|(lanes, end)| lanes.push(Some(end)));
                     Placement::Worker(feed)
                 }

@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod io;
 pub mod lifecycle;
 pub mod models;
+pub mod order;
 pub mod scrape;
 pub mod service;
 pub mod session;
