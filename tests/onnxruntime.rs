@@ -105,7 +105,7 @@ fn assert_adds(server: &Server, model: &str) {
 /// The line of the log that tells of a model's load.
 fn load_line(server: &Server, model: &str) -> String {
     let log = server.log();
-    log.lines().find(|line| line.contains(&format!("'{model}' version"))).unwrap_or_else(|| panic!("{log}")).to_owned()
+    log.lines().find(|line| line.contains(&format!("'{model}' version"))).unwrap_or(&log).to_owned()
 }
 
 #[test]
@@ -281,4 +281,43 @@ fn instances_run_side_by_side_and_the_flag_sets_the_batch() {
     let answer = http::get(server.http(), "/v2/models/m/config").unwrap();
     let text = String::from_utf8(answer.body).unwrap();
     assert!(text.contains("\"max_batch_size\":7"), "{text}");
+}
+
+#[test]
+fn many_instances_share_the_weights_of_matrix_products_and_compute_with_them() {
+    let Some(environment) = environment() else { return };
+    // The identity, twice: 8 MiB.
+    let one = |index: u32| f32::from(u8::from(index / 1024 == index % 1024)).to_le_bytes();
+    let weights: Vec<u8> = (0..1024 * 1024).flat_map(one).collect();
+    let file = Onnx::default()
+        .constant("v", FLOAT, &[1024, 1024], &weights)
+        .constant("w", FLOAT, &[1024, 1024], &weights)
+        .node("MatMul", &["x", "v"], &["h"], &[])
+        .node("MatMul", &["h", "w"], &["y"], &[])
+        .input("x", FLOAT, &[-1, 1024])
+        .output("y", FLOAT, &[-1, 1024])
+        .into_bytes();
+    let values: Vec<u8> = (0..1024_u16).flat_map(|value| f32::from(value).to_le_bytes()).collect();
+    let resident_mib = |instances: usize| {
+        let config = format!("instance_group {{ count: {instances} }}\n{}", parameters(&[("placement", "worker")]));
+        let repository = repository(&[("m", &config)]);
+        fs::write(repository.path().join("m/1/model.onnx"), &file).unwrap();
+        // What is freed after a load goes back to the system, and is not counted.
+        let variables = [("MALLOC_MMAP_THRESHOLD_", Path::new("131072"))];
+        let server = start(&repository, &[&flag(environment)], &variables);
+        for _ in 0..3 * instances {
+            let head = r#"{"inputs":[{"name":"x","shape":[1,1024],"datatype":"FP32","parameters":{"binary_data_size":4096}}],"parameters":{"binary_data_output":true}}"#;
+            let length = [("Inference-Header-Content-Length", &*head.len().to_string())];
+            let body = [head.as_bytes(), &values].concat();
+            let request = http::request("POST", "/v2/models/m/infer", &length, &body);
+            let answer = http::exchange(server.http(), &request).unwrap();
+            assert!(answer.status == 200 && answer.body.ends_with(&values), "{}", answer.status);
+        }
+        let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    };
+    // Not shared, ten hold 33 MiB more than two; shared, what each needs besides its weights.
+    let [two, ten] = [2, 10].map(resident_mib);
+    assert!(ten - two < 15.0, "two instances hold {two} MiB, ten {ten} MiB");
 }

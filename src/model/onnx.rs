@@ -223,7 +223,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 }
 
 /// The last field of that number, as protobuf has it.
-fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
+pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::new(message) {
         match field? {
@@ -236,20 +236,25 @@ fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
     Fixed,
     Varint(u64),
 }
 
 /// Steps over the fields of a protobuf message; ends after the first error.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    const fn new(message: &'a [u8]) -> Self {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
+    }
+
+    /// Whether nothing is left.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
     fn read(&mut self) -> Option<(u32, Field<'a>)> {
@@ -268,7 +273,7 @@ impl<'a> Fields<'a> {
         Some((number, field))
     }
 
-    fn read_varint(&mut self) -> Option<u64> {
+    pub(super) fn read_varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first()?;

@@ -1,6 +1,6 @@
 //! ONNX Runtime, the fast ONNX engine: a library that is opened when the server starts, if there
-//! is one. Each instance has a session of its own, since `ort` lets one run at a time; the
-//! instances of a model version share its prepared weights.
+//! is one. Each instance has a session of its own, since `ort` lets one run at a time; where there
+//! are many, they share weights.
 //!
 //! Called by the server, which finds the library and chooses the engine of each model. It knows no
 //! queue and reads no environment variable. What it holds is the models' weights, and the arena of
@@ -14,6 +14,7 @@ mod datatype;
 mod instance;
 mod options;
 mod strings;
+mod weights;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
@@ -23,7 +24,6 @@ use crossbeam_queue::ArrayQueue;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::session::Session;
-use ort::session::builder::PrepackedWeights;
 use ort::{ErrorCode, LoadDynamicError};
 
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
@@ -33,6 +33,7 @@ use crate::model::ModelSpec;
 use bind::Port;
 use instance::OnnxruntimeInstance;
 use options::Options;
+use weights::Weights;
 
 /// The oldest release whose interface is used (`api-17` of the crate `ort`).
 const MINOR_VERSION_MIN: u32 = ort::MINOR_VERSION;
@@ -54,7 +55,7 @@ struct Shared {
     environment: Environment,
     path: PathBuf,
     options: Options,
-    weights: PrepackedWeights,
+    weights: Weights,
     inputs: Vec<Port>,
     outputs: Vec<Port>,
     /// The session of the load, until an instance of as many threads wants one, and that of an
@@ -101,7 +102,7 @@ impl Backend for Onnxruntime {
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         let options = Options::new(spec)?;
         let path = model_path(spec, directory)?;
-        let weights = PrepackedWeights::new();
+        let weights = Weights::new(spec, &path)?;
         let session = open_session(spec, &self.environment, &options, &weights, &path, 1)?;
         let inputs = bind::bind_inputs(spec, session.inputs())?;
         let outputs = bind::bind_outputs(spec, session.outputs())?;
@@ -158,11 +159,11 @@ fn open_session(
     spec: &ModelSpec,
     environment: &Environment,
     options: &Options,
-    weights: &PrepackedWeights,
+    weights: &Weights,
     path: &Path,
     threads: usize,
 ) -> Result<Session, Error> {
-    let open = || options.builder(environment, threads)?.with_prepacked_weights(weights)?.commit_from_file(path);
+    let open = || weights.share(options.builder(environment, threads)?)?.commit_from_file(path);
     let outcome = catch_unwind(AssertUnwindSafe(open));
     let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime gave what its interface does not allow"));
     let outcome = outcome.and_then(|session| session.map_err(|error| told(&error)));
