@@ -49,8 +49,23 @@ pub struct Settings {
     pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
+    /// The way of the sockets.
+    pub io: Io,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
     /// What is logged.
     pub log: LogSettings,
+}
+
+/// The way of the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Our own ring where the kernel has what it needs, else glommio.
+    Auto,
+    /// glommio's sockets.
+    Glommio,
+    /// Our own ring, or nothing.
+    Ring,
 }
 
 /// What is logged.
@@ -87,6 +102,8 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
+            io: Io::Auto,
+            spin: Duration::ZERO,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -284,6 +301,29 @@ const FLAGS: &[Flag] = &[
         },
     },
     Flag {
+        names: &["io"],
+        value: "auto|ring|glommio",
+        help: "The way of the sockets: our own io_uring (Linux 6.1) or glommio's [auto: the first that starts]",
+        apply: |settings, value| {
+            settings.io = match value {
+                "auto" => Io::Auto,
+                "glommio" => Io::Glommio,
+                "ring" => Io::Ring,
+                _ => return Err("expected 'auto', 'ring' or 'glommio'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["spin"],
+        value: "MICROSECONDS",
+        help: "How long a shard looks for work before it sleeps: saves its wake-up, costs its core [0]",
+        apply: |settings, value| {
+            settings.spin = Duration::from_micros(parse(value)?);
+            Ok(())
+        },
+    },
+    Flag {
         names: &["connections-max"],
         value: "COUNT",
         help: "Connections of one shard [10000]; beyond it new ones are closed",
@@ -475,6 +515,7 @@ mod tests {
             ("NAME", "n"),
             ("SETTING", "default-max-batch-size=7"),
             ("none|deadline", "deadline"),
+            ("auto|ring|glommio", "glommio"),
         ];
         for flag in FLAGS {
             let name = flag.names[0];
@@ -495,6 +536,7 @@ mod tests {
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
+        check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         check(
             "m --backend-config=onnxruntime,x=1",
