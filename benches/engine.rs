@@ -134,6 +134,7 @@ fn spec(path: &Path) -> Result<ModelSpec, String> {
         rows_max: 0,
         inputs: io(model.input_ids())?,
         outputs: io(model.output_ids())?,
+        batch_inputs: Vec::new(),
         batching: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
@@ -161,7 +162,16 @@ fn tensor_spec(model: &rten::Model, node: rten::NodeId) -> Result<TensorSpec, St
     };
     let shape: deuteron::tensor::Shape = node.shape().unwrap_or_default().iter().map(size).collect();
     let shape = if shape.is_empty() { [1].into_iter().collect() } else { shape };
-    Ok(TensorSpec { name, datatype, dims: shape.clone(), shape, labels: None, is_optional: false })
+    Ok(TensorSpec {
+        name,
+        datatype,
+        dims: shape.clone(),
+        shape,
+        labels: None,
+        is_optional: false,
+        is_ragged: false,
+        scatter_source: None,
+    })
 }
 
 /// An input as `1x3x48x320[@VALUE]` says.

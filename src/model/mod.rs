@@ -1,10 +1,12 @@
 //! The catalogue: what models there are and what their configurations say. It parses text, bytes
 //! and listings that it is given.
 
+mod batch_io;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod initial;
 pub mod labels;
 pub mod onnx;
 pub mod repository;
@@ -14,4 +16,4 @@ mod supported;
 pub mod text;
 mod token;
 
-pub use spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+pub use spec::{BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
