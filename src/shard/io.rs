@@ -13,6 +13,8 @@ use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
+use crate::limits::WRITE_TIMEOUT;
+
 /// Connections that the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 1024;
 /// How long a silent peer is trusted to be there before the kernel asks: HTTP/2 connections may
@@ -45,8 +47,11 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
-        // Linux hands both on to every accepted socket.
+        // Linux hands all three on to every accepted socket.
         socket.set_tcp_nodelay(true)?;
+        // A peer that reads nothing: the kernel takes more into its own buffer now and then, so that
+        // what was written says little (RFC 5482, "User Timeout").
+        socket.set_tcp_user_timeout(Some(WRITE_TIMEOUT))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
@@ -110,12 +115,9 @@ impl Socket {
     /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
     /// takes nothing.
     fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
-        // SAFETY: the descriptor is owned by `self.stream`, which outlives the borrow.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) };
         let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
         let flags = i32::try_from(flags.bits()).map_err(|_| ErrorKind::InvalidInput)?;
-        match SockRef::from(&descriptor).send_vectored_with_flags(parts, flags) {
+        match SockRef::from(&self.descriptor()).send_vectored_with_flags(parts, flags) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
@@ -141,9 +143,21 @@ impl Socket {
         Ok(())
     }
 
+    /// Whether the peer has reset the connection. A socket whose input has ended does not tell by
+    /// reading, nor by an event.
+    pub fn is_reset(&self) -> bool {
+        SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
+    }
+
     /// Says that nothing more will be sent.
     pub async fn shutdown_write(&self) -> io::Result<()> {
         self.stream.shutdown(Shutdown::Write).await.map_err(io::Error::from)
+    }
+
+    #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        // SAFETY: the descriptor is owned by `self.stream`, which outlives the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) }
     }
 }
 
