@@ -47,13 +47,16 @@ fn departures(address: SocketAddr) -> [u64; 3] {
         .map(|reason| metric(address, &format!("deuteron_requests_cancelled_total{{reason=\"{reason}\"}}")))
 }
 
+/// The ways of the sockets, which tell of a client that left each in its own way.
+const IO: [&str; 2] = ["--io=auto", "--io=glommio"];
+
 /// A server whose model takes so long for each request.
-fn slow_server(delay_ms: u32) -> (Folder, Server) {
+fn slow_server(delay_ms: u32, io: &str) -> (Folder, Server) {
     let folder = repository::write(Flavour::Deuteron);
     let path = folder.path().join("slow").join("config.pbtxt");
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(path, text.replace("\"300\"", &format!("\"{delay_ms}\""))).unwrap();
-    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let server = Server::deuteron(folder.path(), &["--shards=1", io]);
     (folder, server)
 }
 
@@ -89,7 +92,11 @@ fn while_busy(server: &Server, leave: impl FnOnce()) -> Duration {
 
 #[test]
 fn every_way_to_leave_drops_what_waits_and_is_counted_apart() {
-    let (_folder, server) = slow_server(1_000);
+    thread::scope(|scope| IO.iter().for_each(|io| drop(scope.spawn(|| every_way_to_leave(io)))));
+}
+
+fn every_way_to_leave(io: &str) {
+    let (_folder, server) = slow_server(1_000, io);
     let metrics = server.metrics();
     let waits = move || waits_for(metrics, WAITING, 1);
     let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
@@ -129,7 +136,7 @@ fn every_way_to_leave_drops_what_waits_and_is_counted_apart() {
 
 #[test]
 fn a_client_that_is_killed_while_it_waits_is_not_computed_for() {
-    let (_folder, server) = slow_server(1_000);
+    let (_folder, server) = slow_server(1_000, "--io=auto");
     let url = format!("http://{}{PATH}", server.http());
     let mut command = Command::new("curl");
     command.args(["--silent", "--data", BODY, &url]).stdout(Stdio::null()).stderr(Stdio::null());
@@ -149,7 +156,11 @@ fn a_client_that_is_killed_while_it_waits_is_not_computed_for() {
 
 #[test]
 fn a_client_that_only_ended_its_input_is_answered() {
-    let (_folder, server) = slow_server(300);
+    IO.iter().for_each(|io| half_closed(io));
+}
+
+fn half_closed(io: &str) {
+    let (_folder, server) = slow_server(300, io);
     let ended = |request: &[u8]| {
         let mut stream = TcpStream::connect(server.http()).unwrap();
         stream.write_all(request).unwrap();

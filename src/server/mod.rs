@@ -15,7 +15,7 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::Settings;
+use crate::config::{Io, Settings};
 use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::scheduler::Policy;
@@ -25,6 +25,7 @@ use crate::server::threads::Fleet;
 use crate::shard::feed::{Bounds, Feed, Lane};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::models::{Placement, Served};
+use crate::shard::runtime::IoPath;
 use crate::shard::{Addresses, World, clock, io as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
@@ -126,6 +127,12 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         grpc_message_size_max: settings.grpc_message_size_max,
         connections_max: settings.connections_max,
         exit_timeout: settings.exit_timeout,
+        io: match settings.io {
+            Io::Auto => IoPath::Auto,
+            Io::Glommio => IoPath::Glommio,
+            Io::Ring => IoPath::Ring,
+        },
+        spin: settings.spin,
         warn: log::warning,
     }
 }

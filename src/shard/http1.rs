@@ -13,7 +13,7 @@ use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT}
 use crate::metrics::Departure;
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
-use crate::shard::{Shard, clock, service};
+use crate::shard::{Shard, clock, runtime, service};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
@@ -269,7 +269,7 @@ impl Session<'_> {
                 return true;
             }
             let pause = self.probe.pause;
-            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(glommio::timer::sleep(pause)));
+            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(runtime::sleep(pause)));
             if timer.as_mut().poll(context).is_pending() {
                 return false;
             }
@@ -308,6 +308,31 @@ impl Session<'_> {
         if self.out.len() > READ_SIZE { self.flush(&[]).await } else { Ok(()) }
     }
 
+    /// Waits until all has gone to the kernel.
+    async fn finish(&mut self) -> std::io::Result<()> {
+        let watch = self.membership.watch();
+        watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        let outcome = poll_fn(|context| {
+            if let Poll::Ready(outcome) = self.socket.poll_written(context) {
+                return Poll::Ready(outcome);
+            }
+            watch.register(context);
+            match watch.take_verdict() {
+                Some(Verdict::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+                Some(Verdict::Drain) | None => Poll::Pending,
+            }
+        })
+        .await;
+        self.count_timeout(&outcome);
+        outcome
+    }
+
+    fn count_timeout(&self, outcome: &std::io::Result<()>) {
+        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
+            self.shard.cells.timeouts.add(1);
+        }
+    }
+
     /// Sends what is on its way out, and a body after it.
     async fn flush(&mut self, body: &[bytes::Bytes]) -> std::io::Result<()> {
         if self.out.is_empty() && body.is_empty() {
@@ -324,7 +349,7 @@ impl Session<'_> {
             }
         };
         let outcome = {
-            let mut writing = pin!(self.socket.write_all(&self.out, body, moved));
+            let mut writing = pin!(self.socket.write_all(&mut self.out, body, moved));
             poll_fn(|context| {
                 if let Poll::Ready(outcome) = writing.as_mut().poll(context) {
                     return Poll::Ready(outcome);
@@ -338,9 +363,7 @@ impl Session<'_> {
             .await
         };
         self.return_buffer();
-        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
-            self.shard.cells.timeouts.add(1);
-        }
+        self.count_timeout(&outcome);
         outcome
     }
 
@@ -364,6 +387,7 @@ impl Session<'_> {
     /// take the last reply from the client's hands.
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
+        self.finish().await?;
         if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
             return Ok(());
         }

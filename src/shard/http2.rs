@@ -21,7 +21,7 @@ use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX
 use crate::metrics::Departure;
 use crate::shard::connections::{Membership, Verdict, Watch};
 use crate::shard::io::Socket;
-use crate::shard::{Shard, clock, grpc, service};
+use crate::shard::{Shard, clock, grpc, runtime, service};
 use crate::time::Instant;
 use crate::wire::http1::Refusal;
 use crate::wire::message::{Fields, Message, Method, Reply};
@@ -80,7 +80,7 @@ async fn serve(shard: &Rc<Shard>, mut connection: Connection, watch: &Rc<Watch>)
         // A broken connection ends its streams: their tasks find out by themselves.
         let Some(Ok((request, respond))) = accepted else { return };
         let shard = Rc::clone(shard);
-        glommio::spawn_local(async move {
+        runtime::spawn(async move {
             let cells = Arc::clone(&shard.cells);
             if AssertUnwindSafe(stream(shard, request, respond)).catch_unwind().await.is_err() {
                 cells.panics.add(1);
@@ -197,7 +197,7 @@ async fn room_in_time(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<u
     let room =
         async { poll_fn(|context| stream.poll_capacity(context)).await.unwrap_or_else(|| Err(Reason::CANCEL.into())) };
     let late = async {
-        glommio::timer::sleep(WRITE_TIMEOUT).await;
+        runtime::sleep(WRITE_TIMEOUT).await;
         Err(Reason::ENHANCE_YOUR_CALM.into())
     };
     let room = future::or(room, late).await;
@@ -222,7 +222,7 @@ pub async fn next_chunk(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Erro
 /// The same, no later than an instant; `None` when that has come.
 pub async fn next_chunk_until(body: &mut RecvStream, due: Instant) -> Option<Result<Option<Bytes>, h2::Error>> {
     let late = async {
-        glommio::timer::sleep(due.since(clock::now())).await;
+        runtime::sleep_until(due).await;
         None
     };
     future::or(async { Some(next_chunk(body).await) }, late).await
