@@ -52,6 +52,9 @@ pub const IN_FLIGHT_MAX: usize = 16_384;
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Streams of one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 128;
+/// Bytes of zeros that stand for an optional input that a request left out: it costs no more than a
+/// request could bring.
+pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes read from a socket at once into a connection's own buffer.
