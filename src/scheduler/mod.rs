@@ -8,6 +8,7 @@ mod admission;
 mod ordering;
 mod policy;
 mod queue;
+pub mod rate;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -179,6 +180,19 @@ impl<T> Scheduler<T> {
                 return Some(batch);
             }
         }
+    }
+
+    /// Whether [`Self::poll_batch`] would have a batch now. Where it would not, it is as if that
+    /// had been asked.
+    pub fn poll_ready(&mut self, now: Instant, claims: &mut impl Claims<T>) -> bool {
+        self.handle_alarms(now);
+        let look = self.look(claims);
+        let is_ready = look.release(&self.policy, now).is_some();
+        if !is_ready {
+            self.ask_at = look.oldest.map(|oldest| oldest + self.policy.queue_delay_max);
+            self.rows_wanted = look.rows_wanted(&self.policy);
+        }
+        is_ready
     }
 
     /// The next entry whose time is over, for the caller to answer if it can claim it.
