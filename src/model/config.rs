@@ -13,14 +13,18 @@ use crate::error::Error;
 use crate::model::complete::ONNX_BACKEND;
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
-use crate::model::spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+use crate::model::spec::{
+    Batching, InstanceGroup, ModelSpec, QueueRules, RateRules, ResourceRules, TensorSpec, VersionPolicy,
+};
 use crate::model::text::{ConfigText, TextError};
 use crate::model::{check, complete, config_json, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
+use crate::wire::proto::inference::model_rate_limiter::Resource;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig, ModelQueuePolicy};
+use crate::wire::proto::inference::{DataType, ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
@@ -117,6 +121,23 @@ impl Draft {
     }
 }
 
+impl ModelSpec {
+    /// The same with one parameter more, or another value of it: what the server decided, in the
+    /// configuration that it shows.
+    pub fn with_parameter(&self, key: &str, value: &str) -> Result<Self, Error> {
+        let decoded = ModelConfig::decode(&*self.config_message);
+        let mut config = decoded.map_err(|error| {
+            Error::internal(format!("model '{}': its own configuration does not read: {error}", self.name))
+        })?;
+        config.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
+        let mut spec = self.clone();
+        spec.parameters.insert(key.to_owned(), value.to_owned());
+        spec.config_json = config_json::encode(&config).into();
+        spec.config_message = config.encode_to_vec().into();
+        Ok(spec)
+    }
+}
+
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
     match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
         None => VersionPolicy::Latest(1),
@@ -138,10 +159,6 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
         outputs.push(spec);
     }
-    let group = |group: &crate::wire::proto::inference::ModelInstanceGroup| InstanceGroup {
-        name: group.name.clone(),
-        count: group.count.unsigned_abs(),
-    };
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -151,7 +168,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         inputs,
         outputs,
         batching: batching(&config),
-        instance_groups: config.instance_group.iter().map(group).collect(),
+        instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
@@ -159,6 +176,27 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),
     })
+}
+
+fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
+    // The policies that hold where none is named.
+    let policy = if group.kind() == Kind::Model { "model" } else { "cpu" };
+    let rate = group.rate_limiter.as_ref();
+    let resource = |resource: &Resource| ResourceRules {
+        name: resource.name.clone(),
+        is_global: resource.global,
+        count: resource.count,
+    };
+    InstanceGroup {
+        name: group.name.clone(),
+        count: group.count.unsigned_abs(),
+        is_passive: group.passive,
+        host_policy: if group.host_policy.is_empty() { policy.to_owned() } else { group.host_policy.clone() },
+        rate: RateRules {
+            priority: rate.map_or(0, |rate| rate.priority),
+            resources: rate.map(|rate| rate.resources.iter().map(resource).collect()).unwrap_or_default(),
+        },
+    }
 }
 
 fn batching(config: &ModelConfig) -> Option<Batching> {

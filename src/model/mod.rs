@@ -14,4 +14,4 @@ mod supported;
 pub mod text;
 mod token;
 
-pub use spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+pub use spec::{Batching, InstanceGroup, ModelSpec, QueueRules, RateRules, ResourceRules, TensorSpec, VersionPolicy};
