@@ -5,20 +5,25 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
+mod gate;
+mod seat;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::backend::{self, Answer, Batch, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Policy, Refused, Released, Scheduler};
+use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
+use crate::shard::limiter::Limiter;
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
+pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
 pub struct Waiting {
@@ -57,7 +62,8 @@ pub struct Feed {
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
     batches: Arc<BatchCells>,
-    seats: Box<[Seat]>,
+    seats: Box<[Arc<Seat>]>,
+    limiter: Option<Arc<Limiter>>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
@@ -81,13 +87,8 @@ enum Polled {
     Batch(Batch),
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
-}
-
-/// Where an instance's thread sleeps.
-#[derive(Default)]
-struct Seat {
-    is_parked: AtomicBool,
-    thread: OnceLock<Thread>,
+    /// To sleep until its resources are free.
+    Blocked,
 }
 
 /// One shard's end of a feed.
@@ -99,6 +100,18 @@ pub struct Lane {
 impl Feed {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
     pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
+        let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+        Self::with_seats(policy, bounds, shards, seats, None)
+    }
+
+    /// The same with seats that are given; those that have an id there are bound by the limiter.
+    pub fn with_seats(
+        policy: Policy,
+        bounds: Bounds,
+        shards: usize,
+        seats: Vec<Arc<Seat>>,
+        limiter: Option<Arc<Limiter>>,
+    ) -> (Arc<Self>, Vec<Lane>) {
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
@@ -115,7 +128,8 @@ impl Feed {
             held: Arc::default(),
             held_max: bounds.bytes,
             releases: Default::default(),
-            seats: (0..instances).map(|_| Seat::default()).collect(),
+            seats: seats.into(),
+            limiter,
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
@@ -148,6 +162,11 @@ impl Feed {
         &self.batches
     }
 
+    /// Its instances, those that are given no work among them.
+    pub fn seats(&self) -> &[Arc<Seat>] {
+        &self.seats
+    }
+
     /// A request left the queue without being taken: its shard withdrew it.
     pub fn leave(&self, level: u64, size: usize) {
         self.admission.leave(level, size);
@@ -171,28 +190,44 @@ impl Feed {
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
         let seat = self.seats.get(seat_index)?;
-        seat.thread.get_or_init(std::thread::current);
+        seat.take();
         loop {
             if let Polled::Batch(batch) = self.poll(seat_index, clock) {
                 return Some(batch);
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
-            seat.is_parked.store(true, Ordering::SeqCst);
+            seat.set_parked(true);
             fence(Ordering::SeqCst);
             match self.poll(seat_index, clock) {
                 Polled::Batch(batch) => {
                     // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.is_parked.swap(false, Ordering::SeqCst) {
+                    if !seat.set_parked(false) {
                         self.wake_one();
                     }
                     return Some(batch);
                 }
                 Polled::Nothing(_) if self.is_stopped() => {
-                    seat.is_parked.store(false, Ordering::SeqCst);
+                    seat.set_parked(false);
                     return None;
                 }
                 Polled::Nothing(until) => seat.park(until, clock),
+                Polled::Blocked => seat.park(None, clock),
             }
+        }
+    }
+
+    /// Sleeps in a seat that is given no work, until the feed is stopped.
+    pub fn wait_stopped(&self, seat_index: usize, clock: Clock) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        seat.take();
+        while !self.is_stopped() {
+            seat.set_parked(true);
+            // The handshake with `stop`.
+            fence(Ordering::SeqCst);
+            if self.is_stopped() {
+                seat.set_parked(false);
+            }
+            seat.park(None, clock);
         }
     }
 
@@ -209,8 +244,15 @@ impl Feed {
             while let Some(expired) = lanes.scheduler.poll_expired(now) {
                 self.refuse_expired(expired);
             }
-            if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
-                break taken;
+            match self.take(&mut lanes, seat_index, now) {
+                Taken::Batch(taken) => break taken,
+                Taken::Blocked => {
+                    drop(lanes);
+                    // An instance that needs less may be idle.
+                    self.wake_one();
+                    return Polled::Blocked;
+                }
+                Taken::Nothing => {}
             }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
@@ -230,6 +272,12 @@ impl Feed {
         }
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.count_batch();
+            if self.limiter.is_none() {
+                seat.set_turn(self.executions() as u64);
+            }
         }
         Polled::Batch(self.make_batch(taken.tokens, clock))
     }
@@ -306,11 +354,7 @@ impl Feed {
     }
 
     fn wake_one(&self) {
-        for seat in &self.seats {
-            if seat.unpark() {
-                return;
-            }
-        }
+        seat::wake_one(&self.seats);
     }
 }
 
@@ -347,34 +391,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-impl Seat {
-    /// Wakes its thread if it sleeps, or is about to.
-    fn unpark(&self) -> bool {
-        // Most of the time it is awake: a load is cheaper than a swap.
-        let was_parked = self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst);
-        if was_parked && let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-        was_parked
-    }
-
-    /// Sleeps until somebody wakes it, or until then.
-    fn park(&self, until: Option<Instant>, clock: Clock) {
-        while self.is_parked.load(Ordering::SeqCst) {
-            let Some(until) = until else {
-                std::thread::park();
-                continue;
-            };
-            let left = until.since(clock());
-            if left.is_zero() {
-                self.is_parked.store(false, Ordering::SeqCst);
-            } else {
-                std::thread::park_timeout(left);
-            }
-        }
     }
 }
 
@@ -622,7 +638,7 @@ mod tests {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-            while !feed.seats[0].is_parked.load(Ordering::SeqCst) || feed.lock().watch.is_none() {
+            while !feed.seats[0].is_parked() || feed.lock().watch.is_none() {
                 std::thread::yield_now();
             }
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
@@ -636,7 +652,7 @@ mod tests {
         let queue_delay_max = Duration::from_secs(600);
         let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
         let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 2, 1);
-        let is_asleep = || feed.seats[0].is_parked.load(Ordering::SeqCst);
+        let is_asleep = || feed.seats[0].is_parked();
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
@@ -782,7 +798,7 @@ mod tests {
         assert_eq!((sums, feed.waiting()), (SIZES, 42));
         let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
             Polled::Batch(batch) => Some(batch.requests.len()),
-            Polled::Nothing(_) => None,
+            Polled::Nothing(_) | Polled::Blocked => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
     }

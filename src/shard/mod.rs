@@ -14,10 +14,12 @@ pub mod http2;
 pub mod inbox;
 pub mod io;
 pub mod lifecycle;
+pub mod limiter;
 pub mod models;
 pub mod scrape;
 pub mod service;
 pub mod session;
+pub mod task;
 pub mod ticket;
 pub mod worker;
 
@@ -128,13 +130,15 @@ impl Shard {
         };
         let answers =
             glommio::executor().create_task_queue(Shares::default(), Latency::Matters(ANSWER_LATENCY), "answers");
-        let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
-        let waking = Rc::clone(&self);
-        let waking = glommio::spawn_local(async move { waking.bursts.run().await });
-        let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
+        let completion = glommio::spawn_local_into(self.keep("complete", complete), answers);
+        let waking = glommio::spawn_local(self.keep("wake", |shard| async move { shard.bursts.run().await }));
+        let sweeper = glommio::spawn_local(self.keep("sweep", sweep));
         let accepting: Vec<_> = listeners
             .iter()
-            .map(|(listener, kind)| glommio::spawn_local(accept(Rc::clone(&self), Rc::clone(listener), *kind)))
+            .map(|(listener, kind)| {
+                let (listener, kind) = (Rc::clone(listener), *kind);
+                glommio::spawn_local(self.keep("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
+            })
             .collect();
         listening(Ok(()));
         self.world.lifecycle.drained(self.index).await;
@@ -154,6 +158,16 @@ impl Shard {
 }
 
 impl Shard {
+    /// A task of this shard, which survives a few panics.
+    fn keep<F: Future<Output = ()>, T: Fn(Rc<Self>) -> F>(
+        self: &Rc<Self>,
+        name: &'static str,
+        task: T,
+    ) -> impl Future<Output = ()> + use<F, T> {
+        let shard = Rc::clone(self);
+        async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
+    }
+
     /// Takes in the connections that are being made before the listeners close: closing would reset
     /// them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
