@@ -48,6 +48,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Whether a request is refused at once that would be answered after its deadline.
+    pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
     /// What is logged.
@@ -100,6 +102,7 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
@@ -312,6 +315,18 @@ const FLAGS: &[Flag] = &[
         value: "BYTES",
         help: "Bytes of tensors that may wait for one model version [268435456]; beyond it 503",
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["admission"],
+        value: "none|deadline",
+        help: "Refuse at once what by measured run times would be late [none]",
+        apply: |settings, value| match value {
+            "none" | "deadline" => {
+                settings.refuses_late = value == "deadline";
+                Ok(())
+            }
+            _ => Err("expected 'none' or 'deadline'".to_owned()),
+        },
     },
     Flag {
         names: &["connections-max"],
@@ -545,7 +560,8 @@ mod tests {
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-        let values = [&values[..], &named, &[("NAME:COUNT[:DEVICE]", "n:7")]].concat();
+        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline")];
+        let values = [&values[..], &named, &more].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
@@ -564,6 +580,7 @@ mod tests {
         check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
+        check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");

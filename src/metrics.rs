@@ -201,6 +201,10 @@ pub struct ModelFigures<'a> {
     pub run: Option<Duration>,
     /// Its instances on workers by name, and the batches that each took.
     pub instances: Vec<(&'a str, u64)>,
+    /// Times a sleeping instance was woken.
+    pub wakes: u64,
+    /// Requests refused because they would have been late.
+    pub late: u64,
 }
 
 impl ModelFigures<'_> {
@@ -238,16 +242,17 @@ enum Value {
     Count(fn(&ModelCells) -> &Counter),
     Executions,
     Failures,
+    /// A number that the figures carry.
+    Figure(fn(&ModelFigures<'_>) -> u64),
     Instances,
     Micros(fn(&ModelCells) -> &Counter),
-    Pending,
     Placement,
     QueueTimes,
     Releases,
     Run,
 }
 
-const FAMILIES: [Family; 16] = [
+const FAMILIES: [Family; 18] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -306,7 +311,7 @@ const FAMILIES: [Family; 16] = [
         name: "nv_inference_pending_request_count",
         kind: "gauge",
         help: "Instantaneous number of pending requests awaiting execution per-model.",
-        value: Value::Pending,
+        value: Value::Figure(|model| model.pending),
     },
     Family {
         name: "deuteron_batches_total",
@@ -344,6 +349,18 @@ const FAMILIES: [Family; 16] = [
         help: "Batches that the instance on a worker took",
         value: Value::Instances,
     },
+    Family {
+        name: "deuteron_instance_wakes_total",
+        kind: "counter",
+        help: "Times an instance that slept was woken",
+        value: Value::Figure(|model| model.wakes),
+    },
+    Family {
+        name: "deuteron_requests_late_total",
+        kind: "counter",
+        help: "Inference requests refused because they would have been late (--admission=deadline)",
+        value: Value::Figure(|model| model.late),
+    },
 ];
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
@@ -360,6 +377,7 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         }
         Value::Count(counter) => line(out, "", sum(counter)),
         Value::Executions => line(out, "", model.executions()),
+        Value::Figure(figure) => line(out, "", figure(model)),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
         Value::Instances => {
             for (instance, batches) in &model.instances {
@@ -367,7 +385,6 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
                 let _ = writeln!(out, "{}{{instance=\"{instance}\",{}}} {batches}", family.name, labels());
             }
         }
-        Value::Pending => line(out, "", model.pending),
         Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
         Value::Run => {
             if let Some(run) = model.run {
@@ -469,6 +486,8 @@ mod tests {
             placement: "worker",
             run: Some(Duration::from_nanos(1_500)),
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
+            wakes: 7,
+            late: 6,
         };
         let text = encode(&[model], &[&shard]);
         for line in [
@@ -498,6 +517,8 @@ mod tests {
             "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
             "deuteron_instance_batches_total{instance=\"a\\\\b\\\"c\\nd_0\",model=\"m\",version=\"1\"} 0",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
+            "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
+            "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");

@@ -142,6 +142,8 @@ mod tests {
             placement: "worker",
             run: None,
             instances: Vec::new(),
+            wakes: 0,
+            late: 0,
         };
         let total = |count, nanos| Total { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };

@@ -38,9 +38,10 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The groups whose instances have a worker thread each.
+    /// The groups whose instances have a worker thread each, those that are passive last.
     pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
-        self.spec.instance_groups.iter().filter(|_| self.choice.site == Site::Worker)
+        let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == Site::Worker);
+        groups().filter(|group| !group.is_passive).chain(groups().filter(|group| group.is_passive))
     }
 
     /// What each instance needs that takes batches, in their order.
@@ -53,11 +54,14 @@ impl Loaded {
     pub fn policy(&self) -> Policy {
         let rows_max = self.spec.rows_max;
         let Some(batching) = &self.spec.batching else { return Policy { rows_max, ..Policy::default() } };
+        // The largest batch alone is what is preferred where nothing is.
+        let rows_preferred = Some(batching.rows_preferred.clone()).filter(|sizes| *sizes != [rows_max]);
         Policy {
             rows_max,
             is_batched: true,
-            rows_preferred: batching.rows_preferred.clone(),
+            rows_preferred: rows_preferred.unwrap_or_default(),
             queue_delay_max: batching.queue_delay_max,
+            latency_target: batching.latency_target,
             preserves_order: batching.preserves_order,
             priority_levels: batching.priority_levels,
             priority_default: batching.priority_default,

@@ -8,6 +8,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::InstanceGroup;
+use crate::scheduler::Policy;
 use crate::scheduler::rate::Pools;
 use crate::server::cores::{self, Cores, Wishes};
 use crate::server::load::Loaded;
@@ -61,7 +62,8 @@ impl Plan {
                     Placement::Inline
                 }
                 Site::Worker => {
-                    let (feed, ends) = Feed::with_seats(loaded.policy(), bounds, shards, seats, limiter.clone());
+                    let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+                    let (feed, ends) = Feed::with_seats(policy, bounds, shards, seats, limiter.clone());
                     lanes.iter_mut().zip(ends).for_each(|(lanes, end)| lanes.push(Some(end)));
                     Placement::Worker(feed)
                 }

@@ -18,7 +18,7 @@ use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::clock;
-use crate::shard::feed::{Hold, Lane, Waiting, deadline_exceeded, timeout_expired};
+use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
 use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
@@ -149,21 +149,26 @@ impl Shard {
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
         let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps, hold: Hold::default() };
+        let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
-        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
+        // The client's own timeout bounds more than the queue where lateness is foretold.
+        let asked = (feed.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let due = deadline.into_iter().chain(asked).min();
+        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = lane.borrow_mut().submit(entry);
         match submitted {
             Ok(true) => self.bursts.handle_submission(&feed),
             Ok(false) => {}
-            Err(_) => {
+            Err(refusal) => {
                 self.tickets.release(ticket);
-                return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
+                return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
         let queue = feed.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
-        let pending = self.tickets.pending(ticket, move || feed.leave(level, size));
+        let timeout_at = timeout_at.into_iter().chain(asked).min();
+        let pending = self.tickets.pending(ticket, move || feed.leave(room));
         let answer = answer_unless_expired(pending, timeout_at);
         let Some(deadline) = deadline else { return answer.await };
         let late = async {
@@ -240,6 +245,16 @@ impl Drop for ModelBooks {
 /// Whether an instance that came upon a request refused it, because its time was over.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
+}
+
+fn refusal_text(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Full => "Exceeds maximum queue size".to_owned(),
+        Refusal::Late(late) => {
+            let late = late.as_micros();
+            format!("by measured run times it would be answered {late} us after its deadline (--admission=deadline)")
+        }
+    }
 }
 
 /// The dimensions in which two requests of a model may differ, the batch axis left out.

@@ -16,6 +16,7 @@ pub mod io;
 pub mod lifecycle;
 pub mod limiter;
 pub mod models;
+pub mod order;
 pub mod scrape;
 pub mod service;
 pub mod session;

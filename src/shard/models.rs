@@ -102,6 +102,8 @@ impl Served {
             placement: if feed.is_some() { "worker" } else { "inline" },
             run: self.run,
             instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
+            wakes: feed.map_or(0, |feed| feed.wakes() as u64),
+            late: feed.map_or(0, |feed| feed.late() as u64),
         }
     }
 }

@@ -62,6 +62,7 @@ fn serve(
             continue;
         }
         feed.rest(seat);
+        feed.handle_death(seat);
         served.handle_death();
         warn(&format!("instance '{name}' of '{}' died and cannot be made anew for now", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;

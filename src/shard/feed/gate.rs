@@ -78,7 +78,7 @@ mod tests {
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Hold, Lane, Polled, Seat};
+    use crate::shard::feed::{Hold, Lane, Polled, Refusal, Seat};
     use crate::shard::inbox::Inbox;
     use crate::shard::ticket::Tickets;
     use crate::time::Stamps;
@@ -95,8 +95,7 @@ mod tests {
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }
 
-    #[expect(clippy::result_large_err, reason = "as in `Lane::submit`")]
-    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Entry<Waiting>> {
+    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
         if lane.submit(entry)? {
             lane.feed().wake();
         }
@@ -146,11 +145,11 @@ mod tests {
         assert_eq!((polled(&feeds[1], 0), feeds[1].waiting(), feeds[1].executions()), ("batch", 0, 1));
 
         let gone = entry(&tickets);
-        let ticket = gone.token.ticket;
+        let (ticket, room) = (gone.token.ticket, gone.token.room());
         submit(&mut lanes[0], gone).ok().unwrap();
         assert_eq!(polled(&feeds[0], 0), "blocked");
         let feed = Arc::clone(&feeds[0]);
-        drop(tickets.pending(ticket, move || feed.leave(0, 1)));
+        drop(tickets.pending(ticket, move || feed.leave(room)));
         assert_eq!(polled(&feeds[1], 0), "nothing");
         assert_eq!(polled(&feeds[0], 0), "nothing", "it may run, and has nothing to");
         submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
@@ -206,9 +205,13 @@ mod tests {
                 scope.spawn(move || {
                     let tickets = tickets();
                     for index in 0..count {
-                        let mut next = entry(&tickets);
-                        while let Err(back) = submit(&mut lane, next) {
-                            next = back;
+                        loop {
+                            let next = entry(&tickets);
+                            let ticket = next.token.ticket;
+                            if submit(&mut lane, next).is_ok() {
+                                break;
+                            }
+                            tickets.release(ticket);
                             std::thread::yield_now();
                         }
                         tickets.drain();

@@ -1,7 +1,7 @@
 //! The place of one instance at the feed of its model version: where its thread sleeps, and what
 //! those who look for an idle instance know of it. Any thread may read it and wake its thread.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 
@@ -18,6 +18,10 @@ pub struct Seat {
     is_blocked: AtomicBool,
     turn: AtomicU64,
     batches: AtomicU64,
+    wakes: AtomicUsize,
+    /// Rows of the batch that it runs, 0 for none, and when it began, in nanoseconds.
+    rows: AtomicU32,
+    began: AtomicU64,
     thread: OnceLock<Thread>,
 }
 
@@ -62,6 +66,23 @@ impl Seat {
         self.batches.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Times its thread was woken.
+    pub(super) fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Its instance begins to run a batch.
+    pub(super) fn set_run(&self, rows: u32, now: Instant) {
+        self.began.store(now.as_nanos(), Ordering::Relaxed);
+        self.rows.store(rows.max(1), Ordering::Relaxed);
+    }
+
+    /// The rows of the batch that its instance ran, and when it began, if there was one.
+    pub(super) fn take_run(&self) -> Option<(u32, Instant)> {
+        let rows = self.rows.swap(0, Ordering::Relaxed);
+        (rows > 0).then(|| (rows, Instant::from_nanos(self.began.load(Ordering::Relaxed))))
+    }
+
     /// Of those that are idle the one with the least turn is woken.
     pub fn set_turn(&self, turn: u64) {
         self.turn.store(turn, Ordering::Relaxed);
@@ -92,6 +113,7 @@ impl Seat {
         // Most of the time it is awake: a load is cheaper than a swap.
         let was_parked = self.is_parked() && self.set_parked(false);
         if was_parked && let Some(thread) = self.thread.get() {
+            self.wakes.fetch_add(1, Ordering::Relaxed);
             thread.unpark();
         }
         was_parked
