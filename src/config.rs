@@ -52,6 +52,10 @@ pub struct Settings {
     pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
+    /// The way of the sockets.
+    pub io: Io,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
     /// What is logged.
     pub log: LogSettings,
 }
@@ -65,6 +69,17 @@ pub struct RateResource {
     pub count: u64,
     /// On which device; `None` for each.
     pub device: Option<u32>,
+}
+
+/// The way of the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Our own ring where the kernel has what it needs, else glommio.
+    Auto,
+    /// glommio's sockets.
+    Glommio,
+    /// Our own ring, or nothing.
+    Ring,
 }
 
 /// What is logged.
@@ -104,6 +119,8 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
+            io: Io::Auto,
+            spin: Duration::ZERO,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -326,6 +343,29 @@ const FLAGS: &[Flag] = &[
                 Ok(())
             }
             _ => Err("expected 'none' or 'deadline'".to_owned()),
+        },
+    },
+    Flag {
+        names: &["io"],
+        value: "auto|ring|glommio",
+        help: "The way of the sockets: our own io_uring (Linux 6.1) or glommio's [auto: the first that starts]",
+        apply: |settings, value| {
+            settings.io = match value {
+                "auto" => Io::Auto,
+                "glommio" => Io::Glommio,
+                "ring" => Io::Ring,
+                _ => return Err("expected 'auto', 'ring' or 'glommio'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["spin"],
+        value: "MICROSECONDS",
+        help: "How long a shard looks for work before it sleeps: saves its wake-up, costs its core [0]",
+        apply: |settings, value| {
+            settings.spin = Duration::from_micros(parse(value)?);
+            Ok(())
         },
     },
     Flag {
@@ -560,7 +600,7 @@ mod tests {
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline")];
+        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
         let values = [&values[..], &named, &more].concat();
         for flag in FLAGS {
             let name = flag.names[0];
@@ -581,6 +621,7 @@ mod tests {
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
+        check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");

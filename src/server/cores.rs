@@ -1,9 +1,7 @@
 //! Which cores the threads run on: each shard on one, the workers on those that are left, or on
 //! those that they were given.
 
-use std::io;
-
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::error::Error;
 
@@ -72,13 +70,6 @@ pub fn available() -> Vec<usize> {
     cores.ok().filter(|cores: &Vec<usize>| !cores.is_empty()).unwrap_or_else(|| vec![0])
 }
 
-/// Keeps this thread, and those that it starts, on some cores.
-pub fn pin(cores: &[usize]) -> io::Result<()> {
-    let mut set = CpuSet::new();
-    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
-    Ok(sched_setaffinity(None, &set)?)
-}
-
 /// `0-2,7`.
 pub fn text(cores: &[usize]) -> String {
     let mut cores = cores.to_vec();
@@ -105,6 +96,7 @@ fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Error> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shard::runtime::pin;
 
     fn dealt(available: usize, wishes: &Wishes) -> Result<(String, String), String> {
         let available: Vec<_> = (0..available).collect();

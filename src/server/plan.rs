@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::Settings;
+use crate::config::{Io, Settings};
 use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::InstanceGroup;
@@ -19,6 +19,7 @@ use crate::shard::feed::{Bounds, Feed, Lane, Seat};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::limiter::Limiter;
 use crate::shard::models::{Placement, Served};
+use crate::shard::runtime::IoPath;
 
 /// What will run where.
 pub struct Plan {
@@ -87,6 +88,12 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         grpc_message_size_max: settings.grpc_message_size_max,
         connections_max: settings.connections_max,
         exit_timeout: settings.exit_timeout,
+        io: match settings.io {
+            Io::Auto => IoPath::Auto,
+            Io::Glommio => IoPath::Glommio,
+            Io::Ring => IoPath::Ring,
+        },
+        spin: settings.spin,
         warn: log::warning,
     }
 }

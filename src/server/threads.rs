@@ -15,6 +15,7 @@ use crate::server::plan::{Plan, WorkerPlace};
 use crate::server::{cores, log};
 use crate::shard::executor::{self, Parts};
 use crate::shard::models::Placement;
+use crate::shard::runtime::pin;
 use crate::shard::worker::panic_text;
 use crate::shard::{Addresses, World, worker};
 
@@ -115,7 +116,7 @@ impl Fleet {
         let worker = spawn(name.clone(), move || {
             // Dropped with the thread.
             let _running = running;
-            if let Err(error) = cores::pin(&place.cores) {
+            if let Err(error) = pin(&place.cores) {
                 let cores = cores::text(&place.cores);
                 log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
             }
@@ -135,13 +136,16 @@ impl Fleet {
     }
 
     fn start_shard(&mut self, parts: Parts, started: Started, failure: Failure) -> Result<(), Error> {
-        let name = format!("shard-{}", parts.index);
+        let (name, index) = (format!("shard-{}", parts.index), parts.index);
         let shard = spawn(name.clone(), move || {
-            let run = move || {
-                threads::enter(1, move |threads| executor::run(parts, threads, |outcome| started.tell(outcome)));
+            let tell = move |outcome: Result<&'static str, Error>| {
+                started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
             };
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
-                failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic)));
+            let run = move || threads::enter(1, move |threads| executor::run(parts, threads, tell));
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failure(&format!("{name} failed, the server ends: {error}")),
+                Err(panic) => failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic))),
             }
         })?;
         self.shards.push(shard);

@@ -20,6 +20,7 @@ use crate::shard::Shard;
 use crate::shard::clock;
 use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::shard::runtime;
 use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
@@ -195,7 +196,7 @@ async fn answer_unless_expired(mut pending: Pending, timeout_at: Option<Instant>
 }
 
 async fn sleep_until(at: Instant) {
-    glommio::timer::sleep(at.since(clock::now())).await;
+    runtime::sleep_until(at).await;
 }
 
 /// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
@@ -270,6 +271,7 @@ mod tests {
 
     use super::*;
     use crate::shard::inbox::Inbox;
+    use crate::shard::runtime::{IoPath, Runtime};
     use crate::shard::ticket::Tickets;
 
     const TIMEOUT: Duration = Duration::from_millis(5);
@@ -278,8 +280,8 @@ mod tests {
         Rc::new(Tickets::new(Arc::new(Inbox::new())))
     }
 
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        glommio::LocalExecutor::default().run(future)
+    fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(future).unwrap()
     }
 
     #[test]
@@ -287,7 +289,7 @@ mod tests {
         let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
         let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
         let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
-        let took = run(async {
+        let took = run(async move {
             let start = clock::now();
             let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
             assert_eq!(error, Some(timeout_expired()));
@@ -304,7 +306,7 @@ mod tests {
         let ticket = tickets.open().unwrap();
         let pending = tickets.pending(ticket, || panic!("a batch has it"));
         assert!(tickets.inbox().claim(ticket));
-        let answer = run(async {
+        let answer = run(async move {
             let start = clock::now();
             let backend = async {
                 sleep_until(start + TIMEOUT * 3).await;
