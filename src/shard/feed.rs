@@ -8,8 +8,8 @@
 mod gate;
 mod seat;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
@@ -21,6 +21,7 @@ use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
+use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
@@ -98,7 +99,7 @@ pub struct Feed {
 }
 
 struct Lanes {
-    rings: Vec<rtrb::Consumer<Entry<Waiting>>>,
+    rings: Vec<sync::Consumer<Entry<Waiting>>>,
     scheduler: Scheduler<Waiting>,
     arrived: Vec<Entry<Waiting>>,
     watch: Option<Watch>,
@@ -113,6 +114,8 @@ struct Watch {
 /// What an instance is told.
 enum Polled {
     Batch(Batch),
+    /// Nothing waits, and the feed was stopped.
+    Ended,
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
     /// To sleep until its resources are free.
@@ -121,7 +124,7 @@ enum Polled {
 
 /// One shard's end of a feed.
 pub struct Lane {
-    ring: rtrb::Producer<Entry<Waiting>>,
+    ring: sync::Producer<Entry<Waiting>>,
     feed: Arc<Feed>,
 }
 
@@ -146,7 +149,7 @@ impl Feed {
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
         let ring_size = requests_max.min(IN_FLIGHT_MAX);
-        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| rtrb::RingBuffer::new(ring_size)).unzip();
+        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
         let scheduler = Scheduler::new(policy.clone());
@@ -178,6 +181,12 @@ impl Feed {
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
         self.admission.waiting()
+    }
+
+    /// Bytes that are held for requests.
+    #[cfg(all(test, feature = "loom"))]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Batches that left so far.
@@ -245,6 +254,8 @@ impl Feed {
     /// answers `None`.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
+        // The handshake with `next_batch`, as in `wake`.
+        fence(Ordering::SeqCst);
         for seat in &self.seats {
             seat.unpark();
         }
@@ -261,8 +272,10 @@ impl Feed {
         let seat = self.seats.get(seat_index)?;
         seat.take();
         loop {
-            if let Polled::Batch(batch) = self.poll(seat_index, clock) {
-                return Some(batch);
+            match self.poll(seat_index, clock) {
+                Polled::Batch(batch) => return Some(batch),
+                Polled::Ended => return None,
+                Polled::Nothing(_) | Polled::Blocked => {}
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
             seat.set_parked(true);
@@ -275,7 +288,7 @@ impl Feed {
                     }
                     return Some(batch);
                 }
-                Polled::Nothing(_) if self.is_stopped() => {
+                Polled::Ended => {
                     seat.set_parked(false);
                     return None;
                 }
@@ -305,7 +318,8 @@ impl Feed {
         let mut lanes = self.lock();
         self.handle_run(seat_index, &mut lanes.scheduler, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
-        if self.is_stopped() {
+        let is_stopped = self.is_stopped();
+        if is_stopped {
             lanes.scheduler.handle_drain();
         }
         let taken = loop {
@@ -330,6 +344,10 @@ impl Feed {
             if let Some(forecast) = &self.forecast {
                 forecast.handle_idle(seat_index);
             }
+            // Only where it was stopped before this look: a batch that may grow would be left behind.
+            if is_stopped {
+                return Polled::Ended;
+            }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
                 return Polled::Nothing(until);
@@ -337,7 +355,7 @@ impl Feed {
             // The handshake again: what is queued now counts down what we want, or we see it.
             self.rows_wanted.store(lanes.scheduler.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if lanes.rings.iter().all(rtrb::Consumer::is_empty) {
+            if lanes.rings.iter().all(sync::Consumer::is_empty) {
                 return Polled::Nothing(until);
             }
         };
@@ -424,7 +442,7 @@ impl Feed {
         match self.lanes.try_lock() {
             Ok(mut lanes) => lanes.drain(now, self),
             Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => sync::yield_now(),
         }
     }
 
@@ -554,10 +572,11 @@ impl Lane {
             return Err(Refusal::Full);
         };
         let entry = Entry { token: Waiting { hold, ..entry.token }, ..entry };
-        // Of a shape that the others may not have, it may end their batch.
-        let rows = if entry.shape_key.is_empty() { entry.rows.max(1) } else { u32::MAX };
+        // Of a shape that the others may not have, it may end their batch; a deadline may close it.
+        let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();
+        let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
         let mut next = entry;
-        while let Err(rtrb::PushError::Full(entry)) = self.ring.push(next) {
+        while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
             self.feed.make_room(entry.queued_at);
             next = entry;
         }
@@ -839,6 +858,27 @@ mod tests {
     }
 
     #[test]
+    fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
+        let queue_delay_max = Duration::from_secs(600);
+        let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+        feed.lock().scheduler.handle_run(2, Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
+            let tickets = tickets();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
+            while feed.rows_wanted.load(Ordering::SeqCst) != 7 {
+                std::thread::yield_now();
+            }
+            let entry = entry_now(&tickets);
+            let deadline = Some(entry.queued_at + Duration::from_millis(50));
+            submit(&mut lanes[0], Entry { deadline, ..entry }).ok().unwrap();
+            assert_eq!(instance.join().unwrap(), 2);
+        });
+        assert_eq!(feed.released(Released::Deadline), 1);
+    }
+
+    #[test]
     fn no_wake_up_is_lost_where_batches_wait_to_grow() {
         const COUNT: usize = 4_000;
         let queue_delay_max = Duration::from_secs(600);
@@ -946,7 +986,7 @@ mod tests {
         assert_eq!((sums, feed.waiting()), (SIZES, 42));
         let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
             Polled::Batch(batch) => Some(batch.requests.len()),
-            Polled::Nothing(_) | Polled::Blocked => None,
+            Polled::Ended | Polled::Nothing(_) | Polled::Blocked => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
     }

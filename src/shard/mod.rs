@@ -22,6 +22,7 @@ pub mod runtime;
 pub mod scrape;
 pub mod service;
 pub mod session;
+pub mod sync;
 pub mod task;
 pub mod ticket;
 pub mod worker;
@@ -203,17 +204,11 @@ fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, Kind)>> {
 
 /// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
-    let inbox = Arc::clone(shard.tickets.inbox());
     poll_fn::<(), _>(|context| {
-        loop {
-            if shard.tickets.drain() > 0 {
-                shard.cells.wakes.add(1);
-            }
-            inbox.register(context.waker());
-            if shard.tickets.drain() == 0 {
-                return Poll::Pending;
-            }
+        if shard.tickets.drain_and_register(context.waker()) {
+            shard.cells.wakes.add(1);
         }
+        Poll::Pending
     })
     .await;
 }

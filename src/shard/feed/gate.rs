@@ -2,11 +2,12 @@
 //! takes a batch only with its resources in hand, so that requests wait in the queue, where they
 //! may be cancelled and may grow into a larger batch, and never in front of the instance.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use crate::scheduler;
 use crate::shard::feed::{Feed, Lanes, Taking, Waiting};
 use crate::shard::limiter::Limiter;
+use crate::shard::sync::fence;
 use crate::time::Instant;
 
 /// What an instance may do now.
@@ -128,7 +129,7 @@ mod tests {
         match feed.poll(seat, now) {
             Polled::Batch(_) => "batch",
             Polled::Blocked => "blocked",
-            Polled::Nothing(_) => "nothing",
+            Polled::Ended | Polled::Nothing(_) => "nothing",
         }
     }
 

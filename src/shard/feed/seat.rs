@@ -1,10 +1,10 @@
 //! The place of one instance at the feed of its model version: where its thread sleeps, and what
 //! those who look for an idle instance know of it. Any thread may read it and wake its thread.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::Thread;
 
+use crate::shard::sync::{self, AtomicBool, Thread};
 use crate::time::{Clock, Instant};
 
 /// Where an instance's thread sleeps.
@@ -95,7 +95,7 @@ impl Seat {
 
     /// The calling thread is the one that sleeps here.
     pub(super) fn take(&self) {
-        self.thread.get_or_init(std::thread::current);
+        self.thread.get_or_init(sync::current);
     }
 
     /// Says whether its thread sleeps, or is about to; and whether it did before.
@@ -123,14 +123,14 @@ impl Seat {
     pub(super) fn park(&self, until: Option<Instant>, clock: Clock) {
         while self.is_parked() {
             let Some(until) = until else {
-                std::thread::park();
+                sync::park();
                 continue;
             };
             let left = until.since(clock());
             if left.is_zero() {
                 self.set_parked(false);
             } else {
-                std::thread::park_timeout(left);
+                sync::park_timeout(left);
             }
         }
     }
