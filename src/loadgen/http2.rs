@@ -28,6 +28,9 @@ const WINDOW: u32 = 1 << 30;
 const FRAME_SIZE_MAX: u32 = 1 << 20;
 /// Bytes that wait in `h2` for the server to make room, for each stream.
 const SEND_BUFFER_SIZE: usize = 1 << 30;
+/// Streams that are opened before the server has said how many it takes: no server should take
+/// fewer (RFC 9113 §6.5.2).
+const STREAMS_FIRST: usize = 100;
 /// Bytes that are written at once.
 const OUTPUT_SIZE_MAX: usize = 256 * 1024;
 
@@ -87,6 +90,7 @@ impl Http2 {
             .initial_connection_window_size(WINDOW)
             .max_frame_size(FRAME_SIZE_MAX)
             .max_send_buffer_size(SEND_BUFFER_SIZE)
+            .initial_max_send_streams(STREAMS_FIRST)
             .enable_push(false);
         let transport = Transport(Rc::clone(&pipe));
         let handshake = Box::pin(async move { builder.handshake(transport).await });

@@ -50,7 +50,7 @@ fn fields(heading: &Heading, report: &Report) -> Vec<(String, Value)> {
     add("failed", Value::Integer(window.failures.total()));
     add("throughput", Value::Number(report.throughput()));
     add("total_succeeded", Value::Integer(report.totals.succeeded));
-    add("total_failed", Value::Integer(report.totals.failed));
+    add("total_failed", Value::Integer(report.totals.failures.total()));
     add("never_sent", Value::Integer(report.totals.unsent));
     let times = &window.latency;
     let latency = |time: Duration| if times.count() == 0 { Value::None } else { micros(time) };
@@ -86,6 +86,7 @@ fn fields(heading: &Heading, report: &Report) -> Vec<(String, Value)> {
     let usage = |value: fn(&crate::loadgen::usage::Usage) -> u64| report.usage.as_ref().map(value);
     let switches = usage(|usage| usage.switches());
     add("switches_per_request", switches.map_or(Value::None, |switches| Value::Number(switches as f64 / ended)));
+    add("client_cpu_per_request_us", each(report.client.map(|client| client.cpu())));
     add("rss_bytes", usage(|usage| usage.resident_size).map_or(Value::None, Value::Integer));
     add("rss_max_bytes", usage(|usage| usage.resident_size_max).map_or(Value::None, Value::Integer));
     fields
@@ -119,7 +120,7 @@ fn write_json(heading: &Heading, report: &Report, out: &mut Vec<u8>) {
         out.push(b',');
     }
     out.extend_from_slice(b"\"errors\":[");
-    for (index, (kind, count, text)) in report.window.failures.iter().enumerate() {
+    for (index, (kind, count, text)) in report.totals.failures.iter().enumerate() {
         writer::comma(index, out);
         out.extend_from_slice(b"{\"kind\":");
         writer::string(&kind.to_string(), out);
@@ -155,7 +156,7 @@ pub fn comparison_json(headings: (&Heading, &Heading), comparison: &Comparison) 
 }
 
 /// The reports as CSV (RFC 4180), the names of the columns first. The last column holds the
-/// failures by kind.
+/// failures of the whole load by kind.
 pub fn csv(reports: &[(&Heading, &Report)]) -> String {
     let mut out = String::new();
     for (index, (heading, report)) in reports.iter().enumerate() {
@@ -164,7 +165,7 @@ pub fn csv(reports: &[(&Heading, &Report)]) -> String {
             let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
             out += &format!("{},errors\r\n", names.join(","));
         }
-        let failures = report.window.failures.iter().map(|(kind, count, _)| format!("{count} x {kind}"));
+        let failures = report.totals.failures.iter().map(|(kind, count, _)| format!("{count} x {kind}"));
         let errors = Value::Text(failures.collect::<Vec<_>>().join("; "));
         let cells: Vec<_> =
             fields.into_iter().map(|(_, value)| value).chain([errors]).map(|value| cell(&value)).collect();

@@ -81,12 +81,15 @@ pub struct Method {
 struct Reading {
     statistics: Option<Statistics>,
     usage: Option<Usage>,
+    client: Option<Usage>,
 }
 
 impl Target {
     fn read(&mut self) -> Result<Reading, String> {
         let usage = if self.processes.is_empty() { None } else { Some(Usage::of(&self.processes)?) };
-        Ok(Reading { usage, statistics: self.control.statistics() })
+        // Of this program itself there is nothing to complain of.
+        let client = Usage::of(&[std::process::id()]).ok();
+        Ok(Reading { usage, client, statistics: self.control.statistics() })
     }
 }
 
@@ -255,6 +258,7 @@ impl Watcher<'_> {
             is_stable: needs_stability.then_some(verdict == Verdict::Stable),
             server: between.and_then(|(from, to)| Some(to.statistics?.since(&from.statistics?))),
             usage: between.and_then(|(from, to)| Some(to.usage?.since(&from.usage?))),
+            client: between.and_then(|(from, to)| Some(to.client?.since(&from.client?))),
             totals: collected.totals(windows),
         }
     }
@@ -273,9 +277,8 @@ struct Collected {
 }
 
 impl Collected {
-    const fn new(count: usize) -> Self {
-        let totals = Totals { succeeded: 0, failed: 0, unsent: 0 };
-        Self { count, open: Vec::new(), taken: 0, done: 0, totals }
+    fn new(count: usize) -> Self {
+        Self { count, open: Vec::new(), taken: 0, done: 0, totals: Totals::default() }
     }
 
     const fn is_done(&self) -> bool {
@@ -312,17 +315,17 @@ impl Collected {
 
     /// All that was sent, with the windows that were taken.
     fn totals(&self, taken: &[Window]) -> Totals {
-        let mut totals = self.totals;
+        let mut totals = self.totals.clone();
         for window in taken.iter().chain(self.open.iter().map(|(.., window)| window)) {
             totals.succeeded += window.succeeded;
-            totals.failed += window.failures.total();
+            totals.failures.merge(&window.failures);
         }
         totals
     }
 
     fn count_outside(&mut self, window: &Window) {
         self.totals.succeeded += window.succeeded;
-        self.totals.failed += window.failures.total();
+        self.totals.failures.merge(&window.failures);
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::loadgen::comparison::Ratio;
+use crate::loadgen::failure::Failures;
 use crate::loadgen::statistics::Statistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::Window;
@@ -48,12 +49,12 @@ impl fmt::Display for Load {
 
 /// Requests of a load from its first to its last, warm-up and end included: what the server's own
 /// counts must agree with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Answered well.
     pub succeeded: u64,
-    /// Failed.
-    pub failed: u64,
+    /// Failed, by kind.
+    pub failures: Failures,
     /// Due when the load ended, and never sent.
     pub unsent: u64,
 }
@@ -77,6 +78,9 @@ pub struct Report {
     pub server: Option<Statistics>,
     /// What the server's processes used in them.
     pub usage: Option<Usage>,
+    /// What this program used in them: where it is all of its threads' time, the server was not
+    /// what was measured.
+    pub client: Option<Usage>,
     /// The whole load.
     pub totals: Totals,
 }
@@ -115,15 +119,10 @@ impl Report {
         self.duration += other.duration;
         self.windows += other.windows;
         self.server = self.server.zip(other.server).map(|(one, two)| one.plus(two));
-        self.usage = self.usage.zip(other.usage).map(|(one, two)| Usage {
-            user: one.user + two.user,
-            system: one.system + two.system,
-            switches_voluntary: one.switches_voluntary + two.switches_voluntary,
-            switches_involuntary: one.switches_involuntary + two.switches_involuntary,
-            ..two
-        });
+        self.usage = self.usage.zip(other.usage).map(|(one, two)| one.followed_by(&two));
+        self.client = self.client.zip(other.client).map(|(one, two)| one.followed_by(&two));
         self.totals.succeeded += other.totals.succeeded;
-        self.totals.failed += other.totals.failed;
+        self.totals.failures.merge(&other.totals.failures);
         self.totals.unsent += other.totals.unsent;
     }
 }
@@ -182,6 +181,7 @@ pub fn per_second(count: u64, duration: Duration) -> f64 {
 }
 
 #[cfg(test)]
+#[expect(missing_docs, reason = "other tests use the sample")]
 pub mod tests {
     use super::*;
     use crate::loadgen::failure::{Failure, Kind};
@@ -200,6 +200,7 @@ pub mod tests {
             window.handle_outcome(Duration::ZERO, Err(Failure::new(Kind::Http(503), "the queue is full")));
         }
         window.sent = 1004;
+        let failures = window.failures.clone();
         let total = |nanos: u64| Total { count: 1000, nanos: nanos * 1000 };
         let server = Statistics {
             inference_count: 2000,
@@ -228,7 +229,8 @@ pub mod tests {
             is_stable: Some(true),
             server: Some(server),
             usage: Some(usage),
-            totals: Totals { succeeded: 1300, failed: 4, unsent: 0 },
+            client: Some(Usage { user: Duration::from_millis(700), system: Duration::from_millis(1210), ..usage }),
+            totals: Totals { succeeded: 1300, failures, unsent: 0 },
         }
     }
 

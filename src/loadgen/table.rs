@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::loadgen::report::{Comparison, Load, Report};
 use crate::loadgen::statistics::Statistics;
+use crate::loadgen::usage::Usage;
 use crate::loadgen::window::Window;
 
 /// The percentiles that are always told.
@@ -29,7 +30,11 @@ pub fn block(title: &str, report: &Report) -> String {
         window.succeeded,
         window.failures.total()
     );
-    for (kind, count, text) in window.failures.iter() {
+    let outside = report.totals.failures.total().saturating_sub(window.failures.total());
+    if outside > 0 {
+        let _ = writeln!(out, "    and {outside} failed outside of these windows; of all");
+    }
+    for (kind, count, text) in report.totals.failures.iter() {
         let text = if text.is_empty() { String::new() } else { format!(": {text}") };
         let _ = writeln!(out, "    {count} x {kind}{text}");
     }
@@ -58,8 +63,23 @@ pub fn block(title: &str, report: &Report) -> String {
             usage.resident_size as f64 / f64::from(1 << 20)
         );
     }
+    if let Some(client) = &report.client {
+        out += &client_line(report, client);
+    }
     out
 }
+
+/// What measuring took. A client that has no time left measures itself.
+fn client_line(report: &Report, client: &Usage) -> String {
+    let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
+    let each = show(report.each(client.cpu()).unwrap_or_default());
+    let is_spinning = matches!(report.load, Load::Rate(_));
+    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
+    format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
+}
+
+/// From here on a thread of the client has hardly any time left; an open loop spins and always does.
+const CLIENT_CORES_MAX: f64 = 0.95;
 
 fn latency(window: &Window) -> String {
     let times = &window.latency;
@@ -140,7 +160,7 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     let failed = |report: &Report| report.window.failures.total();
     let _ = writeln!(out, "  {:<18} {:>12} {:>12}", "failed", failed(a), failed(b));
     for (name, report) in [("A", a), ("B", b)] {
-        for (kind, count, text) in report.window.failures.iter() {
+        for (kind, count, text) in report.totals.failures.iter() {
             let _ = writeln!(out, "    {name}: {count} x {kind}: {text}");
         }
     }
@@ -179,11 +199,13 @@ mod tests {
                             mean 1500us ± 289us    min 1000us    max 2000us
               Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
               Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
+              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be what limits
         "#]].assert_eq(&block("", &sample(Load::Concurrency(4), 1.0)));
         let mut open = sample(Load::Rate(1000.5), 1.0);
         open.is_stable = Some(false);
         open.server = None;
         open.usage = None;
+        open.client = None;
         open.totals.unsent = 7;
         expect![[r#"
             http://b  Request rate: 1000.5

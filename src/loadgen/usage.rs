@@ -71,6 +71,17 @@ impl Usage {
         }
     }
 
+    /// What was used in this time and a later one together; memory is as it is.
+    pub fn followed_by(&self, later: &Self) -> Self {
+        Self {
+            user: self.user + later.user,
+            system: self.system + later.system,
+            switches_voluntary: self.switches_voluntary + later.switches_voluntary,
+            switches_involuntary: self.switches_involuntary + later.switches_involuntary,
+            ..*later
+        }
+    }
+
     /// User and system.
     pub fn cpu(&self) -> Duration {
         self.user.saturating_add(self.system)
