@@ -75,6 +75,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Words that only some parts may say.
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("glommio", &["shard"]),
+    ("io_uring::", &["shard"]),
     ("h2::", &["shard", "loadgen"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
@@ -82,7 +83,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
 ];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
-const UNSAFE_FILES: &[&str] = &["src/shard/io.rs"];
+const UNSAFE_FILES: &[&str] = &["src/shard/io/mod.rs", "src/shard/ring/buffers.rs", "src/shard/ring/driver.rs"];
 
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;

@@ -17,7 +17,7 @@ use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status
 use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival};
 use crate::shard::http2::{Pace, next_chunk, next_chunk_until, send_parts, unless_reset};
-use crate::shard::{Shard, clock};
+use crate::shard::{Shard, clock, runtime};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
 use crate::wire::grpc::{Gatherer, timeout};
@@ -142,7 +142,7 @@ impl Call<'_> {
                     true
                 },
                 async {
-                    glommio::timer::sleep(WATCH_INTERVAL).await;
+                    runtime::sleep(WATCH_INTERVAL).await;
                     false
                 },
             );

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX, WRITE_TIMEOUT};
 use crate::shard::connections::{Membership, Verdict, Watch};
 use crate::shard::io::Socket;
-use crate::shard::{Shard, clock, grpc, service};
+use crate::shard::{Shard, clock, grpc, runtime, service};
 use crate::time::Instant;
 use crate::wire::http1::Refusal;
 use crate::wire::message::{Fields, Message, Method, Reply};
@@ -79,7 +79,7 @@ async fn serve(shard: &Rc<Shard>, mut connection: Connection, watch: &Rc<Watch>)
         // A broken connection ends its streams: their tasks find out by themselves.
         let Some(Ok((request, respond))) = accepted else { return };
         let shard = Rc::clone(shard);
-        glommio::spawn_local(async move {
+        runtime::spawn(async move {
             let cells = Arc::clone(&shard.cells);
             if AssertUnwindSafe(stream(shard, request, respond)).catch_unwind().await.is_err() {
                 cells.panics.add(1);
@@ -195,7 +195,7 @@ async fn room_in_time(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<u
     let room =
         async { poll_fn(|context| stream.poll_capacity(context)).await.unwrap_or_else(|| Err(Reason::CANCEL.into())) };
     let late = async {
-        glommio::timer::sleep(WRITE_TIMEOUT).await;
+        runtime::sleep(WRITE_TIMEOUT).await;
         Err(Reason::ENHANCE_YOUR_CALM.into())
     };
     let room = future::or(room, late).await;
@@ -220,7 +220,7 @@ pub async fn next_chunk(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Erro
 /// The same, no later than an instant; `None` when that has come.
 pub async fn next_chunk_until(body: &mut RecvStream, due: Instant) -> Option<Result<Option<Bytes>, h2::Error>> {
     let late = async {
-        glommio::timer::sleep(due.since(clock::now())).await;
+        runtime::sleep_until(due).await;
         None
     };
     future::or(async { Some(next_chunk(body).await) }, late).await
