@@ -57,7 +57,7 @@ pub fn svg(title: &str, servers: &[Server<'_>]) -> String {
         // The hue tells the servers apart, the shade the percentiles.
         many => {
             let names = many.iter().zip(["A", "B"]).map(|(server, letter)| format!("{letter}: {}", server.name));
-            names.collect::<Vec<_>>().join("      ")
+            names.collect::<Vec<_>>().join(" · ")
         }
     };
     let mut out = String::new();
@@ -105,7 +105,34 @@ fn by_load(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
         Some(Load::Rate(_)) => "request rate, requests/s (open loop)",
         _ => "concurrency, requests in flight (closed loop)",
     };
+    if is_geometric(&loads) {
+        let points = series.iter_mut().flat_map(|series| &mut series.points);
+        points.for_each(|(load, _)| *load = load.log2());
+        return (label.to_owned(), doubling_axis(&loads), series);
+    }
     (label.to_owned(), load_axis(&loads), series)
+}
+
+/// Whether most loads would lie on a heap at the left of an even axis.
+fn is_geometric(loads: &[f64]) -> bool {
+    let most = loads.iter().copied().fold(0.0, f64::max);
+    let below = loads.iter().filter(|load| **load <= most / 4.0).count();
+    loads.iter().all(|load| *load > 0.0) && below * 2 >= loads.len()
+}
+
+/// In places of log2 of the load, a tick at each load that has room for one.
+fn doubling_axis(loads: &[f64]) -> Axis {
+    let mut loads = loads.to_vec();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let (min, max) = (loads.first().map_or(0.0, |load| load.log2()), loads.last().map_or(1.0, |load| load.log2()));
+    let mut ticks: Vec<(f64, String)> = Vec::new();
+    for load in loads {
+        if ticks.last().is_none_or(|(last, _)| load.log2() - last >= (max - min) / 16.0) {
+            ticks.push((load.log2(), thousands(load)));
+        }
+    }
+    Axis { min, max, ticks }
 }
 
 fn by_percentile(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
@@ -120,7 +147,7 @@ fn by_percentile(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
             (at, micros(report.window.latency.percentile(percentile)))
         });
         series.push(Series {
-            label: if servers.len() > 1 { letter.to_owned() } else { "latency".to_owned() },
+            label: if servers.len() > 1 { letter.to_owned() } else { String::new() },
             color: colors.get(2).copied().unwrap_or("#000000"),
             is_dashed: letter == "B",
             points: points.filter(|(_, micros)| *micros > 0.0).collect(),
@@ -253,9 +280,17 @@ fn draw_labels(series: &[Series], y: &Axis, out: &mut String) {
         .collect();
     labels.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let mut below = f64::INFINITY;
+    for (at, _) in &mut labels {
+        *at = at.min(below - LABEL_GAP);
+        below = *at;
+    }
+    // Those that were pushed out at the top push back.
+    let mut above = TOP + 4.0 - LABEL_GAP;
+    for (at, _) in labels.iter_mut().rev() {
+        *at = at.max(above + LABEL_GAP);
+        above = *at;
+    }
     for (at, series) in labels {
-        let at = at.min(below - LABEL_GAP);
-        below = at;
         let _ = writeln!(
             out,
             "<text x=\"{:.1}\" y=\"{at:.1}\" fill=\"{}\" font-weight=\"600\">{}</text>",
@@ -323,7 +358,7 @@ mod tests {
         let (a, b) = (reports(1.0), reports(2.0));
         let both = svg("m", &[Server { name: "one", reports: &a }, Server { name: "two", reports: &b }]);
         check_well_formed(&both);
-        assert!(both.contains("A: one      B: two") && both.contains(">B p99<") && both.contains("dasharray"));
+        assert!(both.contains("A: one · B: two") && both.contains(">B p99<") && both.contains("dasharray"));
         let single = svg("m", &[Server { name: "one", reports: &a[..1] }]);
         check_well_formed(&single);
         assert!(single.contains("99.99%") && single.matches("<polyline").count() == 1);
@@ -336,6 +371,32 @@ mod tests {
         check_well_formed(&svg("m", &[Server { name: "one", reports: &[empty.clone()] }]));
         check_well_formed(&svg("m", &[Server { name: "one", reports: &[empty.clone(), empty] }]));
         check_well_formed(&svg("m", &[]));
+    }
+
+    #[test]
+    fn loads_that_double_are_spread_evenly() {
+        let loads = [1.0, 4.0, 16.0, 64.0];
+        assert!(is_geometric(&loads) && !is_geometric(&[10.0, 20.0, 30.0, 40.0]) && !is_geometric(&[0.0, 1.0, 100.0]));
+        let axis = doubling_axis(&loads);
+        assert_eq!(ticks(&axis), ["1", "4", "16", "64"]);
+        let places: Vec<_> = loads.iter().map(|load| x_place(&axis, load.log2()).round()).collect();
+        assert_eq!(places, [76.0, 300.0, 524.0, 748.0]);
+        let many: Vec<f64> = (0..40).map(|step| 1.5_f64.powi(step)).collect();
+        assert!(doubling_axis(&many).ticks.len() <= 17);
+    }
+
+    #[test]
+    fn labels_stay_within_the_drawing_and_apart() {
+        let reports: Vec<_> = [1, 2].map(|count| sample(Load::Concurrency(count), 1.0)).into();
+        let drawing = svg("m", &[Server { name: "a", reports: &reports }]);
+        let mut places: Vec<f64> = drawing
+            .lines()
+            .filter(|line| line.contains("font-weight=\"600\"") && line.contains(">p"))
+            .map(|line| line.split("y=\"").nth(1).unwrap().split('"').next().unwrap().parse().unwrap())
+            .collect();
+        places.sort_by(f64::total_cmp);
+        assert_eq!(places.len(), 4);
+        assert!(places[0] >= TOP && places.windows(2).all(|pair| pair[1] - pair[0] >= LABEL_GAP - 0.2), "{places:?}");
     }
 
     #[test]
