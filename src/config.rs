@@ -485,7 +485,8 @@ fn check(settings: Settings) -> Result<Settings, String> {
 pub fn help() -> String {
     let mut out = String::from(
         "deuteron: a light inference server\n\n\
-         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\nFlags:\n",
+         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         \x20      deuteron bench -m MODEL [FLAGS], which measures a server; `deuteron bench --help`\n\nFlags:\n",
     );
     for flag in FLAGS {
         let names: Vec<String> = flag.names.iter().map(|name| format!("--{name}")).collect();
