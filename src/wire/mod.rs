@@ -1,6 +1,7 @@
 //! Formats: bytes to values and back. No word of inference, no I/O.
 
 pub mod grpc;
+pub mod hpack;
 pub mod http1;
 pub mod json;
 pub mod message;
