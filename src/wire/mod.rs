@@ -3,6 +3,7 @@
 pub mod grpc;
 pub mod hpack;
 pub mod http1;
+pub mod http2;
 pub mod json;
 pub mod message;
 pub mod proto;
