@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use crate::connection::http1::{Connection, Settings};
-use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
+use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, service};
 use crate::tensor::AlignedBuffer;
 use crate::wire::message::{Message, Reply};
@@ -18,9 +19,6 @@ use crate::wire::message::{Message, Reply};
 const BUFFERS_MAX: usize = 64;
 /// Bytes of a buffer that is kept.
 const BUFFER_SIZE_MAX: usize = 64 * 1024;
-/// Bytes of a refused request that are read and thrown away, so that the refusal reaches the
-/// client before the connection is reset under it.
-const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
 /// Serves the protocol on a connection whose first bytes were read already.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
@@ -291,24 +289,6 @@ impl Session<'_> {
         if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
             return Ok(());
         }
-        self.socket.shutdown_write().await?;
-        let watch = self.membership.watch();
-        watch.set_deadline(Some(clock::now() + crate::limits::LINGER_TIMEOUT));
-        let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);
-        while left > 0 {
-            let count = poll_fn(|context| {
-                watch.register(context);
-                if watch.take_verdict().is_some() {
-                    return Poll::Ready(Ok(0));
-                }
-                self.socket.poll_read(context, &mut scratch)
-            })
-            .await?;
-            if count == 0 {
-                break;
-            }
-            left = left.saturating_sub(count);
-        }
-        Ok(())
+        linger(&mut self.socket, self.membership.watch(), LINGER_TIMEOUT).await
     }
 }

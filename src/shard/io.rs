@@ -19,7 +19,7 @@ const BACKLOG: i32 = 1024;
 /// rest for as long as they like.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send: beyond it the rest goes in the next.
-const PARTS_MAX: usize = 64;
+pub const PARTS_MAX: usize = 64;
 
 /// Drops what begins a connection, SYN without ACK, and passes all else. The classic packet filter
 /// of a TCP socket sees the segment from its header on: the flags are at byte 13 (RFC 9293 §3.1).
@@ -109,7 +109,7 @@ impl Socket {
 
     /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
     /// takes nothing.
-    fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
         // SAFETY: the descriptor is owned by `self.stream`, which outlives the borrow.
         let descriptor = unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) };

@@ -1,0 +1,2 @@
+//! placeholder
+pub fn fuzz_connection(_input: &[u8]) {}
