@@ -4,36 +4,44 @@
 
 use crate::wire::http2::WINDOW_SIZE_MAX;
 
-/// Room that a peer gave us, for a stream or for the connection.
+/// Room that a peer gave us, for a stream or for the connection: what it granted less what was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SendWindow(i64);
+pub(super) struct SendWindow {
+    granted: i64,
+    sent: i64,
+}
 
 impl SendWindow {
     pub(super) const fn new(size: u32) -> Self {
-        Self(size as i64)
+        Self { granted: size as i64, sent: 0 }
     }
 
     /// Bytes that may be sent.
     pub(super) fn room(self) -> usize {
-        usize::try_from(self.0).unwrap_or(0)
+        usize::try_from(self.size()).unwrap_or(0)
     }
 
     /// So many bytes were sent, at most the room.
     pub(super) fn handle_sent(&mut self, size: usize) {
         debug_assert!(size <= self.room());
-        self.0 -= i64::try_from(size).unwrap_or(i64::MAX);
+        self.sent = self.sent.saturating_add_unsigned(size as u64);
+    }
+
+    /// Bytes that were sent so far.
+    pub(super) const fn sent(self) -> i64 {
+        self.sent
     }
 
     /// More room, by WINDOW_UPDATE or a change of SETTINGS_INITIAL_WINDOW_SIZE, which may be less.
     /// False where the window would be larger than there are (§6.9.1).
     pub(super) const fn grow(&mut self, by: i64) -> bool {
-        self.0 = self.0.saturating_add(by);
-        self.0 <= WINDOW_SIZE_MAX as i64
+        self.granted = self.granted.saturating_add(by);
+        self.size() <= WINDOW_SIZE_MAX as i64
     }
 
     /// What the window has, below zero too.
     pub(super) const fn size(self) -> i64 {
-        self.0
+        self.granted.saturating_sub(self.sent)
     }
 }
 
@@ -86,11 +94,6 @@ impl ReceiveWindow {
     pub(super) const fn total(self) -> u32 {
         self.room + self.held + self.owed
     }
-
-    /// What the peer may still send.
-    pub(super) const fn room(self) -> u32 {
-        self.room
-    }
 }
 
 #[cfg(test)]
@@ -105,9 +108,9 @@ mod tests {
         window.give_back(49);
         assert_eq!((window.poll_update(), window.total()), (None, 100), "less than half");
         window.give_back(1);
-        assert_eq!((window.poll_update(), window.total(), window.room()), (Some(50), 100, 50));
+        assert_eq!((window.poll_update(), window.total(), window.room), (Some(50), 100, 50));
         window.give_back(1_000);
-        assert_eq!((window.poll_update(), window.total(), window.room()), (Some(50), 100, 100), "what is held only");
+        assert_eq!((window.poll_update(), window.total(), window.room), (Some(50), 100, 100), "what is held only");
         assert_eq!(window.poll_update(), None);
     }
 
@@ -117,6 +120,7 @@ mod tests {
         window.handle_sent(10);
         assert!(window.grow(-5) && window.room() == 0 && window.size() == -5);
         assert!(window.grow(6) && window.room() == 1);
+        assert_eq!(window.sent(), 10);
         assert!(window.grow(0x7fff_fffe) && !window.grow(1));
     }
 }

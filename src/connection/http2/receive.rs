@@ -274,7 +274,9 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             }
             return Ok(None);
         }
-        if self.head.check_request().is_err() {
+        // §8.1.1: a length of content where there is none.
+        let is_short = is_last && self.head.content_length().is_some_and(|length| length > 0);
+        if is_short || self.head.check_request().is_err() {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
         let receive = ReceiveWindow::new(self.settings.stream_window_size);
@@ -413,6 +415,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.data = None;
         self.timers.frame = None;
         let event = if frame.is_last { self.handle_end_stream(frame.stream, now)? } else { None };
+        self.update_windows(frame.stream);
         Ok(event.map_or(Step::Taken, Step::Event))
     }
 
@@ -652,16 +655,20 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Bytes have found their place, or none: the connection's room comes back in any case, that of the
     /// stream only for the former.
-    pub(super) fn give_back(&mut self, id: StreamId, size: usize, placed: usize) {
+    fn give_back(&mut self, id: StreamId, size: usize, placed: usize) {
         self.receive.give_back(size);
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.receive.give_back(placed);
+        }
+    }
+
+    /// Tells the client of the room that came back: between its frames, so that how they were cut on
+    /// their way changes nothing.
+    pub(super) fn update_windows(&mut self, id: StreamId) {
         if let Some(increment) = self.receive.poll_update() {
             frame::encode_window_update(StreamId::CONNECTION, increment, &mut self.urgent);
         }
-        let Some(stream) = self.streams.get_mut(id) else { return };
-        stream.receive.give_back(placed);
-        let is_last = self.data.is_some_and(|frame| frame.stream == id && frame.is_last);
-        if stream.state == State::Open
-            && !is_last
+        if let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == State::Open)
             && let Some(increment) = stream.receive.poll_update()
         {
             frame::encode_window_update(id, increment, &mut self.urgent);

@@ -58,7 +58,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let is_ended = stream.state == State::HalfClosed;
         let Some(Incoming::Call(call)) = &mut stream.incoming else { return Ok(Taken::Nothing) };
         let (taken, placed) = call.take_next(is_ended)?;
-        self.give_back(id, 0, placed);
+        stream.receive.give_back(placed);
+        self.update_windows(id);
         Ok(taken)
     }
 
