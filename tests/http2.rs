@@ -95,3 +95,12 @@ fn nghttpd_passes_most_cases() {
     child.wait().unwrap();
     outcome.unwrap();
 }
+
+/// A real tritonserver, which speaks by `grpc`.
+#[cfg(feature = "oracle")]
+#[test]
+fn tritonserver_passes_most_cases() {
+    let folder = support::folder::Folder::new("triton");
+    let Some(server) = support::triton::start(folder.path()) else { return };
+    score("tritonserver", server.grpc());
+}

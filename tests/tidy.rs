@@ -72,7 +72,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Words that only one part may say.
 const ONLY_IN: &[(&str, &str)] = &[
     ("glommio", "shard"),
-    ("h2::client", "tests"),
+    ("h2::", "nothing"),
     ("rten::", "backend"),
     ("cudarc", "backend"),
     ("std::fs::", "server"),

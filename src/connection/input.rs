@@ -61,6 +61,14 @@ impl Input {
         self.space.get_mut(self.end..).unwrap_or_default()
     }
 
+    /// Takes room for `size` bytes at once, where nothing is pending: what comes fills what there is.
+    pub(in crate::connection) fn widen(&mut self, size: usize) {
+        if self.is_empty() && self.space.len() < size {
+            self.space = vec![0; size];
+            self.clear();
+        }
+    }
+
     /// Moves the pending bytes only where as many are free again, so that each is moved about once.
     fn make_room(&mut self, size_max: usize) {
         let size = self.space.len();

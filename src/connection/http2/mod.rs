@@ -42,8 +42,8 @@ use crate::connection::http2::stream::{State, Streams};
 use crate::connection::input::Input;
 use crate::limits::{
     BODY_SIZE_MAX, BODY_TIMEOUT, CLIENT_RESETS_MAX, CONNECTION_WINDOW_SIZE, CONTROL_BACKLOG_SIZE_MAX,
-    CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT, READ_SIZE,
-    REST_TIMEOUT, STREAM_WINDOW_SIZE, STREAMS_MAX, TRANSMIT_SIZE_MAX, WRITE_TIMEOUT,
+    CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
+    INPUT_SIZE_MIN, READ_SIZE, REST_TIMEOUT, STREAM_WINDOW_SIZE, STREAMS_MAX, TRANSMIT_SIZE_MAX, WRITE_TIMEOUT,
 };
 use crate::time::Instant;
 use crate::wire::hpack::decoder::Decoder;
@@ -130,6 +130,9 @@ pub struct Connection<B, T> {
     input: Input,
     /// Whether the bytes of `input_space` go to a body and not to `input`.
     is_direct: bool,
+    /// What `input_space` had last, and whether all of it was used, so that more is worth having.
+    space_size: usize,
+    is_input_full: bool,
     phase: Phase,
     drain: Drain,
     has_peer_left: bool,
@@ -197,6 +200,9 @@ struct Timers {
     rest: Option<Instant>,
 }
 
+/// Bytes that are read at once while more come than fit.
+const READ_SIZE_MAX: usize = 4 * READ_SIZE;
+
 /// The PING of a drain.
 const DRAIN_PING: [u8; frame::PING_SIZE] = *b"deuteron";
 
@@ -221,6 +227,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             peer: PeerSettings::default(),
             input: Input::default(),
             is_direct: false,
+            space_size: 0,
+            is_input_full: false,
             phase: Phase::Preface,
             drain: Drain::No,
             has_peer_left: false,
@@ -262,7 +270,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         if self.is_direct {
             return self.body_space();
         }
-        self.input.spare(self.settings.head_size_max.saturating_mul(2).max(READ_SIZE))
+        if self.is_input_full {
+            self.input.widen(self.input.held_size().saturating_mul(4).min(READ_SIZE_MAX));
+        }
+        let space = self.input.spare(self.settings.head_size_max.saturating_mul(2).max(READ_SIZE));
+        self.space_size = space.len();
+        space
     }
 
     /// `count` bytes were written to the front of `input_space`.
@@ -273,6 +286,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         if std::mem::take(&mut self.is_direct) {
             self.handle_body_space(count, now);
         } else {
+            self.is_input_full = count == self.space_size;
             self.input.commit(count);
         }
     }
@@ -427,7 +441,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// came has been looked at.
     fn note_rest(&mut self, now: Instant) {
         let is_resting = self.streams.is_empty() && self.input.is_empty() && self.output.size() == 0;
-        let is_large = self.input.held_size() > crate::limits::INPUT_SIZE_MIN;
+        let is_large = self.input.held_size() > INPUT_SIZE_MIN;
         if !is_resting || !is_large {
             self.timers.rest = None;
         } else if self.timers.rest.is_none() {
