@@ -39,6 +39,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Whether a request is refused at once that would be answered after its deadline.
+    pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
     /// Streams of one HTTP/2 connection.
@@ -47,8 +49,23 @@ pub struct Settings {
     pub http2_resets_max: u32,
     /// Frames that move nothing which its client may send in a while.
     pub http2_control_frames_max: u32,
+    /// The way of the sockets.
+    pub io: Io,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
     /// What is logged.
     pub log: LogSettings,
+}
+
+/// The way of the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Our own ring where the kernel has what it needs, else glommio.
+    Auto,
+    /// glommio's sockets.
+    Glommio,
+    /// Our own ring, or nothing.
+    Ring,
 }
 
 /// What is logged.
@@ -82,10 +99,13 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
             http2_resets_max: limits::CLIENT_RESETS_MAX,
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
+            io: Io::Auto,
+            spin: Duration::ZERO,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -256,6 +276,41 @@ const FLAGS: &[Flag] = &[
         value: "BYTES",
         help: "Bytes of tensors that may wait for one model version [268435456]; beyond it 503",
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["admission"],
+        value: "none|deadline",
+        help: "Refuse at once what by measured run times would be late [none]",
+        apply: |settings, value| match value {
+            "none" | "deadline" => {
+                settings.refuses_late = value == "deadline";
+                Ok(())
+            }
+            _ => Err("expected 'none' or 'deadline'".to_owned()),
+        },
+    },
+    Flag {
+        names: &["io"],
+        value: "auto|ring|glommio",
+        help: "The way of the sockets: our own io_uring (Linux 6.1) or glommio's [auto: the first that starts]",
+        apply: |settings, value| {
+            settings.io = match value {
+                "auto" => Io::Auto,
+                "glommio" => Io::Glommio,
+                "ring" => Io::Ring,
+                _ => return Err("expected 'auto', 'ring' or 'glommio'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["spin"],
+        value: "MICROSECONDS",
+        help: "How long a shard looks for work before it sleeps: saves its wake-up, costs its core [0]",
+        apply: |settings, value| {
+            settings.spin = Duration::from_micros(parse(value)?);
+            Ok(())
+        },
     },
     Flag {
         names: &["connections-max"],
@@ -466,6 +521,7 @@ mod tests {
     #[test]
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
+        let values = [values.as_slice(), &[("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
@@ -484,6 +540,8 @@ mod tests {
         check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
+        check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
+        check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         check(
             "m --http-port=9000 --grpc-port=9000",

@@ -39,6 +39,11 @@ pub const BATCH_SIZES_MAX: usize = 4_096;
 pub const QUEUE_REQUESTS_MAX: usize = 1_024;
 /// Priority levels of one model that each have a bound in requests: each has a count of its own.
 pub const PRIORITY_LEVELS_MAX: u64 = 1_024;
+/// Priority levels whose waiting rows a forecast counts apart; those past it count together.
+pub const FORECAST_LEVELS_MAX: usize = 64;
+/// What `--admission=deadline` leaves between the end of a run and the deadline: the way back to
+/// the client's socket, with the wake-ups on it.
+pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.

@@ -214,6 +214,10 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
+    /// Times a sleeping instance was woken.
+    pub wakes: u64,
+    /// Requests refused because they would have been late.
+    pub late: u64,
 }
 
 impl ModelFigures<'_> {
@@ -251,13 +255,14 @@ enum Value {
     Count(fn(&ModelCells) -> &Counter),
     Executions,
     Failures,
+    /// A number that the figures carry.
+    Figure(fn(&ModelFigures<'_>) -> u64),
     Micros(fn(&ModelCells) -> &Counter),
-    Pending,
     QueueTimes,
     Releases,
 }
 
-const FAMILIES: [Family; 13] = [
+const FAMILIES: [Family; 15] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -316,7 +321,7 @@ const FAMILIES: [Family; 13] = [
         name: "nv_inference_pending_request_count",
         kind: "gauge",
         help: "Instantaneous number of pending requests awaiting execution per-model.",
-        value: Value::Pending,
+        value: Value::Figure(|model| model.pending),
     },
     Family {
         name: "deuteron_batches_total",
@@ -336,6 +341,18 @@ const FAMILIES: [Family; 13] = [
         help: "Queue durations of successful inference requests",
         value: Value::QueueTimes,
     },
+    Family {
+        name: "deuteron_instance_wakes_total",
+        kind: "counter",
+        help: "Times an instance that slept was woken",
+        value: Value::Figure(|model| model.wakes),
+    },
+    Family {
+        name: "deuteron_requests_late_total",
+        kind: "counter",
+        help: "Inference requests refused because they would have been late (--admission=deadline)",
+        value: Value::Figure(|model| model.late),
+    },
 ];
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
@@ -352,8 +369,8 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         }
         Value::Count(counter) => line(out, "", sum(counter)),
         Value::Executions => line(out, "", model.executions()),
+        Value::Figure(figure) => line(out, "", figure(model)),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
-        Value::Pending => line(out, "", model.pending),
         Value::QueueTimes => {
             let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
             histogram::encode_times(out, family.name, &labels(), &cells);
@@ -454,6 +471,8 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
             pending: 5,
+            wakes: 7,
+            late: 6,
         };
         let text = encode(&[model], &[&shard]);
         for line in [
@@ -479,6 +498,8 @@ mod tests {
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
+            "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
+            "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");

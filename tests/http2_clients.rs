@@ -70,7 +70,8 @@ fn a_thousand_streams_on_one_connection_are_all_answered() {
     let url = format!("http://{}{INFER}", server.grpc());
     let file = file.to_str().unwrap();
     for (calls, connections, streams) in [("1000", "1", "1000"), ("20000", "8", "128")] {
-        let arguments = ["-n", calls, "-c", connections, "-m", streams, "-d", file, "-H", "content-type: application/grpc", &url];
+        let arguments =
+            ["-n", calls, "-c", connections, "-m", streams, "-d", file, "-H", "content-type: application/grpc", &url];
         let Some(text) = client("h2load", &arguments) else { return };
         assert!(text.contains(&format!("{calls} succeeded, 0 failed, 0 errored, 0 timeout")), "{text}");
     }
@@ -156,7 +157,8 @@ fn calls_cancelled_at_any_point_leave_nothing_behind() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let received = metric(&server, "deuteron_requests_received_total");
-    let sum = metric(&server, "deuteron_requests_succeeded_total") + metric(&server, "deuteron_requests_cancelled_total");
+    let sum =
+        metric(&server, "deuteron_requests_succeeded_total") + metric(&server, "deuteron_requests_cancelled_total");
     let refused = metric(&server, "deuteron_requests_refused_total{reason=\"unavailable\"}");
     assert_eq!(received, sum + refused);
     assert_eq!(metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}"), 0);

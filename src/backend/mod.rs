@@ -132,7 +132,9 @@ impl Drop for Burst {
     }
 }
 
-fn wake_afterwards(inbox: Arc<dyn Inbox>) {
+/// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
+/// inside it.
+pub fn wake_afterwards(inbox: Arc<dyn Inbox>) {
     ANSWERED.with_borrow_mut(|answered| match answered {
         Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
         Some(answered) => answered.push(inbox),

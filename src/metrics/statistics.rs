@@ -139,6 +139,8 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],
             pending: 0,
+            wakes: 0,
+            late: 0,
         };
         let total = |count, nanos| Total { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };

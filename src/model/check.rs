@@ -3,6 +3,7 @@
 //! when everything is filled in.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX, RANK_MAX};
@@ -16,6 +17,8 @@ use crate::wire::proto::inference::model_version_policy::PolicyChoice;
 use crate::wire::proto::inference::{
     DataType, ModelConfig, ModelDynamicBatching, ModelInstanceGroup, ModelQueuePolicy,
 };
+
+const LATENCY_TARGET: &str = "target_latency_us";
 
 /// Whether a name of a model or of a directory can be one: `[A-Za-z0-9._-]{1,255}`, not `.` or
 /// `..`.
@@ -86,6 +89,7 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
         dynamic_batching(config, batching)?;
     }
+    latency_target(config)?;
     instance_groups(config)?;
     tensors(config)
 }
@@ -142,6 +146,23 @@ fn dynamic_batching(config: &ModelConfig, batching: &ModelDynamicBatching) -> Re
     preserve_ordering(name, batching)
 }
 
+/// The parameter `target_latency_us`, which is ours.
+pub fn latency_target(config: &ModelConfig) -> Result<Option<Duration>, Error> {
+    let Some(parameter) = config.parameters.get(LATENCY_TARGET) else { return Ok(None) };
+    let (name, value) = (&config.name, &parameter.string_value);
+    let micros = value.parse::<u64>().ok().filter(|micros| *micros > 0).ok_or_else(|| {
+        Error::invalid(format!(
+            "parameter '{LATENCY_TARGET}' of model '{name}' is '{value}', expected microseconds, 1 or more"
+        ))
+    })?;
+    if !matches!(config.scheduling_choice, Some(SchedulingChoice::DynamicBatching(_))) {
+        return Err(Error::invalid(format!(
+            "parameter '{LATENCY_TARGET}' of model '{name}' needs 'dynamic_batching {{ }}' in the configuration"
+        )));
+    }
+    Ok(Some(Duration::from_micros(micros)))
+}
+
 fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), Error> {
     if !batching.preserve_ordering {
         return Ok(());
@@ -158,9 +179,7 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
             "Queue policy can not have DELAY as timeout action when 'preserve_ordering' is true for {name}"
         )));
     }
-    Err(Error::unsupported(format!(
-        "model '{name}': 'dynamic_batching.preserve_ordering' is not supported yet; remove it"
-    )))
+    Ok(())
 }
 
 fn instance_groups(config: &ModelConfig) -> Result<(), Error> {

@@ -170,6 +170,7 @@ fn batching(config: &ModelConfig) -> Option<Batching> {
     Some(Batching {
         rows_preferred,
         queue_delay_max: Duration::from_micros(batching.max_queue_delay_microseconds),
+        latency_target: check::latency_target(config).ok().flatten(),
         preserves_order: batching.preserve_ordering,
         priority_levels: batching.priority_levels,
         priority_default: batching.default_priority_level,

@@ -66,6 +66,8 @@ pub struct Batching {
     pub rows_preferred: Vec<u32>,
     /// `max_queue_delay_microseconds`.
     pub queue_delay_max: Duration,
+    /// The parameter `target_latency_us`: the latency within which batches are chosen.
+    pub latency_target: Option<Duration>,
     /// `preserve_ordering`.
     pub preserves_order: bool,
     /// `priority_levels`: 0 for one queue.

@@ -1,13 +1,16 @@
 //! Forming batches: a pure state machine between the queue of one model version and its instances.
 //! It is told what arrives and what time it is; an instance that becomes idle asks it for a batch,
 //! and is told when to ask again. It knows no tensors, reads no clock and takes no lock. Bounds:
-//! [`Policy::entries_max`]. Beside it stand what decides who may wait ([`Admission`]) and what
-//! keeps responses in order ([`Ordering`]).
+//! [`Policy::entries_max`]. Beside it stand what decides who may wait ([`Admission`],
+//! [`Forecast`]) and what keeps responses in order ([`Ordering`]).
 
 mod admission;
+mod forecast;
 mod ordering;
 mod policy;
 mod queue;
+mod run_time;
+mod tuning;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -15,10 +18,13 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 pub use crate::scheduler::admission::{Admission, Bounds, Full};
+pub use crate::scheduler::forecast::Forecast;
 pub use crate::scheduler::ordering::{Ordering, Turn};
 pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
+pub use crate::scheduler::run_time::RunTimes;
 
 use crate::scheduler::queue::{Place, Queue, Rank};
+use crate::scheduler::tuning::Tuning;
 use crate::time::Instant;
 
 /// What two entries must share to be in one batch: the shapes of their inputs but for the batch
@@ -68,6 +74,8 @@ pub struct Batch<T> {
 /// Why a batch was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Released {
+    /// One of its entries would be late if it waited for others.
+    Deadline,
     /// Its oldest entry has waited as long as it may.
     Delay,
     /// The next entry would make it too large, or it is as large as it gets.
@@ -105,7 +113,12 @@ pub struct Refused<T>(pub Entry<T>);
 /// The queue of one model version and the rule by which batches leave it.
 #[derive(Debug)]
 pub struct Scheduler<T> {
+    /// What holds now: as configured, but for what the tuning narrows.
     policy: Policy,
+    configured: Policy,
+    times: RunTimes,
+    /// Where there is a latency target.
+    tuning: Option<Tuning>,
     queue: Queue<Held<T>>,
     /// What befalls entries next, one alarm each at most.
     alarms: BTreeSet<Alarm>,
@@ -133,8 +146,11 @@ struct Alarm {
 
 impl<T> Scheduler<T> {
     /// An empty queue.
-    pub const fn new(policy: Policy) -> Self {
+    pub fn new(policy: Policy) -> Self {
         Self {
+            configured: policy.clone(),
+            times: RunTimes::new(),
+            tuning: policy.latency_target.map(Tuning::new),
             policy,
             queue: Queue::new(),
             alarms: BTreeSet::new(),
@@ -151,6 +167,9 @@ impl<T> Scheduler<T> {
         if self.len() >= self.policy.entries_max {
             return Err(Refused(entry));
         }
+        if let Some(tuning) = &mut self.tuning {
+            tuning.handle_request(entry.queued_at);
+        }
         let level = self.policy.level(entry.priority);
         let timeout = self.policy.queue(level).timeout(entry.timeout);
         let timeout_at = timeout.map(|timeout| entry.queued_at + timeout);
@@ -162,14 +181,26 @@ impl<T> Scheduler<T> {
         Ok(())
     }
 
+    /// An instance ran a batch of so many rows in so long.
+    pub fn handle_run(&mut self, rows: u32, took: Duration) {
+        self.times.handle_run(rows, took);
+        if let Some(tuning) = &self.tuning {
+            let limit = tuning.rows_limit(&self.configured, &self.times);
+            let preferred = self.configured.rows_preferred.iter().copied();
+            self.policy.rows_preferred = preferred.filter(|rows| *rows <= limit).collect();
+            self.policy.rows_max = limit;
+        }
+    }
+
     /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
     /// run before [`Self::poll_timeout`].
     pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
         self.handle_alarms(now);
         loop {
             let look = self.look(claims);
-            let Some((count, released)) = look.release(&self.policy, now) else {
-                self.ask_at = look.oldest.map(|oldest| oldest + self.policy.queue_delay_max);
+            let close = self.close(&look);
+            let Some((count, released)) = look.release(&self.policy, close, now) else {
+                self.ask_at = close.map(|close| close.at);
                 self.rows_wanted = look.rows_wanted(&self.policy);
                 return None;
             };
@@ -205,8 +236,9 @@ impl<T> Scheduler<T> {
     }
 
     /// Nothing will arrive any more: what waits needs not wait for others.
-    pub const fn handle_drain(&mut self) {
+    pub fn handle_drain(&mut self) {
         self.policy.queue_delay_max = Duration::ZERO;
+        self.tuning = None;
     }
 
     /// Forgets all that wait no more. Takes as long as the queue is.
@@ -232,9 +264,19 @@ impl<T> Scheduler<T> {
         self.len() == 0
     }
 
-    /// How it batches.
+    /// How it batches now.
     pub const fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// How long batches take.
+    pub const fn times(&self) -> &RunTimes {
+        &self.times
+    }
+
+    /// Rows of a batch that closes because it is large enough.
+    pub fn rows_full(&self) -> u32 {
+        if self.policy.is_batched { self.policy.rows_preferred_max() } else { 1 }
     }
 
     fn handle_alarms(&mut self, now: Instant) {
@@ -257,6 +299,26 @@ impl<T> Scheduler<T> {
             let cause = if is_dead { Expiry::Deadline } else { Expiry::Timeout };
             self.expired.push_back(Expired { token: held.entry.token, cause });
         }
+    }
+
+    /// When a batch that may still grow leaves all the same; `None` where nothing holds it.
+    fn close(&self, look: &Look) -> Option<Close> {
+        let oldest = look.oldest?;
+        let delay = self.policy.queue_delay_max;
+        let delayed = (!delay.is_zero()).then(|| oldest + delay);
+        let held = match &self.tuning {
+            None => delayed?,
+            Some(tuning) => {
+                let until = tuning.hold_until(look.rows, self.policy.rows_preferred_max(), oldest, &self.times)?;
+                delayed.map_or(until, |delayed| delayed.min(until))
+            }
+        };
+        let run = self.times.bound(look.rows);
+        let late = look.deadline.zip(run).map(|(deadline, run)| deadline - run);
+        Some(match late {
+            Some(at) if at < held => Close { at, released: Released::Deadline },
+            _ => Close { at: held, released: Released::Delay },
+        })
     }
 
     /// Looks along the queue as far as a batch may reach, and forgets what has gone on the way.
@@ -315,11 +377,12 @@ impl<T> Held<T> {
 
 impl Released {
     /// All reasons, in the order of their names.
-    pub const ALL: [Self; 5] = [Self::Delay, Self::Full, Self::Idle, Self::Preferred, Self::Shape];
+    pub const ALL: [Self; 6] = [Self::Deadline, Self::Delay, Self::Full, Self::Idle, Self::Preferred, Self::Shape];
 
     /// The name, as metrics have it.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Deadline => "deadline",
             Self::Delay => "delay",
             Self::Full => "full",
             Self::Idle => "idle",
@@ -329,6 +392,13 @@ impl Released {
     }
 }
 
+/// When a batch leaves though it may still grow, and why then.
+#[derive(Clone, Copy, Debug)]
+struct Close {
+    at: Instant,
+    released: Released,
+}
+
 /// The batch that could leave, as far as the queue was looked at.
 #[derive(Default)]
 struct Look {
@@ -336,6 +406,8 @@ struct Look {
     count: usize,
     rows: u32,
     oldest: Option<Instant>,
+    /// The first of their deadlines.
+    deadline: Option<Instant>,
     /// The best place to close it.
     mark: Option<(usize, Released)>,
     /// Why it cannot grow.
@@ -366,6 +438,7 @@ impl Look {
         self.count += 1;
         self.rows = rows;
         self.oldest = self.oldest.into_iter().chain([entry.queued_at]).min();
+        self.deadline = self.deadline.into_iter().chain(entry.deadline).min();
         if policy.is_preferred(rows) {
             let released = if rows == policy.rows_max() { Released::Full } else { Released::Preferred };
             self.mark = Some((self.count, released));
@@ -383,18 +456,16 @@ impl Look {
     }
 
     /// How many entries should leave now, and why.
-    fn release(&self, policy: &Policy, now: Instant) -> Option<(usize, Released)> {
-        let delay = policy.queue_delay_max;
-        let is_late = !delay.is_zero() && self.oldest.is_some_and(|oldest| now.since(oldest) >= delay);
+    fn release(&self, policy: &Policy, close: Option<Close>, now: Instant) -> Option<(usize, Released)> {
+        let late = close.filter(|close| close.at <= now).map(|close| close.released);
         match (self.mark, self.end) {
             _ if self.count == 0 => None,
             _ if !policy.is_batched => Some((1, Released::Idle)),
-            (Some(mark), _) if !is_late => Some(mark),
+            (Some(mark), _) if late.is_none() => Some(mark),
             (_, Some(end)) => Some((self.count, end)),
-            _ if is_late => Some((self.count, Released::Delay)),
-            _ if self.rows >= policy.rows_preferred_max() => Some((self.count, Released::Full)),
-            _ if delay.is_zero() => Some((self.count, Released::Idle)),
-            _ => None,
+            _ if self.rows >= policy.rows_preferred_max() && late.is_none() => Some((self.count, Released::Full)),
+            _ if close.is_none() => Some((self.count, Released::Idle)),
+            _ => late.map(|released| (self.count, released)),
         }
     }
 }

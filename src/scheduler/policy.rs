@@ -22,6 +22,11 @@ pub struct Policy {
     pub rows_preferred: Vec<u32>,
     /// How long an entry may wait for others to join it (`max_queue_delay_microseconds`).
     pub queue_delay_max: Duration,
+    /// The latency within which batches are chosen by measured run times (`target_latency_us`).
+    pub latency_target: Option<Duration>,
+    /// Whether a request is refused that cannot be answered by its deadline
+    /// (`--admission=deadline`).
+    pub refuses_late: bool,
     /// Whether responses leave in the order in which their requests came (`preserve_ordering`).
     pub preserves_order: bool,
     /// Levels of priority, 1 the highest; 0 where there is one queue.
@@ -65,6 +70,8 @@ impl Default for Policy {
             entries_max: QUEUE_REQUESTS_MAX,
             rows_preferred: Vec::new(),
             queue_delay_max: Duration::ZERO,
+            latency_target: None,
+            refuses_late: false,
             preserves_order: false,
             priority_levels: 0,
             priority_default: 0,

@@ -47,11 +47,14 @@ impl Loaded {
     pub fn policy(&self) -> Policy {
         let rows_max = self.spec.rows_max;
         let Some(batching) = &self.spec.batching else { return Policy { rows_max, ..Policy::default() } };
+        // The largest batch alone is what is preferred where nothing is.
+        let rows_preferred = Some(batching.rows_preferred.clone()).filter(|sizes| *sizes != [rows_max]);
         Policy {
             rows_max,
             is_batched: true,
-            rows_preferred: batching.rows_preferred.clone(),
+            rows_preferred: rows_preferred.unwrap_or_default(),
             queue_delay_max: batching.queue_delay_max,
+            latency_target: batching.latency_target,
             preserves_order: batching.preserves_order,
             priority_levels: batching.priority_levels,
             priority_default: batching.priority_default,

@@ -15,15 +15,17 @@ use std::sync::Arc;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::Settings;
+use crate::config::{Io, Settings};
 use crate::error::Error;
 use crate::metrics::ShardCells;
+use crate::scheduler::Policy;
 use crate::server::load::Loaded;
 use crate::server::placement::Choice;
 use crate::server::threads::Fleet;
 use crate::shard::feed::{Bounds, Feed, Lane};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::models::{Placement, Served};
+use crate::shard::runtime::IoPath;
 use crate::shard::{Addresses, World, clock, io as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
@@ -102,7 +104,8 @@ impl Plan {
                     Placement::Inline
                 }
                 Choice::Worker(_) => {
-                    let (feed, ends) = Feed::new(loaded.policy(), bounds, shards, instances);
+                    let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+                    let (feed, ends) = Feed::new(policy, bounds, shards, instances);
                     lanes.iter_mut().zip(ends).for_each(|(lanes, end)| lanes.push(Some(end)));
                     Placement::Worker(feed)
                 }
@@ -127,6 +130,12 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         http2_resets_max: settings.http2_resets_max,
         http2_control_frames_max: settings.http2_control_frames_max,
         exit_timeout: settings.exit_timeout,
+        io: match settings.io {
+            Io::Auto => IoPath::Auto,
+            Io::Glommio => IoPath::Glommio,
+            Io::Ring => IoPath::Ring,
+        },
+        spin: settings.spin,
         warn: log::warning,
     }
 }

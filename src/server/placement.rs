@@ -80,11 +80,16 @@ struct Trial {
     variable_size: i64,
 }
 
-/// Whether something is configured that only a queue can do: delay, sizes, levels, rules.
+/// Whether something is configured that only a queue can do: delay, sizes, levels, rules, order, a target.
 fn has_queue(batching: &Batching, rows_max: u32) -> bool {
     let sizes_differ = batching.rows_preferred.iter().any(|rows| *rows != rows_max);
     let has_rules = batching.queue_default != QueueRules::default() || !batching.queue_by_level.is_empty();
-    sizes_differ || !batching.queue_delay_max.is_zero() || batching.priority_levels > 0 || has_rules
+    sizes_differ
+        || !batching.queue_delay_max.is_zero()
+        || batching.priority_levels > 0
+        || has_rules
+        || batching.preserves_order
+        || batching.latency_target.is_some()
 }
 
 /// The shortest of some runs of zeros; `None` where the model takes no such request.

@@ -147,7 +147,10 @@ impl Fleet {
     fn start_shard(&mut self, parts: Parts, started: Started) -> Result<(), Error> {
         let shard = spawn(format!("shard-{}", parts.index), move || {
             threads::enter(1, move |threads| {
-                executor::run(parts, threads, |outcome| started.tell(outcome));
+                let index = parts.index;
+                executor::run(parts, threads, move |outcome| {
+                    started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
+                });
             });
         })?;
         self.shards.push(shard);

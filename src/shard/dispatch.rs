@@ -18,8 +18,9 @@ use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::clock;
-use crate::shard::feed::{Hold, Lane, Waiting, deadline_exceeded, timeout_expired};
+use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::shard::runtime;
 use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
@@ -149,21 +150,26 @@ impl Shard {
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
         let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps, hold: Hold::default() };
+        let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
-        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
+        // The client's own timeout bounds more than the queue where lateness is foretold.
+        let asked = (feed.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let due = deadline.into_iter().chain(asked).min();
+        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
         let submitted = lane.borrow_mut().submit(entry);
         match submitted {
             Ok(true) => self.bursts.handle_submission(&feed),
             Ok(false) => {}
-            Err(_) => {
+            Err(refusal) => {
                 self.tickets.release(ticket);
-                return Err(Error::unavailable(format!("{}Exceeds maximum queue size", check::prefix(id))));
+                return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
         let queue = feed.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
-        let pending = self.tickets.pending(ticket, move || feed.leave(level, size));
+        let timeout_at = timeout_at.into_iter().chain(asked).min();
+        let pending = self.tickets.pending(ticket, move || feed.leave(room));
         let answer = answer_unless_expired(pending, timeout_at);
         let Some(deadline) = deadline else { return answer.await };
         let late = async {
@@ -190,7 +196,7 @@ async fn answer_unless_expired(mut pending: Pending, timeout_at: Option<Instant>
 }
 
 async fn sleep_until(at: Instant) {
-    glommio::timer::sleep(at.since(clock::now())).await;
+    runtime::sleep_until(at).await;
 }
 
 /// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
@@ -242,6 +248,16 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
 }
 
+fn refusal_text(refusal: Refusal) -> String {
+    match refusal {
+        Refusal::Full => "Exceeds maximum queue size".to_owned(),
+        Refusal::Late(late) => {
+            let late = late.as_micros();
+            format!("by measured run times it would be answered {late} us after its deadline (--admission=deadline)")
+        }
+    }
+}
+
 /// The dimensions in which two requests of a model may differ, the batch axis left out.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
@@ -255,6 +271,7 @@ mod tests {
 
     use super::*;
     use crate::shard::inbox::Inbox;
+    use crate::shard::runtime::{IoPath, Runtime};
     use crate::shard::ticket::Tickets;
 
     const TIMEOUT: Duration = Duration::from_millis(5);
@@ -263,8 +280,8 @@ mod tests {
         Rc::new(Tickets::new(Arc::new(Inbox::new())))
     }
 
-    fn run<T>(future: impl Future<Output = T>) -> T {
-        glommio::LocalExecutor::default().run(future)
+    fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(future).unwrap()
     }
 
     #[test]
@@ -272,7 +289,7 @@ mod tests {
         let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
         let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
         let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
-        let took = run(async {
+        let took = run(async move {
             let start = clock::now();
             let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
             assert_eq!(error, Some(timeout_expired()));
@@ -289,7 +306,7 @@ mod tests {
         let ticket = tickets.open().unwrap();
         let pending = tickets.pending(ticket, || panic!("a batch has it"));
         assert!(tickets.inbox().claim(ticket));
-        let answer = run(async {
+        let answer = run(async move {
             let start = clock::now();
             let backend = async {
                 sleep_until(start + TIMEOUT * 3).await;

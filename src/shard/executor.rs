@@ -1,12 +1,10 @@
-//! A shard's thread from its start to its end: pins itself to its core, makes the io_uring
-//! executor and runs the shard in it.
+//! A shard's thread from its start to its end: pins itself to its core, makes what runs its tasks
+//! and runs the shard in it.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-
-use glommio::{LocalExecutorBuilder, Placement as Pinning};
 
 use crate::backend::Threads;
 use crate::error::Error;
@@ -15,11 +13,9 @@ use crate::shard::connections::Connections;
 use crate::shard::feed::Lane;
 use crate::shard::inbox::Inbox;
 use crate::shard::models::{LocalModel, LocalModels, Served};
+use crate::shard::runtime::Runtime;
 use crate::shard::ticket::Tickets;
 use crate::shard::{Addresses, Shard, World};
-
-/// Entries of a shard's io_uring: one for each socket that waits; more are queued by glommio.
-const RING_DEPTH: usize = 1024;
 
 /// What a shard is made of.
 pub struct Parts {
@@ -36,17 +32,16 @@ pub struct Parts {
 }
 
 /// Runs a shard on this thread until the server has drained. `started` is called once: when it
-/// listens, or with why it does not.
-pub fn run(parts: Parts, threads: &Threads, started: impl Fn(Result<(), Error>)) {
+/// listens, with the name of what runs its tasks, or with why it does not.
+pub fn run(parts: Parts, threads: &Threads, started: impl Fn(Result<&'static str, Error>) + 'static) {
     let index = parts.index;
-    let pinning = parts.core.map_or(Pinning::Unbound, Pinning::Fixed);
-    // No disk I/O of ours: the smallest registered memory there is.
-    let executor = match LocalExecutorBuilder::new(pinning).io_memory(0).ring_depth(RING_DEPTH).make() {
-        Ok(executor) => executor,
+    let runtime = match Runtime::new(parts.world.io, parts.core, parts.world.spin) {
+        Ok(runtime) => runtime,
         Err(error) => {
             return started(Err(Error::unavailable(format!(
-                "cannot start io_uring for shard {index}: {error}; it needs Linux 5.8 or later and a memory-lock \
-                 limit of at least 512 KiB (ulimit -l)"
+                "cannot start io_uring for shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
+                 Linux 5.8 and a memory-lock limit of at least 512 KiB (ulimit -l), both that io_uring is not \
+                 forbidden (a container's seccomp profile may do so)"
             ))));
         }
     };
@@ -55,9 +50,16 @@ pub fn run(parts: Parts, threads: &Threads, started: impl Fn(Result<(), Error>))
         Ok(shard) => Rc::new(shard),
         Err(error) => return started(Err(error)),
     };
-    executor.run(shard.run(addresses, |outcome| {
-        started(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
+    let (warn, started) = (shard.world.warn, Rc::new(started));
+    let name = runtime.name();
+    let listening = Rc::clone(&started);
+    let outcome = runtime.run(shard.run(addresses, move |outcome| {
+        let outcome = outcome.map(|()| name);
+        listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
+    if let Err(error) = outcome {
+        warn(&format!("shard {index} ended: its io_uring takes nothing any more: {error}"));
+    }
 }
 
 impl Shard {

@@ -5,16 +5,18 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use crate::backend::{self, Answer, Batch, Request, Responder, Ticket};
 use crate::error::{Code, Error};
-use crate::limits::{BATCH_SIZES_MAX, IN_FLIGHT_MAX};
+use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
-use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Policy, Refused, Released, Scheduler};
+use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler};
 use crate::shard::inbox::Inbox;
+use crate::shard::order::Order;
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
@@ -40,6 +42,26 @@ pub struct Waiting {
     pub hold: Hold,
 }
 
+/// What one request takes of the bounds of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Its priority level, as the policy has it.
+    pub level: u64,
+    /// Its rows.
+    pub rows: u32,
+    /// Bytes of its tensors.
+    pub size: usize,
+}
+
+/// Why a request is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// A bound is reached.
+    Full,
+    /// It would be answered so long after its deadline.
+    Late(Duration),
+}
+
 /// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
 #[derive(Default)]
 pub struct Hold {
@@ -52,10 +74,17 @@ pub struct Feed {
     lanes: Mutex<Lanes>,
     policy: Policy,
     admission: Admission,
+    /// Where requests are refused that would be late (`--admission=deadline`).
+    forecast: Option<Forecast>,
+    /// Where answers keep the order of their requests.
+    order: Option<Arc<Order>>,
     /// Bytes of all that is in the rings and the scheduler: those that have gone hold theirs.
     held: Arc<AtomicUsize>,
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
+    /// Instances that were woken, and requests that were refused because they would be late.
+    wakes: AtomicUsize,
+    late: AtomicUsize,
     batches: Arc<BatchCells>,
     seats: Box<[Seat]>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
@@ -83,11 +112,14 @@ enum Polled {
     Nothing(Option<Instant>),
 }
 
-/// Where an instance's thread sleeps.
+/// Where an instance's thread sleeps, and what it runs.
 #[derive(Default)]
 struct Seat {
     is_parked: AtomicBool,
     thread: OnceLock<Thread>,
+    /// Rows of the batch that it runs, 0 for none, and when it began, in nanoseconds.
+    rows: AtomicU32,
+    began: AtomicU64,
 }
 
 /// One shard's end of a feed.
@@ -110,11 +142,15 @@ impl Feed {
         let feed = Arc::new(Self {
             lanes: Mutex::new(Lanes { rings, scheduler, arrived: Vec::new(), watch: None }),
             batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
+            forecast: policy.refuses_late.then(|| Forecast::new(&policy, instances)),
+            order: policy.preserves_order.then(|| Arc::new(Order::new(shards))),
             policy,
             admission,
             held: Arc::default(),
             held_max: bounds.bytes,
             releases: Default::default(),
+            wakes: AtomicUsize::new(0),
+            late: AtomicUsize::new(0),
             seats: (0..instances).map(|_| Seat::default()).collect(),
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
@@ -143,14 +179,50 @@ impl Feed {
         self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
+    /// Times an instance that slept was woken.
+    pub fn wakes(&self) -> usize {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Requests that were refused because they would have been late.
+    pub fn late(&self) -> usize {
+        self.late.load(Ordering::Relaxed)
+    }
+
     /// The batches that ran.
     pub fn batches(&self) -> &BatchCells {
         &self.batches
     }
 
-    /// A request left the queue without being taken: its shard withdrew it.
-    pub fn leave(&self, level: u64, size: usize) {
-        self.admission.leave(level, size);
+    fn enter(&self, room: Room, deadline: Option<Instant>, now: Instant) -> Result<(), Refusal> {
+        let forecast = self.forecast.as_ref();
+        let answered_at = forecast.and_then(|forecast| forecast.answered_at(room.level, room.rows, now));
+        if let Some((answered_at, deadline)) = answered_at.zip(deadline)
+            && answered_at + ADMISSION_SLACK > deadline
+        {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            return Err(Refusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
+        }
+        self.admission.enter(room.level, room.size).map_err(|_| Refusal::Full)?;
+        if let Some(forecast) = forecast {
+            forecast.handle_request(room.level, room.rows);
+        }
+        Ok(())
+    }
+
+    /// A request left the queue: it was taken, or its shard withdrew it.
+    pub fn leave(&self, room: Room) {
+        self.admission.leave(room.level, room.size);
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_leave(room.level, room.rows);
+        }
+    }
+
+    /// The instance in a seat died: how long its batch took says nothing.
+    pub fn handle_death(&self, seat_index: usize) {
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.rows.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Ends the instances: each finishes its batch and what waits, then [`Self::next_batch`]
@@ -199,6 +271,7 @@ impl Feed {
     fn poll(&self, seat_index: usize, clock: Clock) -> Polled {
         let now = clock();
         let mut lanes = self.lock();
+        self.handle_run(seat_index, &mut lanes.scheduler, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
         if self.is_stopped() {
             lanes.scheduler.handle_drain();
@@ -212,6 +285,9 @@ impl Feed {
             if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
                 break taken;
             }
+            if let Some(forecast) = &self.forecast {
+                forecast.handle_idle(seat_index);
+            }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
                 return Polled::Nothing(until);
@@ -224,25 +300,60 @@ impl Feed {
             }
         };
         let is_more = !lanes.scheduler.is_empty();
+        // Under the lock: the next batch has the next turns.
+        let turns = self.order.iter().flat_map(|order| {
+            taken
+                .tokens
+                .iter()
+                .map(|waiting| order.handle_request(Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>))
+        });
+        let turns: Vec<_> = turns.collect();
         drop(lanes);
+        self.handle_batch(seat_index, taken.rows, now);
         if is_more {
             self.wake_one();
         }
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        Polled::Batch(self.make_batch(taken.tokens, clock))
+        Polled::Batch(self.make_batch(taken.tokens, turns, clock))
     }
 
-    fn make_batch(&self, taken: Vec<Waiting>, clock: Clock) -> Batch {
+    /// The instance in a seat takes a batch.
+    fn handle_batch(&self, seat_index: usize, rows: u32, now: Instant) {
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.began.store(now.as_nanos(), Ordering::Relaxed);
+            seat.rows.store(rows.max(1), Ordering::Relaxed);
+        }
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_batch(seat_index, rows, now);
+        }
+    }
+
+    /// The instance in a seat is back from a batch, if it had one.
+    fn handle_run(&self, seat_index: usize, scheduler: &mut Scheduler<Waiting>, now: Instant) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        let rows = seat.rows.swap(0, Ordering::Relaxed);
+        if rows == 0 {
+            return;
+        }
+        scheduler.handle_run(rows, now.since(Instant::from_nanos(seat.began.load(Ordering::Relaxed))));
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_times(scheduler.times(), scheduler.rows_full());
+        }
+    }
+
+    /// `turns` are the ways by which answers keep their order, where they do.
+    fn make_batch(&self, taken: Vec<Waiting>, turns: Vec<Arc<dyn backend::Inbox>>, clock: Clock) -> Batch {
+        let mut turns = turns.into_iter();
         let batched = clock();
         let rows = taken.iter().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
         let requests = taken.into_iter().enumerate().map(|(index, waiting)| {
             let stamps = Stamps { batched, ..waiting.stamps };
-            let inbox: Arc<dyn backend::Inbox> = match index {
-                0 => Arc::new(Counting { inbox: waiting.inbox, batches: Arc::clone(&self.batches) }),
-                _ => waiting.inbox,
-            };
+            let mut inbox = turns.next().unwrap_or(waiting.inbox);
+            if index == 0 {
+                inbox = Arc::new(Counting { inbox, batches: Arc::clone(&self.batches) });
+            }
             let mut responder = Responder::new(inbox, waiting.ticket, stamps);
             responder.set_batch(rows, index == 0);
             Request { inputs: waiting.inputs, rows: waiting.rows, responder }
@@ -308,9 +419,17 @@ impl Feed {
     fn wake_one(&self) {
         for seat in &self.seats {
             if seat.unpark() {
+                self.wakes.fetch_add(1, Ordering::Relaxed);
                 return;
             }
         }
+    }
+}
+
+impl Waiting {
+    /// What it takes of the queue's bounds.
+    pub const fn room(&self) -> Room {
+        Room { level: self.level, rows: self.rows, size: self.size }
     }
 }
 
@@ -326,7 +445,7 @@ impl Claims<Waiting> for Taking<'_> {
         let is_claimed = waiting.inbox.claim(waiting.ticket);
         if is_claimed {
             waiting.hold.release();
-            self.0.leave(waiting.level, waiting.size);
+            self.0.leave(waiting.room());
         }
         is_claimed
     }
@@ -416,16 +535,14 @@ impl Lane {
         &self.feed
     }
 
-    /// Queues a request and says whether [`Feed::wake`] must be called, once for a burst; gives it
-    /// back where the queue is full.
-    #[expect(clippy::result_large_err, reason = "a refused entry goes back as it came, without an allocation")]
-    pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<bool, Entry<Waiting>> {
-        if self.feed.admission.enter(entry.token.level, entry.token.size).is_err() {
-            return Err(entry);
-        }
-        let Some(hold) = self.feed.hold(entry.token.size, entry.queued_at) else {
-            self.feed.leave(entry.token.level, entry.token.size);
-            return Err(entry);
+    /// Queues a request and says whether [`Feed::wake`] must be called, once for a burst. What is
+    /// refused is dropped; its ticket is still its shard's.
+    pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<bool, Refusal> {
+        let room = entry.token.room();
+        self.feed.enter(room, entry.deadline, entry.queued_at)?;
+        let Some(hold) = self.feed.hold(room.size, entry.queued_at) else {
+            self.feed.leave(room);
+            return Err(Refusal::Full);
         };
         let entry = Entry { token: Waiting { hold, ..entry.token }, ..entry };
         // Of a shape that the others may not have, it may end their batch.
@@ -458,7 +575,7 @@ pub fn batch_sizes(rows_max: u32) -> usize {
 /// The inbox of a batch's first request, which counts the batch on the way: whoever waited for the
 /// answer may have gone.
 struct Counting {
-    inbox: Arc<Inbox>,
+    inbox: Arc<dyn backend::Inbox>,
     batches: Arc<BatchCells>,
 }
 
@@ -477,7 +594,6 @@ impl backend::Inbox for Counting {
 mod tests {
     use std::collections::BTreeMap;
     use std::rc::Rc;
-    use std::time::Duration;
 
     use super::*;
     use crate::scheduler::{QueuePolicy, ShapeKey};
@@ -507,12 +623,24 @@ mod tests {
     }
 
     /// Queues and wakes, as a shard does at the end of its turn.
-    #[expect(clippy::result_large_err, reason = "as in `Lane::submit`")]
-    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Entry<Waiting>> {
+    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
         if lane.submit(entry)? {
             lane.feed().wake();
         }
         Ok(())
+    }
+
+    /// A refused request leaves its ticket to the next.
+    fn submit_until_let_in(lane: &mut Lane, tickets: &Tickets, next: impl Fn() -> Entry<Waiting>) {
+        loop {
+            let entry = next();
+            let ticket = entry.token.ticket;
+            if submit(lane, entry).is_ok() {
+                return;
+            }
+            tickets.release(ticket);
+            std::thread::yield_now();
+        }
     }
 
     fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<Feed>, Vec<Lane>) {
@@ -584,13 +712,54 @@ mod tests {
         submit(&mut lanes[0], gone).ok().unwrap();
         let pending = tickets.pending(ticket, {
             let feed = Arc::clone(&feed);
-            move || feed.leave(0, 1)
+            move || feed.leave(Room { level: 0, rows: 1, size: 1 })
         });
         drop(pending);
         assert_eq!(feed.waiting(), 0);
         submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
         let batch = feed.next_batch(1, clock).unwrap();
         assert_eq!(batch.requests.len(), 1);
+    }
+
+    #[test]
+    fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is_not() {
+        let policy = Policy { refuses_late: true, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+        let tickets = tickets();
+        let due = |after: Duration| {
+            let entry = entry_now(&tickets);
+            Entry { deadline: Some(entry.queued_at + after), ..entry }
+        };
+        submit(&mut lanes[0], due(Duration::from_millis(1))).unwrap();
+        // A run of 20 ms or a little more.
+        let batch = feed.next_batch(0, now).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        drop(batch);
+        assert!(matches!(feed.poll(0, now), Polled::Nothing(_)));
+        assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(Refusal::Late(_))));
+        submit(&mut lanes[0], due(Duration::from_secs(1))).unwrap();
+        submit(&mut lanes[0], entry_now(&tickets)).unwrap();
+        // Two wait, of 20 ms each.
+        assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(45))), Err(Refusal::Late(_))));
+        assert_eq!(feed.waiting(), 2);
+    }
+
+    #[test]
+    fn answers_of_two_instances_keep_the_order_of_their_requests() {
+        let policy = Policy { preserves_order: true, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 2);
+        let tickets = tickets();
+        for micros in 0..2 {
+            let entry = entry(&tickets, micros, 1);
+            std::mem::forget(tickets.pending(entry.token.ticket, || ()));
+            submit(&mut lanes[0], entry).unwrap();
+        }
+        let mut batches = [0, 1].map(|seat| feed.next_batch(seat, clock)).into_iter().flatten();
+        let (first, second) = (batches.next().unwrap(), batches.next().unwrap());
+        drop(second);
+        assert_eq!((tickets.drain(), feed.batches().rows()), (0, 1), "it ran, and waits for its turn");
+        drop(first);
+        assert_eq!(tickets.drain(), 2);
     }
 
     fn delayed(delay: Duration) -> (Arc<Feed>, Vec<Lane>) {
@@ -689,12 +858,7 @@ mod tests {
                 scope.spawn(move || {
                     let tickets = tickets();
                     for _ in 0..COUNT / 2 {
-                        // A refused request leaves its ticket to the next.
-                        let mut next = entry_now(&tickets);
-                        while let Err(back) = submit(&mut lane, next) {
-                            next = back;
-                            std::thread::yield_now();
-                        }
+                        submit_until_let_in(&mut lane, &tickets, || entry_now(&tickets));
                         tickets.drain();
                     }
                 })
@@ -809,7 +973,7 @@ mod tests {
             let ticket = gone.token.ticket;
             lanes[0].submit(gone).ok().unwrap();
             let feed = Arc::clone(&feed);
-            drop(tickets.pending(ticket, move || feed.leave(0, 60)));
+            drop(tickets.pending(ticket, move || feed.leave(Room { level: 0, rows: 1, size: 60 })));
             assert_eq!(Arc::strong_count(&memory), 2, "all but the last are forgotten");
         }
         assert_eq!(feed.waiting(), 0);
@@ -828,7 +992,7 @@ mod tests {
             let ticket = gone.token.ticket;
             submit(&mut lanes[0], gone).ok().unwrap();
             let feed = Arc::clone(&feed);
-            drop(tickets.pending(ticket, move || feed.leave(0, 1)));
+            drop(tickets.pending(ticket, move || feed.leave(Room { level: 0, rows: 1, size: 1 })));
         }
         for _ in 0..3 {
             submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
@@ -854,11 +1018,7 @@ mod tests {
             }
             let tickets = tickets();
             for index in 0..COUNT {
-                let mut next = entry(&tickets, index as u64, 1);
-                while let Err(back) = submit(&mut lanes[0], next) {
-                    next = back;
-                    std::thread::yield_now();
-                }
+                submit_until_let_in(&mut lanes[0], &tickets, || entry(&tickets, index as u64, 1));
                 // Now and then let the instances fall asleep.
                 while index % 64 == 0 && served.load(Ordering::SeqCst) <= index {
                     std::thread::yield_now();

@@ -14,7 +14,7 @@ use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_refl
 use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival};
 use crate::shard::http2::Link;
-use crate::shard::{Shard, clock};
+use crate::shard::{Shard, clock, runtime};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
@@ -121,7 +121,7 @@ async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
         if shard.connections.is_draining() {
             return end(link, stream, None);
         }
-        glommio::timer::sleep(WATCH_INTERVAL).await;
+        runtime::sleep(WATCH_INTERVAL).await;
     }
 }
 

@@ -230,6 +230,31 @@ impl Session<'_> {
         if self.out.len() > READ_SIZE { self.flush(&[]).await } else { Ok(()) }
     }
 
+    /// Waits until all has gone to the kernel.
+    async fn finish(&mut self) -> std::io::Result<()> {
+        let watch = self.membership.watch();
+        watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        let outcome = poll_fn(|context| {
+            if let Poll::Ready(outcome) = self.socket.poll_written(context) {
+                return Poll::Ready(outcome);
+            }
+            watch.register(context);
+            match watch.take_verdict() {
+                Some(Verdict::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+                Some(Verdict::Drain) | None => Poll::Pending,
+            }
+        })
+        .await;
+        self.count_timeout(&outcome);
+        outcome
+    }
+
+    fn count_timeout(&self, outcome: &std::io::Result<()>) {
+        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
+            self.shard.cells.timeouts.add(1);
+        }
+    }
+
     /// Sends what is on its way out, and a body after it.
     async fn flush(&mut self, body: &[bytes::Bytes]) -> std::io::Result<()> {
         if self.out.is_empty() && body.is_empty() {
@@ -246,7 +271,7 @@ impl Session<'_> {
             }
         };
         let outcome = {
-            let mut writing = pin!(self.socket.write_all(&self.out, body, moved));
+            let mut writing = pin!(self.socket.write_all(&mut self.out, body, moved));
             poll_fn(|context| {
                 if let Poll::Ready(outcome) = writing.as_mut().poll(context) {
                     return Poll::Ready(outcome);
@@ -260,9 +285,7 @@ impl Session<'_> {
             .await
         };
         self.return_buffer();
-        if outcome.as_ref().is_err_and(|error| error.kind() == std::io::ErrorKind::TimedOut) {
-            self.shard.cells.timeouts.add(1);
-        }
+        self.count_timeout(&outcome);
         outcome
     }
 
@@ -286,6 +309,7 @@ impl Session<'_> {
     /// take the last reply from the client's hands.
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
+        self.finish().await?;
         if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
             return Ok(());
         }

@@ -20,7 +20,7 @@ use crate::protocol::grpc::Rpc;
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
-use crate::shard::{Shard, clock, grpc, service};
+use crate::shard::{Shard, clock, grpc, runtime, service};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
@@ -226,7 +226,7 @@ impl Session<'_> {
             self.poll_write(context)?;
             self.count();
             if self.link.connection.borrow().is_finished() {
-                return Poll::Ready(Ok(()));
+                return self.socket.poll_written(context);
             }
             if !has_read {
                 self.membership.watch().set_deadline(self.link.connection.borrow().poll_timeout());
@@ -296,7 +296,7 @@ impl Session<'_> {
             return finish(self.shard, &self.link, stream, outcome);
         }
         self.link.begin_work(stream);
-        glommio::spawn_local(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
+        runtime::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
     }
 
     /// Sends as much as the kernel takes.
@@ -304,10 +304,22 @@ impl Session<'_> {
         let now = clock::now();
         let mut has_sent = false;
         loop {
+            if let Poll::Ready(outcome) = self.socket.poll_written(context) {
+                outcome?;
+            } else {
+                break;
+            }
             let mut connection = self.link.connection.borrow_mut();
             connection.prepare_transmit(now);
             if !connection.has_output() {
                 break;
+            }
+            // What is ours alone goes with all else that the shard sends in this turn.
+            let behind = connection.transmit_whole().map(|whole| (whole.len(), self.socket.write_behind(whole)));
+            if let Some((count, true)) = behind {
+                connection.handle_transmitted(count, now);
+                has_sent = true;
+                continue;
             }
             let count = {
                 let parts: SmallVec<[IoSlice<'_>; PARTS_MAX]> =

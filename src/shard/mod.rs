@@ -1,4 +1,4 @@
-//! The shards: the only place with sockets, clocks and glommio. A shard moves bytes between its
+//! The shards: the only place with sockets, clocks, io_uring and glommio. A shard moves bytes between its
 //! connections, the protocol and the models; it decides nothing itself.
 
 pub mod body;
@@ -16,6 +16,9 @@ pub mod io;
 pub mod lifecycle;
 pub mod linger;
 pub mod models;
+pub mod order;
+pub mod ring;
+pub mod runtime;
 pub mod scrape;
 pub mod service;
 pub mod session;
@@ -33,7 +36,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use futures_lite::FutureExt;
-use glommio::{Latency, Shares, Task};
 
 use crate::backend::Threads;
 use crate::limits::DRAIN_GRACE;
@@ -43,6 +45,7 @@ use crate::shard::connections::Connections;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::models::{LocalModels, Served};
+use crate::shard::runtime::{IoPath, Task};
 use crate::shard::ticket::Tickets;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
@@ -80,6 +83,10 @@ pub struct World {
     pub http2_control_frames_max: u32,
     /// How long a drain waits.
     pub exit_timeout: Duration,
+    /// The way of the sockets.
+    pub io: IoPath,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
     /// Tells a person what happened, once.
     pub warn: fn(&str),
 }
@@ -127,21 +134,19 @@ pub struct Shard {
 
 impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
-    /// connection has gone or the drain took too long. Runs inside a glommio executor.
+    /// connection has gone or the drain took too long. Runs inside a [`runtime::Runtime`].
     pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
         let listeners = match listen(addresses) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
-        let answers =
-            glommio::executor().create_task_queue(Shares::default(), Latency::Matters(ANSWER_LATENCY), "answers");
-        let completion = glommio::spawn_local_into(complete(Rc::clone(&self)), answers);
+        let completion = runtime::spawn_urgent(ANSWER_LATENCY, complete(Rc::clone(&self)));
         let waking = Rc::clone(&self);
-        let waking = glommio::spawn_local(async move { waking.bursts.run().await });
-        let sweeper = glommio::spawn_local(sweep(Rc::clone(&self)));
+        let waking = runtime::spawn(async move { waking.bursts.run().await });
+        let sweeper = runtime::spawn(sweep(Rc::clone(&self)));
         let accepting: Vec<_> = listeners
             .iter()
-            .map(|(listener, kind)| glommio::spawn_local(accept(Rc::clone(&self), Rc::clone(listener), *kind)))
+            .map(|(listener, kind)| runtime::spawn(accept(Rc::clone(&self), Rc::clone(listener), *kind)))
             .collect();
         listening(Ok(()));
         self.world.lifecycle.drained(self.index).await;
@@ -149,14 +154,12 @@ impl Shard {
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
-            glommio::timer::sleep(DRAIN_INTERVAL).await;
+            runtime::sleep(DRAIN_INTERVAL).await;
             self.connections.sweep(clock::now());
         }
         waking.cancel().await;
         sweeper.cancel().await;
-        if let Ok(completion) = completion {
-            completion.cancel().await;
-        }
+        completion.cancel().await;
     }
 }
 
@@ -168,7 +171,7 @@ impl Shard {
         for (listener, _) in &listeners {
             listener.stop_handshakes();
         }
-        glommio::timer::sleep(DRAIN_GRACE).await;
+        runtime::sleep(DRAIN_GRACE).await;
         for (listener, _) in &listeners {
             listener.stop();
         }
@@ -210,7 +213,7 @@ async fn complete(shard: Rc<Shard>) {
 
 async fn sweep(shard: Rc<Shard>) {
     loop {
-        glommio::timer::sleep(SWEEP_INTERVAL).await;
+        runtime::sleep(SWEEP_INTERVAL).await;
         shard.connections.sweep(clock::now());
     }
 }
@@ -230,7 +233,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: Kind) {
                     (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
                 }
                 failures += 1;
-                glommio::timer::sleep(ACCEPT_PAUSE).await;
+                runtime::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
@@ -243,7 +246,7 @@ fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
     };
     shard.cells.connections_opened.add(1);
     let shard = Rc::clone(shard);
-    glommio::spawn_local(async move {
+    runtime::spawn(async move {
         let cells = Arc::clone(&shard.cells);
         let session = async {
             match kind {

@@ -90,6 +90,8 @@ impl Served {
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),
             pending: feed.map_or(0, |feed| feed.waiting() as u64),
+            wakes: feed.map_or(0, |feed| feed.wakes() as u64),
+            late: feed.map_or(0, |feed| feed.late() as u64),
         }
     }
 }

@@ -22,6 +22,7 @@ pub fn run(served: &Served, feed: &Arc<Feed>, seat: usize, mut instance: Box<dyn
         if answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
             continue;
         }
+        feed.handle_death(seat);
         served.handle_death();
         let mut pause = RENEW_PAUSE_MIN;
         while !feed.is_stopped() {

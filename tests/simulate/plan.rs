@@ -104,6 +104,8 @@ fn policy(random: &mut Random, bounds: Bounds) -> Policy {
         entries_max: bounds.requests + own + 1,
         rows_preferred,
         queue_delay_max: micros(random.one_of(&[0, 0, 30, 150])),
+        latency_target: None,
+        refuses_late: false,
         preserves_order: false,
         priority_levels,
         priority_default: if priority_levels > 0 { 1 + random.below(priority_levels.min(3)) } else { 0 },

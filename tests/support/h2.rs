@@ -153,7 +153,8 @@ pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: 
             let request = request.body(()).expect("the fields are valid");
             // The last of each four is answered, and asks the last of the models.
             let is_answered = index % 4 == 3;
-            let message = if is_answered { messages[messages.len() - 1] } else { messages[index as usize % messages.len()] };
+            let message =
+                if is_answered { messages[messages.len() - 1] } else { messages[index as usize % messages.len()] };
             let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
             let framed = Bytes::from([&[0], &size[..], message].concat());
             let sender = sender.clone();

@@ -2,6 +2,8 @@
 
 use super::protobuf::Message;
 
+/// `elem_type` of FP32 in `onnx.proto`.
+const FP32: i64 = 1;
 /// `elem_type` of INT32 in `onnx.proto`.
 const INT32: i64 = 6;
 
@@ -15,6 +17,29 @@ pub fn addsub() -> Vec<u8> {
         .message(11, value("INPUT1"))
         .message(12, value("OUTPUT0"))
         .message(12, value("OUTPUT1"));
+    let opset = Message::new().bytes(1, "").int(2, 13);
+    Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
+}
+
+/// One FP32 input `[N, 1]` and `OUTPUT0 = (INPUT0 * INPUT0') * (INPUT0 * INPUT0') * INPUT0`: what takes N cubed steps.
+pub fn cubic() -> Vec<u8> {
+    let node = |operator: &str, inputs: &[&str], output: &str| {
+        let node = inputs.iter().fold(Message::new(), |node, input| node.bytes(1, input));
+        node.bytes(2, output).bytes(3, output).bytes(4, operator)
+    };
+    let value = |name: &str| {
+        let shape = Message::new().message(1, Message::new().bytes(2, "N")).message(1, Message::new().int(1, 1));
+        let tensor = Message::new().int(1, FP32).message(2, shape);
+        Message::new().bytes(1, name).message(2, Message::new().message(1, tensor))
+    };
+    let graph = Message::new()
+        .message(1, node("Transpose", &["INPUT0"], "row"))
+        .message(1, node("MatMul", &["INPUT0", "row"], "square"))
+        .message(1, node("MatMul", &["square", "square"], "cube"))
+        .message(1, node("MatMul", &["cube", "INPUT0"], "OUTPUT0"))
+        .bytes(2, "cubic")
+        .message(11, value("INPUT0"))
+        .message(12, value("OUTPUT0"));
     let opset = Message::new().bytes(1, "").int(2, 13);
     Message::new().int(1, 8).message(7, graph).message(8, opset).into_bytes()
 }

@@ -67,6 +67,12 @@ impl Output {
         })
     }
 
+    /// All of it as one buffer, where nobody else's bytes are in it and none were sent.
+    pub(super) fn whole(&mut self) -> Option<&mut Vec<u8>> {
+        let is_whole = self.from == 0 && self.parts.len() == 1 && matches!(self.parts.front(), Some(Part::Own(_)));
+        is_whole.then_some(&mut self.own)
+    }
+
     /// The first `count` bytes were sent.
     pub(super) fn consume(&mut self, mut count: usize) {
         count = count.min(self.size);

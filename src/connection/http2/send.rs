@@ -172,6 +172,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.output.parts()
     }
 
+    /// The same as one buffer that may be taken away, where all of it is ours.
+    pub fn transmit_whole(&mut self) -> Option<&mut Vec<u8>> {
+        self.output.whole()
+    }
+
     /// The first `count` bytes of it were sent.
     pub fn handle_transmitted(&mut self, count: usize, now: Instant) {
         self.output.consume(count);

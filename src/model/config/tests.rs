@@ -372,10 +372,22 @@ fn priorities_and_queue_policies_are_refused_with_the_exact_text() {
         )),
         delay,
     );
-    let unbuilt = "model 'm': 'dynamic_batching.preserve_ordering' is not supported yet; remove it";
-    check(&ordered(""), unbuilt);
-    check(&ordered("default_queue_policy { timeout_action: DELAY }"), unbuilt);
+    check(&ordered(""), "");
+    check(&ordered("default_queue_policy { timeout_action: DELAY }"), "");
     check("preserve_ordering: false", "");
+}
+
+#[test]
+fn a_latency_target_is_a_number_of_microseconds_and_needs_batching() {
+    let target = |value: &str| format!("parameters {{ key: 'target_latency_us' value {{ string_value: '{value}' }} }}");
+    for value in ["", "0", "-5", "1.5", "5ms", "99999999999999999999"] {
+        let want = format!("parameter 'target_latency_us' of model 'm' is '{value}', expected microseconds, 1 or more");
+        check(&format!("{IO} max_batch_size: 8 {} dynamic_batching {{ }}", target(value)), MODEL, &want);
+    }
+    let alone = "parameter 'target_latency_us' of model 'm' needs 'dynamic_batching { }' in the configuration";
+    check(&format!("{IO} max_batch_size: 8 {}", target("500")), MODEL, alone);
+    let spec = spec(&format!("{IO} max_batch_size: 8 {} dynamic_batching {{ }}", target("500")), MODEL).unwrap();
+    assert_eq!(spec.batching.unwrap().latency_target, Some(Duration::from_micros(500)));
 }
 
 #[test]

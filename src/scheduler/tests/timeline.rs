@@ -43,6 +43,12 @@ impl Timeline {
             self.gone.0.push(name.to_owned());
         } else if let Some(until) = event.strip_prefix("busy ") {
             self.busy_until = Some(Instant::from_micros(until.parse().unwrap()));
+        } else if let Some(ran) = event.strip_prefix("ran ") {
+            let (rows, took) = ran.split_once(' ').unwrap();
+            // So often that the bound is the time itself.
+            for _ in 0..100 {
+                self.scheduler.handle_run(rows.parse().unwrap(), micros(took.parse().unwrap()));
+            }
         } else if event != "wake"
             && let Err(Refused(entry)) = self.scheduler.handle_request(entry(event, now), now)
         {
@@ -265,6 +271,49 @@ fn levels_share_a_batch_with_the_highest_first() {
             50  | wake         | c d e b a   | run c+d+e (preferred), ask at 101
             60  | f 1 p3       | b a f       | ask at 101
             101 | wake         | b a f       | run b+a+f (delay)
+        "#]],
+    );
+}
+
+#[test]
+fn the_delay_ends_when_a_deadline_needs_it_by_the_measured_run_time() {
+    check(
+        delayed(batched(8), 100),
+        "0 a 1 d50\n 60 ran 1 20\n 61 ran 2 30\n 100 b 1 d150\n 110 c 1 d170\n 300 e 1 d310",
+        expect![[r#"
+            0   | a 1 d50      | a           | ask at 50
+            50  | wake         | a           | a expired: Deadline
+            60  | ran 1 20     | -           | -
+            61  | ran 2 30     | -           | -
+            100 | b 1 d150     | b           | ask at 130
+            110 | c 1 d170     | b c         | ask at 120
+            120 | wake         | b c         | run b+c (deadline)
+            300 | e 1 d310     | e           | run e (deadline)
+        "#]],
+    );
+}
+
+#[test]
+fn with_a_target_a_batch_is_as_large_as_half_of_it_allows_and_waits_while_that_saves() {
+    let policy = Policy { latency_target: Some(micros(100)), ..batched(8) };
+    let learned = "0 ran 1 30\n 0 ran 2 32\n 0 ran 4 40\n 0 ran 8 60\n";
+    check(
+        policy,
+        &format!("{learned} 10 a 1\n 14 b 1\n 18 c 1\n 22 d 1\n 26 e 1\n 30 busy 300\n 200 f 3\n 210 g 2"),
+        expect![[r#"
+            0   | ran 1 30     | -           | -
+            0   | ran 2 32     | -           | -
+            0   | ran 4 40     | -           | -
+            0   | ran 8 60     | -           | -
+            10  | a 1          | a           | run a (idle)
+            14  | b 1          | b           | ask at 42
+            18  | c 1          | b c         | ask at 30
+            22  | d 1          | b c d       | ask at 52
+            26  | e 1          | b c d e     | run b+c+d+e (full)
+            30  | busy 300     | -           | -
+            200 | f 3          | f           | -
+            210 | g 2          | f g         | -
+            300 | wake         | f g         | run f (full), run g (idle)
         "#]],
     );
 }

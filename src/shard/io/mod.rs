@@ -1,9 +1,11 @@
-//! The sockets of a shard, behind about ten functions, so that another path to the kernel can take
-//! glommio's place. Lives on its shard.
+//! The sockets of a shard, behind about ten functions, on our own ring or on glommio. Lives on its
+//! shard.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -12,6 +14,8 @@ use bytes::Bytes;
 use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
+
+use crate::shard::ring::{self, Acceptor, Stream};
 
 /// Connections that the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -34,9 +38,14 @@ const HANDSHAKE_FILTER: [SockFilter; 5] = [
 /// A listening socket of one shard; all shards listen on the same address (`SO_REUSEPORT`), and
 /// the kernel spreads the connections.
 pub struct Listener {
-    listener: TcpListener,
-    /// The same socket by a second descriptor, for what glommio does not offer.
+    accepting: Accepting,
+    /// The same socket by a second descriptor, for its options.
     raw: RawSocket,
+}
+
+enum Accepting {
+    Glommio(TcpListener),
+    Ring(RefCell<Acceptor>),
 }
 
 impl Listener {
@@ -50,9 +59,12 @@ impl Listener {
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
-        // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
-        let listener = unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) };
-        Ok(Self { listener, raw })
+        let accepting = match ring::current() {
+            Some(ring) => Accepting::Ring(RefCell::new(Acceptor::new(ring, OwnedFd::from(socket)))),
+            // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
+            None => Accepting::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
+        };
+        Ok(Self { accepting, raw })
     }
 
     /// Begins no more connections: their first segment is dropped, so that the client tries again
@@ -71,8 +83,12 @@ impl Listener {
 
     /// The next connection.
     pub async fn accept(&self) -> io::Result<Socket> {
-        let stream = self.listener.accept().await.map_err(io::Error::from)?;
-        Ok(Socket { stream })
+        Ok(match &self.accepting {
+            Accepting::Glommio(listener) => Socket::Glommio(listener.accept().await.map_err(io::Error::from)?),
+            Accepting::Ring(acceptor) => {
+                Socket::Ring(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?)
+            }
+        })
     }
 }
 
@@ -92,45 +108,98 @@ fn bind(address: SocketAddr, is_shared: bool) -> io::Result<RawSocket> {
 }
 
 /// One connection.
-pub struct Socket {
-    stream: TcpStream,
+pub enum Socket {
+    /// On glommio.
+    Glommio(TcpStream),
+    /// On our own ring.
+    Ring(Stream),
 }
 
 impl Socket {
     /// Receives into `space`; 0 when the peer has closed its side.
     pub fn poll_read(&mut self, context: &mut Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_read(context, space)
+        match self {
+            Self::Glommio(stream) => Pin::new(stream).poll_read(context, space),
+            Self::Ring(stream) => stream.poll_read(context, space),
+        }
     }
 
     /// Sends some of `bytes`.
     pub fn poll_write(&mut self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
+        match self {
+            Self::Glommio(stream) => Pin::new(stream).poll_write(context, bytes),
+            Self::Ring(stream) => stream.poll_write(context, bytes),
+        }
+    }
+
+    /// Ready when all that was sent has gone to the kernel.
+    pub fn poll_written(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Self::Glommio(_) => Poll::Ready(Ok(())),
+            Self::Ring(stream) => stream.poll_written(context),
+        }
+    }
+
+    /// Sends bytes as soon as this turn ends, and takes them away, where this way of the sockets can
+    /// and nothing is under way; false where not. [`Self::poll_written`] tells what became of it.
+    pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Glommio(_) => false,
+            Self::Ring(stream) => stream.write_behind(bytes),
+        }
     }
 
     /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
     /// takes nothing.
     pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
-        // SAFETY: the descriptor is owned by `self.stream`, which outlives the borrow.
-        let descriptor = unsafe { BorrowedFd::borrow_raw(self.stream.as_raw_fd()) };
-        let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
-        let flags = i32::try_from(flags.bits()).map_err(|_| ErrorKind::InvalidInput)?;
-        match SockRef::from(&descriptor).send_vectored_with_flags(parts, flags) {
+        let sent = match self {
+            Self::Glommio(stream) => {
+                #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
+                // SAFETY: the descriptor is owned by the stream, which outlives the borrow.
+                let descriptor = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+                send_vectored(&SockRef::from(&descriptor), parts)
+            }
+            Self::Ring(stream) => send_vectored(&SockRef::from(stream.descriptor()), parts),
+        };
+        match sent {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
     }
 
     /// Sends all of a head and the parts of a body, vectored; tells how many bytes went each time.
-    pub async fn write_all(&mut self, head: &[u8], body: &[Bytes], mut moved: impl FnMut(usize)) -> io::Result<()> {
+    /// The head may be taken away, and be on its way still when this returns: [`Self::poll_written`].
+    pub async fn write_all(
+        &mut self,
+        head: &mut Vec<u8>,
+        body: &[Bytes],
+        mut moved: impl FnMut(usize),
+    ) -> io::Result<()> {
+        poll_fn(|context| self.poll_written(context)).await?;
         let total = head.len() + body.iter().map(Bytes::len).sum::<usize>();
+        if total == head.len()
+            && let Self::Ring(stream) = self
+            && stream.write_behind(head)
+        {
+            moved(total);
+            return Ok(());
+        }
         let mut sent = 0;
         while sent < total {
             let rest = rest_of(head, body, sent);
             let Some(first) = rest.first() else { break };
-            let mut count = if rest.len() == 1 { 0 } else { self.try_write_vectored(&rest)? };
+            let mut count = match self {
+                Self::Glommio(_) if rest.len() == 1 => 0,
+                _ => self.try_write_vectored(&rest)?,
+            };
             if count == 0 {
-                count = self.stream.write(first).await?;
+                count = match self {
+                    Self::Glommio(stream) => stream.write(first).await?,
+                    Self::Ring(stream) => {
+                        stream.writable().await?;
+                        continue;
+                    }
+                };
             }
             if count == 0 {
                 return Err(ErrorKind::WriteZero.into());
@@ -143,8 +212,17 @@ impl Socket {
 
     /// Says that nothing more will be sent.
     pub async fn shutdown_write(&self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write).await.map_err(io::Error::from)
+        match self {
+            Self::Glommio(stream) => stream.shutdown(Shutdown::Write).await.map_err(io::Error::from),
+            Self::Ring(stream) => stream.shutdown_write(),
+        }
     }
+}
+
+fn send_vectored(socket: &SockRef<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    let flags = rustix::net::SendFlags::DONTWAIT | rustix::net::SendFlags::NOSIGNAL;
+    let flags = i32::try_from(flags.bits()).map_err(|_| ErrorKind::InvalidInput)?;
+    socket.send_vectored_with_flags(parts, flags)
 }
 
 /// The parts that follow the first `sent` bytes.

@@ -1,0 +1,174 @@
+//! Whether a request will be answered by its deadline (`--admission=deadline`): what waits before
+//! it, what runs, and how long batches take. Instances publish what they measure, shards read it;
+//! every number is one atomic, so the forecast is as good as the last few microseconds. Pure.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::limits::FORECAST_LEVELS_MAX;
+use crate::scheduler::policy::Policy;
+use crate::scheduler::run_time::{RunTimes, SIZE_CLASSES, size_class};
+use crate::time::Instant;
+
+/// The forecast of one model version.
+#[derive(Debug)]
+pub struct Forecast {
+    /// Rows that wait, by priority level; those past the last share it.
+    rows: Box<[AtomicUsize]>,
+    /// How long batches take at most, by class of size, in nanoseconds; 0 while unknown.
+    bounds: [AtomicU64; SIZE_CLASSES],
+    /// When each instance will be idle.
+    idle_at: Box<[AtomicU64]>,
+    rows_max: AtomicU32,
+}
+
+impl Forecast {
+    /// Nothing waits and nothing ran.
+    pub fn new(policy: &Policy, instances: usize) -> Self {
+        let levels = usize::try_from(policy.priority_levels).unwrap_or(usize::MAX).min(FORECAST_LEVELS_MAX);
+        let rows_max = if policy.is_batched { policy.rows_preferred_max() } else { 1 };
+        Self {
+            rows: (0..=levels).map(|_| AtomicUsize::new(0)).collect(),
+            bounds: std::array::from_fn(|_| AtomicU64::new(0)),
+            idle_at: (0..instances).map(|_| AtomicU64::new(0)).collect(),
+            rows_max: AtomicU32::new(rows_max),
+        }
+    }
+
+    /// A request waits.
+    pub fn handle_request(&self, level: u64, rows: u32) {
+        self.level(level).fetch_add(rows.max(1) as usize, Ordering::Relaxed);
+    }
+
+    /// It waits no more.
+    pub fn handle_leave(&self, level: u64, rows: u32) {
+        self.level(level).fetch_sub(rows.max(1) as usize, Ordering::Relaxed);
+    }
+
+    /// An instance takes a batch of so many rows.
+    pub fn handle_batch(&self, instance: usize, rows: u32, now: Instant) {
+        let idle_at = now + self.bound(rows).unwrap_or_default();
+        if let Some(cell) = self.idle_at.get(instance) {
+            cell.store(idle_at.as_nanos(), Ordering::Relaxed);
+        }
+    }
+
+    /// An instance found nothing to run.
+    pub fn handle_idle(&self, instance: usize) {
+        if let Some(cell) = self.idle_at.get(instance) {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Batches take so long now, and have so many rows at most.
+    pub fn handle_times(&self, times: &RunTimes, rows_max: u32) {
+        self.rows_max.store(rows_max.max(1), Ordering::Relaxed);
+        for (class, cell) in self.bounds.iter().enumerate() {
+            let bound = times.bound(1_u32 << class).unwrap_or_default();
+            cell.store(u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    /// When a request that came now would have its answer, if nothing of a higher level comes
+    /// after it; `None` while nothing ran.
+    pub fn answered_at(&self, level: u64, rows: u32, now: Instant) -> Option<Instant> {
+        let rows_max = self.rows_max.load(Ordering::Relaxed).max(1);
+        let full = self.bound(rows_max)?;
+        let before = self.rows_before(level);
+        let (mut batches, rest) = (before / rows_max as usize, before % rows_max as usize);
+        let mut rows_with = u32::try_from(rest).unwrap_or(u32::MAX).saturating_add(rows.max(1));
+        if rest > 0 && rows_with > rows_max {
+            (batches, rows_with) = (batches + 1, rows.max(1));
+        }
+        let mut idle_at: Vec<u64> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
+        idle_at.sort_unstable();
+        // Instances take turns: every round, each runs one full batch.
+        let rounds = u32::try_from(batches / idle_at.len().max(1)).unwrap_or(u32::MAX);
+        let first = idle_at.get(batches % idle_at.len().max(1)).copied().unwrap_or_default();
+        let started_at = Instant::from_nanos(first).max(now) + full.saturating_mul(rounds);
+        Some(started_at + self.bound(rows_with)?)
+    }
+
+    fn rows_before(&self, level: u64) -> usize {
+        let last = self.rows.len().saturating_sub(1);
+        let level = usize::try_from(level).unwrap_or(last).min(last);
+        self.rows.iter().take(level + 1).map(|rows| rows.load(Ordering::Relaxed)).fold(0, usize::saturating_add)
+    }
+
+    fn level(&self, level: u64) -> &AtomicUsize {
+        let last = self.rows.len().saturating_sub(1);
+        let level = usize::try_from(level).unwrap_or(last).min(last);
+        self.rows.get(level).expect("there is a level 0 at least, and none past the last")
+    }
+
+    fn bound(&self, rows: u32) -> Option<Duration> {
+        let nanos = self.bounds.get(size_class(rows))?.load(Ordering::Relaxed);
+        (nanos > 0).then(|| Duration::from_nanos(nanos))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Batches of up to 4 rows; one takes 100 µs, of one or two rows 50.
+    fn forecast(instances: usize, priority_levels: u64) -> Forecast {
+        let policy = Policy { rows_max: 4, is_batched: true, priority_levels, ..Policy::default() };
+        let forecast = Forecast::new(&policy, instances);
+        let mut times = RunTimes::new();
+        for _ in 0..1000 {
+            times.handle_run(1, Duration::from_micros(50));
+            times.handle_run(2, Duration::from_micros(50));
+            times.handle_run(4, Duration::from_micros(100));
+        }
+        forecast.handle_times(&times, 4);
+        forecast
+    }
+
+    fn micros(forecast: &Forecast, level: u64, rows: u32, now: u64) -> u128 {
+        let at = forecast.answered_at(level, rows, Instant::from_micros(now)).unwrap();
+        at.since(Instant::ZERO).as_micros()
+    }
+
+    #[test]
+    fn nothing_is_foretold_before_anything_ran() {
+        let forecast = Forecast::new(&Policy::default(), 1);
+        assert_eq!(forecast.answered_at(0, 1, Instant::ZERO), None);
+    }
+
+    #[test]
+    fn a_request_waits_for_full_batches_before_it_and_runs_with_the_rest() {
+        let forecast = forecast(1, 0);
+        let mut got = Vec::new();
+        for _ in 0..10 {
+            got.push(micros(&forecast, 0, 1, 1000));
+            forecast.handle_request(0, 1);
+        }
+        assert_eq!(got, [1050, 1050, 1100, 1100, 1150, 1150, 1200, 1200, 1250, 1250]);
+        (0..10).for_each(|_| forecast.handle_leave(0, 1));
+        assert_eq!(micros(&forecast, 0, 4, 1000), 1100);
+        forecast.handle_request(0, 3);
+        assert_eq!(micros(&forecast, 0, 2, 1000), 1150, "both do not fit");
+    }
+
+    #[test]
+    fn instances_that_run_are_waited_for_and_share_what_waits() {
+        let forecast = forecast(2, 0);
+        forecast.handle_batch(0, 4, Instant::from_micros(1000));
+        assert_eq!(micros(&forecast, 0, 1, 1010), 1060, "the other is idle");
+        forecast.handle_batch(1, 4, Instant::from_micros(1020));
+        assert_eq!(micros(&forecast, 0, 1, 1030), 1150, "the first is idle at 1100");
+        forecast.handle_request(0, 4);
+        assert_eq!(micros(&forecast, 0, 1, 1030), 1170, "the second at 1120");
+        forecast.handle_request(0, 4);
+        assert_eq!(micros(&forecast, 0, 1, 1030), 1250, "the first again, after a full batch");
+    }
+
+    #[test]
+    fn what_has_a_lower_priority_is_not_before_it() {
+        let forecast = forecast(1, 3);
+        forecast.handle_request(3, 40);
+        forecast.handle_request(2, 4);
+        assert_eq!([1, 2, 3].map(|level| micros(&forecast, level, 1, 0)), [50, 150, 1150]);
+    }
+}
