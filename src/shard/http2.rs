@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io::{self, IoSlice};
+use std::io::{self, ErrorKind, IoSlice};
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -22,6 +22,7 @@ use crate::shard::io::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, grpc, runtime, service};
 use crate::tensor::AlignedBuffer;
+use crate::time::Instant;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
 
@@ -50,7 +51,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
         is_running: Cell::new(false),
         works: RefCell::default(),
     });
-    let mut session = Session { shard, socket, membership, link };
+    let mut session = Session { shard, socket, membership, link, give_up_at: None };
     session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
     drop(first);
     // An error of the socket ends the connection; there is nobody left to tell.
@@ -187,6 +188,8 @@ struct Session<'a> {
     socket: Socket,
     membership: &'a Membership,
     link: Rc<Link>,
+    /// When it ends whether its last frames have gone or not.
+    give_up_at: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -226,7 +229,7 @@ impl Session<'_> {
             self.poll_write(context)?;
             self.count();
             if self.link.connection.borrow().is_finished() {
-                return self.socket.poll_written(context);
+                return self.poll_finish(context);
             }
             if !has_read {
                 self.membership.watch().set_deadline(self.link.connection.borrow().poll_timeout());
@@ -235,6 +238,15 @@ impl Session<'_> {
         }
         context.waker().wake_by_ref();
         Poll::Pending
+    }
+
+    /// Waits until the last frames have gone to the kernel, though not for long.
+    fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let now = clock::now();
+        let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
+        self.membership.watch().set_deadline(Some(give_up_at));
+        let polled = self.socket.poll_written(context);
+        if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
     }
 
     fn handle_verdict(&self) {
@@ -304,13 +316,11 @@ impl Session<'_> {
         let now = clock::now();
         let mut has_sent = false;
         loop {
-            if let Poll::Ready(outcome) = self.socket.poll_written(context) {
-                outcome?;
-            } else {
-                break;
-            }
             let mut connection = self.link.connection.borrow_mut();
             connection.prepare_transmit(now);
+            // What was sent before may be under way still.
+            let Poll::Ready(outcome) = self.socket.poll_written(context) else { break };
+            outcome?;
             if !connection.has_output() {
                 break;
             }

@@ -10,7 +10,7 @@ import hpack
 
 mode = sys.argv[1]
 encoder, decoder = hpack.Encoder(), hpack.Decoder(max_header_list_size=1 << 30)
-for index, line in enumerate(sys.stdin.read().splitlines()):
+for index, line in enumerate(sys.stdin.read().split("\n")):
     if line.isdigit():
         encoder.header_table_size = int(line)
         continue

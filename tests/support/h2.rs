@@ -142,7 +142,10 @@ pub struct Ended {
 /// Calls on one connection, many at a time, each with one of the messages in turn; three of four are
 /// cancelled: before their message, within it, behind it, or a little later.
 pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: u32) -> Ended {
-    run(address, |sender| async move {
+    // A client counts the frames of answers that it does not want any more, by its window.
+    let mut builder = h2::client::Builder::new();
+    builder.initial_connection_window_size(64 << 20);
+    run_with(&builder, address, |sender| async move {
         let mut ended = Ended::default();
         let mut running = tokio::task::JoinSet::new();
         for index in 0..calls {

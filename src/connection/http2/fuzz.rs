@@ -179,7 +179,7 @@ fn content_size(mut output: &[u8]) -> usize {
     let mut size = 0;
     while !output.is_empty() {
         let head = FrameHead::decode(output).filter(|head| HEAD_SIZE + head.size <= output.len());
-        let Some(head) = head else { panic!("output that is no frame: {}", output.escape_ascii()) };
+        let head = head.expect("all that is sent is whole frames");
         size += if head.kind == Kind::Data { head.size } else { 0 };
         output = output.get(HEAD_SIZE + head.size..).unwrap_or_default();
     }

@@ -269,7 +269,8 @@ mod tests {
         let mut space = HeadSpace::default();
         for line in text.split(", ") {
             let at = line[1..].find('=').unwrap() + 1;
-            space.handle_field(Field::new(line[..at].as_bytes(), line[at + 1..].as_bytes()), 10_000);
+            let (name, value) = (&line.as_bytes()[..at], &line.as_bytes()[at + 1..]);
+            space.handle_field(Field::new(name, value), 10_000);
         }
         space
     }

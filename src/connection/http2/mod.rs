@@ -38,7 +38,7 @@ use crate::connection::http2::incoming::Incoming;
 use crate::connection::http2::output::Output;
 use crate::connection::http2::receive::{Block, DataFrame};
 use crate::connection::http2::response::Responses;
-use crate::connection::http2::stream::{State, Streams};
+use crate::connection::http2::stream::{Closed, State, Streams};
 use crate::connection::input::Input;
 use crate::limits::{
     BODY_SIZE_MAX, BODY_TIMEOUT, CLIENT_RESETS_MAX, CONNECTION_WINDOW_SIZE, CONTROL_BACKLOG_SIZE_MAX,
@@ -160,8 +160,6 @@ pub struct Connection<B, T> {
     output: Output,
     /// The streams that wait for their turn to send.
     ready: VecDeque<StreamId>,
-    /// The streams whose answer is out and whose request is not whole.
-    unfinished: Vec<StreamId>,
     timers: Timers,
 }
 
@@ -250,7 +248,6 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             urgent: Vec::new(),
             output,
             ready: VecDeque::new(),
-            unfinished: Vec::new(),
             timers: Timers { frame: Some(now + settings.head_timeout), ..Timers::default() },
         }
     }
@@ -397,7 +394,6 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.streams.clear();
         self.events.clear();
         self.ready.clear();
-        self.unfinished.clear();
         (self.data, self.block, self.skip) = (None, None, 0);
         self.input.clear();
         self.timers = Timers { write: self.timers.write, moved: self.timers.moved, ..Timers::default() };
@@ -410,6 +406,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let is_deadline = stream.deadline.is_some_and(|at| at <= now);
             let is_sending = stream.outgoing.due.is_some_and(|at| at <= now);
+            if stream.state == State::Answered && !is_sending {
+                // §8.1: the answer is whole, and the rest of the request is not wanted.
+                frame::encode_reset(id, ErrorCode::NoError, &mut self.urgent);
+                self.streams.close(id, Closed::ByUs);
+                continue;
+            }
             self.counts.timeouts += u64::from(!is_deadline);
             match stream.incoming {
                 // A client that opens no window, or a small one now and then.
@@ -420,7 +422,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
                 }
                 _ => {
                     let refusal = Refusal::new(408, "the request body did not arrive in time");
-                    (stream.state, stream.incoming) = (State::Answered, None);
+                    (stream.state, stream.incoming, stream.due) = (State::Answered, None, None);
                     self.send_reply(id, refusal.into_reply(), now);
                 }
             }
@@ -441,7 +443,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// came has been looked at.
     fn note_rest(&mut self, now: Instant) {
         let is_resting = self.streams.is_empty() && self.input.is_empty() && self.output.size() == 0;
-        let is_large = self.input.held_size() > INPUT_SIZE_MIN;
+        let is_large = self.input.held_size() > INPUT_SIZE_MIN || self.streams.is_large();
         if !is_resting || !is_large {
             self.timers.rest = None;
         } else if self.timers.rest.is_none() {

@@ -59,7 +59,7 @@ pub(super) fn fault_event<B, T>(stream: &mut Stream<B, T>, fault: CallFault) -> 
     if stream.state == State::Open {
         stream.state = State::Answered;
     }
-    stream.incoming = None;
+    (stream.incoming, stream.due, stream.deadline) = (None, None, None);
     stream.is_working = true;
     Event::Fault { stream: stream.id, fault }
 }
@@ -338,7 +338,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     ) -> Result<Option<Event<T>>, Fault> {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.state = if is_last { State::HalfClosed } else { State::Answered };
-            stream.incoming = None;
+            (stream.incoming, stream.due) = (None, None);
             self.send_reply(id, refusal.into_reply(), now);
         }
         Ok(None)

@@ -1,6 +1,8 @@
 //! Answers on their way out: calls and replies take their turns, each a frame or a few, so that a small
 //! one does not wait for a large one to end; flow control says how much of each.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
 use crate::connection::http2::event::Event;
@@ -15,6 +17,9 @@ use crate::wire::http2::StreamId;
 use crate::wire::http2::error::ErrorCode;
 use crate::wire::http2::frame::{self, Kind};
 use crate::wire::message::{BodyBuffer, Reply};
+
+/// How long a client may go on sending to a stream after its answer.
+const RESET_GRACE: Duration = Duration::from_millis(100);
 
 /// How a stream's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,13 +143,6 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Frames what may be sent now. To be called before `transmit_parts`.
     pub fn prepare_transmit(&mut self, now: Instant) {
-        for id in std::mem::take(&mut self.unfinished) {
-            // §8.1: the answer is whole, and the rest of the request is not wanted.
-            if self.streams.get(id).is_some_and(|stream| stream.state == State::Answered) {
-                frame::encode_reset(id, ErrorCode::NoError, &mut self.urgent);
-                self.streams.close(id, Closed::ByUs);
-            }
-        }
         let is_left = self.has_peer_left && self.streams.is_empty() && self.phase == Phase::Serving;
         if is_left && self.drain != Drain::Final {
             self.end_drain();
@@ -251,7 +249,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         match turn {
             Turn::Done => {
                 (outgoing.due, stream.incoming) = (None, None);
-                self.finish_answer(id);
+                self.finish_answer(id, now);
             }
             Turn::Idle => outgoing.due = None,
             Turn::Stalled => outgoing.due = outgoing.due.or(due),
@@ -318,14 +316,15 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         }
     }
 
-    /// The last frame of an answer is out.
-    fn finish_answer(&mut self, id: StreamId) {
+    /// The last frame of an answer is out. A client that is sending still gets a moment to see it: some
+    /// throw an answer away that a reset comes with.
+    fn finish_answer(&mut self, id: StreamId, now: Instant) {
         self.budgets.handle_answer();
         match self.streams.get_mut(id) {
             Some(stream) if stream.state == State::HalfClosed => self.streams.close(id, Closed::ByPeer),
             Some(stream) => {
-                stream.state = State::Answered;
-                self.unfinished.push(id);
+                (stream.state, stream.deadline) = (State::Answered, None);
+                stream.due = Some(now + RESET_GRACE);
             }
             None => {}
         }

@@ -54,7 +54,8 @@ pub(super) struct Stream<B, T> {
     pub(super) content_size: u64,
     /// When a call is given up by its client, while its request comes in.
     pub(super) deadline: Option<Instant>,
-    /// When more of the request must have come, and what came since that was set.
+    /// When more of the request must have come, and what came since that was set; once the answer is
+    /// out, when the rest of the request is given up.
     pub(super) due: Option<Instant>,
     pub(super) moved: usize,
 }
@@ -121,7 +122,11 @@ impl<B, T> Stream<B, T> {
 
     /// When something must be done about it even if nothing comes.
     pub(super) fn timeout(&self) -> Option<Instant> {
-        let incoming = if self.state == State::Open { [self.due, self.deadline] } else { [None; 2] };
+        let incoming = match self.state {
+            State::Open => [self.due, self.deadline],
+            State::Answered => [self.due, None],
+            State::HalfClosed | State::Reset => [None; 2],
+        };
         incoming.into_iter().chain([self.outgoing.due]).flatten().min()
     }
 }
@@ -214,6 +219,11 @@ impl<B, T> Streams<B, T> {
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.spare.clear();
+    }
+
+    /// Whether it holds more than an idle connection may keep.
+    pub(super) const fn is_large(&self) -> bool {
+        self.spare.len() > 1
     }
 
     /// Gives memory back beyond what an idle connection may keep.

@@ -112,16 +112,16 @@ fn whole_call(id: u32) -> Vec<u8> {
     [call(id, 0), data(id, frame::END_STREAM, &[0; 5])].concat()
 }
 
-/// The frames that are sent now, of at most so many bytes: head and payload.
+/// The frames that are sent now, until they have so many bytes: head and payload.
 fn sent(machine: &mut Machine, size_max: usize) -> Vec<(FrameHead, Vec<u8>)> {
     let mut bytes = Vec::new();
-    loop {
+    while bytes.len() < size_max {
         machine.prepare_transmit(Instant::ZERO);
-        let count = machine.transmit_parts().map(<[u8]>::len).sum::<usize>().min(size_max - bytes.len());
+        let count = machine.transmit_parts().map(<[u8]>::len).sum::<usize>();
         if count == 0 {
             break;
         }
-        bytes.extend(machine.transmit_parts().flatten().copied().take(count));
+        machine.transmit_parts().for_each(|part| bytes.extend_from_slice(part));
         machine.handle_transmitted(count, Instant::ZERO);
     }
     let (mut frames, mut rest) = (Vec::new(), &bytes[..]);
