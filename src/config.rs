@@ -1,6 +1,10 @@
 //! The flags: each declared once, as data, from which parsing and `--help` come. Names are
 //! tritonserver's where it has the flag.
 
+mod backend;
+
+pub use self::backend::{BackendConfig, Engine, OnnxruntimeConfig};
+
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -29,6 +33,8 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
+    /// Settings of the backends.
+    pub backend_config: BackendConfig,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// Bytes of an HTTP body.
@@ -94,6 +100,7 @@ impl Default for Settings {
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
+            backend_config: BackendConfig::default(),
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
@@ -208,7 +215,8 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["shards"],
         value: "COUNT",
-        help: "Threads that serve connections, one per core [the cores this process may use, less the workers']",
+        help: "Threads that serve connections, one per core [all cores this process may use; where models run on \
+               workers, a quarter of them at most]",
         apply: |settings, value| {
             settings.shards = Some(at_least_one(value)?);
             Ok(())
@@ -241,6 +249,18 @@ const FLAGS: &[Flag] = &[
         help: "The same as --strict-model-config=true",
         apply: |settings, _| {
             settings.auto_complete = false;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["backend-config"],
+        value: "SETTING",
+        help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
+               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size",
+        apply: |settings, value| {
+            if let Some(is_on) = settings.backend_config.apply(value)? {
+                settings.auto_complete = is_on;
+            }
             Ok(())
         },
     },
@@ -520,8 +540,16 @@ mod tests {
 
     #[test]
     fn every_flag_changes_what_it_says() {
-        let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
-        let values = [values.as_slice(), &[("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")]].concat();
+        let values = [
+            ("PORT", "81"),
+            ("BOOL", "false"),
+            ("ADDRESS", "127.0.0.1"),
+            ("DIRECTORY", "d"),
+            ("NAME", "n"),
+            ("SETTING", "default-max-batch-size=7"),
+            ("none|deadline", "deadline"),
+            ("auto|ring|glommio", "glommio"),
+        ];
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
@@ -543,6 +571,11 @@ mod tests {
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        check(
+            "m --backend-config=onnxruntime,x=1",
+            "--backend-config=onnxruntime,x=1: backend 'onnxruntime' has no setting 'x'; it has default-max-batch-size, \
+             engine and library",
+        );
         check(
             "m --http-port=9000 --grpc-port=9000",
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port",

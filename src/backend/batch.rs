@@ -11,7 +11,8 @@ use crate::backend::Request;
 use crate::backend::text::ShapeText;
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size};
+use crate::tensor::strings::{LENGTH_SIZE, Strings};
+use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
 /// Appends the elements of a tensor in the engine's own datatype, or says which one cannot be.
 pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error>;
@@ -182,8 +183,8 @@ pub fn answer_all(requests: Vec<Request>, error: &Error) {
     requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
 }
 
-/// Answers the requests of a batch with their rows of its outputs, whose fixed-size elements lie
-/// behind one another. They share the memory. Every output passed [`check_output`].
+/// Answers the requests of a batch with their rows of its outputs, whose elements lie behind one
+/// another. They share the memory. Every output passed [`check_output`].
 pub fn scatter(outputs: Vec<Tensor>, requests: Vec<Request>) {
     if requests.len() == 1 {
         requests.into_iter().for_each(|request| request.responder.send(Ok(outputs.clone())));
@@ -203,12 +204,31 @@ fn take_rows(output: &Tensor, offset: &mut usize, rows: u32) -> Result<Tensor, E
     if let Some(first) = shape.first_mut() {
         *first = i64::from(rows);
     }
-    let size = byte_size(output.datatype, &shape).ok().flatten();
+    let size = size_of_rows(output, &shape, *offset);
     let end = size.and_then(|size| offset.checked_add(size)).filter(|end| *end <= output.contents.len());
     let end = end.ok_or_else(|| Error::internal("an output has fewer bytes than its batch has rows"))?;
     let contents = output.contents.slice(*offset..end);
     *offset = end;
     Ok(Tensor { datatype: output.datatype, shape, contents })
+}
+
+/// The bytes of the rows of `shape` that begin at `offset`.
+fn size_of_rows(output: &Tensor, shape: &[i64], offset: usize) -> Option<usize> {
+    if let Some(size) = byte_size(output.datatype, shape).ok()? {
+        return Some(size);
+    }
+    let count = element_count(shape).ok()?;
+    let mut sizes = Strings::new(output.contents.get(offset..)?).map(|text| text.map(|text| LENGTH_SIZE + text.len()));
+    (0..count).try_fold(0_usize, |sum, _| sum.checked_add(sizes.next()?.ok()?))
+}
+
+/// Whether the bytes of a tensor are as many elements as its shape says.
+fn is_whole(tensor: &Tensor) -> bool {
+    match byte_size(tensor.datatype, &tensor.shape) {
+        Ok(Some(size)) => size == tensor.contents.len(),
+        Ok(None) => size_of_rows(tensor, &tensor.shape, 0) == Some(tensor.contents.len()),
+        Err(_) => false,
+    }
 }
 
 /// Whether an output is what the configuration says, for a batch of so many rows.
@@ -225,8 +245,7 @@ pub fn check_output(spec: &ModelSpec, index: usize, output: &Tensor, rows: u32) 
     if !has_rows || !fits(&expected.shape, &output.shape) {
         return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
     }
-    let size = byte_size(output.datatype, &output.shape).ok().flatten();
-    if size.is_some_and(|size| size != output.contents.len()) {
+    if !is_whole(output) {
         let text = format!("output '{}' of model '{}' has not the bytes of its shape", expected.name, spec.name);
         return Err(Error::internal(text));
     }
@@ -263,7 +282,7 @@ fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
         tensor.datatype == input.datatype
             && fits(&input.shape, &tensor.shape)
             && (!spec.has_batch_axis() || tensor.shape.first() == Some(&i64::from(request.rows)))
-            && byte_size(tensor.datatype, &tensor.shape) == Ok(Some(tensor.contents.len()))
+            && is_whole(tensor)
     };
     match request.inputs.iter().zip(&spec.inputs).find(|pair| !is_sound(*pair)) {
         None => Ok(()),

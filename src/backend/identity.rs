@@ -28,7 +28,7 @@ struct IdentityModel {
 }
 
 impl Backend for Identity {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "identity"
     }
 

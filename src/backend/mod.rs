@@ -5,6 +5,7 @@
 
 pub mod batch;
 pub mod identity;
+pub mod onnxruntime;
 pub mod rten;
 pub mod text;
 pub mod threads;
@@ -15,6 +16,7 @@ mod onnx_builder;
 mod trial;
 
 pub use self::identity::Identity;
+pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::threads::Threads;
 
@@ -29,8 +31,8 @@ use crate::time::{Clock, Stamps};
 
 /// Code that runs models of one kind.
 pub trait Backend: Send + Sync {
-    /// The name in logs (`rten`, `identity`).
-    fn name(&self) -> &'static str;
+    /// The name in logs (`rten`, `ONNX Runtime 1.31`).
+    fn name(&self) -> &str;
 
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.

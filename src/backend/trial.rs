@@ -30,6 +30,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         version_policy: VersionPolicy::All,
         default_model_filename: "model.onnx".to_owned(),
         parameters: Default::default(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),

@@ -91,6 +91,7 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     }
     latency_target(config)?;
     instance_groups(config)?;
+    accelerators(config)?;
     tensors(config)
 }
 
@@ -196,6 +197,19 @@ fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     }
     let name = &config.name;
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
+}
+
+fn accelerators(config: &ModelConfig) -> Result<(), Error> {
+    let lists = config.optimization.as_ref().and_then(|policy| policy.execution_accelerators.as_ref());
+    let named =
+        lists.and_then(|lists| lists.cpu_execution_accelerator.iter().chain(&lists.gpu_execution_accelerator).next());
+    match named {
+        Some(accelerator) if config.backend != ONNX_BACKEND => Err(Error::unsupported(format!(
+            "model '{}': backend '{}' has no execution accelerator '{}'; remove it",
+            config.name, config.backend, accelerator.name
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the refusal is for something not built yet, and the rest of its text.

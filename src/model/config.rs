@@ -13,11 +13,14 @@ use crate::error::Error;
 use crate::model::complete::ONNX_BACKEND;
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
-use crate::model::spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+use crate::model::spec::{
+    Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec, VersionPolicy,
+};
 use crate::model::text::{ConfigText, TextError};
 use crate::model::{check, complete, config_json, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
 use crate::wire::proto::inference::{DataType, ModelConfig, ModelQueuePolicy};
@@ -155,10 +158,26 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
+        optimization: optimization(&config),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),
     })
+}
+
+fn optimization(config: &ModelConfig) -> Optimization {
+    let Some(policy) = &config.optimization else { return Optimization::default() };
+    let accelerator = |accelerator: &proto::Accelerator| Accelerator {
+        name: accelerator.name.clone(),
+        parameters: accelerator.parameters.clone().into_iter().collect(),
+    };
+    let accelerators = |list: &[proto::Accelerator]| list.iter().map(accelerator).collect();
+    let lists = policy.execution_accelerators.as_ref();
+    Optimization {
+        graph_level: policy.graph.as_ref().map_or(0, |graph| graph.level),
+        cpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.cpu_execution_accelerator)),
+        gpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.gpu_execution_accelerator)),
+    }
 }
 
 fn batching(config: &ModelConfig) -> Option<Batching> {

@@ -13,5 +13,6 @@ pub mod spec;
 mod supported;
 pub mod text;
 mod token;
+pub mod weights;
 
-pub use spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+pub use spec::{Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec, VersionPolicy};

@@ -133,8 +133,9 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
     if name.is_empty() {
         return Err("an input or output has no name".to_owned());
     }
-    let Some(tensor) = find(find(value, 2)?.unwrap_or_default(), 1)? else {
-        let reason = format!("'{name}' is not a tensor");
+    let kind = find(value, 2)?.unwrap_or_default();
+    let Some(tensor) = find(kind, 1)? else {
+        let reason = format!("'{name}' is {}, not a tensor", kind_name(kind)?);
         return Ok(Err((name, reason)));
     };
     let (mut element, mut shape) = (0, None);
@@ -151,6 +152,16 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
         return Ok(Err((name, reason)));
     };
     Ok(Ok(OnnxTensor { name, datatype, shape }))
+}
+
+/// What a `TypeProto` without a tensor type is.
+fn kind_name(kind: &[u8]) -> Result<&'static str, String> {
+    for (field, name) in [(4, "a sequence"), (5, "a map"), (8, "a sparse tensor"), (9, "an optional value")] {
+        if find(kind, field)?.is_some() {
+            return Ok(name);
+        }
+    }
+    Ok("of an unknown kind")
 }
 
 /// `TensorShapeProto`: each dimension (1) has a size (1), a symbol (2) or neither.
@@ -212,7 +223,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 }
 
 /// The last field of that number, as protobuf has it.
-fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
+pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::new(message) {
         match field? {
@@ -225,20 +236,25 @@ fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
     Fixed,
     Varint(u64),
 }
 
 /// Steps over the fields of a protobuf message; ends after the first error.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    const fn new(message: &'a [u8]) -> Self {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
+    }
+
+    /// Whether nothing is left.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
     }
 
     fn read(&mut self) -> Option<(u32, Field<'a>)> {
@@ -257,7 +273,7 @@ impl<'a> Fields<'a> {
         Some((number, field))
     }
 
-    fn read_varint(&mut self) -> Option<u64> {
+    pub(super) fn read_varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first()?;
@@ -485,7 +501,7 @@ mod tests {
         let got = OnnxSignature::decode(&sequence.encode_to_vec()).unwrap();
         let reason = "'c' has the element type 15 of ONNX, which the KServe v2 protocol cannot carry".to_owned();
         assert_eq!(shown(&got.outputs), "b FP32 ?");
-        let refused = [("a".to_owned(), "'a' is not a tensor".to_owned()), ("c".to_owned(), reason)];
+        let refused = [("a".to_owned(), "'a' is a sequence, not a tensor".to_owned()), ("c".to_owned(), reason)];
         assert_eq!(got.outputs_refused, refused);
     }
 

@@ -33,6 +33,8 @@ pub struct ModelSpec {
     pub default_model_filename: String,
     /// `parameters`, string values by key.
     pub parameters: BTreeMap<String, String>,
+    /// What is asked of the engine.
+    pub optimization: Optimization,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
@@ -101,6 +103,26 @@ pub struct InstanceGroup {
     pub name: String,
     /// How many instances.
     pub count: u32,
+}
+
+/// `optimization`: what is asked of the engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Optimization {
+    /// `graph.level`: -1 for basic, 1 for extended, 2 for none; 0 for all there are.
+    pub graph_level: i32,
+    /// `execution_accelerators.cpu_execution_accelerator`.
+    pub cpu_accelerators: Vec<Accelerator>,
+    /// `execution_accelerators.gpu_execution_accelerator`.
+    pub gpu_accelerators: Vec<Accelerator>,
+}
+
+/// A library inside the engine that takes over the operators that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// Its name.
+    pub name: String,
+    /// Its own parameters.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// `version_policy`.

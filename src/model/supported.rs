@@ -53,7 +53,16 @@ const SUPPORTED: &[&str] = &[
     "optimization",
     "optimization.cuda",
     "optimization.execution_accelerators",
+    "optimization.execution_accelerators.cpu_execution_accelerator",
+    "optimization.execution_accelerators.cpu_execution_accelerator.name",
+    "optimization.execution_accelerators.cpu_execution_accelerator.parameters",
+    "optimization.execution_accelerators.cpu_execution_accelerator.parameters.value",
+    "optimization.execution_accelerators.gpu_execution_accelerator",
+    "optimization.execution_accelerators.gpu_execution_accelerator.name",
+    "optimization.execution_accelerators.gpu_execution_accelerator.parameters",
+    "optimization.execution_accelerators.gpu_execution_accelerator.parameters.value",
     "optimization.graph",
+    "optimization.graph.level",
     "optimization.input_pinned_memory",
     "optimization.input_pinned_memory.enable",
     "optimization.output_pinned_memory",
@@ -220,8 +229,13 @@ mod tests {
             "config.pbtxt:1:35: model 'm': 'rate_limiter.resources' of instance_group 0",
         );
         check(
-            "optimization { execution_accelerators { gpu_execution_accelerator [ { name: 'tensorrt' } ] } }",
-            "config.pbtxt:1:41: model 'm': 'optimization.execution_accelerators.gpu_execution_accelerator'",
+            "optimization { graph { level: 1 } execution_accelerators { cpu_execution_accelerator { name: 'a' } } }",
+            "",
         );
+        check(
+            "optimization { execution_accelerators { gpu_execution_accelerator { name: 'a' parameters { key: 'b' value: 'c' } } } }",
+            "",
+        );
+        check("optimization { cuda { graphs: true } }", "config.pbtxt:1:23: model 'm': 'optimization.cuda.graphs'");
     }
 }

@@ -27,6 +27,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Identity, LoadedModel, Rten, Threads, threads};
+use crate::backend::{LoadedModel, Threads, threads};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::{CONFIG_SIZE_MAX, INSTANCES_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
@@ -17,6 +17,7 @@ use crate::model::repository::ModelDirectory;
 use crate::model::{ModelSpec, QueueRules, VersionPolicy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::beneath::Repository;
+use crate::server::engine::Engines;
 use crate::server::log;
 use crate::server::placement::{self, Choice};
 use crate::shard::clock;
@@ -80,6 +81,7 @@ fn queue_policy(rules: &QueueRules) -> QueuePolicy {
 
 /// Loads all models of all repositories, by name, the highest version of each first.
 pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
+    let engines = Engines::new(&settings.backend_config.onnxruntime)?;
     let mut loaded = Vec::new();
     let mut failures = 0;
     let mut names: Vec<String> = Vec::new();
@@ -98,7 +100,7 @@ pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
             let outcome = if names.contains(&directory.name) {
                 Err(Error::invalid("it is not unique: another repository has a model of this name"))
             } else {
-                load_model(&repository, path, directory, settings)
+                load_model(&repository, path, directory, settings, &engines)
             };
             names.push(directory.name.clone());
             match outcome {
@@ -122,6 +124,7 @@ fn load_model(
     path: &Path,
     directory: &ModelDirectory,
     settings: &Settings,
+    engines: &Engines,
 ) -> Result<Vec<Loaded>, Error> {
     let name = &directory.name;
     let config = directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
@@ -142,19 +145,22 @@ fn load_model(
             }
             None => None,
         };
-        let completion = Completion { is_on: settings.auto_complete, ..Completion::default() };
+        let completion = completion(settings, draft.backend());
         let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &labels, completion)?);
-        loaded.push(load_version(spec, version, &path.join(name).join(version.to_string()))?);
+        loaded.push(load_version(spec, version, &path.join(name).join(version.to_string()), engines)?);
     }
     Ok(loaded)
 }
 
-fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &Path) -> Result<Loaded, Error> {
+fn completion(settings: &Settings, backend: &str) -> Completion {
+    let default = Completion::default();
+    let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
+    Completion { is_on: settings.auto_complete, rows_max_default }
+}
+
+fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &Path, engines: &Engines) -> Result<Loaded, Error> {
     let began = clock::now();
-    let backend: &dyn Backend = match spec.backend.as_str() {
-        "identity" => &Identity,
-        _ => &Rten,
-    };
+    let backend = engines.choose(&spec)?;
     let (model, choice) = threads::enter(1, |threads: &Threads| {
         let model = backend.load(&spec, directory)?;
         let choice = placement::choose(&spec, &*model, threads)?;
@@ -165,11 +171,7 @@ fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &Path) -> Result<
         Choice::Inline(why) => format!("inline ({why})"),
         Choice::Worker(why) => format!("on workers ({why})"),
     };
-    log::verbose(&format!(
-        "loaded '{}' version {version} with {} in {took:?}, runs {place}",
-        spec.name,
-        backend.name()
-    ));
+    log::info(&format!("loaded '{}' version {version} with {} in {took:?}, runs {place}", spec.name, backend.name()));
     Ok(Loaded { spec, version, model: Arc::from(model), choice })
 }
 

@@ -2,6 +2,8 @@
 //! Runs on the control thread; no request passes here.
 
 pub mod beneath;
+pub mod engine;
+pub mod library;
 pub mod load;
 pub mod log;
 pub mod placement;
@@ -140,9 +142,10 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
     }
 }
 
-/// A shard on every core that the workers leave, and at least one.
+/// A shard on every core where nothing else runs. Models that run on workers compute much longer
+/// than a shard works for them: they get three quarters of the cores, which their instances share.
 fn default_shards(cores: usize, workers: usize) -> usize {
-    cores.saturating_sub(workers).max(1)
+    if workers == 0 { cores.max(1) } else { cores.saturating_sub(workers).min(cores / 4).max(1) }
 }
 
 /// The addresses to listen on, found free, with ports chosen where any would do.
@@ -179,8 +182,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_take_the_cores_that_workers_leave_and_at_least_one() {
-        for (cores, workers, want) in [(1, 0, 1), (2, 0, 2), (2, 1, 1), (2, 5, 1), (64, 4, 60)] {
+    fn shards_take_all_cores_or_leave_most_of_them_to_the_workers() {
+        for (cores, workers, want) in
+            [(1, 0, 1), (2, 0, 2), (64, 0, 64), (2, 1, 1), (2, 5, 1), (4, 1, 1), (8, 2, 2), (64, 4, 16), (64, 60, 4)]
+        {
             assert_eq!(default_shards(cores, workers), want, "{cores} cores, {workers} workers");
         }
     }

@@ -67,8 +67,7 @@ impl Fleet {
         let (started, ready) = mpsc::channel();
         let left = cores.get(lanes.len()..).filter(|left| !left.is_empty()).unwrap_or(&cores);
         for (index, seat) in seats.iter().enumerate() {
-            let threads = (left.len() / seats.len()).max(1);
-            let first = index.wrapping_mul(threads) % left.len().max(1);
+            let (first, threads) = share(index, seats.len(), left.len());
             let own: Vec<_> = left.iter().cycle().skip(first).take(threads).copied().collect();
             fleet.start_worker(seat, own, Started::by(&started), running.clone())?;
         }
@@ -126,10 +125,13 @@ impl Fleet {
             // Dropped with the thread.
             let _running = running;
             threads::enter(cores.len(), move |threads| {
+                let outcome = served.loaded.new_instance(threads);
+                // Afterwards, so that threads which the instance was configured to have besides
+                // this one are not bound to its core.
                 if let Some(core) = cores.first().filter(|_| cores.len() == 1) {
                     core_affinity::set_for_current(*core);
                 }
-                match served.loaded.new_instance(threads) {
+                match outcome {
                     Ok(instance) => {
                         started.tell(Ok(()));
                         worker::run(&served, &feed, seat, instance, threads);
@@ -158,6 +160,16 @@ impl Fleet {
     }
 }
 
+/// The first core and the count of cores of one of the workers: all cores are shared out, and no
+/// core twice while there are enough.
+fn share(index: usize, workers: usize, cores: usize) -> (usize, usize) {
+    let (each, more) = (cores / workers.max(1), cores % workers.max(1));
+    if each == 0 {
+        return (index % cores.max(1), 1);
+    }
+    (index * each + index.min(more), each + usize::from(index < more))
+}
+
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let thread = std::thread::Builder::new().name(name).spawn(body);
     thread.map_err(|error| Error::unavailable(format!("cannot start a thread: {error}")))
@@ -171,4 +183,21 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_core_has_one_worker_where_there_are_enough() {
+        let shares = |workers: usize, cores: usize| -> Vec<_> {
+            (0..workers).map(|index| share(index, workers, cores)).collect()
+        };
+        assert_eq!(shares(1, 1), [(0, 1)]);
+        assert_eq!(shares(1, 3), [(0, 3)]);
+        assert_eq!(shares(2, 3), [(0, 2), (2, 1)]);
+        assert_eq!(shares(3, 8), [(0, 3), (3, 3), (6, 2)]);
+        assert_eq!(shares(3, 2), [(0, 1), (1, 1), (0, 1)]);
+    }
 }

@@ -733,7 +733,7 @@ mod tests {
         submit(&mut lanes[0], due(Duration::from_millis(1))).unwrap();
         // A run of 20 ms or a little more.
         let batch = feed.next_batch(0, now).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
         drop(batch);
         assert!(matches!(feed.poll(0, now), Polled::Nothing(_)));
         assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(Refusal::Late(_))));

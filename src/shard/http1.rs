@@ -310,7 +310,7 @@ impl Session<'_> {
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;
-        if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
+        if self.is_input_ended || !(is_refused || self.connection.has_unread_input()) {
             return Ok(());
         }
         linger(&mut self.socket, self.membership.watch(), LINGER_TIMEOUT).await

@@ -153,3 +153,32 @@ fn an_output_must_be_what_the_configuration_says() {
     check(tensor(&[3, 2, 2], &[0_f32; 6]), Err("output 'y' of model 'm' has not the bytes of its shape"));
     assert!(check_output(&spec, 1, &tensor(&[3], &[0_f32; 3]), 3).is_err());
 }
+
+#[test]
+fn strings_of_several_requests_are_gathered_and_cut_apart_again() {
+    let spec = Arc::new(spec(8, &[("x", Datatype::Bytes, &[2])], &[("y", Datatype::Bytes, &[2])]));
+    let words = |words: &[&str]| {
+        let mut contents = Vec::new();
+        words.iter().for_each(|word| crate::tensor::strings::encode(word.as_bytes(), &mut contents));
+        let shape = [words.len() as i64 / 2, 2].into_iter().collect();
+        Tensor { datatype: Datatype::Bytes, shape, contents: contents.into() }
+    };
+    let answers = Answers::default();
+    let mut gather = Gather::new(Arc::clone(&spec), [Feed { alignment: 1, convert: None }]);
+    let parts = [words(&["one", ""]), words(&["a", "b", "c", "d"]), words(&["", "last"])];
+    let mut entries: Vec<_> = parts.iter().map(|part| (vec![part.clone()], part.shape[0] as u32)).collect();
+    // One string too few for its shape.
+    entries.push((vec![Tensor { shape: [2, 2].into_iter().collect(), ..words(&["x", "y"]) }], 2));
+    let requests = gather.gather(answers.batch(entries).requests);
+    let whole = words(&["one", "", "a", "b", "c", "d", "", "last"]);
+    assert_eq!(gather.contents(0, &requests), whole.contents);
+    assert_eq!(check_output(&spec, 0, &whole, 4), Ok(()));
+    let short = Tensor { contents: whole.contents.slice(..whole.contents.len() - 1), ..whole.clone() };
+    assert!(check_output(&spec, 0, &short, 4).unwrap_err().text().contains("has not the bytes of its shape"));
+    scatter(vec![whole], requests);
+    let got = answers.outputs(4);
+    for (got, want) in got.iter().zip(parts) {
+        assert_eq!(got.as_ref().unwrap(), &[want]);
+    }
+    assert!(got[3].as_ref().unwrap_err().text().contains("which no check should have let through"));
+}

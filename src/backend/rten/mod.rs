@@ -43,11 +43,12 @@ struct Shared {
 }
 
 impl Backend for Rten {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "rten"
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        check_optimization(spec)?;
         let inputs = bind::held_inputs(spec)?;
         let outputs = bind::held_outputs(spec)?;
         let model = read(spec, directory)?;
@@ -66,6 +67,18 @@ impl LoadedModel for RtenModel {
 
     fn may_run_inline(&self) -> bool {
         true
+    }
+}
+
+/// A graph level says how much work goes into speed, not what is computed: this engine has one.
+fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
+    let optimization = &spec.optimization;
+    match optimization.cpu_accelerators.iter().chain(&optimization.gpu_accelerators).next() {
+        None => Ok(()),
+        Some(accelerator) => Err(Error::unsupported(format!(
+            "execution accelerator '{}' of model '{}' is not in the embedded engine; {WAY_OUT}",
+            accelerator.name, spec.name
+        ))),
     }
 }
 

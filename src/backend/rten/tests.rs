@@ -303,7 +303,10 @@ fn what_the_engine_lacks_is_named_with_the_way_out() {
     let io = |datatype| spec(8, &[("x", datatype, &[2])], &[("y", Datatype::Fp32, &[2])]);
     let text = refusal(io(Datatype::Fp32), &file);
     assert!(text.contains("TreeEnsemble operator not supported"), "{text}");
-    assert!(text.ends_with("; serve the model with ONNX Runtime"), "{text}");
+    assert!(
+        text.ends_with("; serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)"),
+        "{text}"
+    );
     for datatype in Datatype::ALL {
         let text = refusal(io(datatype), &Onnx::addsub(FLOAT));
         let is_held = datatype::held_as(datatype).is_some();
@@ -312,7 +315,7 @@ fn what_the_engine_lacks_is_named_with_the_way_out() {
     assert_eq!(
         refusal(io(Datatype::Fp16), &file),
         "unable to load model 'm': input 'x' is FP16, which the embedded engine does not have (it has BOOL, UINT8, INT8, \
-         INT32, INT64 and FP32); serve the model with ONNX Runtime"
+         INT32, INT64 and FP32); serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)"
     );
 }
 
@@ -362,7 +365,8 @@ fn a_configuration_that_does_not_suit_the_model_is_refused_in_tritons_words() {
     optional.inputs[1].is_optional = true;
     check(
         optional,
-        "input 'INPUT1' of model 'm' is optional, which the embedded engine cannot serve; serve the model with ONNX Runtime",
+        "input 'INPUT1' of model 'm' is optional, which the embedded engine cannot serve; serve the model with ONNX Runtime \
+         (--backend-config=onnxruntime,library=PATH)",
     );
 }
 

@@ -239,6 +239,11 @@ impl<B: BodyBuffer> Connection<B> {
         }
     }
 
+    /// Whether bytes have come that no message has taken yet.
+    pub fn has_unread_input(&self) -> bool {
+        !self.input.is_empty()
+    }
+
     /// Bytes of memory held for what came in.
     pub fn held_size(&self) -> usize {
         let body_size = match &self.state {

@@ -163,6 +163,7 @@ fn model() -> ModelSpec {
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

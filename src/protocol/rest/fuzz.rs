@@ -71,6 +71,7 @@ fn model() -> ModelSpec {
         version_policy: VersionPolicy::All,
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
