@@ -81,7 +81,7 @@ fn both_implementations_read_what_the_other_writes() {
     let mut lines = Vec::new();
     for message in &messages {
         if random.below(40) == 0 {
-            lines.push(random.below(4_097).to_string());
+            lines.push(format!("size {}", random.below(4_097)));
         }
         let entries: Vec<_> = message.iter().map(|(name, value)| (name, value, random.below(8) == 0)).collect();
         lines.push(serde_json::to_string(&entries).unwrap());

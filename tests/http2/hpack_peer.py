@@ -1,6 +1,6 @@
 """HPACK by another implementation: `encode` turns JSON lists of fields into blocks, `decode` turns blocks into JSON.
 
-One connection: its tables are kept from line to line. A line that is a number sets the size of the table.
+One connection: its tables are kept from line to line. A line `size N` sets the size of the encoder's table.
 """
 
 import json
@@ -11,8 +11,8 @@ import hpack
 mode = sys.argv[1]
 encoder, decoder = hpack.Encoder(), hpack.Decoder(max_header_list_size=1 << 30)
 for index, line in enumerate(sys.stdin.read().split("\n")):
-    if line.isdigit():
-        encoder.header_table_size = int(line)
+    if line.startswith("size "):
+        encoder.header_table_size = int(line[5:])
         continue
     if mode == "encode":
         fields = [(name.encode("latin-1"), value.encode("latin-1"), never) for name, value, never in json.loads(line)]
