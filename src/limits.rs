@@ -86,6 +86,9 @@ pub const SEND_QUANTUM: usize = 64 * 1024;
 pub const CLOSED_STREAMS_MAX: usize = 256;
 /// After so long without a stream a connection gives back the memory that it worked in.
 pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of zeros that stand for an optional input that a request left out: it costs no more than a
+/// request could bring.
+pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes read from a socket at once into a connection's own buffer.

@@ -71,6 +71,30 @@ impl FailureReason {
     }
 }
 
+/// How a client left before its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It cancelled a gRPC call.
+    CallCancelled,
+    /// It closed, or reset, the connection.
+    ConnectionClosed,
+    /// It reset another stream of HTTP/2, or a call with another code than CANCEL.
+    StreamReset,
+}
+
+impl Departure {
+    /// In the order of `/metrics`.
+    pub const ALL: [Self; 3] = [Self::CallCancelled, Self::ConnectionClosed, Self::StreamReset];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::CallCancelled => "call_cancelled",
+            Self::ConnectionClosed => "connection_closed",
+            Self::StreamReset => "stream_reset",
+        }
+    }
+}
+
 /// What one shard counts of one model version.
 #[derive(Debug, Default)]
 pub struct ModelCells {
@@ -135,8 +159,8 @@ pub struct ShardCells {
     pub received: Counter,
     /// Those that were answered with outputs.
     pub succeeded: Counter,
-    /// Those whose client left before the answer.
-    pub cancelled: Counter,
+    /// Those whose client left before the answer, by [`Departure`].
+    pub cancelled: [Counter; Departure::ALL.len()],
     /// Those that were refused, by [`Code`].
     pub refused: [Counter; CODES.len()],
     /// Connections accepted.
@@ -190,6 +214,13 @@ impl ShardCells {
         }
     }
 
+    /// A client left before its answer.
+    pub fn count_cancelled(&self, departure: Departure) {
+        if let Some(counter) = self.cancelled.get(departure as usize) {
+            counter.add(1);
+        }
+    }
+
     /// A request was refused, or failed.
     pub fn count_refused(&self, code: Code) {
         if let Some(index) = CODES.iter().position(|(have, _)| *have == code)
@@ -221,8 +252,9 @@ pub struct ModelFigures<'a> {
 }
 
 impl ModelFigures<'_> {
+    /// Batches that ran and of which at least one request succeeded.
     fn executions(&self) -> u64 {
-        self.releases.iter().map(|(_, count)| count).sum()
+        self.batch_cells().map(BatchCells::executions).sum()
     }
 
     fn batch_cells(&self) -> impl Iterator<Item = &BatchCells> {
@@ -393,8 +425,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     let sum = |counter: fn(&ShardCells) -> &Counter| shards.iter().map(|cells| counter(cells).get()).sum::<u64>();
     let received = sum(|cells| &cells.received);
     let succeeded = sum(|cells| &cells.succeeded);
-    let cancelled = sum(|cells| &cells.cancelled);
-    let mut refused_total = 0;
+    let (mut refused_total, mut cancelled_total) = (0, 0);
 
     head(out, "deuteron_requests_refused_total", "counter", "Inference requests refused or failed, by reason");
     for (index, (_, label)) in CODES.iter().enumerate() {
@@ -412,14 +443,21 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
         let count: u64 = shards.iter().filter_map(|cells| cells.calmed.get(index)).map(Counter::get).sum();
         let _ = writeln!(out, "deuteron_http2_calmed_total{{limit=\"{label}\"}} {count}");
     }
+    let name = "deuteron_requests_cancelled_total";
+    head(out, name, "counter", "Inference requests whose client left before the answer, by how it left");
+    for departure in Departure::ALL {
+        let cancelled: u64 =
+            shards.iter().filter_map(|cells| cells.cancelled.get(departure as usize)).map(Counter::get).sum();
+        cancelled_total += cancelled;
+        let _ = writeln!(out, "{name}{{reason=\"{}\"}} {cancelled}", departure.label());
+    }
     let mut single = |name: &str, kind: &str, help: &str, value: u64| {
         head(out, name, kind, help);
         let _ = writeln!(out, "{name} {value}");
     };
     single("deuteron_requests_received_total", "counter", "Inference requests whose last byte was read", received);
     single("deuteron_requests_succeeded_total", "counter", "Inference requests answered with outputs", succeeded);
-    single("deuteron_requests_cancelled_total", "counter", "Inference requests whose client left", cancelled);
-    let in_flight = received.saturating_sub(succeeded + cancelled + refused_total);
+    let in_flight = received.saturating_sub(succeeded + cancelled_total + refused_total);
     single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
     let opened = sum(|cells| &cells.connections_opened);
     let open = opened.saturating_sub(sum(|cells| &cells.connections_closed));
@@ -464,6 +502,10 @@ mod tests {
         shard.received.add(4);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
+        shard.received.add(3);
+        for departure in [Departure::StreamReset, Departure::StreamReset, Departure::CallCancelled] {
+            shard.count_cancelled(departure);
+        }
         let model = ModelFigures {
             name: "m",
             version: 1,
@@ -498,6 +540,9 @@ mod tests {
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
+            "deuteron_requests_cancelled_total{reason=\"call_cancelled\"} 1",
+            "deuteron_requests_cancelled_total{reason=\"connection_closed\"} 0",
+            "deuteron_requests_cancelled_total{reason=\"stream_reset\"} 2",
             "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
             "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",

@@ -157,8 +157,10 @@ fn calls_cancelled_at_any_point_leave_nothing_behind() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let received = metric(&server, "deuteron_requests_received_total");
-    let sum =
-        metric(&server, "deuteron_requests_succeeded_total") + metric(&server, "deuteron_requests_cancelled_total");
+    let left = ["call_cancelled", "connection_closed", "stream_reset"];
+    let left = left.map(|how| metric(&server, &format!("deuteron_requests_cancelled_total{{reason=\"{how}\"}}")));
+    assert_eq!((left[1], left[2]), (0, 0), "all were cancelled");
+    let sum = metric(&server, "deuteron_requests_succeeded_total") + left[0];
     let refused = metric(&server, "deuteron_requests_refused_total{reason=\"unavailable\"}");
     assert_eq!(received, sum + refused);
     assert_eq!(metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}"), 0);

@@ -25,6 +25,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         rows_max,
         inputs: tensors(inputs),
         outputs: tensors(outputs),
+        batch_inputs: Vec::new(),
         batching: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
@@ -46,6 +47,8 @@ fn tensor_spec(rows_max: u32, (name, datatype, dims): Io<'_>) -> TensorSpec {
         shape: batch.into_iter().chain(dims.iter().copied()).collect(),
         labels: None,
         is_optional: false,
+        is_ragged: false,
+        scatter_source: None,
     }
 }
 

@@ -17,7 +17,7 @@ use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec, VersionPolicy,
 };
 use crate::model::text::{ConfigText, TextError};
-use crate::model::{check, complete, config_json, supported};
+use crate::model::{batch_io, check, complete, config_json, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -133,12 +133,16 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
 }
 
 fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
-    let inputs = config.input.iter().map(|input| tensor_spec(&config, &input.name, input.data_type(), &input.dims));
-    let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    let mut inputs = Vec::with_capacity(config.input.len());
+    for input in &config.input {
+        let spec = tensor_spec(&config, &input.name, input.data_type(), &input.dims)?;
+        inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
+    }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
         let mut spec = tensor_spec(&config, &output.name, output.data_type(), &output.dims)?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
+        spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
     }
     let group = |group: &crate::wire::proto::inference::ModelInstanceGroup| InstanceGroup {
@@ -153,6 +157,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         rows_max: config.max_batch_size.unsigned_abs(),
         inputs,
         outputs,
+        batch_inputs: batch_io::inputs(&config),
         batching: batching(&config),
         instance_groups: config.instance_group.iter().map(group).collect(),
         version_policy: version_policy(&config),
@@ -215,7 +220,16 @@ fn tensor_spec(config: &ModelConfig, name: &str, data_type: DataType, dims: &[i6
     if config.max_batch_size > 0 {
         shape.insert(0, -1);
     }
-    Ok(TensorSpec { name: name.to_owned(), datatype, dims, shape, labels: None, is_optional: false })
+    Ok(TensorSpec {
+        name: name.to_owned(),
+        datatype,
+        dims,
+        shape,
+        labels: None,
+        is_optional: false,
+        is_ragged: false,
+        scatter_source: None,
+    })
 }
 
 fn output_labels(

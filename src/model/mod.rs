@@ -1,10 +1,12 @@
 //! The catalogue: what models there are and what their configurations say. It parses text, bytes
 //! and listings that it is given.
 
+mod batch_io;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod initial;
 pub mod labels;
 pub mod onnx;
 pub mod repository;
@@ -15,4 +17,7 @@ pub mod text;
 mod token;
 pub mod weights;
 
-pub use spec::{Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec, VersionPolicy};
+pub use spec::{
+    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec,
+    VersionPolicy,
+};

@@ -23,6 +23,8 @@ pub struct ModelSpec {
     pub inputs: Vec<TensorSpec>,
     /// Outputs in the order of the configuration.
     pub outputs: Vec<TensorSpec>,
+    /// `batch_input`: inputs of the model that the server makes of each batch.
+    pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
     /// The instances, by group.
@@ -59,6 +61,42 @@ pub struct TensorSpec {
     pub labels: Option<Arc<Labels>>,
     /// Whether a request may leave the input out.
     pub is_optional: bool,
+    /// `allow_ragged_batch`: requests whose shapes of this input differ may share a batch, and the
+    /// model sees the elements of all of them behind one another.
+    pub is_ragged: bool,
+    /// `batch_output`: the input whose shape each request's part of this output has, where the
+    /// output has a variable size.
+    pub scatter_source: Option<usize>,
+}
+
+/// One name of a `batch_input`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchInput {
+    /// The model's input.
+    pub name: String,
+    /// INT32 or FP32.
+    pub datatype: Datatype,
+    /// What it tells of the batch.
+    pub kind: BatchInputKind,
+    /// The input of the requests that it is made of.
+    pub source: usize,
+}
+
+/// What a `batch_input` tells of its source, in the words of `model_config.proto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchInputKind {
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT`: where the elements of each request end.
+    AccumulatedElementCount,
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO`: the same, after a zero.
+    AccumulatedElementCountWithZero,
+    /// `BATCH_ELEMENT_COUNT`: the elements of each request.
+    ElementCount,
+    /// `BATCH_ITEM_SHAPE`: for each row its shape.
+    ItemShape,
+    /// `BATCH_ITEM_SHAPE_FLATTEN`: the same in one dimension.
+    ItemShapeFlatten,
+    /// `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`: the most elements of a request, told by the shape.
+    MaxElementCountAsShape,
 }
 
 /// `dynamic_batching`: how requests wait for each other.

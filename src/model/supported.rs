@@ -12,6 +12,15 @@ use crate::model::text::ConfigText;
 /// leaving all of them unset means what we do.
 const SUPPORTED: &[&str] = &[
     "backend",
+    "batch_input",
+    "batch_input.data_type",
+    "batch_input.kind",
+    "batch_input.source_input",
+    "batch_input.target_name",
+    "batch_output",
+    "batch_output.kind",
+    "batch_output.source_input",
+    "batch_output.target_name",
     "default_model_filename",
     "dynamic_batching",
     "dynamic_batching.default_priority_level",
@@ -31,12 +40,14 @@ const SUPPORTED: &[&str] = &[
     "dynamic_batching.priority_queue_policy.value.max_queue_size",
     "dynamic_batching.priority_queue_policy.value.timeout_action",
     "input",
+    "input.allow_ragged_batch",
     "input.data_type",
     "input.dims",
     "input.format",
     "input.is_non_linear_format_io",
     "input.is_shape_tensor",
     "input.name",
+    "input.optional",
     "instance_group",
     "instance_group.count",
     "instance_group.gpus",
@@ -219,7 +230,8 @@ mod tests {
             "input [\n  { name: 'x' },\n  { name: 'y'\n    reshape { } }\n]",
             "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
         );
-        check("input { optional: true }", "config.pbtxt:1:9: model 'm': 'optional' of input 0");
+        check("input { optional: true allow_ragged_batch: true }", "");
+        check("input { reshape { } }", "config.pbtxt:1:9: model 'm': 'reshape' of input 0");
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");

@@ -27,8 +27,8 @@ use crate::scheduler::queue::{Place, Queue, Rank};
 use crate::scheduler::tuning::Tuning;
 use crate::time::Instant;
 
-/// What two entries must share to be in one batch: the shapes of their inputs but for the batch
-/// axis. Empty where the model's shapes are fixed.
+/// What two entries must share to be in one batch: which inputs they have, and the shapes of those
+/// but for the batch axis. Empty where the model leaves neither open.
 pub type ShapeKey = SmallVec<[i64; 4]>;
 
 /// One request in the queue.

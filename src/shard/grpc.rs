@@ -1,6 +1,7 @@
 //! gRPC calls on the streams of a connection: asks the protocol or a model, and sends the answer with
 //! its status (gRPC over HTTP/2). Lives on its shard.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::connection::http2::{CallFault, Deadline, Plan, Status, Taken};
 use crate::error::{Code, Error};
+use crate::metrics::Departure;
 use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::route::version_of;
@@ -64,18 +66,24 @@ fn fault_error(fault: CallFault) -> Error {
     }
 }
 
-/// Answers a call whose one message is here.
-pub async fn answer(
-    shard: Rc<Shard>,
-    link: Rc<Link>,
-    stream: StreamId,
-    rpc: Rpc,
-    message: Bytes,
-    deadline: Option<Instant>,
-) {
+/// A call whose one message is here.
+pub struct Call {
+    /// Its stream.
+    pub stream: StreamId,
+    /// What it asks for.
+    pub rpc: Rpc,
+    /// The message.
+    pub message: Bytes,
+    /// When its client gives up.
+    pub deadline: Option<Instant>,
+}
+
+/// Answers a call. `departure` says how its client left where this is dropped before.
+pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<Cell<Departure>>) {
+    let Call { stream, rpc, message, deadline } = call;
     let outcome = match rpc {
         Rpc::ModelInfer => {
-            let account = Account::open(&shard.cells);
+            let account = Account::open(&shard.cells, &departure);
             let outcome = infer(&shard, message, deadline).await;
             account.settle(&outcome);
             outcome

@@ -16,6 +16,7 @@ use smallvec::SmallVec;
 
 use crate::connection::http2::{CallFault, Connection, Counts, Event, Settings, Taken};
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
+use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::{PARTS_MAX, Socket};
@@ -23,6 +24,7 @@ use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, grpc, runtime, service};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
+use crate::wire::http2::error::ErrorCode;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
 
@@ -78,6 +80,8 @@ pub struct Link {
 
 struct Work {
     stream: StreamId,
+    /// How its client leaves, if it does: as far as is known before.
+    departure: Rc<Cell<Departure>>,
     is_reset: bool,
     waits_for_room: bool,
     waker: Option<Waker>,
@@ -135,8 +139,9 @@ impl Link {
         }
     }
 
-    fn begin_work(&self, stream: StreamId) {
-        self.works.borrow_mut().push(Work { stream, is_reset: false, waits_for_room: false, waker: None });
+    fn begin_work(&self, stream: StreamId, departure: Rc<Cell<Departure>>) {
+        let work = Work { stream, departure, is_reset: false, waits_for_room: false, waker: None };
+        self.works.borrow_mut().push(work);
     }
 
     fn end_work(&self, stream: StreamId) {
@@ -148,8 +153,12 @@ impl Link {
         self.note(stream, Work::wake);
     }
 
-    fn reset(&self, stream: StreamId) {
+    fn reset(&self, stream: StreamId, code: ErrorCode) {
         self.note(stream, |work| {
+            // CANCEL is what a gRPC client cancels a call with (gRPC over HTTP/2, "Errors").
+            if code != ErrorCode::Cancel {
+                work.departure.set(Departure::StreamReset);
+            }
             work.is_reset = true;
             work.wake();
         });
@@ -169,6 +178,7 @@ impl Link {
     fn end(&self) {
         *self.waker.borrow_mut() = None;
         for work in self.works.borrow_mut().iter_mut() {
+            work.departure.set(Departure::ConnectionClosed);
             work.is_reset = true;
             work.wake();
         }
@@ -281,33 +291,45 @@ impl Session<'_> {
                 None => return,
                 Some(Event::Call { stream, is_post, deadline }) => {
                     if grpc::begin(&self.link, stream, is_post, deadline) {
-                        let work = grpc::reflection(Rc::clone(&self.link), stream);
-                        self.attend(stream, work, context);
+                        let link = Rc::clone(&self.link);
+                        self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
                     }
                 }
                 Some(Event::Whole { stream, token, message, deadline }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    self.attend(stream, grpc::answer(shard, link, stream, token, message, deadline), context);
+                    let call = grpc::Call { stream, rpc: token, message, deadline };
+                    self.attend(stream, Departure::CallCancelled, context, |departure| {
+                        grpc::answer(shard, link, call, departure)
+                    });
                 }
                 Some(Event::Message { stream, message }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    self.attend(stream, answer(shard, link, stream, message), context);
+                    self.attend(stream, Departure::StreamReset, context, |departure| {
+                        answer(shard, link, stream, message, departure)
+                    });
                 }
                 Some(Event::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
                 Some(Event::Next(stream)) => self.link.wake(stream),
-                Some(Event::Reset(stream)) => self.link.reset(stream),
+                Some(Event::Reset { stream, code }) => self.link.reset(stream, code),
             }
         }
     }
 
     /// Works on a stream: here, as far as it goes at once, and in a task of its own from there.
-    fn attend(&self, stream: StreamId, work: impl Future<Output = ()> + 'static, context: &mut Context<'_>) {
-        let mut work = Box::pin(AssertUnwindSafe(work).catch_unwind());
+    fn attend<W: Future<Output = ()> + 'static>(
+        &self,
+        stream: StreamId,
+        departure: Departure,
+        context: &mut Context<'_>,
+        work: impl FnOnce(Rc<Cell<Departure>>) -> W,
+    ) {
+        let departure = Rc::new(Cell::new(departure));
+        let mut work = Box::pin(AssertUnwindSafe(work(Rc::clone(&departure))).catch_unwind());
         if let Poll::Ready(outcome) = work.as_mut().poll(context) {
             drop(work);
             return finish(self.shard, &self.link, stream, outcome);
         }
-        self.link.begin_work(stream);
+        self.link.begin_work(stream, departure);
         runtime::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
     }
 
@@ -398,7 +420,7 @@ fn finish(shard: &Shard, link: &Link, stream: StreamId, outcome: Outcome) {
 }
 
 /// A plain message: REST over HTTP/2.
-async fn answer(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, message: Message) {
-    let reply = service::handle_message(&shard, message, clock::now()).await;
+async fn answer(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, message: Message, departure: Rc<Cell<Departure>>) {
+    let reply = service::handle_message(&shard, message, clock::now(), &departure).await;
     link.with(|connection| connection.send_reply(stream, reply, clock::now()));
 }

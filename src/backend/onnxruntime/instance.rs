@@ -62,7 +62,7 @@ impl OnnxruntimeInstance {
                     (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
                 }
                 match outputs {
-                    Ok(outputs) => scatter(outputs, requests),
+                    Ok(outputs) => scatter(&self.shared.spec, outputs, requests),
                     Err(error) => answer_all(requests, &error),
                 }
             }
@@ -123,7 +123,7 @@ impl OnnxruntimeInstance {
         let is_borrowed = (0..self.shared.inputs.len()).any(is_input);
         let contents = if is_borrowed { bytes::Bytes::copy_from_slice(&contents) } else { contents };
         let output = Tensor { datatype, shape, contents };
-        check_output(spec, index, &output, self.gather.rows())?;
+        check_output(spec, index, &output, self.gather.rows(), requests)?;
         Ok(output)
     }
 

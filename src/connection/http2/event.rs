@@ -6,6 +6,7 @@ use crate::connection::http2::head::Deadline;
 use crate::connection::http2::incoming::CallFault;
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
+use crate::wire::http2::error::ErrorCode;
 use crate::wire::message::Message;
 
 /// Something for the caller to do. `T` is its own token.
@@ -38,7 +39,12 @@ pub enum Event<T> {
     Next(StreamId),
     /// The client is not interested any more, or broke the stream: its work may stop, and
     /// `handle_gone` is due when it has.
-    Reset(StreamId),
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// What the client said, or we.
+        code: ErrorCode,
+    },
     /// The one message of a call, whole.
     Whole {
         /// Its stream.

@@ -137,7 +137,7 @@ impl Caller {
                     Err(_) => break connection.end_call(stream, Some(status()), now),
                 }
             },
-            Event::Reset(stream) => connection.handle_gone(stream),
+            Event::Reset { stream, .. } => connection.handle_gone(stream),
         }
     }
 

@@ -171,7 +171,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         match head.kind {
             Kind::Headers => return self.handle_headers(head, payload, now),
             Kind::Continuation => return self.handle_continuation(head, payload, now),
-            Kind::RstStream => self.handle_reset(head.stream, now)?,
+            Kind::RstStream => self.handle_reset(head.stream, payload, now)?,
             Kind::Settings => self.handle_settings(head, payload, now)?,
             Kind::Ping => self.handle_ping(head, payload, now)?,
             Kind::WindowUpdate => return self.handle_window_update(head.stream, payload, now),
@@ -564,7 +564,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     // §6.4.
-    fn handle_reset(&mut self, id: StreamId, now: Instant) -> Result<(), Fault> {
+    fn handle_reset(&mut self, id: StreamId, payload: &[u8], now: Instant) -> Result<(), Fault> {
         if self.is_idle(id) {
             return Err(Fault::of_connection(ErrorCode::ProtocolError, "RST_STREAM on a stream that is idle"));
         }
@@ -574,7 +574,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             return self.budgets.handle_control_frame(now);
         }
         self.counts.client_resets += 1;
-        self.drop_stream(id, Closed::ByPeer);
+        self.drop_stream(id, Closed::ByPeer, ErrorCode::from_number(frame::number(payload)));
         self.budgets.handle_client_reset(now)
     }
 

@@ -135,7 +135,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             Some(stream) if stream.is_working => {
                 self.reset(id, ErrorCode::InternalError);
                 self.streams.close(id, Closed::ByUs);
-                self.events.retain(|event| !matches!(event, Event::Reset(reset) if *reset == id));
+                self.events.retain(|event| !matches!(event, Event::Reset { stream, .. } if *stream == id));
             }
             _ => {}
         }
@@ -202,18 +202,18 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     pub(super) fn reset(&mut self, id: StreamId, code: ErrorCode) {
         frame::encode_reset(id, code, &mut self.urgent);
         self.counts.server_resets += 1;
-        self.drop_stream(id, Closed::ByUs);
+        self.drop_stream(id, Closed::ByUs, code);
     }
 
     /// Ends a stream at once; where somebody works on it, it goes on to count.
-    pub(super) fn drop_stream(&mut self, id: StreamId, how: Closed) {
+    pub(super) fn drop_stream(&mut self, id: StreamId, how: Closed, code: ErrorCode) {
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_working => {
                 stream.state = State::Reset;
                 stream.incoming = None;
                 stream.outgoing.clear();
                 self.streams.remember(id, how);
-                self.events.push_back(Event::Reset(id));
+                self.events.push_back(Event::Reset { stream: id, code });
             }
             _ => self.streams.close(id, how),
         }

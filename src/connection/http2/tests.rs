@@ -359,7 +359,13 @@ fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
     frame::encode_reset(StreamId(1), ErrorCode::Cancel, &mut resets);
     frame::encode_reset(StreamId(3), ErrorCode::Cancel, &mut resets);
     let events = write(&mut machine, &[resets, whole_call(5)].concat(), Instant::ZERO);
-    assert!(matches!(events[..], [Event::Reset(StreamId(1)), Event::Reset(StreamId(3))]), "{events:?}");
+    assert!(
+        matches!(
+            events[..],
+            [Event::Reset { stream: StreamId(1), code: ErrorCode::Cancel }, Event::Reset { stream: StreamId(3), .. }]
+        ),
+        "{events:?}"
+    );
     let refused = |machine: &mut Machine, id| {
         let is_reset = |(head, payload): &(FrameHead, Vec<u8>)| {
             head.kind == Kind::RstStream

@@ -2,6 +2,7 @@ use super::*;
 use crate::error::Code;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX};
 use crate::model::onnx::OnnxTensor;
+use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::Datatype;
 
 /// `x FP32 [-1,16], … > y INT8 ?`: what an ONNX file says; `?` where it does not say the shape.
@@ -428,6 +429,128 @@ fn instance_groups_are_refused_with_the_exact_text() {
     );
 }
 
+/// A model that batches, with a ragged input `x` and an input `n` that is made of each batch.
+const RAGGED: &str = "max_batch_size: 8\n\
+                      input { name: 'x' data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }\n\
+                      output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] }\n";
+const RAGGED_MODEL: &str = "x FP32 [-1], n INT32 [-1] > y FP32 [-1x4]";
+
+#[test]
+fn batch_inputs_and_outputs_are_refused_with_the_exact_text() {
+    let input = |text: &str, want: &str| check(&format!("{RAGGED} batch_input {{ {text} }}"), RAGGED_MODEL, want);
+    input("", "batch input kind 'BATCH_ELEMENT_COUNT' expects 1 source input, got 0 for m");
+    for kind in [
+        "BATCH_ELEMENT_COUNT",
+        "BATCH_ACCUMULATED_ELEMENT_COUNT",
+        "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO",
+        "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE",
+        "BATCH_ITEM_SHAPE",
+        "BATCH_ITEM_SHAPE_FLATTEN",
+    ] {
+        let want = format!("batch input kind '{kind}' expects 1 source input, got 2 for m");
+        input(&format!("kind: {kind} source_input: [ 'x', 'x' ]"), &want);
+    }
+    input("source_input: 'x'", "batch input data type must be TYPE_INT32 or TYPE_FP32 for m");
+    input(
+        "source_input: 'x' data_type: TYPE_INT64 target_name: 'n'",
+        "batch input data type must be TYPE_INT32 or TYPE_FP32 for m",
+    );
+    let int32 = "data_type: TYPE_INT32";
+    input(&format!("source_input: 'z' {int32}"), "unknown source input name 'z' for m");
+    input(
+        &format!("source_input: 'x' {int32}"),
+        "batch input kind 'BATCH_ELEMENT_COUNT' must specify 'target_name' for m",
+    );
+    for target in ["'x'", "''", "'n', 'n'"] {
+        let last = target.split(' ').next_back().unwrap();
+        input(
+            &format!("source_input: 'x' {int32} target_name: [ {target} ]"),
+            &format!("target input name {last} of a batch input must name an input of its own for m"),
+        );
+    }
+    check(
+        "input { name: 'x' data_type: TYPE_FP32 dims: [ -1 ] } output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] }\n\
+         batch_input { kind: BATCH_ITEM_SHAPE source_input: 'x' data_type: TYPE_INT32 target_name: 'n' }",
+        "x FP32 [-1], n INT32 [-1x1] > y FP32 [4]",
+        "batch input kind 'BATCH_ITEM_SHAPE' needs a batch axis, and 'max_batch_size' is 0 for m",
+    );
+
+    let output = |text: &str, want: &str| check(&format!("{RAGGED} batch_output {{ {text} }}"), RAGGED_MODEL, want);
+    let kind = "BATCH_SCATTER_WITH_INPUT_SHAPE";
+    output("target_name: 'y'", &format!("batch output kind '{kind}' expects 1 source input, got 0 for m"));
+    output("target_name: 'y' source_input: 'z'", "unknown source input name 'z' for m");
+    output("target_name: 'z' source_input: 'x'", "unknown target output name 'z' for m");
+    output("target_name: [ 'y', 'y' ] source_input: 'x'", "target output name 'y' can only be specified once for m");
+    output("source_input: 'x'", &format!("batch output kind '{kind}' must specify 'target_name' for m"));
+    check(
+        &format!("{RAGGED} batch_output {{ target_name: 'y' source_input: 'x' }}").replace("[ 4 ]", "[ 4, -1 ]"),
+        "x FP32 [-1] > y FP32 [-1]",
+        "target output name 'y' has a variable-size dimension that its source input has not for m",
+    );
+    check(
+        &format!("{RAGGED} batch_output {{ target_name: 'y' source_input: 'x' }}")
+            .replace("'y' data_type: TYPE_FP32", "'y' data_type: TYPE_STRING"),
+        "x FP32 [-1] > y BYTES [-1]",
+        "target output name 'y' is TYPE_STRING, whose elements have no fixed size for m",
+    );
+}
+
+#[test]
+fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
+    let count = "batch_input { source_input: 'x' data_type: TYPE_INT32 target_name: 'n' }";
+    let cannot = "unable to load model 'm', ";
+    let ragged = |model: &str, want: &str| check(&format!("{RAGGED} {count}"), model, &format!("{cannot}{want}"));
+    ragged("x FP32 [-1] > y FP32 [-1x4]", "configuration expects 2 inputs, model provides 1");
+    ragged(
+        "x FP32 [-1x-1], n INT32 [-1] > y FP32 [-1x4]",
+        "configuration expects model provides input with shape [-1]  for ragged input 'x', model provides [-1,-1]",
+    );
+    ragged(
+        "x FP32 [-1], n FP32 [-1] > y FP32 [-1x4]",
+        "configuration expects datatype TYPE_INT32 for input 'n', model provides TYPE_FP32",
+    );
+    ragged(
+        "x FP32 [-1], n INT32 [-1x1] > y FP32 [-1x4]",
+        "batch input 'n' of kind 'BATCH_ELEMENT_COUNT' is [-1], model provides [-1,1]",
+    );
+    check(
+        &format!("{RAGGED} {count}"),
+        "x FP32 [-1], o INT32 [-1] > y FP32 [-1x4]",
+        "unexpected inference input 'n', allowed inputs are: o, x",
+    );
+    let spec = spec(&format!("{RAGGED} {count}"), RAGGED_MODEL).unwrap();
+    let name = "n".to_owned();
+    let want = BatchInput { name, datatype: Datatype::Int32, kind: BatchInputKind::ElementCount, source: 0 };
+    assert_eq!((spec.inputs[0].is_ragged, spec.batch_inputs), (true, vec![want]));
+
+    let optional = |batching: &str, x: &str, inputs: [&str; 2]| {
+        let text = format!(
+            "{batching} input {{ name: 'x' data_type: TYPE_FP32 dims: [ 2 ] {x} }}\n\
+             input {{ name: 'b' data_type: TYPE_FP32 dims: [ 2 ] optional: true }}\n\
+             output {{ name: 'y' data_type: TYPE_FP32 dims: [ 2 ] }}"
+        );
+        let signature = onnx(&format!("{} > y FP32 [2]", inputs[0]));
+        let signature = OnnxSignature { initialized: onnx(&format!("{} >", inputs[1])).inputs, ..signature };
+        let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+        let got = draft.complete(Some(&signature), &BTreeMap::new(), Completion::default());
+        got.map(|spec| spec.inputs.iter().map(|input| input.is_optional).collect::<Vec<_>>())
+    };
+    let refused = |batching: &str, x: &str, inputs: [&str; 2], want: &str| {
+        let got = optional(batching, x, inputs).unwrap_err();
+        assert_eq!(got.text(), format!("{cannot}{want}"), "{batching} {x} {inputs:?}");
+    };
+    assert_eq!(optional("", "", ["x FP32 [2]", "b FP32 [2]"]), Ok(vec![false, true]));
+    let text = "optional input 'b' is not supported for models that support batching";
+    refused("max_batch_size: 8", "", ["x FP32 [2]", "b FP32 [2]"], text);
+    let text = "input 'b' is optional but has no initial value in the model, which cannot run without it";
+    refused("", "", ["x FP32 [2], b FP32 [2]", ""], text);
+    let text = "configuration expects 1 inputs, model provides 0";
+    refused("", "", ["", "x FP32 [2], b FP32 [2]"], text);
+    let text = "configuration expects model provides input with shape [-1] for ragged input 'x', which is not supported \
+                for optional input";
+    refused("", "optional: true allow_ragged_batch: true", ["", "x FP32 [2], b FP32 [2]"], text);
+}
+
 #[test]
 fn what_is_not_built_is_refused_at_its_place() {
     check(
@@ -473,8 +596,6 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("runtime: 'x.so'", "runtime");
-    check("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input");
-    check("batch_output [ { target_name: 'y' } ]", "batch_output");
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
     check("optimization { eager_batching: true }", "optimization.eager_batching");
     check("optimization { gather_kernel_buffer_threshold: 1 }", "optimization.gather_kernel_buffer_threshold");
