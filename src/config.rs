@@ -58,6 +58,12 @@ pub struct Settings {
     pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
+    /// Streams of one HTTP/2 connection.
+    pub http2_streams_max: u32,
+    /// Streams that its client may reset in a while.
+    pub http2_resets_max: u32,
+    /// Frames that move nothing which its client may send in a while.
+    pub http2_control_frames_max: u32,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
@@ -126,6 +132,9 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
+            http2_streams_max: limits::STREAMS_MAX,
+            http2_resets_max: limits::CLIENT_RESETS_MAX,
+            http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             io: Io::Auto,
             spin: Duration::ZERO,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
@@ -395,6 +404,24 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_count(&mut settings.connections_max, value),
     },
     Flag {
+        names: &["http2-streams-max"],
+        value: "COUNT",
+        help: "Streams of one HTTP/2 connection at a time [128]; beyond it new ones are refused",
+        apply: |settings, value| set_small_count(&mut settings.http2_streams_max, value),
+    },
+    Flag {
+        names: &["http2-resets-max"],
+        value: "COUNT",
+        help: "Streams that an HTTP/2 client may reset in 10 s [1000], one more for each answer it takes; beyond it GOAWAY",
+        apply: |settings, value| set_small_count(&mut settings.http2_resets_max, value),
+    },
+    Flag {
+        names: &["http2-control-frames-max"],
+        value: "COUNT",
+        help: "Frames an HTTP/2 client may send in 10 s that move nothing [10000]; beyond it GOAWAY",
+        apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
+    },
+    Flag {
         names: &["log-verbose"],
         value: "LEVEL",
         help: "0 for none; from 1 on what each load decided [0]",
@@ -553,6 +580,12 @@ fn at_least_one(value: &str) -> Result<usize, String> {
 
 fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
     *place = at_least_one(value)?;
+    Ok(())
+}
+
+fn set_small_count(place: &mut u32, value: &str) -> Result<(), String> {
+    *place = parse(value)
+        .and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })?;
     Ok(())
 }
 

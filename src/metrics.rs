@@ -177,7 +177,17 @@ pub struct ShardCells {
     pub panics: Counter,
     /// Times that a worker woke the shard.
     pub wakes: Counter,
+    /// HTTP/2 streams that a client reset.
+    pub client_resets: Counter,
+    /// HTTP/2 streams that we reset.
+    pub server_resets: Counter,
+    /// HTTP/2 connections that a bound ended, by [`CALMED`].
+    pub calmed: [Counter; CALMED.len()],
 }
+
+/// The bounds of an HTTP/2 connection whose end is the end of the connection.
+pub const CALMED: [&str; 7] =
+    ["client_resets", "continuations", "control_frames", "field_block", "field_list", "frame_time", "server_resets"];
 
 /// The codes a request may be refused with, and their labels.
 const CODES: [(Code, &str); 11] = [
@@ -195,6 +205,15 @@ const CODES: [(Code, &str); 11] = [
 ];
 
 impl ShardCells {
+    /// An HTTP/2 connection ended because its client reached the bound of this name.
+    pub fn count_calmed(&self, label: &str) {
+        if let Some(index) = CALMED.iter().position(|have| *have == label)
+            && let Some(counter) = self.calmed.get(index)
+        {
+            counter.add(1);
+        }
+    }
+
     /// A client left before its answer.
     pub fn count_cancelled(&self, departure: Departure) {
         if let Some(counter) = self.cancelled.get(departure as usize) {
@@ -453,6 +472,16 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
         refused_total += refused;
         let _ = writeln!(out, "deuteron_requests_refused_total{{reason=\"{label}\"}} {refused}");
     }
+    head(
+        out,
+        "deuteron_http2_calmed_total",
+        "counter",
+        "HTTP/2 connections ended by a bound that their client reached",
+    );
+    for (index, label) in CALMED.iter().enumerate() {
+        let count: u64 = shards.iter().filter_map(|cells| cells.calmed.get(index)).map(Counter::get).sum();
+        let _ = writeln!(out, "deuteron_http2_calmed_total{{limit=\"{label}\"}} {count}");
+    }
     let name = "deuteron_requests_cancelled_total";
     head(out, name, "counter", "Inference requests whose client left before the answer, by how it left");
     for departure in Departure::ALL {
@@ -480,6 +509,9 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     let timeouts = sum(|cells| &cells.timeouts);
     single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
     single("deuteron_panics_total", "counter", "Panics that a shard survived", sum(|cells| &cells.panics));
+    let (client, server) = (sum(|cells| &cells.client_resets), sum(|cells| &cells.server_resets));
+    single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
+    single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
 }
 
@@ -567,6 +599,17 @@ mod tests {
             "deuteron_requests_in_flight 1",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_bound_of_a_connection_has_a_counter_and_its_line() {
+        let shard = ShardCells::default();
+        CALMED.iter().for_each(|label| shard.count_calmed(label));
+        shard.count_calmed("nothing");
+        let text = encode(&[], &[&shard]);
+        for label in CALMED {
+            assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
         }
     }
 

@@ -438,6 +438,28 @@ fn framing_faults_are_told_and_the_connection_closed() {
 }
 
 #[test]
+fn a_client_that_floods_is_told_the_flag_and_counted() {
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--http2-control-frames-max=50"]);
+    let check = |pings: usize, want: bool| {
+        let mut stream = TcpStream::connect(server.grpc()).unwrap();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        stream.write_all(&[&preface[..], &PING.repeat(pings)].concat()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut piece) {
+            all.extend_from_slice(&piece[..count]);
+        }
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert_eq!(text.contains("CONTROL_FRAMES_MAX (--http2-control-frames-max) is 50 in 10 s"), want, "{text}");
+    };
+    check(40, false);
+    check(60, true);
+    waits_until("it is counted", || metric(&server, "deuteron_http2_calmed_total{limit=\"control_frames\"}") == 1);
+}
+
+#[test]
 fn more_connections_than_allowed_are_closed_at_once_and_counted() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1", "--connections-max=4"]);

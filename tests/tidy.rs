@@ -76,7 +76,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("glommio::", &["shard"]),
     ("io_uring::", &["shard"]),
-    ("h2::", &["shard", "loadgen"]),
+    ("h2::", &["loadgen"]),
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),

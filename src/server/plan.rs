@@ -87,6 +87,9 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         http_input_size_max: settings.http_input_size_max,
         grpc_message_size_max: settings.grpc_message_size_max,
         connections_max: settings.connections_max,
+        http2_streams_max: settings.http2_streams_max,
+        http2_resets_max: settings.http2_resets_max,
+        http2_control_frames_max: settings.http2_control_frames_max,
         exit_timeout: settings.exit_timeout,
         io: match settings.io {
             Io::Auto => IoPath::Auto,

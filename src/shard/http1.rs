@@ -9,10 +9,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::connection::http1::{Connection, Settings};
-use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
+use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, runtime, service};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http1::reply::CONTINUE;
@@ -22,9 +23,6 @@ use crate::wire::message::{Message, Reply};
 const BUFFERS_MAX: usize = 64;
 /// Bytes of a buffer that is kept.
 const BUFFER_SIZE_MAX: usize = 64 * 1024;
-/// Bytes of a refused request that are read and thrown away, so that the refusal reaches the
-/// client before the connection is reset under it.
-const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
 /// How soon after an interim response its reset is looked for, and how seldom at last: there is no
 /// event for it on a socket whose input has ended.
@@ -391,24 +389,6 @@ impl Session<'_> {
         if self.is_input_ended || !(is_refused || self.connection.has_unread_input()) {
             return Ok(());
         }
-        self.socket.shutdown_write().await?;
-        let watch = self.membership.watch();
-        watch.set_deadline(Some(clock::now() + crate::limits::LINGER_TIMEOUT));
-        let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);
-        while left > 0 {
-            let count = poll_fn(|context| {
-                watch.register(context);
-                if watch.take_verdict().is_some() {
-                    return Poll::Ready(Ok(0));
-                }
-                self.socket.poll_read(context, &mut scratch)
-            })
-            .await?;
-            if count == 0 {
-                break;
-            }
-            left = left.saturating_sub(count);
-        }
-        Ok(())
+        linger(&mut self.socket, self.membership.watch(), LINGER_TIMEOUT).await
     }
 }

@@ -15,6 +15,7 @@ pub mod inbox;
 pub mod io;
 pub mod lifecycle;
 pub mod limiter;
+pub mod linger;
 pub mod models;
 pub mod order;
 pub mod ring;
@@ -77,6 +78,12 @@ pub struct World {
     pub grpc_message_size_max: usize,
     /// Connections of one shard.
     pub connections_max: usize,
+    /// Streams of one HTTP/2 connection.
+    pub http2_streams_max: u32,
+    /// Streams that its client may reset in a while.
+    pub http2_resets_max: u32,
+    /// Frames that move nothing which its client may send in a while.
+    pub http2_control_frames_max: u32,
     /// How long a drain waits.
     pub exit_timeout: Duration,
     /// The way of the sockets.

@@ -11,9 +11,8 @@
 //!          └─ refusal, timeout, end ─► Closed ◄── connection ends ─┘
 //! ```
 
-mod fuzz;
+pub(super) mod fuzz;
 mod incoming;
-mod input;
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +32,7 @@ use crate::wire::message::{BodyBuffer, Message, Reply};
 pub use self::fuzz::fuzz_connection;
 
 use self::incoming::Incoming;
-use self::input::Input;
+use crate::connection::input::Input;
 
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug)]

@@ -99,7 +99,8 @@ fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>)
     let mut messages = Vec::new();
     let mut rest = bytes.clone();
     while !rest.is_empty() {
-        let mut piece = rest.split_to(piece_size.min(rest.len()));
+        let piece = rest.split_to(piece_size.min(rest.len()));
+        let mut piece = &piece[..];
         while !piece.is_empty() {
             match gatherer.handle_chunk(&mut piece) {
                 Ok(message) => messages.extend(message),
@@ -128,6 +129,10 @@ impl BodyBuffer for Plain {
 
     fn resize(&mut self, size: usize) {
         self.0.resize(size, 0);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
     }
 
     fn freeze(self) -> Bytes {

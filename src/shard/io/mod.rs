@@ -24,7 +24,7 @@ const BACKLOG: i32 = 1024;
 /// rest for as long as they like.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send: beyond it the rest goes in the next.
-const PARTS_MAX: usize = 64;
+pub const PARTS_MAX: usize = 64;
 
 /// Drops what begins a connection, SYN without ACK, and passes all else. The classic packet filter
 /// of a TCP socket sees the segment from its header on: the flags are at byte 13 (RFC 9293 §3.1).
@@ -144,9 +144,18 @@ impl Socket {
         }
     }
 
+    /// Sends bytes as soon as this turn ends, and takes them away, where this way of the sockets can
+    /// and nothing is under way; false where not. [`Self::poll_written`] tells what became of it.
+    pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Glommio(_) => false,
+            Self::Ring(stream) => stream.write_behind(bytes),
+        }
+    }
+
     /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
     /// takes nothing.
-    fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match send_vectored(&SockRef::from(&self.descriptor()), parts) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
