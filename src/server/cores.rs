@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn shards_take_the_cores_that_workers_leave_and_at_least_one() {
+    fn shards_take_all_cores_or_leave_most_of_them_to_the_workers() {
         let check = |available, shards: Option<usize>, workers, want: (&str, &str)| {
             let wishes = Wishes { shards, workers, ..Wishes::default() };
             let got = dealt(available, &wishes).unwrap();
@@ -124,6 +124,7 @@ mod tests {
         check(2, None, 5, ("0", "1"));
         check(4, None, 1, ("0", "1-3"));
         check(8, None, 2, ("0 1", "2-7"));
+        check(8, None, 7, ("0", "1-7"));
         check(4, Some(1), 9, ("0", "1-3"));
         check(2, Some(3), 1, ("0 1 0", "0-1"));
     }

@@ -42,6 +42,8 @@ pub struct WorkerPlace {
     pub seat: usize,
     /// The cores of its threads.
     pub cores: Vec<usize>,
+    /// The cores that it shares out with others.
+    pub shared: Vec<usize>,
 }
 
 impl Plan {
@@ -160,7 +162,7 @@ fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<WorkerPl
             let count = counts.get(&key).copied().unwrap_or(1);
             let index = dealt.entry(key).or_default();
             let all = policy(settings, group).unwrap_or(&cores.workers);
-            places.push(WorkerPlace { model, seat, cores: cores::share(all, *index, count) });
+            places.push(WorkerPlace { model, seat, cores: cores::share(all, *index, count), shared: all.clone() });
             *index += 1;
         }
     }

@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
-use crate::backend::threads;
+use crate::backend::{Instance, Threads, threads};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
 use crate::server::plan::{Plan, WorkerPlace};
 use crate::server::{cores, log};
 use crate::shard::executor::{self, Parts};
-use crate::shard::models::Placement;
+use crate::shard::models::{Placement, Served};
 use crate::shard::runtime::pin;
 use crate::shard::worker::panic_text;
 use crate::shard::{Addresses, World, worker};
@@ -121,7 +121,7 @@ impl Fleet {
                 log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
             }
             // The engine's threads take over where this one is kept.
-            threads::enter(place.cores.len(), move |threads| match served.loaded.new_instance(threads) {
+            threads::enter(place.cores.len(), move |threads| match make_instance(&served, &place, threads) {
                 Ok(instance) => {
                     started.tell(Ok(()));
                     if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, warn) {
@@ -151,6 +151,19 @@ impl Fleet {
         self.shards.push(shard);
         Ok(())
     }
+}
+
+/// Makes the instance of a worker. Threads that it was configured to have besides a worker's only
+/// one share the cores of all workers like it.
+fn make_instance(served: &Served, place: &WorkerPlace, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+    if place.cores.len() > 1 {
+        return served.loaded.new_instance(threads);
+    }
+    // What cannot be done was told before.
+    let _ = pin(&place.shared);
+    let outcome = served.loaded.new_instance(threads);
+    let _ = pin(&place.cores);
+    outcome
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
