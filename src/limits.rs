@@ -52,6 +52,9 @@ pub const IN_FLIGHT_MAX: usize = 16_384;
 pub const CONNECTIONS_MAX: usize = 10_000;
 /// Streams of one HTTP/2 connection.
 pub const STREAMS_MAX: u32 = 128;
+/// Bytes of zeros that stand for an optional input that a request left out: it costs no more than a
+/// request could bring.
+pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes read from a socket at once into a connection's own buffer.
@@ -94,6 +97,11 @@ pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
+/// Cores that a flag may name: as many as a mask of the kernel's interface has.
+pub const CORES_MAX: usize = 1_024;
+/// Times that one of a shard's own tasks may panic and go on; after that the shard's state is not
+/// to be trusted, and the server ends.
+pub const TASK_PANICS_MAX: u32 = 8;
 /// Versions of one model that are looked at.
 pub const VERSIONS_MAX: usize = 1_024;
 

@@ -4,7 +4,9 @@
 //! the same trait. A backend never sees a queue or a socket.
 
 pub mod batch;
+pub mod batch_input;
 pub mod identity;
+pub mod onnxruntime;
 pub mod rten;
 pub mod text;
 pub mod threads;
@@ -12,9 +14,10 @@ pub mod threads;
 #[cfg(test)]
 mod onnx_builder;
 #[cfg(test)]
-mod trial;
+pub(crate) mod trial;
 
 pub use self::identity::Identity;
+pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::threads::Threads;
 
@@ -29,8 +32,8 @@ use crate::time::{Clock, Stamps};
 
 /// Code that runs models of one kind.
 pub trait Backend: Send + Sync {
-    /// The name in logs (`rten`, `identity`).
-    fn name(&self) -> &'static str;
+    /// The name in logs (`rten`, `ONNX Runtime 1.31`).
+    fn name(&self) -> &str;
 
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
@@ -58,7 +61,8 @@ pub trait Instance {
 
 /// Requests that left the queue together.
 pub struct Batch {
-    /// The requests, in queue order; all of the same shapes but for the batch axis.
+    /// The requests, in queue order; all with the same inputs, of the same shapes but for the batch
+    /// axis and for ragged inputs.
     pub requests: Vec<Request>,
     /// The sum of their rows.
     pub rows: u32,
@@ -68,7 +72,8 @@ pub struct Batch {
 
 /// One request of a batch.
 pub struct Request {
-    /// The tensors in the order of the model's inputs.
+    /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for what was left
+    /// out.
     pub inputs: Vec<Tensor>,
     /// Its rows.
     pub rows: u32,
@@ -89,6 +94,13 @@ pub struct Answer {
     pub is_first: bool,
 }
 
+/// Where the batches that ran are counted: each once, by the first of its requests that is answered
+/// with outputs, as Triton's backends do. A batch of which all requests fail is not counted.
+pub trait Executions: Send + Sync {
+    /// A batch of so many rows ran.
+    fn count(&self, rows: u32, stamps: &Stamps);
+}
+
 /// Where answers go: the shard that holds the request's ticket.
 pub trait Inbox: Send + Sync {
     /// Takes the answer of a ticket. Never blocks.
@@ -98,9 +110,18 @@ pub trait Inbox: Send + Sync {
     fn wake(&self);
 }
 
+/// The inboxes that a thread answered inside [`answering`], each once.
+type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+
+#[cfg(not(all(test, feature = "loom")))]
 thread_local! {
-    /// The inboxes that this thread answered inside [`answering`], each once.
-    static ANSWERED: RefCell<Option<Vec<Arc<dyn Inbox>>>> = const { RefCell::new(None) };
+    static ANSWERED: Answered = const { RefCell::new(None) };
+}
+
+// Loom runs all threads on one.
+#[cfg(all(test, feature = "loom"))]
+loom::thread_local! {
+    static ANSWERED: Answered = RefCell::new(None);
 }
 
 /// Runs `body`, in which requests are answered on this thread, and wakes each shard that got an
@@ -115,7 +136,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.set(Some(Vec::new()));
+    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
     let _burst = Burst { wakes };
     body()
 }
@@ -127,7 +148,7 @@ struct Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        let answered = ANSWERED.take().unwrap_or_default();
+        let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
     }
 }
@@ -135,7 +156,7 @@ impl Drop for Burst {
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
 /// inside it.
 pub fn wake_afterwards(inbox: Arc<dyn Inbox>) {
-    ANSWERED.with_borrow_mut(|answered| match answered {
+    ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
         Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
         Some(answered) => answered.push(inbox),
         None => inbox.wake(),
@@ -159,18 +180,24 @@ pub struct Responder {
     pub stamps: Stamps,
     batch_rows: u32,
     is_first: bool,
+    executions: Option<Arc<dyn Executions>>,
 }
 
 impl Responder {
     /// A responder for a ticket of a shard.
     pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
-        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false }
+        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
     }
 
     /// Says what batch the request became part of, and whether it is its first.
     pub fn set_batch(&mut self, rows: u32, is_first: bool) {
         self.batch_rows = rows;
         self.is_first = is_first;
+    }
+
+    /// Says where its batch is counted, if it is to be.
+    pub fn count_in(&mut self, executions: Arc<dyn Executions>) {
+        self.executions = Some(executions);
     }
 
     /// The ticket it answers.
@@ -185,6 +212,9 @@ impl Responder {
 
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>) {
         if let Some(inbox) = self.inbox.take() {
+            if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
+                executions.count(self.batch_rows, &self.stamps);
+            }
             let answer = Answer { outputs, stamps: self.stamps, batch_rows: self.batch_rows, is_first: self.is_first };
             inbox.push(self.ticket, answer);
             wake_afterwards(inbox);

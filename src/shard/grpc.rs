@@ -1,6 +1,7 @@
 //! gRPC calls on the streams of `h2`: gathers the messages, asks the protocol or a model, and
 //! sends the answer with its status (gRPC over HTTP/2). Lives on its shard.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Response};
 
 use crate::error::{Code, Error};
+use crate::metrics::Departure;
 use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status};
 use crate::protocol::route::version_of;
@@ -84,9 +86,12 @@ impl Call<'_> {
             Ok(message) => message,
             Err(error) => return self.finish(Err(error)).await,
         };
-        let account = Account::open(&self.shard.cells);
+        let departure = Cell::new(Departure::CallCancelled);
+        let account = Account::open(&self.shard.cells, &departure);
         let work = infer(self.shard, message, self.deadline);
-        let Some(outcome) = unless_reset(&mut self.respond, work).await else { return Err(Gone) };
+        let Some(outcome) = unless_reset(&mut self.respond, work, &departure).await else {
+            return Err(Gone);
+        };
         account.settle(&outcome);
         self.finish(outcome).await
     }

@@ -18,6 +18,7 @@ use http::{Request, Response};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX, WRITE_TIMEOUT};
+use crate::metrics::Departure;
 use crate::shard::connections::{Membership, Verdict, Watch};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, grpc, runtime, service};
@@ -128,8 +129,9 @@ async fn serve_message(
     }
     let message = into_message(head, gathered.freeze());
     let is_head = message.method == Method::Head;
-    let work = service::handle_message(shard, message, clock::now());
-    let Some(reply) = unless_reset(&mut respond, work).await else { return Ok(()) };
+    let departure = Cell::new(Departure::StreamReset);
+    let work = service::handle_message(shard, message, clock::now(), &departure);
+    let Some(reply) = unless_reset(&mut respond, work, &departure).await else { return Ok(()) };
     send_reply(&mut respond, &reply, is_head).await
 }
 
@@ -253,16 +255,30 @@ impl Pace {
     }
 }
 
-/// Runs some work to its end, unless the client resets the stream before.
-pub async fn unless_reset<T>(respond: &mut SendResponse<Bytes>, work: impl Future<Output = T>) -> Option<T> {
+/// Runs some work to its end, unless the client resets the stream, or closes the connection, before:
+/// `departure` says then which of them, before the work is dropped. Before, it says what a reset with
+/// the code CANCEL is.
+pub async fn unless_reset<T>(
+    respond: &mut SendResponse<Bytes>,
+    work: impl Future<Output = T>,
+    departure: &Cell<Departure>,
+) -> Option<T> {
     let mut work = pin!(work);
     let is_reset = Cell::new(false);
     poll_fn(|context| {
         if let Poll::Ready(outcome) = work.as_mut().poll(context) {
             return Poll::Ready(Some(outcome));
         }
-        if !is_reset.get() && respond.poll_reset(context).is_ready() {
+        if !is_reset.get()
+            && let Poll::Ready(reset) = respond.poll_reset(context)
+        {
             is_reset.set(true);
+            departure.set(match reset {
+                // What a gRPC client does to cancel a call (gRPC over HTTP/2, "Errors").
+                Ok(Reason::CANCEL) => departure.get(),
+                Ok(_) => Departure::StreamReset,
+                Err(_) => Departure::ConnectionClosed,
+            });
             return Poll::Ready(None);
         }
         Poll::Pending

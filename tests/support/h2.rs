@@ -129,3 +129,36 @@ fn run_with<T, F: Future<Output = T>>(
         work(sender.ready().await.expect("the connection takes a request")).await
     })
 }
+
+/// How a client leaves a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Leave {
+    /// It closes the connection.
+    Close,
+    /// It resets the stream with this code (RFC 9113 §7).
+    Reset(u32),
+}
+
+/// Sends a whole request, waits until `then` returns, and leaves.
+pub fn abandon(
+    address: SocketAddr,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &[u8],
+    leave: Leave,
+    then: impl FnOnce() + Send + 'static,
+) {
+    let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
+    let request = request.body(()).expect("the fields are valid");
+    let body = Bytes::copy_from_slice(body);
+    run(address, |mut sender| async move {
+        let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(body, true).expect("the body is sent");
+        // The connection is driven meanwhile.
+        tokio::task::spawn_blocking(then).await.expect("the test goes on");
+        if let Leave::Reset(code) = leave {
+            stream.send_reset(code.into());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+}

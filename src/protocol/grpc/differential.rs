@@ -144,6 +144,8 @@ fn model() -> ModelSpec {
         shape: Shape::from_slice(&[-1, -1]),
         labels: None,
         is_optional: name == "OPTIONAL",
+        is_ragged: false,
+        scatter_source: None,
     };
     let tensors = [("INPUT0", Datatype::Int32), ("OPTIONAL", Datatype::Bytes)];
     ModelSpec {
@@ -153,11 +155,13 @@ fn model() -> ModelSpec {
         rows_max: 8,
         inputs: tensors.map(tensor).into(),
         outputs: tensors.map(tensor).into(),
+        batch_inputs: Vec::new(),
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
