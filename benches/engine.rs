@@ -1,26 +1,39 @@
-//! What the embedded engine costs: load time, memory and time of one run, on a thread of the
-//! engine's pool and from a foreign thread.
+//! What the engines cost: load time, memory and time of one run, on a thread of the embedded
+//! engine's pool and from a foreign thread; and what a server around ONNX Runtime adds.
 //!
-//! `cargo bench --bench engine -- MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes that a model
-//! leaves open are 1. Without a model it measures one that adds and subtracts. Memory is what the
-//! process grew by: true for the first model only, later ones use again what was freed.
+//! `cargo bench --bench engine -- [--library=PATH] MODEL.onnx[,INPUT=1x3x48x320[@VALUE]]...`; sizes
+//! that a model leaves open are 1. Without a model it measures one that adds and subtracts. With a
+//! library of ONNX Runtime both engines are measured. Memory is what the process grew by: true for
+//! the first model only, later ones use again what was freed.
+//!
+//! With `--served` the first size of each input is the batch, and a server, its one instance and
+//! the bare engine take turns on core 0, a client on core 1: see `served`. It needs `wrk` and
+//! `taskset`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
-#![expect(clippy::unwrap_used, reason = "a benchmark stops at the first failure")]
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark stops at the first failure")]
 
 #[path = "../src/backend/onnx_builder.rs"]
 #[expect(dead_code, reason = "tests use the rest of it")]
 mod onnx_builder;
+#[path = "engine/served.rs"]
+mod served;
+#[path = "../tests/support/mod.rs"]
+#[allow(unused_imports, reason = "the tests use the rest of it")]
+mod support;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant as Now};
 
-use deuteron::backend::rten::Rten;
 use deuteron::backend::threads::enter;
-use deuteron::backend::{Answer, Backend, Batch, Inbox, Instance, LoadedModel, Request, Responder, Ticket};
-use deuteron::model::{ModelSpec, TensorSpec, VersionPolicy};
+use deuteron::backend::{
+    Answer, Backend, Batch, Inbox, Instance, LoadedModel, Onnxruntime, Request, Responder, Rten, Ticket,
+};
+use deuteron::model::config::{Completion, Draft};
+use deuteron::model::onnx::OnnxSignature;
+use deuteron::model::{ModelSpec, TensorSpec};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, element_count};
 use deuteron::time::{Instant, Stamps};
 
@@ -30,24 +43,37 @@ use onnx_builder::{FLOAT, Onnx};
 const WINDOW: Duration = Duration::from_millis(1500);
 
 fn main() {
-    let mut arguments: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    if arguments.is_empty() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let library = arguments.iter().find_map(|argument| argument.strip_prefix("--library=")).map(PathBuf::from);
+    let mut models: Vec<String> = arguments.iter().filter(|argument| !argument.starts_with("--")).cloned().collect();
+    let onnxruntime = library.as_ref().map(|library| Onnxruntime::open(library).unwrap());
+    if arguments.iter().any(|argument| argument == "--served") {
+        let (library, onnxruntime) = library.zip(onnxruntime).expect("--served needs --library");
+        return served::measure(&library, &onnxruntime, &models);
+    }
+    if models.is_empty() {
         let path = std::env::temp_dir().join("deuteron-addsub.onnx");
         std::fs::write(&path, Onnx::addsub(FLOAT)).unwrap();
-        arguments.push(path.display().to_string());
+        models.push(path.display().to_string());
     }
-    println!("| model | load ms | RSS MiB | inside: min, p50, p99 µs | from outside: p50, p99 µs |");
-    println!("|---|---|---|---|---|");
-    for argument in arguments {
-        match Case::from_argument(&argument) {
-            Ok(case) => case.measure(),
-            Err(error) => println!("| {argument} | does not run: {error} | | | |"),
+    println!("| model | engine | load ms | RSS MiB | inside: min, p50, p99 µs | from outside: p50, p99 µs |");
+    println!("|---|---|---|---|---|---|");
+    let engines = onnxruntime.iter().map(|engine| engine as &dyn Backend).chain([&Rten as &dyn Backend]);
+    let engines: Vec<_> = engines.collect();
+    for argument in models {
+        for engine in &engines {
+            match Case::from_argument(*engine, &argument) {
+                Ok(case) => case.measure(),
+                Err(error) => println!("| {argument} | {} | does not run: {error} | | | |", engine.name()),
+            }
         }
     }
 }
 
 struct Case {
     title: String,
+    engine: String,
+    spec: Arc<ModelSpec>,
     model: Box<dyn LoadedModel>,
     inputs: Vec<Tensor>,
     load: Duration,
@@ -55,7 +81,7 @@ struct Case {
 }
 
 impl Case {
-    fn from_argument(argument: &str) -> Result<Self, String> {
+    fn from_argument(engine: &dyn Backend, argument: &str) -> Result<Self, String> {
         let mut parts = argument.split(',');
         let path = PathBuf::from(parts.next().unwrap_or_default());
         let given: BTreeMap<_, _> = parts.filter_map(|part| part.split_once('=')).collect();
@@ -63,12 +89,13 @@ impl Case {
         let spec = Arc::new(spec(&path)?);
         let start = Now::now();
         let directory = path.parent().unwrap_or(Path::new(""));
-        let model = Rten.load(&spec, directory).map_err(|error| error.to_string())?;
+        let model = engine.load(&spec, directory).map_err(|error| error.to_string())?;
         let load = start.elapsed();
         let inputs = spec.inputs.iter().map(|input| tensor(input, given.get(input.name.as_str()).copied())).collect();
         let title = path.components().rev().take(3).map(|part| part.as_os_str().to_string_lossy().into_owned());
         let title = title.collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>().join("/");
-        Ok(Self { title, model, inputs, load, rss_kib: self::rss_kib().saturating_sub(rss_kib) })
+        let engine = engine.name().to_owned();
+        Ok(Self { title, engine, spec, model, inputs, load, rss_kib: self::rss_kib().saturating_sub(rss_kib) })
     }
 
     fn measure(&self) {
@@ -77,8 +104,9 @@ impl Case {
         let outside = self.run(&mut *self.model.new_instance(&threads).unwrap());
         let at = |times: &[Duration], percent: usize| times.get(times.len() * percent / 100).map_or(0.0, micros);
         println!(
-            "| {} | {:.1} | {:.1} | {:.1}, {:.1}, {:.1} | {:.1}, {:.1} |",
+            "| {} | {} | {:.1} | {:.1} | {:.1}, {:.1}, {:.1} | {:.1}, {:.1} |",
             self.title,
+            self.engine,
             self.load.as_secs_f64() * 1e3,
             self.rss_kib as f64 / 1024.0,
             at(&inside, 0),
@@ -91,10 +119,14 @@ impl Case {
 
     /// The times of runs with one request, shortest first.
     fn run(&self, instance: &mut dyn Instance) -> Vec<Duration> {
+        self.run_for(instance, WINDOW)
+    }
+
+    fn run_for(&self, instance: &mut dyn Instance, window: Duration) -> Vec<Duration> {
         let inbox: Arc<dyn Inbox> = Arc::new(Judge);
         let mut times = Vec::new();
         let start = Now::now();
-        while times.len() < 10 || start.elapsed() < WINDOW {
+        while times.len() < 10 || start.elapsed() < window {
             let ticket = Ticket { index: 0, generation: 0 };
             let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
             let request = Request { inputs: self.inputs.clone(), rows: 1, responder };
@@ -125,43 +157,13 @@ fn micros(time: &Duration) -> f64 {
 
 /// A configuration that takes the model as it is, without a batch axis.
 fn spec(path: &Path) -> Result<ModelSpec, String> {
-    let model = rten::Model::load_file(path).map_err(|error| error.to_string())?;
-    let io = |nodes: &[rten::NodeId]| nodes.iter().map(|node| tensor_spec(&model, *node)).collect::<Result<_, _>>();
-    Ok(ModelSpec {
-        name: "bench".to_owned(),
-        platform: String::new(),
-        backend: String::new(),
-        rows_max: 0,
-        inputs: io(model.input_ids())?,
-        outputs: io(model.output_ids())?,
-        batching: None,
-        instance_groups: Vec::new(),
-        version_policy: VersionPolicy::All,
-        default_model_filename: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        parameters: BTreeMap::new(),
-        is_decoupled: false,
-        config_json: Arc::from(""),
-        config_message: Arc::from([]),
-    })
-}
-
-fn tensor_spec(model: &rten::Model, node: rten::NodeId) -> Result<TensorSpec, String> {
-    let node = model.node_info(node).ok_or("no such node")?;
-    let name = node.name().unwrap_or_default().to_owned();
-    let datatype = match node.dtype() {
-        Some(rten::ValueType::Tensor(rten::DataType::Float)) => Datatype::Fp32,
-        Some(rten::ValueType::Tensor(rten::DataType::Int32)) => Datatype::Int32,
-        Some(rten::ValueType::Tensor(rten::DataType::Int8)) => Datatype::Int8,
-        Some(rten::ValueType::Tensor(rten::DataType::UInt8)) => Datatype::Uint8,
-        other => return Err(format!("'{name}' has datatype {other:?}")),
-    };
-    let size = |dimension: &rten::Dimension| match dimension {
-        rten::Dimension::Fixed(size) => *size as i64,
-        rten::Dimension::Symbolic(_) => -1,
-    };
-    let shape: deuteron::tensor::Shape = node.shape().unwrap_or_default().iter().map(size).collect();
-    let shape = if shape.is_empty() { [1].into_iter().collect() } else { shape };
-    Ok(TensorSpec { name, datatype, dims: shape.clone(), shape, labels: None, is_optional: false })
+    let file = std::fs::read(path).map_err(|error| error.to_string())?;
+    let signature = OnnxSignature::decode(&file).map_err(|error| error.to_string())?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let text = format!("backend: 'onnxruntime' default_model_filename: '{name}'");
+    let draft = Draft::new("bench", Some(text.as_bytes()), &[]).map_err(|error| error.to_string())?;
+    let completion = Completion { rows_max_default: 0, ..Completion::default() };
+    draft.complete(Some(&signature), &BTreeMap::new(), completion).map_err(|error| error.to_string())
 }
 
 /// An input as `1x3x48x320[@VALUE]` says.
@@ -174,6 +176,7 @@ fn tensor(spec: &TensorSpec, given: Option<&str>) -> Tensor {
     let element = match spec.datatype {
         Datatype::Fp32 => value.parse::<f32>().unwrap().to_le_bytes().to_vec(),
         Datatype::Int32 => value.parse::<i32>().unwrap().to_le_bytes().to_vec(),
+        Datatype::Int64 => value.parse::<i64>().unwrap().to_le_bytes().to_vec(),
         _ => vec![value.parse().unwrap()],
     };
     let mut buffer = AlignedBuffer::with_capacity(0);

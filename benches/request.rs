@@ -26,6 +26,8 @@ const ROUNDS: usize = 5;
 const SECONDS: u32 = 3;
 /// Calls in one round of gRPC.
 const CALLS: u32 = 60_000;
+/// The same with tensors of 1 MiB.
+const LARGE_CALLS: u32 = 2_000;
 
 /// One kind of load.
 struct Case {
@@ -42,11 +44,16 @@ const CASES: &[Case] = &[
         model: "worker_fp32",
         client: |i, s| wrk_model(s, &i.binary_lua, "worker_fp32"),
     },
-    Case { name: "gRPC, 64 connections", model: "identity_fp32", client: |i, s| h2load(s, &i.message, 64, 1) },
+    Case { name: "gRPC, 64 connections", model: "identity_fp32", client: |i, s| h2load(s, &i.message, 64, 1, CALLS) },
     Case {
         name: "gRPC, 8 connections x 16 streams",
         model: "identity_fp32",
-        client: |i, s| h2load(s, &i.message, 8, 16),
+        client: |i, s| h2load(s, &i.message, 8, 16, CALLS),
+    },
+    Case {
+        name: "gRPC, 1 MiB, 4 connections x 2 streams",
+        model: "identity_fp32",
+        client: |i, s| h2load(s, &i.large_message, 4, 2, LARGE_CALLS),
     },
 ];
 
@@ -193,9 +200,11 @@ fn wrk_model(server: &Server, script: &Path, model: &str) -> Command {
     command
 }
 
-fn h2load(server: &Server, message: &Path, connections: u32, streams: u32) -> Command {
+fn h2load(server: &Server, message: &Path, connections: u32, streams: u32, calls: u32) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", "1", "h2load", "-t1", &format!("-n{CALLS}"), &format!("-c{connections}")]);
+    command.args(["-c", "1", "h2load", "-t1", &format!("-n{calls}"), &format!("-c{connections}")]);
+    // Windows of the client's: 16 MiB for a stream, 64 MiB for a connection.
+    command.args(["-w24", "-W26"]);
     command.args([&format!("-m{streams}"), "-H", "content-type: application/grpc", "-H", "te: trailers", "-d"]);
     command.arg(message);
     command.arg(format!("http://{}/inference.GRPCInferenceService/ModelInfer", server.grpc()));
@@ -208,6 +217,7 @@ struct Inputs {
     binary_lua: PathBuf,
     json_lua: PathBuf,
     message: PathBuf,
+    large_message: PathBuf,
 }
 
 impl Inputs {
@@ -241,10 +251,14 @@ impl Inputs {
         let json_lua =
             write("json.lua", lua(&body, "wrk.headers[\"Content-Type\"] = \"application/json\"\n").as_bytes());
 
-        let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 16]);
-        let request = Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, &raw).into_bytes();
-        let size = u32::try_from(request.len()).expect("a small message").to_be_bytes();
-        let message = write("message", &[&[0], &size[..], &request].concat());
-        Self { _folder: folder, binary_lua, json_lua, message }
+        let framed = |count: i64, raw: &[u8]| {
+            let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, count]);
+            let request = Message::new().bytes(1, "identity_fp32").message(5, input).bytes(7, raw).into_bytes();
+            let size = u32::try_from(request.len()).expect("a message of a few bytes or one MiB").to_be_bytes();
+            [&[0], &size[..], &request].concat()
+        };
+        let message = write("message", &framed(16, &raw));
+        let large_message = write("large", &framed(262_144, &raw.repeat(16_384)));
+        Self { _folder: folder, binary_lua, json_lua, message, large_message }
     }
 }

@@ -13,7 +13,6 @@ mod support;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
@@ -189,7 +188,6 @@ fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let input = Message::new().bytes(1, "INPUT0").bytes(2, "FP32").packed(3, &[1, 1]);
     let message = Message::new().bytes(1, "model").message(5, input).bytes(7, [0; 4]).into_bytes();
-    let outcome = Arc::new(Mutex::new(Outcome::default()));
     runtime.block_on(async {
         let call = support::grpc::Caller::connect(server.grpc(), "/inference.GRPCInferenceService/ModelInfer").await;
         let began = Instant::now();
@@ -204,23 +202,24 @@ fn poisson(server: &Server, rate: f64, seed: u64) -> Outcome {
                 break;
             }
             tokio::time::sleep_until((began + at).into()).await;
-            let (call, message, outcome) = (call.clone(), message.clone(), Arc::clone(&outcome));
+            let (call, message) = (call.clone(), message.clone());
             calls.spawn(async move {
                 // From when it was due, not from when this client came to send it.
                 let due = began + at;
                 let answer = call.call(message, DEADLINE.saturating_sub(due.elapsed())).await;
-                let took = due.elapsed();
-                let mut outcome = outcome.lock().expect("nobody panics with it");
-                match answer {
-                    Ok(_) if took <= DEADLINE => outcome.in_time += 1,
-                    Err(status) if status.code() == tonic::Code::Unavailable => {
-                        outcome.refused_us.push(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-                    }
-                    _ => outcome.late += 1,
-                }
+                (answer, due.elapsed())
             });
         }
-        while calls.join_next().await.is_some() {}
-    });
-    Arc::into_inner(outcome).expect("all calls have ended").into_inner().expect("nobody panics with it")
+        let mut outcome = Outcome::default();
+        while let Some(done) = calls.join_next().await {
+            match done.expect("a call does not panic") {
+                (Ok(_), took) if took <= DEADLINE => outcome.in_time += 1,
+                (Err(status), took) if status.code() == tonic::Code::Unavailable => {
+                    outcome.refused_us.push(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
+                }
+                _ => outcome.late += 1,
+            }
+        }
+        outcome
+    })
 }

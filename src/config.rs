@@ -1,6 +1,11 @@
 //! The flags: each declared once, as data, from which parsing and `--help` come. Names are
 //! tritonserver's where it has the flag.
 
+mod backend;
+
+pub use self::backend::{BackendConfig, Engine, OnnxruntimeConfig};
+
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -23,12 +28,22 @@ pub struct Settings {
     pub id: String,
     /// Shards; `None` for one on every core that the workers leave.
     pub shards: Option<usize>,
+    /// The cores of the workers; `None` for those that the shards leave.
+    pub worker_cores: Option<Vec<usize>>,
+    /// Cores by the name of the host policy that a configuration may refer to.
+    pub host_policies: BTreeMap<String, Vec<usize>>,
+    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
+    pub is_rate_limited: bool,
+    /// How much there is of what resources; where none is named, as much as one instance needs.
+    pub rate_resources: Vec<RateResource>,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
+    /// Settings of the backends.
+    pub backend_config: BackendConfig,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// Bytes of an HTTP body.
@@ -43,12 +58,29 @@ pub struct Settings {
     pub refuses_late: bool,
     /// Connections of one shard.
     pub connections_max: usize,
+    /// Streams of one HTTP/2 connection.
+    pub http2_streams_max: u32,
+    /// Streams that its client may reset in a while.
+    pub http2_resets_max: u32,
+    /// Frames that move nothing which its client may send in a while.
+    pub http2_control_frames_max: u32,
     /// The way of the sockets.
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
     /// What is logged.
     pub log: LogSettings,
+}
+
+/// How much there is of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateResource {
+    /// Its name.
+    pub name: String,
+    /// How much.
+    pub count: u64,
+    /// On which device; `None` for each.
+    pub device: Option<u32>,
 }
 
 /// The way of the sockets.
@@ -85,9 +117,14 @@ impl Default for Settings {
             metrics: Some((everywhere, 8002)),
             id: "deuteron".to_owned(),
             shards: None,
+            worker_cores: None,
+            host_policies: BTreeMap::new(),
+            is_rate_limited: false,
+            rate_resources: Vec::new(),
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
+            backend_config: BackendConfig::default(),
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
@@ -95,6 +132,9 @@ impl Default for Settings {
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
+            http2_streams_max: limits::STREAMS_MAX,
+            http2_resets_max: limits::CLIENT_RESETS_MAX,
+            http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             io: Io::Auto,
             spin: Duration::ZERO,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
@@ -199,9 +239,51 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["shards"],
         value: "COUNT",
-        help: "Threads that serve connections, one per core [the cores this process may use, less the workers']",
+        help: "Threads that serve connections, one per core [all cores this process may use; where models run on \
+               workers, a quarter of them at most]",
         apply: |settings, value| {
             settings.shards = Some(at_least_one(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["worker-cores"],
+        value: "CORES",
+        help: "Cores that models compute on, as in 2-5,8, and no shard unless there are too few [those without a shard]",
+        apply: |settings, value| {
+            settings.worker_cores = Some(parse_cores(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["host-policy"],
+        value: "NAME,cpu-cores=CORES",
+        help: "Cores of the instances whose group has this host_policy; 'cpu' for those that have none",
+        apply: |settings, value| {
+            let (name, cores) = parse_host_policy(value)?;
+            settings.host_policies.insert(name, cores);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["rate-limit"],
+        value: "MODE",
+        help: "execution_count: instances run with their rate_limiter's resources only, by priority; off: whenever idle [off]",
+        apply: |settings, value| {
+            settings.is_rate_limited = match value {
+                "execution_count" => true,
+                "off" => false,
+                _ => return Err("expected execution_count or off".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["rate-limit-resource"],
+        value: "NAME:COUNT[:DEVICE]",
+        help: "How much there is of a resource; the CPU is device 0 [as much as the instance needs that needs most]",
+        apply: |settings, value| {
+            settings.rate_resources.push(parse_resource(value)?);
             Ok(())
         },
     },
@@ -232,6 +314,18 @@ const FLAGS: &[Flag] = &[
         help: "The same as --strict-model-config=true",
         apply: |settings, _| {
             settings.auto_complete = false;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["backend-config"],
+        value: "SETTING",
+        help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
+               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size",
+        apply: |settings, value| {
+            if let Some(is_on) = settings.backend_config.apply(value)? {
+                settings.auto_complete = is_on;
+            }
             Ok(())
         },
     },
@@ -308,6 +402,24 @@ const FLAGS: &[Flag] = &[
         value: "COUNT",
         help: "Connections of one shard [10000]; beyond it new ones are closed",
         apply: |settings, value| set_count(&mut settings.connections_max, value),
+    },
+    Flag {
+        names: &["http2-streams-max"],
+        value: "COUNT",
+        help: "Streams of one HTTP/2 connection at a time [128]; beyond it new ones are refused",
+        apply: |settings, value| set_small_count(&mut settings.http2_streams_max, value),
+    },
+    Flag {
+        names: &["http2-resets-max"],
+        value: "COUNT",
+        help: "Streams that an HTTP/2 client may reset in 10 s [1000], one more for each answer it takes; beyond it GOAWAY",
+        apply: |settings, value| set_small_count(&mut settings.http2_resets_max, value),
+    },
+    Flag {
+        names: &["http2-control-frames-max"],
+        value: "COUNT",
+        help: "Frames an HTTP/2 client may send in 10 s that move nothing [10000]; beyond it GOAWAY",
+        apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
     },
     Flag {
         names: &["log-verbose"],
@@ -400,7 +512,8 @@ fn check(settings: Settings) -> Result<Settings, String> {
 pub fn help() -> String {
     let mut out = String::from(
         "deuteron: a light inference server\n\n\
-         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\nFlags:\n",
+         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         \x20      deuteron bench -m MODEL [FLAGS], which measures a server; `deuteron bench --help`\n\nFlags:\n",
     );
     for flag in FLAGS {
         let names: Vec<String> = flag.names.iter().map(|name| format!("--{name}")).collect();
@@ -415,12 +528,64 @@ fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
     value.parse().map_err(|_| "expected a whole number".to_owned())
 }
 
+/// `2-5,8`, each core once, in order.
+fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
+    let wrong = || "expected cores, as in 2-5,8".to_owned();
+    let mut cores = std::collections::BTreeSet::new();
+    for range in value.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let core = |text: &str| text.parse::<usize>().ok().filter(|core| *core < limits::CORES_MAX).ok_or_else(wrong);
+        let (first, last) = (core(first)?, core(last)?);
+        if first > last {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(cores.into_iter().collect())
+}
+
+/// `NAME,cpu-cores=2-5`.
+fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
+    let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
+    match parts {
+        Some((name, ("cpu-cores", cores))) if !name.is_empty() => Ok((name.to_owned(), parse_cores(cores)?)),
+        Some((name, ("numa-node", _))) if !name.is_empty() => {
+            Err("'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'".to_owned())
+        }
+        Some((name, (setting, _))) if !name.is_empty() && !setting.is_empty() => {
+            Err(format!("'{setting}' is no setting of a host policy; expected 'cpu-cores'"))
+        }
+        _ => Err("option format is '<policy name>,<setting>=<value>'".to_owned()),
+    }
+}
+
+/// `NAME:COUNT` or `NAME:COUNT:DEVICE`.
+fn parse_resource(value: &str) -> Result<RateResource, String> {
+    let mut parts = value.split(':');
+    let name = parts.next().filter(|name| !name.is_empty());
+    let count = parts.next().and_then(|count| count.parse().ok());
+    let device = parts.next().map(|device| device.parse().ok());
+    match (name, count, device, parts.next()) {
+        (Some(name), Some(count), None, None) => Ok(RateResource { name: name.to_owned(), count, device: None }),
+        (Some(name), Some(count), Some(Some(device)), None) => {
+            Ok(RateResource { name: name.to_owned(), count, device: Some(device) })
+        }
+        _ => Err("option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'".to_owned()),
+    }
+}
+
 fn at_least_one(value: &str) -> Result<usize, String> {
     parse(value).and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })
 }
 
 fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
     *place = at_least_one(value)?;
+    Ok(())
+}
+
+fn set_small_count(place: &mut u32, value: &str) -> Result<(), String> {
+    *place = parse(value)
+        .and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })?;
     Ok(())
 }
 
@@ -488,7 +653,9 @@ mod tests {
     #[test]
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
-        let values = [values.as_slice(), &[("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")]].concat();
+        let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
+        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
+        let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
@@ -510,10 +677,52 @@ mod tests {
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
+            let line = format!("m --worker-cores={cores}");
+            check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));
+        }
+        check("m --rate-limit=on", "--rate-limit=on: expected execution_count or off");
+        for policy in ["", "a", "a,", ",cpu-cores=1", "a,=1", "cpu-cores=1"] {
+            let line = format!("m --host-policy={policy}");
+            check(&line, &format!("--host-policy={policy}: option format is '<policy name>,<setting>=<value>'"));
+        }
+        check(
+            "m --host-policy=a,numa-node=0",
+            "--host-policy=a,numa-node=0: 'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'",
+        );
+        check(
+            "m --host-policy=a,nice=1",
+            "--host-policy=a,nice=1: 'nice' is no setting of a host policy; expected 'cpu-cores'",
+        );
+        for resource in ["r", "r:", ":1", "r:-1", "r:1:", "r:1:x", "r:1:2:3"] {
+            let line = format!("m --rate-limit-resource={resource}");
+            let format = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'";
+            check(&line, &format!("--rate-limit-resource={resource}: {format}"));
+        }
+        check(
+            "m --backend-config=onnxruntime,x=1",
+            "--backend-config=onnxruntime,x=1: backend 'onnxruntime' has no setting 'x'; it has default-max-batch-size, \
+             engine and library",
+        );
         check(
             "m --http-port=9000 --grpc-port=9000",
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port",
         );
+    }
+
+    #[test]
+    fn cores_policies_and_resources_are_lists() {
+        let settings = serve(
+            "m --worker-cores=8,2-4,3 --host-policy=a,cpu-cores=0-1 --host-policy b,cpu-cores=5,7-8 \
+             --rate-limit-resource=R:2 --rate-limit-resource=S:3:1 --rate-limit=off",
+        )
+        .unwrap();
+        assert_eq!(settings.worker_cores, Some(vec![2, 3, 4, 8]));
+        let policies = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), vec![5, 7, 8])];
+        assert_eq!(settings.host_policies, BTreeMap::from(policies));
+        let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
+        assert_eq!(settings.rate_resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
+        assert!(!settings.is_rate_limited);
     }
 
     #[test]

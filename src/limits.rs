@@ -50,8 +50,45 @@ pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard; beyond it a new one is closed at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
-/// Streams of one HTTP/2 connection.
+/// Streams of one HTTP/2 connection, those counted whose work goes on after the client reset them
+/// (`--http2-streams-max`).
 pub const STREAMS_MAX: u32 = 128;
+/// Payload of one HTTP/2 frame: few frames for a large tensor.
+pub const FRAME_SIZE_MAX: u32 = 1024 * 1024;
+/// Bytes of one HTTP/2 stream that may come before more is asked for.
+pub const STREAM_WINDOW_SIZE: u32 = 1024 * 1024;
+/// The same for all streams of a connection: several large requests at once.
+pub const CONNECTION_WINDOW_SIZE: u32 = 8 * 1024 * 1024;
+/// CONTINUATION frames of one field block: a block of the largest size in small frames fits.
+pub const CONTINUATIONS_MAX: u32 = 32;
+/// Streams that a client may reset in [`BUDGET_INTERVAL`]; an answer that it takes pays for one
+/// (`--http2-resets-max`). Opening and resetting costs a client little and a server much.
+pub const CLIENT_RESETS_MAX: u32 = 1_000;
+/// Streams that a client's faults may make us reset in [`BUDGET_INTERVAL`]: the same attack the
+/// other way round.
+pub const SERVER_RESETS_MAX: u32 = 200;
+/// Frames that move nothing (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown ones, DATA of few bytes)
+/// in [`BUDGET_INTERVAL`]; content that moves pays for some (`--http2-control-frames-max`).
+pub const CONTROL_FRAMES_MAX: u32 = 10_000;
+/// The time that the budgets of an HTTP/2 connection are for.
+pub const BUDGET_INTERVAL: Duration = Duration::from_secs(10);
+/// Bytes of a DATA frame below which it moves nothing, unless it is the last of its stream.
+pub const DATA_SIZE_LEAST: usize = 256;
+/// Bytes of answers to control frames that wait to be sent: beyond it nothing more is read.
+pub const CONTROL_BACKLOG_SIZE_MAX: usize = 64 * 1024;
+/// Bytes that are framed ahead of the socket: what comes later, from another stream, waits behind
+/// no more than this.
+pub const TRANSMIT_SIZE_MAX: usize = 256 * 1024;
+/// Bytes of one stream that are sent before the next one has its turn.
+pub const SEND_QUANTUM: usize = 64 * 1024;
+/// Streams of a connection that are remembered after their end, so that what a peer still sent is
+/// told from what it must not send.
+pub const CLOSED_STREAMS_MAX: usize = 256;
+/// After so long without a stream a connection gives back the memory that it worked in.
+pub const REST_TIMEOUT: Duration = Duration::from_secs(1);
+/// Bytes of zeros that stand for an optional input that a request left out: it costs no more than a
+/// request could bring.
+pub const LEFT_OUT_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Bytes of one gRPC message (`--grpc-max-message-size`).
 pub const GRPC_MESSAGE_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes read from a socket at once into a connection's own buffer.
@@ -94,6 +131,11 @@ pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
+/// Cores that a flag may name: as many as a mask of the kernel's interface has.
+pub const CORES_MAX: usize = 1_024;
+/// Times that one of a shard's own tasks may panic and go on; after that the shard's state is not
+/// to be trusted, and the server ends.
+pub const TASK_PANICS_MAX: u32 = 8;
 /// Versions of one model that are looked at.
 pub const VERSIONS_MAX: usize = 1_024;
 
@@ -120,3 +162,8 @@ const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a b
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");
 const _: () = assert!(INPUT_SIZE_MIN <= READ_SIZE, "a buffer begins below what it grows to");
 const _: () = assert!(CHUNK_EXTENSIONS_SIZE_MAX * 2 < READ_SIZE, "the line of a chunk fits into half a buffer");
+const _: () = assert!(FRAME_SIZE_MAX <= STREAM_WINDOW_SIZE, "the largest frame fits into a window");
+const _: () = assert!(STREAM_WINDOW_SIZE <= CONNECTION_WINDOW_SIZE, "a stream can use its window");
+const _: () = assert!(SEND_QUANTUM <= TRANSMIT_SIZE_MAX, "several streams have a turn in what is framed ahead");
+const _: () = assert!(HEAD_SIZE_MAX <= FRAME_SIZE_MAX as usize, "a field block fits into a frame");
+const _: () = assert!(SERVER_RESETS_MAX < CLIENT_RESETS_MAX, "a fault weighs more than a change of mind");

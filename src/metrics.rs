@@ -71,6 +71,30 @@ impl FailureReason {
     }
 }
 
+/// How a client left before its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Departure {
+    /// It cancelled a gRPC call.
+    CallCancelled,
+    /// It closed, or reset, the connection.
+    ConnectionClosed,
+    /// It reset another stream of HTTP/2, or a call with another code than CANCEL.
+    StreamReset,
+}
+
+impl Departure {
+    /// In the order of `/metrics`.
+    pub const ALL: [Self; 3] = [Self::CallCancelled, Self::ConnectionClosed, Self::StreamReset];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::CallCancelled => "call_cancelled",
+            Self::ConnectionClosed => "connection_closed",
+            Self::StreamReset => "stream_reset",
+        }
+    }
+}
+
 /// What one shard counts of one model version.
 #[derive(Debug, Default)]
 pub struct ModelCells {
@@ -135,8 +159,8 @@ pub struct ShardCells {
     pub received: Counter,
     /// Those that were answered with outputs.
     pub succeeded: Counter,
-    /// Those whose client left before the answer.
-    pub cancelled: Counter,
+    /// Those whose client left before the answer, by [`Departure`].
+    pub cancelled: [Counter; Departure::ALL.len()],
     /// Those that were refused, by [`Code`].
     pub refused: [Counter; CODES.len()],
     /// Connections accepted.
@@ -149,11 +173,21 @@ pub struct ShardCells {
     pub framing_errors: Counter,
     /// Connections closed by one of their timers.
     pub timeouts: Counter,
-    /// Panics that cost one connection.
+    /// Panics that cost one connection, or made a task of the shard begin anew.
     pub panics: Counter,
     /// Times that a worker woke the shard.
     pub wakes: Counter,
+    /// HTTP/2 streams that a client reset.
+    pub client_resets: Counter,
+    /// HTTP/2 streams that we reset.
+    pub server_resets: Counter,
+    /// HTTP/2 connections that a bound ended, by [`CALMED`].
+    pub calmed: [Counter; CALMED.len()],
 }
+
+/// The bounds of an HTTP/2 connection whose end is the end of the connection.
+pub const CALMED: [&str; 7] =
+    ["client_resets", "continuations", "control_frames", "field_block", "field_list", "frame_time", "server_resets"];
 
 /// The codes a request may be refused with, and their labels.
 const CODES: [(Code, &str); 11] = [
@@ -171,6 +205,22 @@ const CODES: [(Code, &str); 11] = [
 ];
 
 impl ShardCells {
+    /// An HTTP/2 connection ended because its client reached the bound of this name.
+    pub fn count_calmed(&self, label: &str) {
+        if let Some(index) = CALMED.iter().position(|have| *have == label)
+            && let Some(counter) = self.calmed.get(index)
+        {
+            counter.add(1);
+        }
+    }
+
+    /// A client left before its answer.
+    pub fn count_cancelled(&self, departure: Departure) {
+        if let Some(counter) = self.cancelled.get(departure as usize) {
+            counter.add(1);
+        }
+    }
+
     /// A request was refused, or failed.
     pub fn count_refused(&self, code: Code) {
         if let Some(index) = CODES.iter().position(|(have, _)| *have == code)
@@ -195,6 +245,12 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
+    /// Where its instances run: `inline` or `worker`.
+    pub placement: &'static str,
+    /// The shortest run of one row before it served, where it was measured.
+    pub run: Option<Duration>,
+    /// Its instances on workers by name, and the batches that each took.
+    pub instances: Vec<(&'a str, u64)>,
     /// Times a sleeping instance was woken.
     pub wakes: u64,
     /// Requests refused because they would have been late.
@@ -202,8 +258,9 @@ pub struct ModelFigures<'a> {
 }
 
 impl ModelFigures<'_> {
+    /// Batches that ran and of which at least one request succeeded.
     fn executions(&self) -> u64 {
-        self.releases.iter().map(|(_, count)| count).sum()
+        self.batch_cells().map(BatchCells::executions).sum()
     }
 
     fn batch_cells(&self) -> impl Iterator<Item = &BatchCells> {
@@ -238,12 +295,15 @@ enum Value {
     Failures,
     /// A number that the figures carry.
     Figure(fn(&ModelFigures<'_>) -> u64),
+    Instances,
     Micros(fn(&ModelCells) -> &Counter),
+    Placement,
     QueueTimes,
     Releases,
+    Run,
 }
 
-const FAMILIES: [Family; 15] = [
+const FAMILIES: [Family; 18] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -323,6 +383,24 @@ const FAMILIES: [Family; 15] = [
         value: Value::QueueTimes,
     },
     Family {
+        name: "deuteron_model_placement",
+        kind: "gauge",
+        help: "Where the instances of the model run: inside the shards or on workers",
+        value: Value::Placement,
+    },
+    Family {
+        name: "deuteron_model_run_seconds",
+        kind: "gauge",
+        help: "Shortest run of one row before the model served, where it was measured",
+        value: Value::Run,
+    },
+    Family {
+        name: "deuteron_instance_batches_total",
+        kind: "counter",
+        help: "Batches that the instance on a worker took",
+        value: Value::Instances,
+    },
+    Family {
         name: "deuteron_instance_wakes_total",
         kind: "counter",
         help: "Times an instance that slept was woken",
@@ -352,6 +430,18 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         Value::Executions => line(out, "", model.executions()),
         Value::Figure(figure) => line(out, "", figure(model)),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
+        Value::Instances => {
+            for (instance, batches) in &model.instances {
+                let instance = label(instance);
+                let _ = writeln!(out, "{}{{instance=\"{instance}\",{}}} {batches}", family.name, labels());
+            }
+        }
+        Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
+        Value::Run => {
+            if let Some(run) = model.run {
+                let _ = writeln!(out, "{}{{{}}} {:.9}", family.name, labels(), run.as_secs_f64());
+            }
+        }
         Value::QueueTimes => {
             let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
             histogram::encode_times(out, family.name, &labels(), &cells);
@@ -374,8 +464,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     let sum = |counter: fn(&ShardCells) -> &Counter| shards.iter().map(|cells| counter(cells).get()).sum::<u64>();
     let received = sum(|cells| &cells.received);
     let succeeded = sum(|cells| &cells.succeeded);
-    let cancelled = sum(|cells| &cells.cancelled);
-    let mut refused_total = 0;
+    let (mut refused_total, mut cancelled_total) = (0, 0);
 
     head(out, "deuteron_requests_refused_total", "counter", "Inference requests refused or failed, by reason");
     for (index, (_, label)) in CODES.iter().enumerate() {
@@ -383,14 +472,31 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
         refused_total += refused;
         let _ = writeln!(out, "deuteron_requests_refused_total{{reason=\"{label}\"}} {refused}");
     }
+    head(
+        out,
+        "deuteron_http2_calmed_total",
+        "counter",
+        "HTTP/2 connections ended by a bound that their client reached",
+    );
+    for (index, label) in CALMED.iter().enumerate() {
+        let count: u64 = shards.iter().filter_map(|cells| cells.calmed.get(index)).map(Counter::get).sum();
+        let _ = writeln!(out, "deuteron_http2_calmed_total{{limit=\"{label}\"}} {count}");
+    }
+    let name = "deuteron_requests_cancelled_total";
+    head(out, name, "counter", "Inference requests whose client left before the answer, by how it left");
+    for departure in Departure::ALL {
+        let cancelled: u64 =
+            shards.iter().filter_map(|cells| cells.cancelled.get(departure as usize)).map(Counter::get).sum();
+        cancelled_total += cancelled;
+        let _ = writeln!(out, "{name}{{reason=\"{}\"}} {cancelled}", departure.label());
+    }
     let mut single = |name: &str, kind: &str, help: &str, value: u64| {
         head(out, name, kind, help);
         let _ = writeln!(out, "{name} {value}");
     };
     single("deuteron_requests_received_total", "counter", "Inference requests whose last byte was read", received);
     single("deuteron_requests_succeeded_total", "counter", "Inference requests answered with outputs", succeeded);
-    single("deuteron_requests_cancelled_total", "counter", "Inference requests whose client left", cancelled);
-    let in_flight = received.saturating_sub(succeeded + cancelled + refused_total);
+    let in_flight = received.saturating_sub(succeeded + cancelled_total + refused_total);
     single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
     let opened = sum(|cells| &cells.connections_opened);
     let open = opened.saturating_sub(sum(|cells| &cells.connections_closed));
@@ -402,8 +508,16 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_framing_errors_total", "counter", "Messages with a framing fault", framing);
     let timeouts = sum(|cells| &cells.timeouts);
     single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
-    single("deuteron_panics_total", "counter", "Panics that cost one connection", sum(|cells| &cells.panics));
+    single("deuteron_panics_total", "counter", "Panics that a shard survived", sum(|cells| &cells.panics));
+    let (client, server) = (sum(|cells| &cells.client_resets), sum(|cells| &cells.server_resets));
+    single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
+    single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
+}
+
+/// The value of a label that may be any text (Prometheus text format 0.0.4).
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -432,6 +546,10 @@ mod tests {
         shard.received.add(4);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
+        shard.received.add(3);
+        for departure in [Departure::StreamReset, Departure::StreamReset, Departure::CallCancelled] {
+            shard.count_cancelled(departure);
+        }
         let model = ModelFigures {
             name: "m",
             version: 1,
@@ -439,6 +557,9 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
             pending: 5,
+            placement: "worker",
+            run: Some(Duration::from_nanos(1_500)),
+            instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
             late: 6,
         };
@@ -465,12 +586,30 @@ mod tests {
             "deuteron_queue_duration_seconds_bucket{model=\"m\",version=\"1\",le=\"0.0001\"} 2",
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
+            "deuteron_model_placement{model=\"m\",placement=\"worker\",version=\"1\"} 1",
+            "deuteron_model_run_seconds{model=\"m\",version=\"1\"} 0.000001500",
+            "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
+            "deuteron_instance_batches_total{instance=\"a\\\\b\\\"c\\nd_0\",model=\"m\",version=\"1\"} 0",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
+            "deuteron_requests_cancelled_total{reason=\"call_cancelled\"} 1",
+            "deuteron_requests_cancelled_total{reason=\"connection_closed\"} 0",
+            "deuteron_requests_cancelled_total{reason=\"stream_reset\"} 2",
             "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
             "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn every_bound_of_a_connection_has_a_counter_and_its_line() {
+        let shard = ShardCells::default();
+        CALMED.iter().for_each(|label| shard.count_calmed(label));
+        shard.count_calmed("nothing");
+        let text = encode(&[], &[&shard]);
+        for label in CALMED {
+            assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
         }
     }
 

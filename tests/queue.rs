@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use support::folder::Folder;
 use support::http::{self, Response};
+use support::metrics;
 use support::repository::{self, Flavour};
 use support::server::Server;
 
@@ -36,15 +37,20 @@ fn infer(server: &Server, parameters: &str) -> Response {
 }
 
 fn metric(server: &Server, name: &str) -> u64 {
-    let text = String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap();
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
+    metrics::metric(server.metrics(), name)
 }
 
 fn wait_for(server: &Server, name: &str, want: u64) {
     let start = Instant::now();
     while metric(server, name) != want {
         assert!(start.elapsed() < Duration::from_secs(10), "{name} is never {want}");
+        thread::yield_now();
+    }
+}
+
+/// Waits until the first batch runs.
+fn wait_until_busy(server: &Server) {
+    while metrics::batches_left(server.metrics(), "slow") == 0 {
         thread::yield_now();
     }
 }
@@ -60,7 +66,7 @@ fn a_queue_timeout_is_kept_while_every_instance_is_busy_and_a_request_that_runs_
     let server = Server::deuteron(folder.path(), &["--shards=1"]);
     thread::scope(|scope| {
         let busy = scope.spawn(|| infer(&server, ""));
-        wait_for(&server, RUNS, 1);
+        wait_until_busy(&server);
         for (parameters, timeout) in [(r#""timeout":10000"#, 10), ("", 60), (r#""timeout":900000"#, 60)] {
             let start = Instant::now();
             let refused = infer(&server, parameters);
@@ -81,7 +87,7 @@ fn the_size_of_a_models_queue_takes_the_place_of_the_flag() {
     let server = Server::deuteron(folder.path(), &["--shards=2", "--queue-requests-max=1"]);
     thread::scope(|scope| {
         let first = scope.spawn(|| infer(&server, ""));
-        wait_for(&server, RUNS, 1);
+        wait_until_busy(&server);
         let others: Vec<_> = (0..5).map(|_| scope.spawn(|| infer(&server, ""))).collect();
         let statuses: Vec<_> = others.into_iter().map(|other| other.join().unwrap()).collect();
         let refused: Vec<_> = statuses.iter().filter(|response| response.status == 503).collect();
@@ -104,7 +110,7 @@ fn a_request_of_higher_priority_passes_those_that_wait() {
             })
         };
         let busy = send("");
-        wait_for(&server, RUNS, 1);
+        wait_until_busy(&server);
         let low = send("");
         wait_for(&server, WAITING, 1);
         let high = send(r#""priority":1"#);

@@ -66,11 +66,11 @@ fn is_overtaken(server: &Server, model: &str) -> bool {
             Instant::now()
         })
     };
-    let long = answered_at(infer(model, 1500, ""));
+    let long = answered_at(infer(model, 2200, ""));
     thread::sleep(Duration::from_millis(20));
     let short = answered_at(infer(model, 1, ""));
     let (short, long) = (short.join().unwrap(), long.join().unwrap());
-    long.saturating_duration_since(short) > Duration::from_millis(20)
+    long.saturating_duration_since(short) > Duration::from_millis(10)
 }
 
 #[test]

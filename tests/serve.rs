@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use support::folder::Folder;
 use support::http::{self, Connection};
+use support::metrics;
 use support::protobuf::Message;
 use support::repository::{self, Flavour};
 use support::server::Server;
@@ -40,14 +41,7 @@ fn message(model: &str, rows: i64) -> Vec<u8> {
 }
 
 fn metric(server: &Server, name: &str) -> u64 {
-    let mut answer = http::get(server.metrics(), "/metrics");
-    while answer.is_err() {
-        // Where connections are few, the last look at the metrics may still hold one.
-        answer = http::get(server.metrics(), "/metrics");
-    }
-    let text = String::from_utf8(answer.unwrap().body).unwrap();
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    value.unwrap_or_else(|| panic!("{name} is not in\n{text}")).parse().unwrap()
+    metrics::metric(server.metrics(), name)
 }
 
 fn waits_until(what: &str, mut is_so: impl FnMut() -> bool) {
@@ -124,7 +118,7 @@ fn a_deadline_is_kept_by_the_server_and_a_late_request_never_runs() {
         let address = server.http();
         move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
     });
-    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
     let start = Instant::now();
     let trailers = support::h2::call(server.grpc(), INFER, &[("grpc-timeout", "20m")], &message("slow", 1));
     let took = start.elapsed();
@@ -145,7 +139,7 @@ fn a_client_that_resets_its_connection_is_not_computed_for() {
         let address = server.http();
         move || http::exchange(address, &infer("slow", 1.0)).unwrap().status
     });
-    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
     for _ in 0..20 {
         let mut stream = TcpStream::connect(server.http()).unwrap();
         stream.write_all(&infer("slow", 2.0)).unwrap();
@@ -159,7 +153,7 @@ fn a_client_that_resets_its_connection_is_not_computed_for() {
         });
     }
     assert_eq!(busy.join().unwrap(), 200);
-    assert_eq!(metric(&server, "deuteron_requests_cancelled_total"), 20);
+    assert_eq!(metric(&server, "deuteron_requests_cancelled_total{reason=\"connection_closed\"}"), 20);
     assert_eq!(http::exchange(server.http(), &infer("slow", 3.0)).unwrap().status, 200);
     assert_eq!(metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}"), 2);
 }
@@ -171,9 +165,7 @@ fn a_full_queue_refuses_at_once_and_says_when_to_come_back() {
     thread::scope(|scope| {
         let send = || scope.spawn(|| http::exchange(server.http(), &infer("slow", 1.0)).unwrap());
         let first = send();
-        waits_until("the model is busy", || {
-            metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1
-        });
+        waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
         let waiting: Vec<_> = (0..3).map(|_| send()).collect();
         waits_until("three wait", || {
             metric(&server, "nv_inference_pending_request_count{model=\"slow\",version=\"1\"}") == 3
@@ -198,7 +190,7 @@ fn a_server_that_drains_answers_what_it_has_takes_no_more_and_ends() {
     let idle = TcpStream::connect(server.http()).unwrap();
     let mut busy = Connection::open(server.http()).unwrap();
     busy.send(&infer("slow", 7.0)).unwrap();
-    waits_until("the model is busy", || metric(&server, "nv_inference_exec_count{model=\"slow\",version=\"1\"}") == 1);
+    waits_until("the model is busy", || metrics::batches_left(server.metrics(), "slow") == 1);
     server.signal("TERM");
     let answer = busy.receive().unwrap();
     assert_eq!((answer.status, answer.header("Connection")), (200, Some("close")));
@@ -443,6 +435,28 @@ fn framing_faults_are_told_and_the_connection_closed() {
     check("GET /v2 HTTP/1.1\r\nHost : a\r\n\r\n", 400);
     check("POST /v2 HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", 413);
     waits_until("the faults are counted", || metric(&server, "deuteron_framing_errors_total") == 6);
+}
+
+#[test]
+fn a_client_that_floods_is_told_the_flag_and_counted() {
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--http2-control-frames-max=50"]);
+    let check = |pings: usize, want: bool| {
+        let mut stream = TcpStream::connect(server.grpc()).unwrap();
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+        stream.write_all(&[&preface[..], &PING.repeat(pings)].concat()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
+        let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+        while let Ok(count @ 1..) = stream.read(&mut piece) {
+            all.extend_from_slice(&piece[..count]);
+        }
+        let text = String::from_utf8_lossy(&all).into_owned();
+        assert_eq!(text.contains("CONTROL_FRAMES_MAX (--http2-control-frames-max) is 50 in 10 s"), want, "{text}");
+    };
+    check(40, false);
+    check(60, true);
+    waits_until("it is counted", || metric(&server, "deuteron_http2_calmed_total{limit=\"control_frames\"}") == 1);
 }
 
 #[test]

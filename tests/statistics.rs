@@ -234,7 +234,9 @@ fn statistics_of_a_model_on_workers_count_batches_refusals_and_clients_that_left
     thread::scope(|scope| {
         let mut leaving = TcpStream::connect(server.http()).unwrap();
         leaving.write_all(&request("slow", 3)).unwrap();
-        wait_for(&server, "nv_inference_exec_count", 1.0);
+        while support::metrics::batches_left(server.metrics(), "slow") == 0 {
+            thread::sleep(Duration::from_millis(2));
+        }
         // The only request of the batch that runs.
         socket2::SockRef::from(&leaving).set_linger(Some(Duration::ZERO)).unwrap();
         drop(leaving);
@@ -276,5 +278,80 @@ fn statistics_of_what_is_not_there_are_refused_in_tritons_words() {
         let request = Message::new().bytes(1, name).bytes(2, version).into_bytes();
         let refusal = Client::new(server.grpc()).call(STATISTICS, &request).unwrap_err();
         assert_eq!((refusal.code(), refusal.message()), (tonic::Code::InvalidArgument, text));
+    }
+}
+
+/// A model that looks rows up in a table of four, on a worker, three requests to a batch.
+fn lookup_server() -> (Folder, Server) {
+    let folder = Folder::new("lookup");
+    let config = "platform: \"onnxruntime_onnx\" max_batch_size: 8 instance_group { count: 1 kind: KIND_CPU }\n\
+        dynamic_batching { preferred_batch_size: 3 max_queue_delay_microseconds: 10000000 }\n\
+        input { name: \"ROW\" data_type: TYPE_INT32 dims: 1 }\n\
+        output { name: \"VALUE\" data_type: TYPE_FP32 dims: 1 }";
+    repository::add(folder.path(), "lookup", config, Some(&support::onnx::lookup()));
+    let inline =
+        config.replace("dynamic_batching { preferred_batch_size: 3 max_queue_delay_microseconds: 10000000 }", "");
+    let inline = inline + "parameters { key: \"placement\" value { string_value: \"inline\" } }";
+    repository::add(folder.path(), "inline", &inline, Some(&support::onnx::lookup()));
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    (folder, server)
+}
+
+/// Asks for three rows at once: the statuses.
+fn look_up(server: &Server, model: &str, rows: [i32; 3]) -> [u16; 3] {
+    thread::scope(|scope| {
+        let asked = rows.map(|row| {
+            scope.spawn(move || {
+                let body =
+                    format!(r#"{{"inputs":[{{"name":"ROW","shape":[1,1],"datatype":"INT32","data":[{row}]}}]}}"#);
+                let request = http::request("POST", &format!("/v2/models/{model}/infer"), &[], body.as_bytes());
+                let answer = http::exchange(server.http(), &request).unwrap();
+                let text = String::from_utf8(answer.body).unwrap();
+                assert_eq!(answer.status == 200, text.contains(&format!("\"data\":[{}.0]", 10 + row)), "{text}");
+                answer.status
+            })
+        });
+        asked.map(|status| status.join().unwrap())
+    })
+}
+
+/// As Triton's ONNX Runtime backend: it reports a batch unless all of its requests failed, and each request that failed
+/// as failed alone. Its batch fails as one; ours is run again one by one, and each run counts for itself.
+#[test]
+fn a_batch_of_which_every_request_fails_is_not_counted_and_a_failed_request_is_no_inference() {
+    let (_folder, server) = lookup_server();
+    for model in ["lookup", "inline"] {
+        let [one, three] = if model == "lookup" { [0, 1] } else { [3, 0] };
+        let check = |rows, want: [u16; 3], success: u64, fail: u64, executions: Value| {
+            assert_eq!(look_up(&server, model, rows), want, "{model}");
+            let text = metrics(&server);
+            let answer = rest(&server, &format!("/v2/models/{model}/stats"))[0].take();
+            let of = &answer["inference_stats"];
+            assert_eq!((&of["success"]["count"], &of["fail"]["count"]), (&json!(success), &json!(fail)), "{model}");
+            for part in ["queue", "compute_input", "compute_infer", "compute_output"] {
+                assert_eq!(of[part]["count"], json!(success), "{model} {part}");
+            }
+            assert_eq!(answer["inference_count"], json!(success), "{model}");
+            assert_eq!(batch_counts(&answer), executions, "{model}");
+            let count: u64 = executions.as_array().unwrap().iter().map(|pair| pair[1].as_u64().unwrap()).sum();
+            assert_eq!(answer["execution_count"], json!(count), "{model}");
+            let value =
+                |name: &str, more: &str| metric(&text, name, &format!("model=\"{model}\",{more}version=\"1\"")) as u64;
+            assert_eq!(value("nv_inference_exec_count", ""), count, "{model}");
+            assert_eq!(value("nv_inference_count", ""), success, "{model}");
+            assert_eq!(value("nv_inference_request_failure", "reason=\"BACKEND\","), fail, "{model}");
+        };
+        let counts = |ones: u64, threes: u64| {
+            let all = [json!([1, ones]), json!([3, threes])];
+            all.into_iter().filter(|pair| pair[1] != json!(0)).collect::<Value>()
+        };
+        check([1, 2, 3], [200; 3], 3, 0, counts(one, three));
+        let refused = look_up(&server, model, [9, 8, 7]);
+        assert!(refused.iter().all(|status| *status >= 400), "{refused:?}");
+        let failed = refused[0];
+        check([9, 9, 9], [failed; 3], 3, 6, counts(one, three));
+        let mut mixed = [200; 3];
+        mixed[1] = failed;
+        check([0, 9, 3], mixed, 5, 7, counts(one + 2, three));
     }
 }

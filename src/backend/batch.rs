@@ -1,6 +1,7 @@
 //! Batches as an engine takes them: the inputs of several requests behind one another along the
-//! batch axis, and the outputs cut apart again. Used by the backends; knows no engine. Bytes are
-//! copied at most once on the way in, and never on the way out.
+//! batch axis, or all elements of a ragged input in one dimension, and the outputs cut apart
+//! again. Used by the backends; knows no engine. Bytes are copied at most once on the way in, and
+//! never on the way out.
 //!
 //! What it holds is bounded by the rows of a batch times the size of a row: the staging buffers
 //! stay as large as the largest batch so far.
@@ -11,7 +12,8 @@ use crate::backend::Request;
 use crate::backend::text::ShapeText;
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size};
+use crate::tensor::strings::{LENGTH_SIZE, Strings};
+use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
 /// Appends the elements of a tensor in the engine's own datatype, or says which one cannot be.
 pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error>;
@@ -40,6 +42,8 @@ struct Stage {
     /// Bytes of the requests that are wholly in.
     size: usize,
     shape: Shape,
+    /// Its shape is the elements of all requests.
+    is_ragged: bool,
     /// The batch is one request, whose bytes the engine takes where they lie.
     is_direct: bool,
 }
@@ -47,7 +51,9 @@ struct Stage {
 impl Gather {
     /// For a model whose inputs are taken as `feeds` say, in the order of the configuration.
     pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = Feed>) -> Self {
-        Self { spec, stages: feeds.into_iter().map(Stage::new).collect(), count: 0, rows: 0 }
+        let ragged = spec.inputs.iter().map(|input| input.is_ragged).chain(std::iter::repeat(false));
+        let stages = feeds.into_iter().zip(ragged).map(|(feed, is_ragged)| Stage::new(feed, is_ragged)).collect();
+        Self { spec, stages, count: 0, rows: 0 }
     }
 
     /// Takes in a batch and returns the requests that are part of it. The others are answered
@@ -116,7 +122,8 @@ impl Gather {
             let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
             return Err(Error::internal(text));
         }
-        let differs = |(stage, tensor): &(&Stage, &Tensor)| stage.shape.get(1..) != tensor.shape.get(1..);
+        let differs =
+            |(stage, tensor): &(&Stage, &Tensor)| !stage.is_ragged && stage.shape.get(1..) != tensor.shape.get(1..);
         match self.stages.iter().zip(&request.inputs).find(differs) {
             None => Ok(()),
             Some((stage, tensor)) => Err(Error::internal(format!(
@@ -138,12 +145,13 @@ impl Gather {
 }
 
 impl Stage {
-    fn new(feed: Feed) -> Self {
-        Self { feed, buffer: AlignedBuffer::default(), size: 0, shape: Shape::new(), is_direct: false }
+    fn new(feed: Feed, is_ragged: bool) -> Self {
+        Self { feed, buffer: AlignedBuffer::default(), size: 0, shape: Shape::new(), is_ragged, is_direct: false }
     }
 
     fn clear(&mut self) {
         self.size = 0;
+        self.shape.clear();
         self.is_direct = false;
         self.buffer.resize(0);
     }
@@ -170,6 +178,13 @@ impl Stage {
 
     fn commit(&mut self, tensor: &Tensor, rows: u32, has_batch_axis: bool) {
         self.size = self.buffer.len();
+        if self.is_ragged {
+            let before = self.shape.first().copied().unwrap_or(0);
+            // Its bytes are in memory, and so are those of the others.
+            let count = element_count(&tensor.shape).map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX));
+            self.shape = Shape::from_slice(&[before.saturating_add(count)]);
+            return;
+        }
         self.shape.clone_from(&tensor.shape);
         if let Some(first) = self.shape.first_mut().filter(|_| has_batch_axis) {
             *first = i64::from(rows);
@@ -182,28 +197,45 @@ pub fn answer_all(requests: Vec<Request>, error: &Error) {
     requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
 }
 
-/// Answers the requests of a batch with their rows of its outputs, whose fixed-size elements lie
-/// behind one another. They share the memory. Every output passed [`check_output`].
-pub fn scatter(outputs: Vec<Tensor>, requests: Vec<Request>) {
-    if requests.len() == 1 {
+/// Answers the requests of a batch with their parts of its outputs, whose elements lie
+/// behind one another: their rows, or as much as the shape of an input says. They share the memory.
+/// Every output passed [`check_output`].
+pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
+    if requests.len() == 1 && spec.outputs.iter().all(|output| output.scatter_source.is_none()) {
         requests.into_iter().for_each(|request| request.responder.send(Ok(outputs.clone())));
         return;
     }
     let mut offsets = vec![0; outputs.len()];
     for request in requests {
-        let cut = outputs.iter().zip(&mut offsets).map(|(output, offset)| take_rows(output, offset, request.rows));
+        let cut = outputs.iter().zip(&mut offsets).enumerate().map(|(index, (output, offset))| {
+            let scattered = spec.outputs.get(index).and_then(|expected| scattered_shape(expected, &request));
+            let shape = scattered.unwrap_or_else(|| rows_shape(output, request.rows));
+            take_part(output, offset, shape)
+        });
         let parts = cut.collect();
         request.responder.send(parts);
     }
 }
 
-/// The next rows of an output, whose bytes begin at `offset`.
-fn take_rows(output: &Tensor, offset: &mut usize, rows: u32) -> Result<Tensor, Error> {
+fn rows_shape(output: &Tensor, rows: u32) -> Shape {
     let mut shape = output.shape.clone();
     if let Some(first) = shape.first_mut() {
         *first = i64::from(rows);
     }
-    let size = byte_size(output.datatype, &shape).ok().flatten();
+    shape
+}
+
+/// The shape of a request's part of an output that is cut apart by the shape of an input: where the
+/// output's may be any, the input's.
+fn scattered_shape(output: &TensorSpec, request: &Request) -> Option<Shape> {
+    let input = request.inputs.get(output.scatter_source?)?;
+    let dimensions = output.shape.iter().enumerate();
+    dimensions.map(|(index, size)| if *size < 0 { input.shape.get(index).copied() } else { Some(*size) }).collect()
+}
+
+/// The next part of an output, whose bytes begin at `offset`.
+fn take_part(output: &Tensor, offset: &mut usize, shape: Shape) -> Result<Tensor, Error> {
+    let size = size_of_rows(output, &shape, *offset);
     let end = size.and_then(|size| offset.checked_add(size)).filter(|end| *end <= output.contents.len());
     let end = end.ok_or_else(|| Error::internal("an output has fewer bytes than its batch has rows"))?;
     let contents = output.contents.slice(*offset..end);
@@ -211,8 +243,33 @@ fn take_rows(output: &Tensor, offset: &mut usize, rows: u32) -> Result<Tensor, E
     Ok(Tensor { datatype: output.datatype, shape, contents })
 }
 
+/// The bytes of the rows of `shape` that begin at `offset`.
+fn size_of_rows(output: &Tensor, shape: &[i64], offset: usize) -> Option<usize> {
+    if let Some(size) = byte_size(output.datatype, shape).ok()? {
+        return Some(size);
+    }
+    let count = element_count(shape).ok()?;
+    let mut sizes = Strings::new(output.contents.get(offset..)?).map(|text| text.map(|text| LENGTH_SIZE + text.len()));
+    (0..count).try_fold(0_usize, |sum, _| sum.checked_add(sizes.next()?.ok()?))
+}
+
+/// Whether the bytes of a tensor are as many elements as its shape says.
+fn is_whole(tensor: &Tensor) -> bool {
+    match byte_size(tensor.datatype, &tensor.shape) {
+        Ok(Some(size)) => size == tensor.contents.len(),
+        Ok(None) => size_of_rows(tensor, &tensor.shape, 0) == Some(tensor.contents.len()),
+        Err(_) => false,
+    }
+}
+
 /// Whether an output is what the configuration says, for a batch of so many rows.
-pub fn check_output(spec: &ModelSpec, index: usize, output: &Tensor, rows: u32) -> Result<(), Error> {
+pub fn check_output(
+    spec: &ModelSpec,
+    index: usize,
+    output: &Tensor,
+    rows: u32,
+    requests: &[Request],
+) -> Result<(), Error> {
     let Some(expected) = spec.outputs.get(index) else {
         return Err(Error::internal(format!("model '{}' gave an output that it does not have", spec.name)));
     };
@@ -221,20 +278,45 @@ pub fn check_output(spec: &ModelSpec, index: usize, output: &Tensor, rows: u32) 
         let text = format!("output '{}' of model '{}' must be {want} but came as {came}", expected.name, spec.name);
         return Err(Error::internal(text));
     }
+    if expected.scatter_source.is_some() {
+        return check_scattered(spec, expected, output, requests);
+    }
     let has_rows = !spec.has_batch_axis() || output.shape.first() == Some(&i64::from(rows));
     if !has_rows || !fits(&expected.shape, &output.shape) {
         return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
     }
-    let size = byte_size(output.datatype, &output.shape).ok().flatten();
-    if size.is_some_and(|size| size != output.contents.len()) {
+    if !is_whole(output) {
         let text = format!("output '{}' of model '{}' has not the bytes of its shape", expected.name, spec.name);
         return Err(Error::internal(text));
     }
     Ok(())
 }
 
+/// Whether an output that is cut apart by the shape of an input has as many elements as its parts.
+fn check_scattered(
+    spec: &ModelSpec,
+    expected: &TensorSpec,
+    output: &Tensor,
+    requests: &[Request],
+) -> Result<(), Error> {
+    let size = |request| {
+        let shape = scattered_shape(expected, request)?;
+        byte_size(output.datatype, &shape).ok().flatten()
+    };
+    let want = requests.iter().try_fold(0_usize, |sum, request| sum.checked_add(size(request)?));
+    if want == Some(output.contents.len()) {
+        return Ok(());
+    }
+    let (name, model, came) = (&expected.name, &spec.name, output.contents.len());
+    let source = expected.scatter_source.and_then(|source| spec.inputs.get(source)).map_or("", |input| &input.name);
+    Err(Error::internal(format!(
+        "output '{name}' of model '{model}' came in {came} bytes, but the shapes of input '{source}' make {}",
+        want.unwrap_or_default()
+    )))
+}
+
 /// Whether a shape is one that the pattern, with -1 for any size, allows.
-fn fits(pattern: &[i64], shape: &[i64]) -> bool {
+pub fn fits(pattern: &[i64], shape: &[i64]) -> bool {
     pattern.len() == shape.len() && pattern.iter().zip(shape).all(|(want, came)| *want < 0 || want == came)
 }
 
@@ -263,7 +345,7 @@ fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
         tensor.datatype == input.datatype
             && fits(&input.shape, &tensor.shape)
             && (!spec.has_batch_axis() || tensor.shape.first() == Some(&i64::from(request.rows)))
-            && byte_size(tensor.datatype, &tensor.shape) == Ok(Some(tensor.contents.len()))
+            && is_whole(tensor)
     };
     match request.inputs.iter().zip(&spec.inputs).find(|pair| !is_sound(*pair)) {
         None => Ok(()),

@@ -1,6 +1,7 @@
 //! The built-in `identity`: outputs are the inputs, the same memory. Triton's test backend, with
 //! its parameters `execute_delay_ms` and `instance_wise_delay_multiplier`; it serves all datatypes
-//! and measures the server alone. It computes nothing, so nothing in it needs a bound.
+//! and measures the server alone. It computes nothing, so nothing in it needs a bound. The output
+//! of an optional input that was left out is zeros, as Triton's.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,8 +11,9 @@ use std::time::Duration;
 use crate::backend::text::{ShapeText, config_name};
 use crate::backend::{Backend, Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
+use crate::limits::LEFT_OUT_SIZE_MAX;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::tensor::Tensor;
+use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 use crate::time::Clock;
 
 /// The backend.
@@ -21,14 +23,13 @@ pub struct Identity;
 /// A loaded model: which input each output is, and how long an execution takes.
 #[derive(Clone, Debug)]
 struct IdentityModel {
-    name: String,
-    input_count: usize,
+    spec: Arc<ModelSpec>,
     sources: Arc<[usize]>,
     delay: Duration,
 }
 
 impl Backend for Identity {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "identity"
     }
 
@@ -36,15 +37,9 @@ impl Backend for Identity {
         if spec.inputs.len() != spec.outputs.len() {
             return Err(Error::invalid("model configuration must have equal input/output pairs"));
         }
-        if let Some(input) = spec.inputs.iter().find(|input| input.is_optional) {
-            let text =
-                format!("input '{}' of model '{}' is optional, which 'identity' cannot serve", input.name, spec.name);
-            return Err(Error::unsupported(text));
-        }
         let sources = spec.outputs.iter().enumerate().map(|(index, output)| source(spec, index, output));
         Ok(Box::new(IdentityModel {
-            name: spec.name.clone(),
-            input_count: spec.inputs.len(),
+            spec: Arc::clone(spec),
             sources: sources.collect::<Result<_, _>>()?,
             delay: delay(spec)?,
         }))
@@ -71,11 +66,11 @@ impl Instance for IdentityModel {
             (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, infer_end);
         }
         for request in requests {
-            if request.inputs.len() == self.input_count {
-                request.responder.send(Ok(self.outputs(request.inputs)));
+            let (want, came) = (self.spec.inputs.len(), request.inputs.len());
+            if want == came {
+                request.responder.send(self.outputs(request.inputs, request.rows));
             } else {
-                let (want, came) = (self.input_count, request.inputs.len());
-                let error = Error::internal(format!("model '{}' takes {want} inputs but {came} came", self.name));
+                let error = Error::internal(format!("model '{}' takes {want} inputs but {came} came", self.spec.name));
                 request.responder.send(Err(error));
             }
         }
@@ -83,11 +78,33 @@ impl Instance for IdentityModel {
 }
 
 impl IdentityModel {
-    fn outputs(&self, inputs: Vec<Tensor>) -> Vec<Tensor> {
-        if self.sources.iter().copied().eq(0..inputs.len()) {
-            return inputs;
+    fn outputs(&self, mut inputs: Vec<Tensor>, rows: u32) -> Result<Vec<Tensor>, Error> {
+        for (input, tensor) in self.spec.inputs.iter().zip(&mut inputs).filter(|(_, tensor)| !tensor.is_given()) {
+            *tensor = self.zeros(input, rows)?;
         }
-        self.sources.iter().filter_map(|source| inputs.get(*source).cloned()).collect()
+        if self.sources.iter().copied().eq(0..inputs.len()) {
+            return Ok(inputs);
+        }
+        Ok(self.sources.iter().filter_map(|source| inputs.get(*source).cloned()).collect())
+    }
+
+    /// What an input that was left out comes back as, one element where a dimension may be any.
+    fn zeros(&self, input: &TensorSpec, rows: u32) -> Result<Tensor, Error> {
+        let rows = self.spec.has_batch_axis().then_some(i64::from(rows));
+        let shape: Shape = rows.into_iter().chain(input.dims.iter().map(|size| (*size).max(1))).collect();
+        // An empty string is its length, four bytes of zero.
+        let size = byte_size(input.datatype, &shape).and_then(|size| match size {
+            Some(size) => Ok(Some(size)),
+            None => element_count(&shape).map(|count| count.checked_mul(4)),
+        });
+        let size = size.ok().flatten().filter(|size| *size <= LEFT_OUT_SIZE_MAX);
+        let contents = size.map(|size| AlignedBuffer::zeroed(size).freeze()).ok_or_else(|| {
+            let (name, model) = (&input.name, &self.spec.name);
+            Error::invalid(format!(
+                "input '{name}' of model '{model}' was left out, and its zeros are more than {LEFT_OUT_SIZE_MAX} bytes"
+            ))
+        })?;
+        Ok(Tensor { datatype: input.datatype, shape, contents })
     }
 }
 
@@ -199,6 +216,36 @@ mod tests {
         check(["INPUT0", "INPUT1", "OUTPUT0", "OUTPUT1"], [10.0, 11.0]);
         check(["INPUT0", "INPUT1", "OUTPUT1", "OUTPUT0"], [11.0, 10.0]);
         check(["a", "b", "c", "d"], [10.0, 11.0]);
+    }
+
+    #[test]
+    fn an_optional_input_that_is_left_out_comes_back_as_zeros() {
+        let (fp32, bytes) = (Datatype::Fp32, Datatype::Bytes);
+        let io: [(&str, Datatype, &[i64]); 3] =
+            [("INPUT0", fp32, &[1]), ("INPUT1", fp32, &[-1, 2]), ("INPUT2", bytes, &[2])];
+        let outputs = io.map(|(name, datatype, dims)| (name.replace("IN", "OUT"), datatype, dims));
+        let outputs: Vec<_> = outputs.iter().map(|(name, datatype, dims)| (name.as_str(), *datatype, *dims)).collect();
+        let mut model = spec(8, &io, &outputs);
+        model.inputs[1].is_optional = true;
+        model.inputs[2].is_optional = true;
+        let given = tensor(&[2, 1], &[1_f32, 2.0]);
+        let left_out = |datatype| Tensor { datatype, shape: Shape::new(), contents: Default::default() };
+        let answers = Answers::default();
+        let batch = answers.batch(vec![(vec![given.clone(), left_out(fp32), left_out(bytes)], 2)]);
+        enter(1, |threads| load(model.clone()).unwrap().new_instance(threads).unwrap().run(batch));
+        let got = answers.outputs(1).remove(0).unwrap();
+        let empty = Tensor { datatype: bytes, shape: [2, 2].into_iter().collect(), contents: vec![0; 16].into() };
+        assert_eq!(got, [given.clone(), tensor(&[2, 1, 2], &[0_f32; 4]), empty]);
+
+        model.inputs[1].dims = [1 << 40].into_iter().collect();
+        let batch = answers.batch(vec![(vec![given, left_out(fp32), left_out(bytes)], 2)]);
+        model.outputs[1].dims = model.inputs[1].dims.clone();
+        enter(1, |threads| load(model).unwrap().new_instance(threads).unwrap().run(batch));
+        let error = answers.outputs(1).remove(0).unwrap_err();
+        assert_eq!(
+            error.text(),
+            "input 'INPUT1' of model 'm' was left out, and its zeros are more than 67108864 bytes"
+        );
     }
 
     #[test]

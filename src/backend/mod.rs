@@ -4,7 +4,9 @@
 //! the same trait. A backend never sees a queue or a socket.
 
 pub mod batch;
+pub mod batch_input;
 pub mod identity;
+pub mod onnxruntime;
 pub mod rten;
 pub mod text;
 pub mod threads;
@@ -12,9 +14,10 @@ pub mod threads;
 #[cfg(test)]
 mod onnx_builder;
 #[cfg(test)]
-mod trial;
+pub(crate) mod trial;
 
 pub use self::identity::Identity;
+pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::threads::Threads;
 
@@ -29,8 +32,8 @@ use crate::time::{Clock, Stamps};
 
 /// Code that runs models of one kind.
 pub trait Backend: Send + Sync {
-    /// The name in logs (`rten`, `identity`).
-    fn name(&self) -> &'static str;
+    /// The name in logs (`rten`, `ONNX Runtime 1.31`).
+    fn name(&self) -> &str;
 
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
@@ -58,7 +61,8 @@ pub trait Instance {
 
 /// Requests that left the queue together.
 pub struct Batch {
-    /// The requests, in queue order; all of the same shapes but for the batch axis.
+    /// The requests, in queue order; all with the same inputs, of the same shapes but for the batch
+    /// axis and for ragged inputs.
     pub requests: Vec<Request>,
     /// The sum of their rows.
     pub rows: u32,
@@ -68,7 +72,8 @@ pub struct Batch {
 
 /// One request of a batch.
 pub struct Request {
-    /// The tensors in the order of the model's inputs.
+    /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for what was left
+    /// out.
     pub inputs: Vec<Tensor>,
     /// Its rows.
     pub rows: u32,
@@ -87,6 +92,13 @@ pub struct Answer {
     pub batch_rows: u32,
     /// Whether this request counts the execution: the first of its batch does.
     pub is_first: bool,
+}
+
+/// Where the batches that ran are counted: each once, by the first of its requests that is answered
+/// with outputs, as Triton's backends do. A batch of which all requests fail is not counted.
+pub trait Executions: Send + Sync {
+    /// A batch of so many rows ran.
+    fn count(&self, rows: u32, stamps: &Stamps);
 }
 
 /// Where answers go: the shard that holds the request's ticket.
@@ -168,18 +180,24 @@ pub struct Responder {
     pub stamps: Stamps,
     batch_rows: u32,
     is_first: bool,
+    executions: Option<Arc<dyn Executions>>,
 }
 
 impl Responder {
     /// A responder for a ticket of a shard.
     pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
-        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false }
+        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
     }
 
     /// Says what batch the request became part of, and whether it is its first.
     pub fn set_batch(&mut self, rows: u32, is_first: bool) {
         self.batch_rows = rows;
         self.is_first = is_first;
+    }
+
+    /// Says where its batch is counted, if it is to be.
+    pub fn count_in(&mut self, executions: Arc<dyn Executions>) {
+        self.executions = Some(executions);
     }
 
     /// The ticket it answers.
@@ -194,6 +212,9 @@ impl Responder {
 
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>) {
         if let Some(inbox) = self.inbox.take() {
+            if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
+                executions.count(self.batch_rows, &self.stamps);
+            }
             let answer = Answer { outputs, stamps: self.stamps, batch_rows: self.batch_rows, is_first: self.is_first };
             inbox.push(self.ticket, answer);
             wake_afterwards(inbox);

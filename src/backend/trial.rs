@@ -25,11 +25,13 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         rows_max,
         inputs: tensors(inputs),
         outputs: tensors(outputs),
+        batch_inputs: Vec::new(),
         batching: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: "model.onnx".to_owned(),
         parameters: Default::default(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),
@@ -45,6 +47,8 @@ fn tensor_spec(rows_max: u32, (name, datatype, dims): Io<'_>) -> TensorSpec {
         shape: batch.into_iter().chain(dims.iter().copied()).collect(),
         labels: None,
         is_optional: false,
+        is_ragged: false,
+        scatter_source: None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! Batches counted by their size, each once, when its first request is answered. A shard counts
+//! Batches counted by their size, each once, when its first request is answered with outputs. A shard counts
 //! those of its own instance in cells of its own; the workers of a model version share one set.
 //! Bounded by the sizes it is made for.
 
@@ -68,6 +68,11 @@ impl BatchCells {
         add_duration(&size.compute_output, stamps.compute_output_duration());
         add(&self.rows, u64::from(rows));
         add(&size.count, 1);
+    }
+
+    /// The batches.
+    pub fn executions(&self) -> u64 {
+        self.sizes.iter().map(|size| size.count.get()).sum()
     }
 
     /// Rows in all batches.

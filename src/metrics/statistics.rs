@@ -26,7 +26,7 @@ pub struct Statistics {
     pub last_inference: u64,
     /// Rows that were answered with outputs.
     pub inference_count: u64,
-    /// Batches that left the queue.
+    /// Batches that ran, those of which every request failed left out.
     pub execution_count: u64,
     /// The requests.
     pub inference: InferenceStatistics,
@@ -139,6 +139,9 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],
             pending: 0,
+            placement: "worker",
+            run: None,
+            instances: Vec::new(),
             wakes: 0,
             late: 0,
         };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX, RANK_MAX};
+use crate::model::batch_io;
 use crate::model::complete::{self, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
@@ -15,7 +16,7 @@ use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
 use crate::wire::proto::inference::{
-    DataType, ModelConfig, ModelDynamicBatching, ModelInstanceGroup, ModelQueuePolicy,
+    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelQueuePolicy,
 };
 
 const LATENCY_TARGET: &str = "target_latency_us";
@@ -91,7 +92,9 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     }
     latency_target(config)?;
     instance_groups(config)?;
-    tensors(config)
+    accelerators(config)?;
+    tensors(config)?;
+    batch_io::check(config)
 }
 
 fn rows(config: &ModelConfig) -> Result<(), Error> {
@@ -184,11 +187,10 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
 
 fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     for group in &config.instance_group {
-        instance_group(config, group).map_err(|(is_ours, text)| {
-            let text = format!("instance group {} of model {} {text}", group.name, config.name);
-            if is_ours { Error::unsupported(text) } else { Error::invalid(text) }
-        })?;
+        instance_group(config, group)
+            .map_err(|text| Error::invalid(format!("instance group {} of model {} {text}", group.name, config.name)))?;
     }
+    instance_group_names(config)?;
     let counts = config.instance_group.iter().map(|group| u64::from(group.count.unsigned_abs()));
     let count: u64 = counts.sum();
     if count <= INSTANCES_MAX as u64 {
@@ -198,28 +200,55 @@ fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
 }
 
-/// Whether the refusal is for something not built yet, and the rest of its text.
-fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), (bool, String)> {
+fn accelerators(config: &ModelConfig) -> Result<(), Error> {
+    let lists = config.optimization.as_ref().and_then(|policy| policy.execution_accelerators.as_ref());
+    let named =
+        lists.and_then(|lists| lists.cpu_execution_accelerator.iter().chain(&lists.gpu_execution_accelerator).next());
+    match named {
+        Some(accelerator) if config.backend != ONNX_BACKEND => Err(Error::unsupported(format!(
+            "model '{}': backend '{}' has no execution accelerator '{}'; remove it",
+            config.name, config.backend, accelerator.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Whether requests have somewhere to go, and each instance a name of its own.
+fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
+    let (name, groups) = (&config.name, &config.instance_group);
+    if groups.iter().all(|group| group.passive) {
+        let text = "every instance group is passive, so no request would ever run";
+        return Err(Error::invalid(format!("model '{name}': {text}")));
+    }
+    let mut names = BTreeSet::new();
+    match groups.iter().find(|group| !names.insert(&group.name)) {
+        None => Ok(()),
+        Some(group) => Err(Error::invalid(format!(
+            "model '{name}': two instance groups are named '{}'; give each a name of its own",
+            group.name.escape_debug()
+        ))),
+    }
+}
+
+/// The rest of a refusal's text.
+fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), String> {
     let kind = group.kind();
-    let refuse = |text: &str| Err((false, text.to_owned()));
     match kind {
-        Kind::Gpu => return refuse("has kind KIND_GPU but server does not support GPUs"),
+        Kind::Gpu => return Err("has kind KIND_GPU but server does not support GPUs".to_owned()),
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
-            return refuse(&format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
+            return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
         }
-        Kind::Model => {
-            return Err((true, "has kind KIND_MODEL, which is not supported yet; use KIND_CPU".to_owned()));
-        }
-        Kind::Auto | Kind::Cpu => {}
+        // Which device a KIND_MODEL instance runs on is its backend's choice: ours have the CPU.
+        Kind::Auto | Kind::Cpu | Kind::Model => {}
     }
     if !group.profile.is_empty() {
-        return refuse(&format!(
+        return Err(format!(
             "and platform {}specifies profile field which is only supported for TensorRT models",
             config.platform
         ));
     }
     if group.count < 1 {
-        return refuse(&format!("has a count of {}; it must be 1 or more", group.count));
+        return Err(format!("has a count of {}; it must be 1 or more", group.count));
     }
     Ok(())
 }
@@ -310,26 +339,85 @@ fn tensor(checked: &Checked<'_>) -> Result<(), String> {
 /// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same
 /// datatypes, and dims that are the file's or narrower.
 pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error> {
-    let (model, given, there) = (&config.name, config.input.len(), onnx.inputs.len());
-    if given != there {
-        return Err(Error::invalid(format!(
-            "unable to load model '{model}', configuration expects {given} inputs, model provides {there}"
-        )));
-    }
-    for input in &config.input {
-        let tensor = find("input", &input.name, &onnx.inputs)?;
-        same_datatype(model, "input", input.data_type(), tensor)?;
-        same_shape(config, &input.dims, tensor)?;
-    }
+    let model = &config.name;
+    inputs_agree(config, onnx)?;
     for output in &config.output {
         if let Some((_, reason)) = onnx.outputs_refused.iter().find(|(name, _)| *name == output.name) {
             return Err(Error::invalid(format!("unable to load model '{model}', output {reason}; leave it out")));
         }
         let tensor = find("output", &output.name, &onnx.outputs)?;
         same_datatype(model, "output", output.data_type(), tensor)?;
-        same_shape(config, &output.dims, tensor)?;
+        // What is cut apart by the shape of an input need not have its shape in the model.
+        if batch_io::scatter_source(config, &output.name).is_none() {
+            same_shape(config, &output.dims, tensor)?;
+        }
     }
     Ok(())
+}
+
+fn inputs_agree(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error> {
+    let model = &config.name;
+    let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{model}', {text}")));
+    for ModelInput { name, .. } in config.input.iter().filter(|input| input.optional) {
+        if config.max_batch_size != 0 {
+            return refuse(format!("optional input '{name}' is not supported for models that support batching"));
+        }
+        // Triton tells of two numbers of inputs here, without a name.
+        if onnx.inputs.iter().any(|tensor| tensor.name == *name) {
+            return refuse(format!(
+                "input '{name}' is optional but has no initial value in the model, which cannot run without it"
+            ));
+        }
+    }
+    let made = config.batch_input.iter().map(|batch| batch.target_name.len()).sum::<usize>();
+    let given = config.input.iter().filter(|input| !input.optional).count() + made;
+    let there = onnx.inputs.len();
+    if given != there {
+        return refuse(format!("configuration expects {given} inputs, model provides {there}"));
+    }
+    let all: Vec<_> = onnx.inputs.iter().chain(&onnx.initialized).cloned().collect();
+    for input in &config.input {
+        let tensor = find("input", &input.name, &all)?;
+        same_datatype(model, "input", input.data_type(), tensor)?;
+        if input.allow_ragged_batch {
+            ragged_shape(config, input, tensor)?;
+        } else {
+            same_shape(config, &input.dims, tensor)?;
+        }
+    }
+    for batch in &config.batch_input {
+        for name in &batch.target_name {
+            let tensor = find("input", name, &onnx.inputs)?;
+            same_datatype(model, "input", batch.data_type(), tensor)?;
+            let shape = batch_io::model_shape(config, batch);
+            if tensor.shape.as_ref().is_some_and(|there| !is_within(there, &shape)) {
+                let (kind, there) = (batch.kind().as_str_name(), tensor.shape.as_deref().unwrap_or_default());
+                let (want, there) = (shown(&shape), shown(there));
+                return refuse(format!("batch input '{name}' of kind '{kind}' is {want}, model provides {there}"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The model takes the elements of a ragged input in one dimension.
+fn ragged_shape(config: &ModelConfig, input: &ModelInput, tensor: &OnnxTensor) -> Result<(), Error> {
+    let (model, name) = (&config.name, &input.name);
+    // The second space is Triton's, in this one of the two texts.
+    let (space, there) = match &tensor.shape {
+        _ if input.optional => ("", ", which is not supported for optional input".to_owned()),
+        Some(there) if there.as_slice() != [-1] => (" ", format!(", model provides {}", shown(there))),
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "unable to load model '{model}', configuration expects model provides input with shape [-1] {space}for ragged \
+         input '{name}'{there}"
+    )))
+}
+
+/// Whether a shape is one that the model takes, which leaves a dimension open with -1.
+fn is_within(there: &[i64], given: &[i64]) -> bool {
+    there.len() == given.len() && there.iter().zip(given).all(|(there, given)| *there == -1 || there == given)
 }
 
 fn find<'a>(kind: &str, name: &str, tensors: &'a [OnnxTensor]) -> Result<&'a OnnxTensor, Error> {
@@ -371,8 +459,7 @@ fn same_shape(config: &ModelConfig, dims: &[i64], tensor: &OnnxTensor) -> Result
     }
     let mut full = if is_batching { vec![-1] } else { Vec::new() };
     full.extend_from_slice(dims);
-    let is_within = |(there, given): (&i64, &i64)| *there == -1 || there == given;
-    if full.len() == there.len() && there.iter().zip(&full).all(is_within) {
+    if is_within(there, &full) {
         return Ok(());
     }
     let why = if is_batching {

@@ -99,7 +99,8 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
 /// Fills what is missing of inputs and outputs, and batching, unless both are there. Like
 /// Triton, an explicit `max_batch_size: 0` is then taken as not given.
 pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> Result<(), Error> {
-    if !config.input.is_empty() && !config.output.is_empty() {
+    let has_inputs = !config.input.is_empty() || !config.batch_input.is_empty();
+    if has_inputs && !config.output.is_empty() {
         return Ok(());
     }
     if let Some((_, reason)) = onnx.outputs_refused.first().filter(|_| config.output.is_empty()) {
@@ -124,7 +125,7 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
         config.scheduling_choice = Some(SchedulingChoice::DynamicBatching(ModelDynamicBatching::default()));
     }
     let is_batching = config.max_batch_size > 0;
-    if config.input.is_empty() {
+    if !has_inputs {
         for tensor in &onnx.inputs {
             let dims = fill_dims(&config.name, "input", tensor, is_batching)?;
             let data_type = data_type(tensor.datatype).into();

@@ -1,10 +1,12 @@
 //! The catalogue: what models there are and what their configurations say. It parses text, bytes
 //! and listings that it is given.
 
+mod batch_io;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod initial;
 pub mod labels;
 pub mod onnx;
 pub mod repository;
@@ -13,5 +15,9 @@ pub mod spec;
 mod supported;
 pub mod text;
 mod token;
+pub mod weights;
 
-pub use spec::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec, VersionPolicy};
+pub use spec::{
+    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
+    ResourceRules, TensorSpec, VersionPolicy,
+};

@@ -11,6 +11,9 @@ use crate::tensor::{Datatype, Shape};
 pub struct OnnxSignature {
     /// What must be fed, in the order of the file, without the inputs that have initial values.
     pub inputs: Vec<OnnxTensor>,
+    /// Inputs that have an initial value, so that they may be left out: those of files that can
+    /// tell them from weights (IR version 4 and later), as far as they can be served.
+    pub initialized: Vec<OnnxTensor>,
     /// What comes out, in the order of the file.
     pub outputs: Vec<OnnxTensor>,
     /// What comes out, but cannot be served: name and reason. A configuration may leave it out.
@@ -38,10 +41,11 @@ impl OnnxSignature {
     }
 
     fn read(file: &[u8]) -> Result<Self, String> {
-        let mut graph = None;
+        let (mut graph, mut ir_version) = (None, 0);
         let mut operator_sets = Vec::new();
         for field in Fields::new(file) {
             match field? {
+                (1, Field::Varint(version)) => ir_version = version,
                 (7, Field::Bytes(bytes)) => graph = Some(bytes),
                 (8, Field::Bytes(bytes)) if operator_sets.len() < OPERATOR_SETS_MAX => {
                     operator_sets.push(read_operator_set(bytes)?);
@@ -51,8 +55,13 @@ impl OnnxSignature {
         }
         let graph = graph.ok_or("it has no graph")?;
         let (mut inputs, outputs) = read_graph(graph)?;
-        drop_initialized(graph, &mut inputs)?;
+        let initialized = take_initialized(graph, &mut inputs)?;
         let mut signature = Self { operator_sets, ..Self::default() };
+        if ir_version >= IR_VERSION_OF_DEFAULTS {
+            for input in initialized {
+                signature.initialized.extend(read_value(input)?.ok());
+            }
+        }
         for input in inputs {
             signature.inputs.push(read_value(input)?.map_err(|(_, reason)| reason)?);
         }
@@ -65,6 +74,10 @@ impl OnnxSignature {
         Ok(signature)
     }
 }
+
+/// From this version of the format on, an input with an initial value is one that may be given;
+/// earlier files list their weights so.
+const IR_VERSION_OF_DEFAULTS: u64 = 4;
 
 /// Operator sets that are kept; a file names one a domain.
 const OPERATOR_SETS_MAX: usize = 256;
@@ -98,8 +111,8 @@ fn read_graph(graph: &[u8]) -> Result<Values<'_>, String> {
 }
 
 /// Up to IR version 3 every weight is listed as an input too: an input with an initial value
-/// (`initializer` 5, `sparse_initializer` 15) need not be fed.
-fn drop_initialized(graph: &[u8], inputs: &mut Vec<&[u8]>) -> Result<(), String> {
+/// (`initializer` 5, `sparse_initializer` 15) need not be fed. Takes those out and returns them.
+fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, String> {
     let mut names = std::collections::BTreeMap::new();
     for (index, input) in inputs.iter().enumerate() {
         names.insert(find(input, 1)?.unwrap_or_default(), index);
@@ -117,11 +130,12 @@ fn drop_initialized(graph: &[u8], inputs: &mut Vec<&[u8]>) -> Result<(), String>
         }
     }
     let mut flags = is_initialized.into_iter();
-    inputs.retain(|_| !flags.next().unwrap_or(false));
+    let (initialized, fed) = inputs.iter().copied().partition(|_| flags.next().unwrap_or(false));
+    *inputs = fed;
     if inputs.len() > MODEL_TENSORS_MAX {
         return Err(format!("its graph has {} inputs, more than {MODEL_TENSORS_MAX}", inputs.len()));
     }
-    Ok(())
+    Ok(initialized)
 }
 
 /// A tensor, or the name of what cannot be served and the reason.
@@ -133,8 +147,9 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
     if name.is_empty() {
         return Err("an input or output has no name".to_owned());
     }
-    let Some(tensor) = find(find(value, 2)?.unwrap_or_default(), 1)? else {
-        let reason = format!("'{name}' is not a tensor");
+    let kind = find(value, 2)?.unwrap_or_default();
+    let Some(tensor) = find(kind, 1)? else {
+        let reason = format!("'{name}' is {}, not a tensor", kind_name(kind)?);
         return Ok(Err((name, reason)));
     };
     let (mut element, mut shape) = (0, None);
@@ -151,6 +166,16 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
         return Ok(Err((name, reason)));
     };
     Ok(Ok(OnnxTensor { name, datatype, shape }))
+}
+
+/// What a `TypeProto` without a tensor type is.
+fn kind_name(kind: &[u8]) -> Result<&'static str, String> {
+    for (field, name) in [(4, "a sequence"), (5, "a map"), (8, "a sparse tensor"), (9, "an optional value")] {
+        if find(kind, field)?.is_some() {
+            return Ok(name);
+        }
+    }
+    Ok("of an unknown kind")
 }
 
 /// `TensorShapeProto`: each dimension (1) has a size (1), a symbol (2) or neither.
@@ -187,7 +212,7 @@ fn read_operator_set(bytes: &[u8]) -> Result<(String, i64), String> {
 }
 
 /// `TensorProto.DataType`.
-const fn datatype(element: u64) -> Option<Datatype> {
+pub(super) const fn datatype(element: u64) -> Option<Datatype> {
     Some(match element {
         1 => Datatype::Fp32,
         2 => Datatype::Uint8,
@@ -212,7 +237,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 }
 
 /// The last field of that number, as protobuf has it.
-fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
+pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in Fields::new(message) {
         match field? {
@@ -225,20 +250,30 @@ fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Field<'a> {
+pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
     Fixed,
     Varint(u64),
 }
 
 /// Steps over the fields of a protobuf message; ends after the first error.
-struct Fields<'a> {
+pub(super) struct Fields<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
-    const fn new(message: &'a [u8]) -> Self {
+    pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
+    }
+
+    /// Whether nothing is left.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    /// What is left.
+    pub(super) const fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 
     fn read(&mut self) -> Option<(u32, Field<'a>)> {
@@ -257,7 +292,7 @@ impl<'a> Fields<'a> {
         Some((number, field))
     }
 
-    fn read_varint(&mut self) -> Option<u64> {
+    pub(super) fn read_varint(&mut self) -> Option<u64> {
         let mut number = 0_u64;
         for shift in (0..64).step_by(7) {
             let (byte, rest) = self.rest.split_first()?;
@@ -433,6 +468,7 @@ mod tests {
         .encode_to_vec();
         let got = OnnxSignature::decode(&bytes).unwrap();
         assert_eq!(shown(&got.inputs), "x FP32 [-1, 3, -1]; ids INT64 [-1, -1, 0]");
+        assert_eq!(shown(&got.initialized), "w FP32 [2, 2]; sparse FP32 [2]");
         assert_eq!(shown(&got.outputs), "y BYTES [-1, 10]; label BOOL []; unknown BF16 ?");
         assert_eq!(got.operator_sets, [(String::new(), 17), ("ai.onnx.ml".to_owned(), 3)]);
     }
@@ -485,7 +521,7 @@ mod tests {
         let got = OnnxSignature::decode(&sequence.encode_to_vec()).unwrap();
         let reason = "'c' has the element type 15 of ONNX, which the KServe v2 protocol cannot carry".to_owned();
         assert_eq!(shown(&got.outputs), "b FP32 ?");
-        let refused = [("a".to_owned(), "'a' is not a tensor".to_owned()), ("c".to_owned(), reason)];
+        let refused = [("a".to_owned(), "'a' is a sequence, not a tensor".to_owned()), ("c".to_owned(), reason)];
         assert_eq!(got.outputs_refused, refused);
     }
 

@@ -23,6 +23,8 @@ pub struct ModelSpec {
     pub inputs: Vec<TensorSpec>,
     /// Outputs in the order of the configuration.
     pub outputs: Vec<TensorSpec>,
+    /// `batch_input`: inputs of the model that the server makes of each batch.
+    pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
     /// The instances, by group.
@@ -33,6 +35,8 @@ pub struct ModelSpec {
     pub default_model_filename: String,
     /// `parameters`, string values by key.
     pub parameters: BTreeMap<String, String>,
+    /// What is asked of the engine.
+    pub optimization: Optimization,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
@@ -57,6 +61,42 @@ pub struct TensorSpec {
     pub labels: Option<Arc<Labels>>,
     /// Whether a request may leave the input out.
     pub is_optional: bool,
+    /// `allow_ragged_batch`: requests whose shapes of this input differ may share a batch, and the
+    /// model sees the elements of all of them behind one another.
+    pub is_ragged: bool,
+    /// `batch_output`: the input whose shape each request's part of this output has, where the
+    /// output has a variable size.
+    pub scatter_source: Option<usize>,
+}
+
+/// One name of a `batch_input`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchInput {
+    /// The model's input.
+    pub name: String,
+    /// INT32 or FP32.
+    pub datatype: Datatype,
+    /// What it tells of the batch.
+    pub kind: BatchInputKind,
+    /// The input of the requests that it is made of.
+    pub source: usize,
+}
+
+/// What a `batch_input` tells of its source, in the words of `model_config.proto`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchInputKind {
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT`: where the elements of each request end.
+    AccumulatedElementCount,
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO`: the same, after a zero.
+    AccumulatedElementCountWithZero,
+    /// `BATCH_ELEMENT_COUNT`: the elements of each request.
+    ElementCount,
+    /// `BATCH_ITEM_SHAPE`: for each row its shape.
+    ItemShape,
+    /// `BATCH_ITEM_SHAPE_FLATTEN`: the same in one dimension.
+    ItemShapeFlatten,
+    /// `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`: the most elements of a request, told by the shape.
+    MaxElementCountAsShape,
 }
 
 /// `dynamic_batching`: how requests wait for each other.
@@ -101,6 +141,52 @@ pub struct InstanceGroup {
     pub name: String,
     /// How many instances.
     pub count: u32,
+    /// Whether they are loaded and given no work (`passive`).
+    pub is_passive: bool,
+    /// The host policy that may say where they run; `cpu` or `model` where none is named.
+    pub host_policy: String,
+    /// What each of them needs to run, under `--rate-limit=execution_count`.
+    pub rate: RateRules,
+}
+
+/// A `ModelRateLimiter`: what an instance takes while it runs, and how often it may go first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateRules {
+    /// `priority`: of two that want the same, one with 2 runs half as often as one with 1; 0 is 1.
+    pub priority: u32,
+    /// `resources`.
+    pub resources: Vec<ResourceRules>,
+}
+
+/// A `ModelRateLimiter.Resource`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// Its name.
+    pub name: String,
+    /// Whether all devices share it.
+    pub is_global: bool,
+    /// How much of it an instance takes.
+    pub count: u32,
+}
+
+/// `optimization`: what is asked of the engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Optimization {
+    /// `graph.level`: -1 for basic, 1 for extended, 2 for none; 0 for all there are.
+    pub graph_level: i32,
+    /// `execution_accelerators.cpu_execution_accelerator`.
+    pub cpu_accelerators: Vec<Accelerator>,
+    /// `execution_accelerators.gpu_execution_accelerator`.
+    pub gpu_accelerators: Vec<Accelerator>,
+}
+
+/// A library inside the engine that takes over the operators that it has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accelerator {
+    /// Its name.
+    pub name: String,
+    /// Its own parameters.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// `version_policy`.
@@ -112,6 +198,13 @@ pub enum VersionPolicy {
     Latest(u32),
     /// These.
     Specific(Vec<u64>),
+}
+
+impl InstanceGroup {
+    /// The names of its instances, as Triton makes them.
+    pub fn instance_names(&self) -> impl Iterator<Item = String> {
+        (0..self.count).map(|index| format!("{}_{index}", self.name))
+    }
 }
 
 impl ModelSpec {

@@ -12,6 +12,15 @@ use crate::model::text::ConfigText;
 /// leaving all of them unset means what we do.
 const SUPPORTED: &[&str] = &[
     "backend",
+    "batch_input",
+    "batch_input.data_type",
+    "batch_input.kind",
+    "batch_input.source_input",
+    "batch_input.target_name",
+    "batch_output",
+    "batch_output.kind",
+    "batch_output.source_input",
+    "batch_output.target_name",
     "default_model_filename",
     "dynamic_batching",
     "dynamic_batching.default_priority_level",
@@ -31,19 +40,28 @@ const SUPPORTED: &[&str] = &[
     "dynamic_batching.priority_queue_policy.value.max_queue_size",
     "dynamic_batching.priority_queue_policy.value.timeout_action",
     "input",
+    "input.allow_ragged_batch",
     "input.data_type",
     "input.dims",
     "input.format",
     "input.is_non_linear_format_io",
     "input.is_shape_tensor",
     "input.name",
+    "input.optional",
     "instance_group",
     "instance_group.count",
     "instance_group.gpus",
+    "instance_group.host_policy",
     "instance_group.kind",
     "instance_group.name",
+    "instance_group.passive",
     "instance_group.profile",
     "instance_group.rate_limiter",
+    "instance_group.rate_limiter.priority",
+    "instance_group.rate_limiter.resources",
+    "instance_group.rate_limiter.resources.count",
+    "instance_group.rate_limiter.resources.global",
+    "instance_group.rate_limiter.resources.name",
     "max_batch_size",
     "model_metrics",
     "model_operations",
@@ -53,7 +71,16 @@ const SUPPORTED: &[&str] = &[
     "optimization",
     "optimization.cuda",
     "optimization.execution_accelerators",
+    "optimization.execution_accelerators.cpu_execution_accelerator",
+    "optimization.execution_accelerators.cpu_execution_accelerator.name",
+    "optimization.execution_accelerators.cpu_execution_accelerator.parameters",
+    "optimization.execution_accelerators.cpu_execution_accelerator.parameters.value",
+    "optimization.execution_accelerators.gpu_execution_accelerator",
+    "optimization.execution_accelerators.gpu_execution_accelerator.name",
+    "optimization.execution_accelerators.gpu_execution_accelerator.parameters",
+    "optimization.execution_accelerators.gpu_execution_accelerator.parameters.value",
     "optimization.graph",
+    "optimization.graph.level",
     "optimization.input_pinned_memory",
     "optimization.input_pinned_memory.enable",
     "optimization.output_pinned_memory",
@@ -210,18 +237,25 @@ mod tests {
             "input [\n  { name: 'x' },\n  { name: 'y'\n    reshape { } }\n]",
             "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
         );
-        check("input { optional: true }", "config.pbtxt:1:9: model 'm': 'optional' of input 0");
+        check("input { optional: true allow_ragged_batch: true }", "");
+        check("input { reshape { } }", "config.pbtxt:1:9: model 'm': 'reshape' of input 0");
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
         check("metric_tags { key: 'a' value: 'b' }", "config.pbtxt:1:1: model 'm': 'metric_tags'");
+        check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
-            "instance_group [ { rate_limiter { resources [ { name: 'r' count: 1 } ] } } ]",
-            "config.pbtxt:1:35: model 'm': 'rate_limiter.resources' of instance_group 0",
+            "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",
+            "config.pbtxt:1:30: model 'm': 'secondary_devices' of instance_group 'g'",
         );
         check(
-            "optimization { execution_accelerators { gpu_execution_accelerator [ { name: 'tensorrt' } ] } }",
-            "config.pbtxt:1:41: model 'm': 'optimization.execution_accelerators.gpu_execution_accelerator'",
+            "optimization { graph { level: 1 } execution_accelerators { cpu_execution_accelerator { name: 'a' } } }",
+            "",
         );
+        check(
+            "optimization { execution_accelerators { gpu_execution_accelerator { name: 'a' parameters { key: 'b' value: 'c' } } } }",
+            "",
+        );
+        check("optimization { cuda { graphs: true } }", "config.pbtxt:1:23: model 'm': 'optimization.cuda.graphs'");
     }
 }

@@ -22,11 +22,13 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         rows_max,
         inputs: inputs.into_iter().map(batched).collect(),
         outputs: outputs.into_iter().map(batched).collect(),
+        batch_inputs: Vec::new(),
         batching: (rows_max > 0).then(Batching::default),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
@@ -36,7 +38,16 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
 /// An input with `dims`.
 pub(crate) fn input(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec {
     let dims = Shape::from_slice(dims);
-    TensorSpec { name: name.to_owned(), datatype, shape: dims.clone(), dims, labels: None, is_optional: false }
+    TensorSpec {
+        name: name.to_owned(),
+        datatype,
+        shape: dims.clone(),
+        dims,
+        labels: None,
+        is_optional: false,
+        is_ragged: false,
+        scatter_source: None,
+    }
 }
 
 /// An output with `dims`.

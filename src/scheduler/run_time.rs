@@ -27,6 +27,12 @@ const DEVIATION_GAIN: f64 = 0.25;
 /// Deviations above the mean within which nearly all runs are.
 const DEVIATIONS: f64 = 2.0;
 
+impl Default for RunTimes {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl RunTimes {
     /// Nothing ran yet.
     pub const fn new() -> Self {

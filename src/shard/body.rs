@@ -23,6 +23,10 @@ impl BodyBuffer for AlignedBuffer {
         self.resize(size);
     }
 
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+
     fn freeze(self) -> Bytes {
         self.freeze()
     }

@@ -1,7 +1,7 @@
 //! From a checked request to its outputs: into the model's queue, or straight through the shard's
 //! own instance; answered, refused, late or given up, and counted exactly once.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use futures_lite::future;
 use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::metrics::{FailureReason, ModelCells, ShardCells};
+use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells};
 use crate::model::ModelSpec;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
@@ -27,16 +27,17 @@ use crate::time::{Instant, Stamps};
 
 /// One inference request in the books, from its last byte read to its answer. Dropped before it
 /// is settled, its client has left.
-pub struct Account {
+pub struct Account<'a> {
     cells: Arc<ShardCells>,
+    departure: &'a Cell<Departure>,
     is_settled: bool,
 }
 
-impl Account {
-    /// A request was received.
-    pub fn open(cells: &Arc<ShardCells>) -> Self {
+impl<'a> Account<'a> {
+    /// A request was received. `departure` says, when its client leaves before the answer, how.
+    pub fn open(cells: &Arc<ShardCells>, departure: &'a Cell<Departure>) -> Self {
         cells.received.add(1);
-        Self { cells: Arc::clone(cells), is_settled: false }
+        Self { cells: Arc::clone(cells), departure, is_settled: false }
     }
 
     /// It was answered, with outputs or a refusal.
@@ -49,10 +50,10 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for Account<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
-            self.cells.cancelled.add(1);
+            self.cells.count_cancelled(self.departure.get());
         }
     }
 }
@@ -129,7 +130,8 @@ impl Shard {
         model.set_alive(backend::answering_myself(run));
         self.tickets.drain();
         let answer = pending.await;
-        if let Some(cells) = served.cells.get(self.index) {
+        // As Triton: a batch of which no request succeeds is not counted.
+        if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
             cells.batches.count(answer.batch_rows, &answer.stamps);
         }
         answer
@@ -258,17 +260,21 @@ fn refusal_text(refusal: Refusal) -> String {
     }
 }
 
-/// The dimensions in which two requests of a model may differ, the batch axis left out.
+/// What two requests of a model must have in common to share a batch: which of the optional inputs
+/// are given, and the dimensions in which they may differ, the batch axis and ragged inputs left
+/// out.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
-    let variable = spec.inputs.iter().zip(inputs).filter(|(input, _)| input.dims.contains(&-1));
-    variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied()).collect()
+    let pairs = spec.inputs.iter().zip(inputs);
+    let given = pairs.clone().filter(|(input, _)| input.is_optional);
+    let given = given.map(|(_, tensor)| i64::from(tensor.is_given()));
+    let variable = pairs.filter(|(input, _)| !input.is_ragged && input.dims.contains(&-1));
+    let sizes = variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied());
+    given.chain(sizes).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
     use crate::shard::inbox::Inbox;
     use crate::shard::runtime::{IoPath, Runtime};
@@ -282,6 +288,45 @@ mod tests {
 
     fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
         Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(future).unwrap()
+    }
+
+    #[test]
+    fn requests_share_a_batch_with_the_same_inputs_of_the_same_shapes_unless_they_are_ragged() {
+        use crate::backend::trial::{spec, tensor};
+        let uint8 = crate::tensor::Datatype::Uint8;
+        let mut model =
+            spec(8, &[("a", uint8, &[2]), ("b", uint8, &[-1]), ("c", uint8, &[-1]), ("d", uint8, &[1])], &[]);
+        // Sizes of `b` and `c` but for the rows, `-` where the input is left out, and whether `d` is given.
+        let key = |model: &ModelSpec, rows: i64, b: &str, c: &str, has_d: bool| {
+            let input = |size: &str| match size.parse::<i64>() {
+                Ok(size) => tensor(&[rows, size], &vec![0_u8; (rows * size) as usize]),
+                Err(_) => Tensor { datatype: uint8, shape: Default::default(), contents: Default::default() },
+            };
+            let d = input(if has_d { "1" } else { "-" });
+            shape_key(model, &[input("2"), input(b), input(c), d])
+        };
+        let same = key(&model, 1, "3", "4", true);
+        assert_eq!(same, key(&model, 5, "3", "4", true), "rows may differ");
+        assert_ne!(same, key(&model, 1, "4", "4", true));
+        assert_ne!(same, key(&model, 1, "3", "5", true));
+        model.inputs[1].is_ragged = true;
+        assert_eq!(key(&model, 1, "3", "4", true), key(&model, 1, "9", "4", true), "a ragged input may differ");
+        assert_ne!(key(&model, 1, "3", "4", true), key(&model, 1, "3", "5", true), "the other may not");
+        model.inputs[2].is_optional = true;
+        model.inputs[3].is_optional = true;
+        let keys = [
+            key(&model, 1, "3", "4", true),
+            key(&model, 1, "3", "4", false),
+            key(&model, 1, "3", "-", true),
+            key(&model, 1, "3", "-", false),
+            key(&model, 1, "3", "0", false),
+            key(&model, 1, "3", "1", false),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert!(keys.iter().skip(index + 1).all(|other| other != one), "{index}: {keys:?}");
+        }
+        model.inputs.truncate(1);
+        assert!(key(&model, 1, "3", "4", true).is_empty(), "nothing may differ");
     }
 
     #[test]

@@ -5,22 +5,28 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, TryLockError};
+mod gate;
+mod seat;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
-use crate::backend::{self, Answer, Batch, Request, Responder, Ticket};
+use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler};
+use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
+use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
-use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, Thread, fence};
+use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
+pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
 pub struct Waiting {
@@ -82,11 +88,11 @@ pub struct Feed {
     held: Arc<AtomicUsize>,
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
-    /// Instances that were woken, and requests that were refused because they would be late.
-    wakes: AtomicUsize,
+    /// Requests that were refused because they would be late.
     late: AtomicUsize,
     batches: Arc<BatchCells>,
-    seats: Box<[Seat]>,
+    seats: Box<[Arc<Seat>]>,
+    limiter: Option<Arc<Limiter>>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
@@ -112,16 +118,8 @@ enum Polled {
     Ended,
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
-}
-
-/// Where an instance's thread sleeps, and what it runs.
-#[derive(Default)]
-struct Seat {
-    is_parked: AtomicBool,
-    thread: OnceLock<Thread>,
-    /// Rows of the batch that it runs, 0 for none, and when it began, in nanoseconds.
-    rows: AtomicU32,
-    began: AtomicU64,
+    /// To sleep until its resources are free.
+    Blocked,
 }
 
 /// One shard's end of a feed.
@@ -133,6 +131,20 @@ pub struct Lane {
 impl Feed {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
     pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
+        let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+        Self::with_seats(policy, bounds, shards, seats, None)
+    }
+
+    /// The same with seats that are given, the passive ones last; those that have an id there are
+    /// bound by the limiter.
+    pub fn with_seats(
+        policy: Policy,
+        bounds: Bounds,
+        shards: usize,
+        seats: Vec<Arc<Seat>>,
+        limiter: Option<Arc<Limiter>>,
+    ) -> (Arc<Self>, Vec<Lane>) {
+        let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
@@ -151,9 +163,9 @@ impl Feed {
             held: Arc::default(),
             held_max: bounds.bytes,
             releases: Default::default(),
-            wakes: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
-            seats: (0..instances).map(|_| Seat::default()).collect(),
+            seats: seats.into(),
+            limiter,
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
@@ -189,7 +201,7 @@ impl Feed {
 
     /// Times an instance that slept was woken.
     pub fn wakes(&self) -> usize {
-        self.wakes.load(Ordering::Relaxed)
+        self.seats.iter().map(|seat| seat.wakes()).sum()
     }
 
     /// Requests that were refused because they would have been late.
@@ -200,6 +212,11 @@ impl Feed {
     /// The batches that ran.
     pub fn batches(&self) -> &BatchCells {
         &self.batches
+    }
+
+    /// Its instances, those that are given no work among them.
+    pub fn seats(&self) -> &[Arc<Seat>] {
+        &self.seats
     }
 
     fn enter(&self, room: Room, deadline: Option<Instant>, now: Instant) -> Result<(), Refusal> {
@@ -229,7 +246,7 @@ impl Feed {
     /// The instance in a seat died: how long its batch took says nothing.
     pub fn handle_death(&self, seat_index: usize) {
         if let Some(seat) = self.seats.get(seat_index) {
-            seat.rows.store(0, Ordering::Relaxed);
+            seat.take_run();
         }
     }
 
@@ -253,30 +270,46 @@ impl Feed {
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
         let seat = self.seats.get(seat_index)?;
-        seat.thread.get_or_init(sync::current);
+        seat.take();
         loop {
             match self.poll(seat_index, clock) {
                 Polled::Batch(batch) => return Some(batch),
                 Polled::Ended => return None,
-                Polled::Nothing(_) => {}
+                Polled::Nothing(_) | Polled::Blocked => {}
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
-            seat.is_parked.store(true, Ordering::SeqCst);
+            seat.set_parked(true);
             fence(Ordering::SeqCst);
             match self.poll(seat_index, clock) {
                 Polled::Batch(batch) => {
                     // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.is_parked.swap(false, Ordering::SeqCst) {
+                    if !seat.set_parked(false) {
                         self.wake_one();
                     }
                     return Some(batch);
                 }
                 Polled::Ended => {
-                    seat.is_parked.store(false, Ordering::SeqCst);
+                    seat.set_parked(false);
                     return None;
                 }
                 Polled::Nothing(until) => seat.park(until, clock),
+                Polled::Blocked => seat.park(None, clock),
             }
+        }
+    }
+
+    /// Sleeps in a seat that is given no work, until the feed is stopped.
+    pub fn wait_stopped(&self, seat_index: usize, clock: Clock) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        seat.take();
+        while !self.is_stopped() {
+            seat.set_parked(true);
+            // The handshake with `stop`.
+            fence(Ordering::SeqCst);
+            if self.is_stopped() {
+                seat.set_parked(false);
+            }
+            seat.park(None, clock);
         }
     }
 
@@ -295,8 +328,18 @@ impl Feed {
             while let Some(expired) = lanes.scheduler.poll_expired(now) {
                 self.refuse_expired(expired);
             }
-            if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
-                break taken;
+            match self.take(&mut lanes, seat_index, now) {
+                Taken::Batch(taken) => break taken,
+                Taken::Blocked => {
+                    drop(lanes);
+                    if let Some(forecast) = &self.forecast {
+                        forecast.handle_idle(seat_index);
+                    }
+                    // An instance that needs less may be idle.
+                    self.wake_one();
+                    return Polled::Blocked;
+                }
+                Taken::Nothing => {}
             }
             if let Some(forecast) = &self.forecast {
                 forecast.handle_idle(seat_index);
@@ -333,14 +376,19 @@ impl Feed {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.count_batch();
+            if self.limiter.is_none() {
+                seat.set_turn(self.executions() as u64);
+            }
+        }
         Polled::Batch(self.make_batch(taken.tokens, turns, clock))
     }
 
     /// The instance in a seat takes a batch.
     fn handle_batch(&self, seat_index: usize, rows: u32, now: Instant) {
         if let Some(seat) = self.seats.get(seat_index) {
-            seat.began.store(now.as_nanos(), Ordering::Relaxed);
-            seat.rows.store(rows.max(1), Ordering::Relaxed);
+            seat.set_run(rows, now);
         }
         if let Some(forecast) = &self.forecast {
             forecast.handle_batch(seat_index, rows, now);
@@ -350,11 +398,8 @@ impl Feed {
     /// The instance in a seat is back from a batch, if it had one.
     fn handle_run(&self, seat_index: usize, scheduler: &mut Scheduler<Waiting>, now: Instant) {
         let Some(seat) = self.seats.get(seat_index) else { return };
-        let rows = seat.rows.swap(0, Ordering::Relaxed);
-        if rows == 0 {
-            return;
-        }
-        scheduler.handle_run(rows, now.since(Instant::from_nanos(seat.began.load(Ordering::Relaxed))));
+        let Some((rows, began)) = seat.take_run() else { return };
+        scheduler.handle_run(rows, now.since(began));
         if let Some(forecast) = &self.forecast {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
@@ -367,12 +412,10 @@ impl Feed {
         let rows = taken.iter().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
         let requests = taken.into_iter().enumerate().map(|(index, waiting)| {
             let stamps = Stamps { batched, ..waiting.stamps };
-            let mut inbox = turns.next().unwrap_or(waiting.inbox);
-            if index == 0 {
-                inbox = Arc::new(Counting { inbox, batches: Arc::clone(&self.batches) });
-            }
+            let inbox = turns.next().unwrap_or(waiting.inbox);
             let mut responder = Responder::new(inbox, waiting.ticket, stamps);
             responder.set_batch(rows, index == 0);
+            responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
             Request { inputs: waiting.inputs, rows: waiting.rows, responder }
         });
         Batch { requests: requests.collect(), rows, clock }
@@ -434,12 +477,7 @@ impl Feed {
     }
 
     fn wake_one(&self) {
-        for seat in &self.seats {
-            if seat.unpark() {
-                self.wakes.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-        }
+        seat::wake_one(&self.seats);
     }
 }
 
@@ -483,34 +521,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-impl Seat {
-    /// Wakes its thread if it sleeps, or is about to.
-    fn unpark(&self) -> bool {
-        // Most of the time it is awake: a load is cheaper than a swap.
-        let was_parked = self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst);
-        if was_parked && let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-        was_parked
-    }
-
-    /// Sleeps until somebody wakes it, or until then.
-    fn park(&self, until: Option<Instant>, clock: Clock) {
-        while self.is_parked.load(Ordering::SeqCst) {
-            let Some(until) = until else {
-                sync::park();
-                continue;
-            };
-            let left = until.since(clock());
-            if left.is_zero() {
-                self.is_parked.store(false, Ordering::SeqCst);
-            } else {
-                sync::park_timeout(left);
-            }
-        }
     }
 }
 
@@ -590,21 +600,10 @@ pub fn batch_sizes(rows_max: u32) -> usize {
     usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
 }
 
-/// The inbox of a batch's first request, which counts the batch on the way: whoever waited for the
-/// answer may have gone.
-struct Counting {
-    inbox: Arc<dyn backend::Inbox>,
-    batches: Arc<BatchCells>,
-}
-
-impl backend::Inbox for Counting {
-    fn push(&self, ticket: Ticket, answer: Answer) {
-        self.batches.count_shared(answer.batch_rows, &answer.stamps);
-        self.inbox.push(ticket, answer);
-    }
-
-    fn wake(&self) {
-        self.inbox.wake();
+/// Whoever waited for the answers may have gone: the worker counts.
+impl Executions for BatchCells {
+    fn count(&self, rows: u32, stamps: &Stamps) {
+        self.count_shared(rows, stamps);
     }
 }
 
@@ -703,7 +702,7 @@ mod tests {
         }
         assert_eq!(feed.batches().rows(), 2);
         drop(feed.next_batch(0, clock));
-        assert_eq!(feed.batches().rows(), 3, "a batch that its engine forgot");
+        assert_eq!(feed.batches().rows(), 2, "a batch that its engine forgot");
     }
 
     #[test]
@@ -751,7 +750,7 @@ mod tests {
         submit(&mut lanes[0], due(Duration::from_millis(1))).unwrap();
         // A run of 20 ms or a little more.
         let batch = feed.next_batch(0, now).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::park_timeout(Duration::from_millis(20));
         drop(batch);
         assert!(matches!(feed.poll(0, now), Polled::Nothing(_)));
         assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(Refusal::Late(_))));
@@ -774,9 +773,11 @@ mod tests {
         }
         let mut batches = [0, 1].map(|seat| feed.next_batch(seat, clock)).into_iter().flatten();
         let (first, second) = (batches.next().unwrap(), batches.next().unwrap());
-        drop(second);
+        let answer =
+            |batch: Batch| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new())));
+        answer(second);
         assert_eq!((tickets.drain(), feed.batches().rows()), (0, 1), "it ran, and waits for its turn");
-        drop(first);
+        answer(first);
         assert_eq!(tickets.drain(), 2);
     }
 
@@ -809,7 +810,7 @@ mod tests {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-            while !feed.seats[0].is_parked.load(Ordering::SeqCst) || feed.lock().watch.is_none() {
+            while !feed.seats[0].is_parked() || feed.lock().watch.is_none() {
                 std::thread::yield_now();
             }
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
@@ -823,7 +824,7 @@ mod tests {
         let queue_delay_max = Duration::from_secs(600);
         let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
         let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 2, 1);
-        let is_asleep = || feed.seats[0].is_parked.load(Ordering::SeqCst);
+        let is_asleep = || feed.seats[0].is_parked();
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
@@ -985,7 +986,7 @@ mod tests {
         assert_eq!((sums, feed.waiting()), (SIZES, 42));
         let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
             Polled::Batch(batch) => Some(batch.requests.len()),
-            Polled::Ended | Polled::Nothing(_) => None,
+            Polled::Ended | Polled::Nothing(_) | Polled::Blocked => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
     }

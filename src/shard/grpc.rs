@@ -1,226 +1,147 @@
-//! gRPC calls on the streams of `h2`: gathers the messages, asks the protocol or a model, and
-//! sends the answer with its status (gRPC over HTTP/2). Lives on its shard.
+//! gRPC calls on the streams of a connection: asks the protocol or a model, and sends the answer with
+//! its status (gRPC over HTTP/2). Lives on its shard.
 
-use std::future::poll_fn;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_lite::future;
-use h2::server::SendResponse;
-use h2::{RecvStream, SendStream};
-use http::{HeaderMap, HeaderValue, Response};
+use smallvec::{SmallVec, smallvec};
 
+use crate::connection::http2::{CallFault, Deadline, Plan, Status, Taken};
 use crate::error::{Code, Error};
+use crate::metrics::Departure;
 use crate::protocol::grpc::encode::Parts;
-use crate::protocol::grpc::{self, InferMessage, Rpc, reflection, service, status};
+use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival};
-use crate::shard::http2::{Pace, next_chunk, next_chunk_until, send_parts, unless_reset};
+use crate::shard::http2::Link;
 use crate::shard::{Shard, clock, runtime};
-use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
-use crate::wire::grpc::{Gatherer, timeout};
+use crate::wire::http2::StreamId;
 
 /// How often a health watch looks whether the answer changed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The field of `ModelInferRequest` whose payload is put on a boundary: `raw_input_contents`.
-const RAW_CONTENTS: u32 = 7;
+pub const RAW_CONTENTS: u32 = 7;
 
-/// Serves one call to its end.
-pub async fn serve(shard: &Rc<Shard>, head: &http::request::Parts, body: RecvStream, respond: SendResponse<Bytes>) {
-    let timeout = head.headers.get("grpc-timeout").map(|value| timeout(value.as_bytes()));
-    let deadline = timeout.flatten().map(|timeout| clock::now() + timeout);
-    let mut call = Call { shard, body, respond, deadline, gatherer: gatherer(shard), rest: Bytes::new(), pace: None };
-    let rpc = if head.method == http::Method::POST {
-        Rpc::from_path(head.uri.path().as_bytes())
-    } else {
-        Err(Error::unsupported("gRPC calls are made with POST"))
-    };
-    let rpc = rpc.and_then(|rpc| match timeout {
-        Some(None) => Err(Error::invalid("grpc-timeout is not a number of at most 8 digits and one of H M S m u n")),
-        _ => Ok(rpc),
+/// A call begins: says how its messages are wanted, or refuses it. Whether they are to be taken one
+/// by one, by [`reflection`].
+pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -> bool {
+    let rpc = link.with(|connection| {
+        if is_post {
+            Rpc::from_path(connection.path(stream))
+        } else {
+            Err(Error::unsupported("gRPC calls are made with POST"))
+        }
     });
-    // A client that has gone, or broke its stream, gets no answer.
-    let _ = match rpc {
-        Ok(Rpc::ModelInfer) => call.model_infer().await,
-        Ok(Rpc::Control(control)) => call.control(control).await,
-        Ok(Rpc::ServerReflectionInfo) => call.reflection().await,
-        Ok(Rpc::Watch) => call.watch().await,
-        Ok(Rpc::Unbuilt(name)) => call.finish(Err(service::unbuilt(name))).await,
-        Err(error) => call.finish(Err(error)).await,
+    let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
+        (Deadline::Malformed, _) => {
+            Err(Error::invalid("grpc-timeout is not a number of at most 8 digits and one of H M S m u n"))
+        }
+        (_, Rpc::Unbuilt(name)) => Err(service::unbuilt(name)),
+        (_, rpc) => Ok(rpc),
+    });
+    match rpc {
+        Ok(Rpc::ServerReflectionInfo) => link.with(|connection| connection.accept_call(stream, Plan::Each)),
+        Ok(rpc) => link.with(|connection| connection.accept_call(stream, Plan::One(rpc))),
+        Err(ref error) => end(link, stream, Some(error)),
+    }
+    matches!(rpc, Ok(Rpc::ServerReflectionInfo))
+}
+
+/// A call whose request cannot be read.
+pub fn refuse(link: &Link, stream: StreamId, fault: CallFault) {
+    end(link, stream, Some(&fault_error(fault)));
+}
+
+fn fault_error(fault: CallFault) -> Error {
+    match fault {
+        CallFault::Deadline => Error::new(Code::DeadlineExceeded, "Deadline Exceeded"),
+        CallFault::Gather(error) => error.into(),
+        CallFault::Late => Error::new(Code::DeadlineExceeded, "the request did not arrive in time"),
+        CallFault::Missing => Error::internal("a unary call has one message, and none came"),
+        CallFault::More => Error::internal("a unary call has one message, and more came"),
+        CallFault::Truncated => status::truncated(),
+    }
+}
+
+/// A call whose one message is here.
+pub struct Call {
+    /// Its stream.
+    pub stream: StreamId,
+    /// What it asks for.
+    pub rpc: Rpc,
+    /// The message.
+    pub message: Bytes,
+    /// When its client gives up.
+    pub deadline: Option<Instant>,
+}
+
+/// Answers a call. `departure` says how its client left where this is dropped before.
+pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<Cell<Departure>>) {
+    let Call { stream, rpc, message, deadline } = call;
+    let outcome = match rpc {
+        Rpc::ModelInfer => {
+            let account = Account::open(&shard.cells, &departure);
+            let outcome = infer(&shard, message, deadline).await;
+            account.settle(&outcome);
+            outcome
+        }
+        Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| smallvec![answer]),
+        Rpc::Watch => return watch(&shard, &link, stream).await,
+        Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => Err(Error::internal("the call was answered before")),
     };
-}
-
-fn gatherer(shard: &Shard) -> Gatherer<AlignedBuffer> {
-    Gatherer::new(shard.world.grpc_message_size_max, RAW_CONTENTS)
-}
-
-/// One call on its way.
-struct Call<'a> {
-    shard: &'a Rc<Shard>,
-    body: RecvStream,
-    respond: SendResponse<Bytes>,
-    deadline: Option<Instant>,
-    gatherer: Gatherer<AlignedBuffer>,
-    /// What came after the last message.
-    rest: Bytes,
-    /// How fast the message must come; a stream of messages may rest between them.
-    pace: Option<Pace>,
-}
-
-/// Why a call ended without its client being told.
-struct Gone;
-
-impl From<h2::Error> for Gone {
-    fn from(_: h2::Error) -> Self {
-        Self
+    match outcome {
+        Ok(parts) => link.with(|connection| connection.send_answer(stream, parts, clock::now())),
+        Err(error) => end(&link, stream, Some(&error)),
     }
 }
 
-impl Call<'_> {
-    async fn model_infer(&mut self) -> Result<(), Gone> {
-        let message = match self.only_message().await? {
-            Ok(message) => message,
-            Err(error) => return self.finish(Err(error)).await,
+/// Answers the messages of a reflection one by one.
+pub async fn reflection(link: Rc<Link>, stream: StreamId) {
+    let outcome = loop {
+        let answer = match link.next(stream).await {
+            Ok(Taken::End | Taken::Nothing) => break Ok(()),
+            Ok(Taken::Message(message)) => protocol_reflection::answer(&message),
+            Err(fault) => Err(fault_error(fault)),
         };
-        let account = Account::open(&self.shard.cells);
-        let work = infer(self.shard, message, self.deadline);
-        let Some(outcome) = unless_reset(&mut self.respond, work).await else { return Err(Gone) };
-        account.settle(&outcome);
-        self.finish(outcome).await
-    }
-
-    async fn control(&mut self, control: service::Control) -> Result<(), Gone> {
-        let answer = self.only_message().await?.and_then(|message| service::answer(control, &message, &**self.shard));
-        self.finish(answer.map(|answer| [answer].into_iter().collect())).await
-    }
-
-    async fn reflection(&mut self) -> Result<(), Gone> {
-        let mut stream = self.respond.send_response(head(), false)?;
-        let outcome = loop {
-            match self.next_message().await? {
-                Ok(None) => break Ok(()),
-                Ok(Some(message)) => match reflection::answer(&message) {
-                    Ok(answer) => {
-                        room(&mut stream).await?;
-                        stream.send_data(answer, false)?;
-                    }
-                    Err(error) => break Err(error),
-                },
-                Err(error) => break Err(error),
-            }
-        };
-        stream.send_trailers(trailers(outcome.as_ref().err()))?;
-        Ok(())
-    }
-
-    /// Tells the server's health now and whenever it changes, until the client leaves or the
-    /// server ends.
-    async fn watch(&mut self) -> Result<(), Gone> {
-        if let Err(error) = self.only_message().await? {
-            return self.finish(Err(error)).await;
+        match answer {
+            Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
+            Err(error) => break Err(error),
         }
-        let mut stream = self.respond.send_response(head(), false)?;
-        let mut told = None;
-        loop {
-            let is_ready = self.shard.world.is_ready();
-            if told.replace(is_ready) != Some(is_ready) {
-                match service::health(is_ready) {
-                    Ok(answer) => stream.send_data(answer, false)?,
-                    Err(error) => return Ok(stream.send_trailers(trailers(Some(&error)))?),
-                }
-            }
-            if self.shard.connections.is_draining() {
-                return Ok(stream.send_trailers(trailers(None))?);
-            }
-            let reset = poll_fn(|context| stream.poll_reset(context));
-            // It fails where the connection broke: then the client has gone too.
-            let is_gone = future::or(
-                async {
-                    let _ = reset.await;
-                    true
-                },
-                async {
-                    runtime::sleep(WATCH_INTERVAL).await;
-                    false
-                },
-            );
-            if is_gone.await {
-                return Err(Gone);
+        link.room(stream).await;
+    };
+    end(&link, stream, outcome.err().as_ref());
+}
+
+/// Tells the server's health now and whenever it changes, until the client leaves or the server ends.
+async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
+    let mut told = None;
+    loop {
+        let is_ready = shard.world.is_ready();
+        if told.replace(is_ready) != Some(is_ready) {
+            match service::health(is_ready) {
+                Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
+                Err(error) => return end(link, stream, Some(&error)),
             }
         }
-    }
-
-    /// The one message of a unary call.
-    async fn only_message(&mut self) -> Result<Result<Bytes, Error>, Gone> {
-        self.pace = Some(Pace::new(clock::now()));
-        let message = match self.next_message().await? {
-            Ok(Some(message)) => message,
-            Ok(None) => return Ok(Err(Error::internal("a unary call has one message, and none came"))),
-            Err(error) => return Ok(Err(error)),
-        };
-        Ok(match self.next_message().await? {
-            Ok(None) => Ok(message),
-            Ok(Some(_)) => Err(Error::internal("a unary call has one message, and more came")),
-            Err(error) => Err(error),
-        })
-    }
-
-    async fn next_message(&mut self) -> Result<Result<Option<Bytes>, Error>, Gone> {
-        loop {
-            if !self.rest.is_empty() {
-                match self.gatherer.handle_chunk(&mut self.rest) {
-                    Ok(None) => {}
-                    Ok(message) => return Ok(Ok(message)),
-                    Err(error) => return Ok(Err(error.into())),
-                }
-                continue;
-            }
-            match self.next_chunk_in_time().await? {
-                Ok(Some(chunk)) => self.rest = chunk,
-                Ok(None) if self.gatherer.is_within_message() => return Ok(Err(status::truncated())),
-                Ok(None) => return Ok(Ok(None)),
-                Err(error) => return Ok(Err(error)),
-            }
+        if shard.connections.is_draining() {
+            return end(link, stream, None);
         }
+        runtime::sleep(WATCH_INTERVAL).await;
     }
+}
 
-    async fn next_chunk_in_time(&mut self) -> Result<Result<Option<Bytes>, Error>, Gone> {
-        let due = self.deadline.into_iter().chain(self.pace.as_ref().map(Pace::due)).min();
-        let Some(due) = due else { return Ok(Ok(next_chunk(&mut self.body).await?)) };
-        let Some(chunk) = next_chunk_until(&mut self.body, due).await else {
-            let is_deadline = self.deadline == Some(due);
-            let text = if is_deadline { "Deadline Exceeded" } else { "the request did not arrive in time" };
-            return Ok(Err(Error::new(Code::DeadlineExceeded, text)));
-        };
-        let chunk = chunk?;
-        if let (Some(pace), Some(chunk)) = (&mut self.pace, &chunk) {
-            pace.handle_chunk(chunk.len(), clock::now());
-        }
-        Ok(Ok(chunk))
-    }
-
-    async fn finish(&mut self, outcome: Result<Parts, Error>) -> Result<(), Gone> {
-        match outcome {
-            Ok(parts) => {
-                let mut stream = self.respond.send_response(head(), false)?;
-                send_parts(&mut stream, &parts, false).await?;
-                stream.send_trailers(trailers(None))?;
-            }
-            Err(error) => {
-                // Trailers-Only: the status in the head, and nothing after it.
-                let mut response = head();
-                response.headers_mut().extend(trailers(Some(&error)));
-                if error.code() == Code::Unsupported {
-                    // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
-                    response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
-                }
-                self.respond.send_response(response, true)?;
-            }
-        }
-        Ok(())
-    }
+fn end(link: &Link, stream: StreamId, error: Option<&Error>) {
+    let status = error.map(|error| {
+        let (code, text) = status::trailers(error);
+        // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
+        let is_unsupported = error.code() == Code::Unsupported;
+        let fields = is_unsupported.then_some(("grpc-accept-encoding", "identity"));
+        Status { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
+    });
+    link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
 async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> Result<Parts, Error> {
@@ -233,39 +154,4 @@ async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> 
     let arrival = Arrival { received, deadline };
     let (outputs, plan) = shard.infer(&model, request, arrival).await?;
     grpc::encode(&served.spec, served.version, &plan, outputs)
-}
-
-/// Waits until the client's windows have room for what was sent before: what has none is kept in
-/// memory, and a client that asks on without reading would fill it.
-async fn room(stream: &mut SendStream<Bytes>) -> Result<(), Gone> {
-    stream.reserve_capacity(1);
-    while stream.capacity() == 0 {
-        match poll_fn(|context| stream.poll_capacity(context)).await {
-            Some(Ok(_)) => {}
-            Some(Err(_)) | None => return Err(Gone),
-        }
-    }
-    Ok(())
-}
-
-fn head() -> Response<()> {
-    let mut response = Response::new(());
-    response.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    response
-}
-
-fn trailers(error: Option<&Error>) -> HeaderMap {
-    let mut trailers = HeaderMap::with_capacity(2);
-    let Some(error) = error else {
-        trailers.insert("grpc-status", HeaderValue::from_static("0"));
-        return trailers;
-    };
-    let (status, text) = status::trailers(error);
-    trailers.insert("grpc-status", HeaderValue::from(u16::from(status)));
-    if let Ok(text) = HeaderValue::from_str(&text)
-        && !text.is_empty()
-    {
-        trailers.insert("grpc-message", text);
-    }
-    trailers
 }

@@ -1,33 +1,43 @@
 //! One HTTP/1.1 connection: moves bytes between the socket and the state machine in
 //! `connection::http1`, one request after the other. Lives on its shard.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use crate::connection::http1::{Connection, Settings};
-use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, READ_SIZE, WRITE_TIMEOUT};
+use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
+use crate::metrics::Departure;
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
-use crate::shard::{Shard, clock, service};
+use crate::shard::linger::linger;
+use crate::shard::{Shard, clock, runtime, service};
 use crate::tensor::AlignedBuffer;
+use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
 
 /// Buffers for replies that a shard keeps: as many as are in use at once under load.
 const BUFFERS_MAX: usize = 64;
 /// Bytes of a buffer that is kept.
 const BUFFER_SIZE_MAX: usize = 64 * 1024;
-/// Bytes of a refused request that are read and thrown away, so that the refusal reaches the
-/// client before the connection is reset under it.
-const LINGER_SIZE_MAX: usize = 1024 * 1024;
+
+/// How soon after an interim response its reset is looked for, and how seldom at last: there is no
+/// event for it on a socket whose input has ended.
+const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
+const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Serves the protocol on a connection whose first bytes were read already.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
     let answering = Rc::clone(shard);
     let answer = move |message: Message| {
         let shard = Rc::clone(&answering);
-        async move { service::handle_message(&shard, message, clock::now()).await }
+        async move {
+            let departure = Cell::new(Departure::ConnectionClosed);
+            service::handle_message(&shard, message, clock::now(), &departure).await
+        }
     };
     serve(shard, socket, first, membership, answer).await;
 }
@@ -50,6 +60,7 @@ where
         connection: Connection::new(settings),
         out: Vec::new(),
         is_input_ended: false,
+        probe: Probe::default(),
     };
     session.take_first(&first);
     drop(first);
@@ -65,6 +76,25 @@ struct Session<'a> {
     /// Replies on their way out: those of pipelined requests go in one send.
     out: Vec<u8>,
     is_input_ended: bool,
+    probe: Probe,
+}
+
+/// Finds out whether a client that closed its side while its request waits still reads: the end of
+/// its input looks the same either way. One that has gone answers whatever it is sent with a reset,
+/// so it is sent an interim response, which others leave out (RFC 9110 §15.2.1). Why:
+/// `docs/decisions/0004-half-closed-connections.md`.
+struct Probe {
+    /// What is still to be sent.
+    rest: &'static [u8],
+    /// When to look for the reset, and how long to wait after that.
+    timer: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    pause: Duration,
+}
+
+impl Default for Probe {
+    fn default() -> Self {
+        Self { rest: CONTINUE, timer: None, pause: PROBE_PAUSE_MIN }
+    }
 }
 
 impl Session<'_> {
@@ -187,10 +217,11 @@ impl Session<'_> {
             if self.is_gone(context) { Poll::Ready(Ok(None)) } else { Poll::Pending }
         })
         .await
+        .inspect(|_| self.end_probe())
     }
 
-    /// Takes in what comes while an answer is awaited. A client that closed its side may still
-    /// read; one that reset the connection is gone.
+    /// Takes in what comes while an answer is awaited. A client that reset the connection is gone;
+    /// one that closed its side may still read.
     fn is_gone(&mut self, context: &mut Context<'_>) -> bool {
         while !self.is_input_ended {
             let space = self.connection.input_space();
@@ -207,7 +238,50 @@ impl Session<'_> {
                 Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::now()),
             }
         }
-        false
+        self.is_input_ended && self.has_vanished(context)
+    }
+
+    /// Whether a client that closed its side is known not to read either.
+    fn has_vanished(&mut self, context: &mut Context<'_>) -> bool {
+        // RFC 9110 §15.2: an HTTP/1.0 client must not be sent one.
+        if !self.connection.takes_interim() {
+            return false;
+        }
+        // The answers to earlier requests go first.
+        while !self.out.is_empty() {
+            match self.socket.poll_write(context, &self.out) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Ok(count)) => drop(self.out.drain(..count)),
+            }
+        }
+        while !self.probe.rest.is_empty() {
+            match self.socket.poll_write(context, self.probe.rest) {
+                Poll::Pending => return false,
+                Poll::Ready(Err(_)) => return true,
+                Poll::Ready(Ok(count)) => self.probe.rest = self.probe.rest.get(count..).unwrap_or_default(),
+            }
+        }
+        loop {
+            if self.socket.is_reset() {
+                return true;
+            }
+            let pause = self.probe.pause;
+            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(runtime::sleep(pause)));
+            if timer.as_mut().poll(context).is_pending() {
+                return false;
+            }
+            self.probe.timer = None;
+            self.probe.pause = pause.saturating_mul(2).min(PROBE_PAUSE_MAX);
+        }
+    }
+
+    /// What was begun of an interim response must be ended before the answer.
+    fn end_probe(&mut self) {
+        self.probe.timer = None;
+        if !self.probe.rest.is_empty() && self.probe.rest.len() < CONTINUE.len() {
+            self.out.extend_from_slice(std::mem::take(&mut self.probe.rest));
+        }
     }
 
     fn flush_some(&mut self, context: &mut Context<'_>) {
@@ -312,27 +386,9 @@ impl Session<'_> {
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;
-        if self.is_input_ended || !(is_refused || self.connection.held_size() > 0) {
+        if self.is_input_ended || !(is_refused || self.connection.has_unread_input()) {
             return Ok(());
         }
-        self.socket.shutdown_write().await?;
-        let watch = self.membership.watch();
-        watch.set_deadline(Some(clock::now() + crate::limits::LINGER_TIMEOUT));
-        let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);
-        while left > 0 {
-            let count = poll_fn(|context| {
-                watch.register(context);
-                if watch.take_verdict().is_some() {
-                    return Poll::Ready(Ok(0));
-                }
-                self.socket.poll_read(context, &mut scratch)
-            })
-            .await?;
-            if count == 0 {
-                break;
-            }
-            left = left.saturating_sub(count);
-        }
-        Ok(())
+        linger(&mut self.socket, self.membership.watch(), LINGER_TIMEOUT).await
     }
 }

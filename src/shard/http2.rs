@@ -1,328 +1,426 @@
-//! One HTTP/2 connection, on the `h2` crate: a task for the connection and one for each stream.
-//! gRPC by its content type, anything else as a plain message. Lives on its shard.
+//! One HTTP/2 connection: moves bytes between the socket and the state machine in
+//! `connection::http2`. One task reads and writes for all its streams; a request that is answered at
+//! once is answered in that task, and one that waits gets a task of its own. Lives on its shard.
 
-use std::cell::Cell;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, ErrorKind, IoSlice};
 use std::panic::AssertUnwindSafe;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 
-use bytes::Bytes;
-use futures_lite::{FutureExt, future};
-use h2::server::SendResponse;
-use h2::{Reason, RecvStream, SendStream};
-use http::{Request, Response};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use futures_lite::FutureExt;
+use smallvec::SmallVec;
 
-use crate::limits::{BODY_STEP_SIZE, BODY_TIMEOUT, COALESCE_SIZE_MAX, STREAMS_MAX, WRITE_TIMEOUT};
-use crate::shard::connections::{Membership, Verdict, Watch};
-use crate::shard::io::Socket;
+use crate::connection::http2::{CallFault, Connection, Counts, Event, Settings, Taken};
+use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
+use crate::metrics::Departure;
+use crate::protocol::grpc::Rpc;
+use crate::shard::connections::{Membership, Verdict};
+use crate::shard::io::{PARTS_MAX, Socket};
+use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, grpc, runtime, service};
+use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
-use crate::wire::http1::Refusal;
-use crate::wire::message::{Fields, Message, Method, Reply};
+use crate::wire::http2::error::ErrorCode;
+use crate::wire::http2::{PREFACE, StreamId};
+use crate::wire::message::Message;
 
-/// Bytes of a DATA frame that we accept: fewer frames for a large tensor.
-const FRAME_SIZE_MAX: u32 = 1024 * 1024;
-/// Bytes of one stream that a client may send before we ask for more.
-const STREAM_WINDOW: u32 = 1024 * 1024;
-/// The same for a connection.
-const CONNECTION_WINDOW: u32 = 8 * 1024 * 1024;
-/// Bytes of replies that wait for a slow reader, for each stream.
-const SEND_BUFFER_SIZE: usize = 1024 * 1024;
-/// Streams that may be reset by us before a peer that provokes it is sent away.
-const LOCAL_RESETS_MAX: usize = 1_024;
+/// Reads in one turn of a connection, after which others have theirs.
+const READS_MAX: usize = 8;
 
-/// Serves a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Bytes, membership: &Membership) {
-    let watch = Rc::clone(membership.watch());
-    let mut builder = h2::server::Builder::new();
-    builder
-        .max_frame_size(FRAME_SIZE_MAX)
-        .initial_window_size(STREAM_WINDOW)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(u32::try_from(crate::limits::HEAD_SIZE_MAX).unwrap_or(u32::MAX))
-        .max_send_buffer_size(SEND_BUFFER_SIZE)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
-    let mut handshake = pin!(builder.handshake::<_, Bytes>(Transport { socket, first }));
-    let connection = poll_fn(|context| {
-        watch.register(context);
-        if let Poll::Ready(outcome) = handshake.as_mut().poll(context) {
-            return Poll::Ready(outcome.ok());
-        }
-        // A drain lets it finish: the requests that follow the preface were sent already.
-        if watch.take_verdict() == Some(Verdict::Timeout) { Poll::Ready(None) } else { Poll::Pending }
+/// The state machine of a shard's connections.
+pub type Machine = Connection<AlignedBuffer, Rpc>;
+
+/// Serves a connection whose first bytes were read already, the preface among them.
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
+    let world = &shard.world;
+    let settings = Settings {
+        streams_max: world.http2_streams_max,
+        client_resets_max: world.http2_resets_max,
+        control_frames_max: world.http2_control_frames_max,
+        body_size_max: world.http_input_size_max,
+        message_size_max: world.grpc_message_size_max,
+        aligned_after: Some("inference-header-content-length"),
+        aligned_field: grpc::RAW_CONTENTS,
+        ..Settings::default()
+    };
+    let link = Rc::new(Link {
+        connection: RefCell::new(Connection::new(settings, clock::now())),
+        waker: RefCell::default(),
+        is_running: Cell::new(false),
+        works: RefCell::default(),
     });
-    if let Some(connection) = connection.await {
-        watch.set_deadline(None);
-        serve(shard, connection, &watch).await;
+    let mut session = Session { shard, socket, membership, link, give_up_at: None };
+    session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
+    drop(first);
+    // An error of the socket ends the connection; there is nobody left to tell.
+    let outcome = poll_fn(|context| session.poll(context)).await;
+    session.link.end();
+    session.count_end();
+    if outcome.is_ok() {
+        let has_failed = session.link.connection.borrow().has_failed();
+        let timeout = if has_failed { LINGER_TIMEOUT } else { DRAIN_GRACE };
+        let _ = linger(&mut session.socket, membership.watch(), timeout).await;
     }
 }
 
-type Connection = h2::server::Connection<Transport, Bytes>;
+/// What the task of a connection shares with those of its streams. Lives on its shard.
+pub struct Link {
+    connection: RefCell<Machine>,
+    /// The connection's own task, and whether it runs: then it looks at all that is done before it
+    /// ends its turn.
+    waker: RefCell<Option<Waker>>,
+    is_running: Cell<bool>,
+    /// The streams whose work waits, each in a task of its own.
+    works: RefCell<Vec<Work>>,
+}
 
-async fn serve(shard: &Rc<Shard>, mut connection: Connection, watch: &Rc<Watch>) {
-    let mut is_draining = false;
-    loop {
-        let accepted = poll_fn(|context| {
-            watch.register(context);
-            if shard.connections.is_draining() && !std::mem::replace(&mut is_draining, true) {
-                connection.graceful_shutdown();
+struct Work {
+    stream: StreamId,
+    /// How its client leaves, if it does: as far as is known before.
+    departure: Rc<Cell<Departure>>,
+    is_reset: bool,
+    waits_for_room: bool,
+    waker: Option<Waker>,
+}
+
+impl Link {
+    /// Does something to the connection; what it has to send then goes out with all else of this turn.
+    pub fn with<O>(&self, act: impl FnOnce(&mut Machine) -> O) -> O {
+        let outcome = act(&mut self.connection.borrow_mut());
+        if !self.is_running.get()
+            && let Some(waker) = self.waker.borrow().as_ref()
+        {
+            waker.wake_by_ref();
+        }
+        outcome
+    }
+
+    /// The next message of a call.
+    pub async fn next(&self, stream: StreamId) -> Result<Taken, CallFault> {
+        poll_fn(|_| match self.connection.borrow_mut().take_next(stream) {
+            Ok(Taken::Nothing) => Poll::Pending,
+            taken => Poll::Ready(taken),
+        })
+        .await
+    }
+
+    /// Waits until what was sent on a stream has gone: what has not is kept in memory, and a client
+    /// that asks on without reading would fill it.
+    pub async fn room(&self, stream: StreamId) {
+        poll_fn(|_| {
+            if self.connection.borrow().has_room(stream) {
+                return Poll::Ready(());
             }
-            connection.poll_accept(context)
+            self.note(stream, |work| work.waits_for_room = true);
+            Poll::Pending
         })
         .await;
-        // A broken connection ends its streams: their tasks find out by themselves.
-        let Some(Ok((request, respond))) = accepted else { return };
-        let shard = Rc::clone(shard);
-        runtime::spawn(async move {
-            let cells = Arc::clone(&shard.cells);
-            if AssertUnwindSafe(stream(shard, request, respond)).catch_unwind().await.is_err() {
-                cells.panics.add(1);
+    }
+
+    /// Whether the stream of a work was reset, and who to wake when it is.
+    fn poll_reset(&self, stream: StreamId, context: &Context<'_>) -> bool {
+        let mut is_reset = true;
+        self.note(stream, |work| {
+            is_reset = work.is_reset;
+            if !work.waker.as_ref().is_some_and(|have| have.will_wake(context.waker())) {
+                work.waker = Some(context.waker().clone());
             }
-        })
-        .detach();
+        });
+        is_reset
+    }
+
+    fn note(&self, stream: StreamId, note: impl FnOnce(&mut Work)) {
+        if let Some(work) = self.works.borrow_mut().iter_mut().find(|work| work.stream == stream) {
+            note(work);
+        }
+    }
+
+    fn begin_work(&self, stream: StreamId, departure: Rc<Cell<Departure>>) {
+        let work = Work { stream, departure, is_reset: false, waits_for_room: false, waker: None };
+        self.works.borrow_mut().push(work);
+    }
+
+    fn end_work(&self, stream: StreamId) {
+        self.works.borrow_mut().retain(|work| work.stream != stream);
+    }
+
+    /// Wakes the work of a stream.
+    fn wake(&self, stream: StreamId) {
+        self.note(stream, Work::wake);
+    }
+
+    fn reset(&self, stream: StreamId, code: ErrorCode) {
+        self.note(stream, |work| {
+            // CANCEL is what a gRPC client cancels a call with (gRPC over HTTP/2, "Errors").
+            if code != ErrorCode::Cancel {
+                work.departure.set(Departure::StreamReset);
+            }
+            work.is_reset = true;
+            work.wake();
+        });
+    }
+
+    /// Wakes those who wait for room, where it is there.
+    fn wake_writers(&self) {
+        let connection = self.connection.borrow();
+        let mut works = self.works.borrow_mut();
+        for work in works.iter_mut().filter(|work| work.waits_for_room && connection.has_room(work.stream)) {
+            work.waits_for_room = false;
+            work.wake();
+        }
+    }
+
+    /// The connection has ended: so does all work on its streams.
+    fn end(&self) {
+        *self.waker.borrow_mut() = None;
+        for work in self.works.borrow_mut().iter_mut() {
+            work.departure.set(Departure::ConnectionClosed);
+            work.is_reset = true;
+            work.wake();
+        }
     }
 }
 
-async fn stream(shard: Rc<Shard>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
-    let (head, body) = request.into_parts();
-    let content_type = head.headers.get(http::header::CONTENT_TYPE).map(http::HeaderValue::as_bytes);
-    // RFC: gRPC over HTTP/2, "Content-Type": application/grpc, with or without a suffix.
-    if content_type.is_some_and(|value| value.starts_with(b"application/grpc")) {
-        grpc::serve(&shard, &head, body, respond).await;
-    } else {
-        let _ = serve_message(&shard, &head, body, respond).await;
+impl Work {
+    fn wake(&mut self) {
+        if let Some(waker) = &self.waker {
+            waker.wake_by_ref();
+        }
     }
+}
+
+struct Session<'a> {
+    shard: &'a Rc<Shard>,
+    socket: Socket,
+    membership: &'a Membership,
+    link: Rc<Link>,
+    /// When it ends whether its last frames have gone or not.
+    give_up_at: Option<Instant>,
+}
+
+impl Session<'_> {
+    fn take_first(&self, mut first: &[u8]) {
+        let mut connection = self.link.connection.borrow_mut();
+        while !first.is_empty() {
+            let space = connection.input_space();
+            let (now, rest) = first.split_at(space.len().min(first.len()));
+            let Some(space) = space.get_mut(..now.len()).filter(|space| !space.is_empty()) else { return };
+            space.copy_from_slice(now);
+            connection.handle_input(now.len(), clock::now());
+            first = rest;
+        }
+    }
+
+    /// Reads, answers and writes until there is nothing more to do for now; ready at the end.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.membership.watch().register(context);
+        let is_known = self.link.waker.borrow().as_ref().is_some_and(|have| have.will_wake(context.waker()));
+        if !is_known {
+            *self.link.waker.borrow_mut() = Some(context.waker().clone());
+        }
+        self.link.is_running.set(true);
+        let polled = self.poll_turn(context);
+        self.link.is_running.set(false);
+        polled
+    }
+
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.handle_verdict();
+        for _ in 0..READS_MAX {
+            let has_read = match self.poll_read(context) {
+                Poll::Ready(outcome) => outcome.map(|()| true)?,
+                Poll::Pending => false,
+            };
+            self.handle_events(context);
+            self.poll_write(context)?;
+            self.count();
+            if self.link.connection.borrow().is_finished() {
+                return self.poll_finish(context);
+            }
+            if !has_read {
+                self.membership.watch().set_deadline(self.link.connection.borrow().poll_timeout());
+                return Poll::Pending;
+            }
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Waits until the last frames have gone to the kernel, though not for long.
+    fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let now = clock::now();
+        let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
+        self.membership.watch().set_deadline(Some(give_up_at));
+        let polled = self.socket.poll_written(context);
+        if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
+    }
+
+    fn handle_verdict(&self) {
+        let verdict = self.membership.watch().take_verdict();
+        let mut connection = self.link.connection.borrow_mut();
+        if verdict == Some(Verdict::Timeout) {
+            connection.handle_timeout(clock::now());
+        }
+        if self.shard.connections.is_draining() {
+            connection.begin_drain(clock::now());
+        }
+    }
+
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut connection = self.link.connection.borrow_mut();
+        let space = connection.input_space();
+        if space.is_empty() {
+            return Poll::Pending;
+        }
+        match std::task::ready!(self.socket.poll_read(context, space))? {
+            0 => connection.handle_end(),
+            count => connection.handle_input(count, clock::now()),
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn handle_events(&self, context: &mut Context<'_>) {
+        let now = clock::now();
+        loop {
+            let event = self.link.connection.borrow_mut().poll_event(now);
+            match event {
+                None => return,
+                Some(Event::Call { stream, is_post, deadline }) => {
+                    if grpc::begin(&self.link, stream, is_post, deadline) {
+                        let link = Rc::clone(&self.link);
+                        self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
+                    }
+                }
+                Some(Event::Whole { stream, token, message, deadline }) => {
+                    let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
+                    let call = grpc::Call { stream, rpc: token, message, deadline };
+                    self.attend(stream, Departure::CallCancelled, context, |departure| {
+                        grpc::answer(shard, link, call, departure)
+                    });
+                }
+                Some(Event::Message { stream, message }) => {
+                    let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
+                    self.attend(stream, Departure::StreamReset, context, |departure| {
+                        answer(shard, link, stream, message, departure)
+                    });
+                }
+                Some(Event::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
+                Some(Event::Next(stream)) => self.link.wake(stream),
+                Some(Event::Reset { stream, code }) => self.link.reset(stream, code),
+            }
+        }
+    }
+
+    /// Works on a stream: here, as far as it goes at once, and in a task of its own from there.
+    fn attend<W: Future<Output = ()> + 'static>(
+        &self,
+        stream: StreamId,
+        departure: Departure,
+        context: &mut Context<'_>,
+        work: impl FnOnce(Rc<Cell<Departure>>) -> W,
+    ) {
+        let departure = Rc::new(Cell::new(departure));
+        let mut work = Box::pin(AssertUnwindSafe(work(Rc::clone(&departure))).catch_unwind());
+        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+            drop(work);
+            return finish(self.shard, &self.link, stream, outcome);
+        }
+        self.link.begin_work(stream, departure);
+        runtime::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
+    }
+
+    /// Sends as much as the kernel takes.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        let now = clock::now();
+        let mut has_sent = false;
+        loop {
+            let mut connection = self.link.connection.borrow_mut();
+            connection.prepare_transmit(now);
+            // What was sent before may be under way still.
+            let Poll::Ready(outcome) = self.socket.poll_written(context) else { break };
+            outcome?;
+            if !connection.has_output() {
+                break;
+            }
+            // What is ours alone goes with all else that the shard sends in this turn.
+            let behind = connection.transmit_whole().map(|whole| (whole.len(), self.socket.write_behind(whole)));
+            if let Some((count, true)) = behind {
+                connection.handle_transmitted(count, now);
+                has_sent = true;
+                continue;
+            }
+            let count = {
+                let parts: SmallVec<[IoSlice<'_>; PARTS_MAX]> =
+                    connection.transmit_parts().take(PARTS_MAX).map(IoSlice::new).collect();
+                match self.socket.try_write_vectored(&parts)? {
+                    // Waits until the kernel takes more.
+                    0 => match self.socket.poll_write(context, parts.first().map_or(&[], |part| part)) {
+                        Poll::Pending => break,
+                        Poll::Ready(count) => count?,
+                    },
+                    count => count,
+                }
+            };
+            connection.handle_transmitted(count, now);
+            has_sent = true;
+        }
+        if has_sent {
+            self.link.wake_writers();
+        }
+        Ok(())
+    }
+
+    fn count(&self) {
+        let counts = self.link.connection.borrow_mut().take_counts();
+        if counts != Counts::default() {
+            self.shard.cells.client_resets.add(counts.client_resets);
+            self.shard.cells.server_resets.add(counts.server_resets);
+            self.shard.cells.timeouts.add(counts.timeouts);
+        }
+    }
+
+    fn count_end(&self) {
+        let connection = self.link.connection.borrow();
+        if let Some(limit) = connection.exceeded() {
+            self.shard.cells.count_calmed(limit.label());
+        } else if connection.has_failed() {
+            self.shard.cells.framing_errors.add(1);
+        }
+    }
+}
+
+type Outcome = Result<(), Box<dyn Any + Send>>;
+
+/// Works on to the end, unless the stream is reset before.
+async fn continue_work<W>(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, mut work: Pin<Box<W>>)
+where
+    W: Future<Output = Outcome>,
+{
+    let outcome =
+        poll_fn(
+            |context| {
+                if link.poll_reset(stream, context) { Poll::Ready(Ok(())) } else { work.as_mut().poll(context) }
+            },
+        )
+        .await;
+    drop(work);
+    link.end_work(stream);
+    finish(&shard, &link, stream, outcome);
+}
+
+fn finish(shard: &Shard, link: &Link, stream: StreamId, outcome: Outcome) {
+    if outcome.is_err() {
+        shard.cells.panics.add(1);
+    }
+    link.with(|connection| connection.handle_gone(stream));
 }
 
 /// A plain message: REST over HTTP/2.
-async fn serve_message(
-    shard: &Rc<Shard>,
-    head: &http::request::Parts,
-    mut body: RecvStream,
-    mut respond: SendResponse<Bytes>,
-) -> Result<(), h2::Error> {
-    let size_max = shard.world.http_input_size_max;
-    let mut gathered = crate::tensor::AlignedBuffer::with_alignment_at(prefix_size(head), 0);
-    let mut pace = Pace::new(clock::now());
-    loop {
-        let Some(chunk) = next_chunk_until(&mut body, pace.due()).await else {
-            let reply = Refusal::new(408, "the request body did not arrive in time").into_reply();
-            return send_reply(&mut respond, &reply, false).await;
-        };
-        let Some(chunk) = chunk? else { break };
-        pace.handle_chunk(chunk.len(), clock::now());
-        if gathered.len() + chunk.len() > size_max {
-            let reply = crate::protocol::rest::error_reply(&crate::error::Error::too_large(format!(
-                "request size exceeds the maximum allowed input size of {size_max} bytes. \
-                 Use --http-max-input-size to increase the limit."
-            )));
-            return send_reply(&mut respond, &reply, false).await;
-        }
-        gathered.extend_from_slice(&chunk);
-    }
-    let message = into_message(head, gathered.freeze());
-    let is_head = message.method == Method::Head;
-    let work = service::handle_message(shard, message, clock::now());
-    let Some(reply) = unless_reset(&mut respond, work).await else { return Ok(()) };
-    send_reply(&mut respond, &reply, is_head).await
-}
-
-fn prefix_size(head: &http::request::Parts) -> usize {
-    let value = head.headers.get("inference-header-content-length");
-    value.and_then(|value| value.to_str().ok()?.parse().ok()).unwrap_or(0)
-}
-
-fn into_message(head: &http::request::Parts, body: Bytes) -> Message {
-    let mut fields = Fields::new();
-    for (name, value) in &head.headers {
-        fields.push(Bytes::copy_from_slice(name.as_str().as_bytes()), Bytes::copy_from_slice(value.as_bytes()));
-    }
-    let method = Method::from_token(head.method.as_str().as_bytes());
-    Message { method, path: Bytes::copy_from_slice(head.uri.path().as_bytes()), fields, body }
-}
-
-async fn send_reply(respond: &mut SendResponse<Bytes>, reply: &Reply, is_head: bool) -> Result<(), h2::Error> {
-    let mut response = Response::builder().status(reply.status);
-    for (name, value) in &reply.fields {
-        response = response.header(*name, value.as_ref());
-    }
-    response = response.header(http::header::CONTENT_LENGTH, reply.body_size());
-    let Ok(response) = response.body(()) else { return Ok(()) };
-    let is_empty = is_head || reply.body_size() == 0;
-    let mut stream = respond.send_response(response, is_empty)?;
-    if !is_empty {
-        send_parts(&mut stream, &reply.body, true).await?;
-    }
-    Ok(())
-}
-
-/// Sends parts on a stream: small ones at once as one frame, large ones as the client makes room.
-/// A client that makes none for [`WRITE_TIMEOUT`] loses the stream.
-pub async fn send_parts(stream: &mut SendStream<Bytes>, parts: &[Bytes], is_last: bool) -> Result<(), h2::Error> {
-    let size: usize = parts.iter().map(Bytes::len).sum();
-    if size <= COALESCE_SIZE_MAX {
-        if let [whole] = parts {
-            return stream.send_data(whole.clone(), is_last);
-        }
-        let mut whole = Vec::with_capacity(size);
-        parts.iter().for_each(|part| whole.extend_from_slice(part));
-        return stream.send_data(whole.into(), is_last);
-    }
-    let mut left = size;
-    for part in parts {
-        let mut rest = part.clone();
-        while !rest.is_empty() {
-            let room = room_in_time(stream, rest.len()).await?;
-            let chunk = rest.split_to(room.min(rest.len()));
-            left = left.saturating_sub(chunk.len());
-            stream.send_data(chunk, is_last && left == 0)?;
-        }
-    }
-    Ok(())
-}
-
-async fn room_in_time(stream: &mut SendStream<Bytes>, wanted: usize) -> Result<usize, h2::Error> {
-    stream.reserve_capacity(wanted.min(SEND_BUFFER_SIZE));
-    if stream.capacity() > 0 {
-        return Ok(stream.capacity());
-    }
-    let room =
-        async { poll_fn(|context| stream.poll_capacity(context)).await.unwrap_or_else(|| Err(Reason::CANCEL.into())) };
-    let late = async {
-        runtime::sleep(WRITE_TIMEOUT).await;
-        Err(Reason::ENHANCE_YOUR_CALM.into())
-    };
-    let room = future::or(room, late).await;
-    if room.is_err() {
-        stream.send_reset(Reason::CANCEL);
-    }
-    room
-}
-
-/// The next bytes of a body, whose room in the windows is given back at once.
-pub async fn next_chunk(body: &mut RecvStream) -> Result<Option<Bytes>, h2::Error> {
-    match body.data().await {
-        None => Ok(None),
-        Some(chunk) => {
-            let chunk = chunk?;
-            body.flow_control().release_capacity(chunk.len())?;
-            Ok(Some(chunk))
-        }
-    }
-}
-
-/// The same, no later than an instant; `None` when that has come.
-pub async fn next_chunk_until(body: &mut RecvStream, due: Instant) -> Option<Result<Option<Bytes>, h2::Error>> {
-    let late = async {
-        runtime::sleep_until(due).await;
-        None
-    };
-    future::or(async { Some(next_chunk(body).await) }, late).await
-}
-
-/// How fast a body must come, as over HTTP/1.1: `BODY_STEP_SIZE` bytes, or its end, within
-/// `BODY_TIMEOUT`.
-pub struct Pace {
-    due: Instant,
-    moved: usize,
-}
-
-impl Pace {
-    /// Of a body that begins.
-    pub fn new(now: Instant) -> Self {
-        Self { due: now + BODY_TIMEOUT, moved: 0 }
-    }
-
-    /// When more must have come.
-    pub const fn due(&self) -> Instant {
-        self.due
-    }
-
-    /// So many bytes came.
-    pub fn handle_chunk(&mut self, size: usize, now: Instant) {
-        self.moved = self.moved.saturating_add(size);
-        if self.moved >= BODY_STEP_SIZE {
-            *self = Self::new(now);
-        }
-    }
-}
-
-/// Runs some work to its end, unless the client resets the stream before.
-pub async fn unless_reset<T>(respond: &mut SendResponse<Bytes>, work: impl Future<Output = T>) -> Option<T> {
-    let mut work = pin!(work);
-    let is_reset = Cell::new(false);
-    poll_fn(|context| {
-        if let Poll::Ready(outcome) = work.as_mut().poll(context) {
-            return Poll::Ready(Some(outcome));
-        }
-        if !is_reset.get() && respond.poll_reset(context).is_ready() {
-            is_reset.set(true);
-            return Poll::Ready(None);
-        }
-        Poll::Pending
-    })
-    .await
-}
-
-/// A socket as `h2` wants it, with the bytes that were read before it took over.
-struct Transport {
-    socket: Socket,
-    first: Bytes,
-}
-
-impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, space: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if !this.first.is_empty() {
-            let count = this.first.len().min(space.remaining());
-            space.put_slice(&this.first.split_to(count));
-            return Poll::Ready(Ok(()));
-        }
-        let count = std::task::ready!(this.socket.poll_read(context, space.initialize_unfilled()))?;
-        space.advance(count);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.get_mut().socket.poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    /// With vectored writes `h2` sends one frame a system call; without, it gathers small replies
-    /// of many streams into one.
-    fn is_write_vectored(&self) -> bool {
-        false
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_body_moves_when_it_brings_a_step_and_not_byte_by_byte() {
-        let mut pace = Pace::new(Instant::ZERO);
-        let later = Instant::from_micros(1);
-        pace.handle_chunk(BODY_STEP_SIZE - 1, later);
-        assert_eq!(pace.due(), Instant::ZERO + BODY_TIMEOUT);
-        pace.handle_chunk(1, later);
-        assert_eq!(pace.due(), later + BODY_TIMEOUT);
-        pace.handle_chunk(1, later + BODY_TIMEOUT);
-        assert_eq!(pace.due(), later + BODY_TIMEOUT);
-    }
+async fn answer(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, message: Message, departure: Rc<Cell<Departure>>) {
+    let reply = service::handle_message(&shard, message, clock::now(), &departure).await;
+    link.with(|connection| connection.send_reply(stream, reply, clock::now()));
 }

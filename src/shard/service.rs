@@ -1,12 +1,13 @@
 //! From a message to its reply: asks the route, then the protocol or a model. The one policy point
 //! of REST, whatever carried the message. Lives on its shard.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::metrics::Statistics;
+use crate::metrics::{Departure, Statistics};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
 use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, Route, route, unavailable_model};
@@ -19,11 +20,17 @@ use crate::wire::message::{Fields, Message, Reply};
 /// The field that tells where the binary section of a body begins.
 const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
-/// The reply to a message that was received at an instant.
-pub async fn handle_message(shard: &Rc<Shard>, message: Message, received: Instant) -> Reply {
+/// The reply to a message that was received at an instant. Dropped before, its client left in the
+/// way that `departure` says then.
+pub async fn handle_message(
+    shard: &Rc<Shard>,
+    message: Message,
+    received: Instant,
+    departure: &Cell<Departure>,
+) -> Reply {
     let outcome = match route(message.method, &message.path) {
         Ok(Route::ModelInfer(path)) => {
-            let account = Account::open(&shard.cells);
+            let account = Account::open(&shard.cells, departure);
             let outcome = infer(shard, path, &message, received).await;
             account.settle(&outcome);
             outcome

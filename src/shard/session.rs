@@ -9,9 +9,7 @@ use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
 use crate::shard::connections::{Membership, Verdict};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, http1, http2};
-
-/// What an HTTP/2 client sends first (RFC 9113 §3.4).
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership) {
@@ -19,7 +17,7 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership)
     let Some(first) = read_first(&mut socket, membership).await else { return };
     // Boxed, so that a connection that only waits does not hold the room of either.
     if first.starts_with(PREFACE) {
-        Box::pin(http2::run(shard, socket, first.into(), membership)).await;
+        Box::pin(http2::run(shard, socket, first, membership)).await;
     } else {
         Box::pin(http1::run(shard, socket, first, membership)).await;
     }

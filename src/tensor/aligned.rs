@@ -60,8 +60,23 @@ impl AlignedBuffer {
         bytemuck::cast_slice_mut(&mut self.lines).get_mut(self.lead..self.lead + self.size).unwrap_or_default()
     }
 
-    /// Appends bytes.
+    /// Appends bytes. Whole lines are written once, without being zero before.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
+        let from = self.size;
+        let begun = (TENSOR_ALIGNMENT - (self.lead + from) % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
+        let (begin, rest) = bytes.split_at(begun.min(bytes.len()));
+        self.append(begin);
+        let (lines, end) = rest.as_chunks();
+        if (self.lead + self.size).div_ceil(TENSOR_ALIGNMENT) == self.lines.len() {
+            self.lines.extend(lines.iter().copied().map(Line));
+            self.size += lines.len() * TENSOR_ALIGNMENT;
+            self.append(end);
+        } else {
+            self.append(rest);
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) {
         let from = self.size;
         self.resize(from.saturating_add(bytes.len()));
         if let Some(space) = self.as_mut_slice().get_mut(from..) {
@@ -99,13 +114,26 @@ mod tests {
         for aligned_at in [0, 1, 63, 64, 65, 126, 1000] {
             let mut buffer = AlignedBuffer::with_alignment_at(aligned_at, 16);
             let want: Vec<u8> = (0..2000_u32).map(|value| value as u8).collect();
-            for part in want.chunks(97) {
+            for part in want.chunks(97 + aligned_at) {
                 buffer.extend_from_slice(part);
             }
             assert_eq!(buffer.as_slice(), want);
             let bytes = buffer.freeze();
             assert_eq!(bytes, want);
             assert_eq!(bytes.slice(aligned_at..).as_ptr() as usize % TENSOR_ALIGNMENT, 0, "{aligned_at}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_appended_behind_what_is_there_whatever_was_behind_it_before() {
+        for (first, longer, more) in [(0, 0, 1), (10, 500, 300), (64, 64, 64), (64, 65, 640), (63, 64, 1), (1, 0, 129)]
+        {
+            let mut buffer = AlignedBuffer::with_alignment_at(5, 0);
+            buffer.extend_from_slice(&vec![1; first]);
+            buffer.resize(first + longer);
+            buffer.resize(first);
+            buffer.extend_from_slice(&vec![2; more]);
+            assert_eq!(buffer.as_slice(), [vec![1; first], vec![2; more]].concat(), "{first} {longer} {more}");
         }
     }
 

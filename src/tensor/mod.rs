@@ -112,6 +112,14 @@ pub struct Tensor {
     pub contents: Bytes,
 }
 
+impl Tensor {
+    /// Whether a request brought it. An optional input that was left out has no shape at all: no
+    /// configuration allows one without dimensions.
+    pub fn is_given(&self) -> bool {
+        !self.shape.is_empty()
+    }
+}
+
 /// Why a size could not be computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SizeError {

@@ -1,5 +1,8 @@
 //! `BYTES` tensors: each element a 4-byte little-endian length, then its bytes.
 
+/// Bytes of the length before each element.
+pub const LENGTH_SIZE: usize = 4;
+
 /// Why the contents of a `BYTES` tensor could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringsError {
@@ -34,7 +37,7 @@ impl<'a> Iterator for Strings<'a> {
         if self.rest.is_empty() {
             return None;
         }
-        let Some((length, rest)) = self.rest.split_first_chunk::<4>() else {
+        let Some((length, rest)) = self.rest.split_first_chunk::<LENGTH_SIZE>() else {
             let left = self.rest.len();
             self.rest = &[];
             return Some(Err(StringsError::Length(left)));

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 
 use crate::limits::{BODY_CLAIM_MAX, READ_SIZE};
 use crate::wire::message::BodyBuffer;
@@ -54,8 +54,8 @@ enum State<B> {
     Prefix,
     /// Keeps the beginning until the place of the payload is known.
     Search { search: PayloadSearch, start: Vec<u8>, size: usize },
-    /// Fills the buffer.
-    Body { buffer: B, size: usize },
+    /// Fills the buffer, of which `filled` bytes are the message's.
+    Body { buffer: B, filled: usize, size: usize },
 }
 
 impl<B: BodyBuffer> Gatherer<B> {
@@ -67,16 +67,36 @@ impl<B: BodyBuffer> Gatherer<B> {
 
     /// Takes bytes off the front of a chunk, up to the end of a message, which it returns. To be
     /// called until the chunk is empty.
-    pub fn handle_chunk(&mut self, chunk: &mut Bytes) -> Result<Option<Bytes>, GatherError> {
+    pub fn handle_chunk(&mut self, chunk: &mut &[u8]) -> Result<Option<Bytes>, GatherError> {
         if let State::Prefix = self.state {
             let Some(size) = self.take_prefix(chunk)? else { return Ok(None) };
             self.state = State::Search { search: PayloadSearch::new(self.field), start: Vec::new(), size };
         }
         if let State::Search { search, start, size } = &mut self.state {
-            let Some(buffer) = take_start(search, start, *size, chunk) else { return Ok(None) };
-            self.state = State::Body { buffer, size: *size };
+            let Some(buffer): Option<B> = take_start(search, start, *size, chunk) else { return Ok(None) };
+            self.state = State::Body { filled: buffer.len(), buffer, size: *size };
         }
         Ok(self.take_body(chunk))
+    }
+
+    /// Whether the message in progress has a buffer that is being filled.
+    pub const fn is_filling(&self) -> bool {
+        matches!(self.state, State::Body { .. })
+    }
+
+    /// Where at most `size_max` of the next bytes may be written to, in the message's own buffer;
+    /// empty where it has none yet, or is complete.
+    pub fn space(&mut self, size_max: usize) -> &mut [u8] {
+        let State::Body { buffer, filled, size } = &mut self.state else { return &mut [] };
+        buffer.resize(filled.saturating_add(size_max).min(*size));
+        buffer.as_mut_slice().get_mut(*filled..).unwrap_or_default()
+    }
+
+    /// `count` bytes were written to the front of `space`. The message, once it is whole.
+    pub fn handle_space(&mut self, count: usize) -> Option<Bytes> {
+        let State::Body { buffer, filled, .. } = &mut self.state else { return None };
+        *filled = filled.saturating_add(count).min(buffer.len());
+        self.take_body(&mut &[][..])
     }
 
     /// Whether a message has begun and not ended: the stream may not end here.
@@ -85,10 +105,10 @@ impl<B: BodyBuffer> Gatherer<B> {
     }
 
     /// The size of the next message, once its prefix is whole.
-    fn take_prefix(&mut self, chunk: &mut Bytes) -> Result<Option<usize>, GatherError> {
+    fn take_prefix(&mut self, chunk: &mut &[u8]) -> Result<Option<usize>, GatherError> {
         let space = self.prefix.get_mut(self.prefix_size..).unwrap_or_default();
         let count = space.len().min(chunk.len());
-        space.iter_mut().zip(chunk.split_to(count)).for_each(|(to, from)| *to = from);
+        space.iter_mut().zip(take(chunk, count)).for_each(|(to, from)| *to = *from);
         self.prefix_size += count;
         if self.prefix_size < PREFIX_SIZE {
             return Ok(None);
@@ -108,12 +128,15 @@ impl<B: BodyBuffer> Gatherer<B> {
     }
 
     /// The message, once it is whole.
-    fn take_body(&mut self, chunk: &mut Bytes) -> Option<Bytes> {
-        let State::Body { buffer, size } = &mut self.state else { return None };
-        let count = size.saturating_sub(buffer.len()).min(chunk.len());
-        append(buffer, chunk.get(..count).unwrap_or_default());
-        chunk.advance(count);
-        if buffer.len() < *size {
+    fn take_body(&mut self, chunk: &mut &[u8]) -> Option<Bytes> {
+        let State::Body { buffer, filled, size } = &mut self.state else { return None };
+        if buffer.len() > *filled {
+            buffer.resize(*filled);
+        }
+        let count = size.saturating_sub(*filled).min(chunk.len());
+        buffer.extend_from_slice(take(chunk, count));
+        *filled += count;
+        if *filled < *size {
             return None;
         }
         match std::mem::replace(&mut self.state, State::Prefix) {
@@ -129,7 +152,7 @@ fn take_start<B: BodyBuffer>(
     search: &mut PayloadSearch,
     start: &mut Vec<u8>,
     size: usize,
-    chunk: &mut Bytes,
+    chunk: &mut &[u8],
 ) -> Option<B> {
     let count = size.saturating_sub(start.len()).min(chunk.len());
     let is_first = start.is_empty();
@@ -137,28 +160,27 @@ fn take_start<B: BodyBuffer>(
         search.poll(chunk.get(..count).unwrap_or_default())
     } else {
         let count = count.min(SEARCH_SIZE_MAX.saturating_sub(start.len()));
-        start.extend_from_slice(&chunk.split_to(count));
+        start.extend_from_slice(take(chunk, count));
         search.poll(start)
     };
     let known = if is_first { count } else { start.len() };
     if place == Place::Unknown && known < size && known < SEARCH_SIZE_MAX {
         if is_first {
-            start.extend_from_slice(&chunk.split_to(count));
+            start.extend_from_slice(take(chunk, count));
         }
         return None;
     }
     let aligned_at = if let Place::At(offset) = place { offset } else { 0 };
     let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
-    append(&mut buffer, start);
+    buffer.extend_from_slice(start);
     Some(buffer)
 }
 
-fn append<B: BodyBuffer>(buffer: &mut B, bytes: &[u8]) {
-    let from = buffer.len();
-    buffer.resize(from.saturating_add(bytes.len()));
-    if let Some(space) = buffer.as_mut_slice().get_mut(from..) {
-        space.copy_from_slice(bytes);
-    }
+/// Takes `count` bytes, of at least so many, off the front.
+fn take<'a>(chunk: &mut &'a [u8], count: usize) -> &'a [u8] {
+    let (taken, rest) = chunk.split_at_checked(count).unwrap_or_default();
+    *chunk = rest;
+    taken
 }
 
 /// Where the payload begins in a message of which only the beginning is known.
@@ -272,6 +294,8 @@ const fn hex_digit(digit: u8) -> u8 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Buf;
+
     use super::*;
 
     /// Notes where it was told to align, and how much it was asked to hold before bytes came.
@@ -299,6 +323,10 @@ mod tests {
             self.bytes.resize(size, 0);
         }
 
+        fn extend_from_slice(&mut self, bytes: &[u8]) {
+            self.bytes.extend_from_slice(bytes);
+        }
+
         /// The place goes before the bytes, so that a test sees it.
         fn freeze(self) -> Bytes {
             [&(self.aligned_at as u32).to_be_bytes()[..], &self.bytes].concat().into()
@@ -310,7 +338,7 @@ mod tests {
         let mut gatherer: Gatherer<Noted> = Gatherer::new(100_000, 7);
         let mut messages = Vec::new();
         for chunk in chunks {
-            let mut chunk = Bytes::copy_from_slice(chunk);
+            let mut chunk = *chunk;
             loop {
                 if let Some(mut message) = gatherer.handle_chunk(&mut chunk)? {
                     messages.push((message.get_u32() as usize, message.to_vec()));
@@ -346,6 +374,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_written_to_the_buffer_itself_is_part_of_the_message() {
+        let message = [&[10, 1, b'x', 58, 100][..], &[7; 100]].concat();
+        let all = framed(&[&message, &message]);
+        let mut gatherer: Gatherer<Noted> = Gatherer::new(1_000, 7);
+        assert!(gatherer.space(10).is_empty(), "it has no buffer yet");
+        assert_eq!(gatherer.handle_chunk(&mut &all[..30]), Ok(None));
+        let mut at = 30;
+        let whole = loop {
+            let space = gatherer.space(60);
+            let count = space.len().min(33);
+            space[..count].copy_from_slice(&all[at..at + count]);
+            at += count;
+            if let Some(message) = gatherer.handle_space(count) {
+                break message;
+            }
+            let mut few = &all[at..at + 3];
+            assert_eq!(gatherer.handle_chunk(&mut few), Ok(None));
+            at += 3;
+        };
+        assert_eq!((at, &whole[4..]), (5 + message.len(), &message[..]));
+        assert!(gatherer.space(10).is_empty() && !gatherer.is_within_message());
+        assert!(gatherer.handle_chunk(&mut &all[at..]).is_ok_and(|message| message.is_some()));
+    }
+
+    #[test]
     fn a_payload_that_begins_late_is_found_up_to_a_bound() {
         for (size, aligned_at) in [(10_000, 10_006), (SEARCH_SIZE_MAX, 0)] {
             let mut message = vec![42]; // field 5
@@ -374,7 +427,7 @@ mod tests {
         let all = framed(&[&[58, 2, 1, 2]]);
         for at in 0..=all.len() {
             let mut gatherer: Gatherer<Noted> = Gatherer::new(100, 7);
-            let got = gatherer.handle_chunk(&mut Bytes::copy_from_slice(&all[..at]));
+            let got = gatherer.handle_chunk(&mut &all[..at]);
             assert_eq!(got.map(|message| message.is_some()), Ok(at == all.len()));
             assert_eq!(gatherer.is_within_message(), at > 0 && at < all.len(), "{at}");
         }

@@ -60,6 +60,12 @@ impl Fields {
         self.ends.push((name_end, end(&self.text)));
     }
 
+    /// Forgets all of them and keeps the room.
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.ends.clear();
+    }
+
     /// The first value of a field, whatever the case of its name (RFC 9110 §5.1).
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.iter().find(|(have, _)| have.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
@@ -144,6 +150,9 @@ pub trait BodyBuffer {
 
     /// Makes it `size` bytes long.
     fn resize(&mut self, size: usize);
+
+    /// Appends bytes.
+    fn extend_from_slice(&mut self, bytes: &[u8]);
 
     /// The bytes as a shared view, without a copy; the alignment stays.
     fn freeze(self) -> Bytes;

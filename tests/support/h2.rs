@@ -129,3 +129,117 @@ fn run_with<T, F: Future<Output = T>>(
         work(sender.ready().await.expect("the connection takes a request")).await
     })
 }
+
+/// How the calls of a storm ended.
+#[derive(Debug, Default)]
+pub struct Ended {
+    /// With an answer.
+    pub answered: u32,
+    /// By the client.
+    pub cancelled: u32,
+}
+
+/// Calls on one connection, many at a time, each with one of the messages in turn; three of four are
+/// cancelled: before their message, within it, behind it, or a little later.
+pub fn cancel_storm(address: SocketAddr, path: &str, messages: &[&[u8]], calls: u32) -> Ended {
+    // A client counts the frames of answers that it does not want any more, by its window.
+    let mut builder = h2::client::Builder::new();
+    builder.initial_connection_window_size(64 << 20);
+    run_with(&builder, address, |sender| async move {
+        let mut ended = Ended::default();
+        let mut running = tokio::task::JoinSet::new();
+        for index in 0..calls {
+            if running.len() >= 100 {
+                count(&mut ended, running.join_next().await);
+            }
+            let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
+            let request = request.body(()).expect("the fields are valid");
+            // The last of each four is answered, and asks the last of the models.
+            let is_answered = index % 4 == 3;
+            let message =
+                if is_answered { messages[messages.len() - 1] } else { messages[index as usize % messages.len()] };
+            let size = u32::try_from(message.len()).expect("a small message").to_be_bytes();
+            let framed = Bytes::from([&[0], &size[..], message].concat());
+            let sender = sender.clone();
+            running.spawn(call_and_cancel(sender, request, framed, index, is_answered));
+        }
+        while let Some(one) = running.join_next().await {
+            count(&mut ended, Some(one));
+        }
+        ended
+    })
+}
+
+fn count(ended: &mut Ended, one: Option<Result<bool, tokio::task::JoinError>>) {
+    match one.expect("one was running").expect("no call panics") {
+        true => ended.answered += 1,
+        false => ended.cancelled += 1,
+    }
+}
+
+async fn call_and_cancel(
+    sender: SendRequest<Bytes>,
+    request: Request<()>,
+    framed: Bytes,
+    index: u32,
+    is_answered: bool,
+) -> bool {
+    let mut sender = sender.ready().await.expect("the connection lives");
+    let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+    if is_answered {
+        stream.send_data(framed, true).expect("the message is sent");
+        let mut body = response.await.expect("an answer comes").into_body();
+        while let Some(chunk) = body.data().await {
+            let size = chunk.expect("the body is whole").len();
+            body.flow_control().release_capacity(size).expect("the room was taken");
+        }
+        let trailers = body.trailers().await.expect("the trailers are whole").expect("a call has trailers");
+        assert_eq!(trailers["grpc-status"], "0");
+        return true;
+    }
+    match index / 4 % 4 {
+        0 => {}
+        1 => stream.send_data(framed.slice(..framed.len() / 2), false).expect("some of it is sent"),
+        2 => stream.send_data(framed, true).expect("the message is sent"),
+        _ => {
+            stream.send_data(framed, true).expect("the message is sent");
+            let pause = std::time::Duration::from_micros(u64::from(index * 37 % 3_000));
+            tokio::time::sleep(pause).await;
+        }
+    }
+    stream.send_reset(h2::Reason::CANCEL);
+    false
+}
+
+/// How a client leaves a request.
+#[derive(Clone, Copy, Debug)]
+pub enum Leave {
+    /// It closes the connection.
+    Close,
+    /// It resets the stream with this code (RFC 9113 §7).
+    Reset(u32),
+}
+
+/// Sends a whole request, waits until `then` returns, and leaves.
+pub fn abandon(
+    address: SocketAddr,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &[u8],
+    leave: Leave,
+    then: impl FnOnce() + Send + 'static,
+) {
+    let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
+    let request = request.body(()).expect("the fields are valid");
+    let body = Bytes::copy_from_slice(body);
+    run(address, |mut sender| async move {
+        let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(body, true).expect("the body is sent");
+        // The connection is driven meanwhile.
+        tokio::task::spawn_blocking(then).await.expect("the test goes on");
+        if let Leave::Reset(code) = leave {
+            stream.send_reset(code.into());
+            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        }
+    });
+}

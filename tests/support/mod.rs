@@ -12,6 +12,7 @@ pub mod folder;
 pub mod grpc;
 pub mod h2;
 pub mod http;
+pub mod metrics;
 pub mod onnx;
 pub mod protobuf;
 pub mod python;

@@ -2,6 +2,11 @@
 
 use super::protobuf::Message;
 
+#[path = "../../src/backend/onnx_builder.rs"]
+mod builder;
+
+pub use builder::{FLOAT, INT64, Onnx};
+
 /// `elem_type` of FP32 in `onnx.proto`.
 const FP32: i64 = 1;
 /// `elem_type` of INT32 in `onnx.proto`.
@@ -54,4 +59,45 @@ fn value(name: &str) -> Message {
     let shape = Message::new().message(1, batch).message(1, width);
     let tensor = Message::new().int(1, INT32).message(2, shape);
     Message::new().bytes(1, name).message(2, Message::new().message(1, tensor))
+}
+
+/// Sums the elements `X` of each request, which it finds by `ENDS`, the accumulated counts after a zero; and doubles
+/// them all.
+pub fn segments() -> Vec<u8> {
+    let int = |value: i64| value.to_le_bytes();
+    Onnx::default()
+        .constant("zero", FLOAT, &[1], &0_f32.to_le_bytes())
+        .constant("axis", INT64, &[], &int(0))
+        .constant("begin", INT64, &[1], &int(0))
+        .constant("one", INT64, &[1], &int(1))
+        .constant("last", INT64, &[1], &int(-1))
+        .constant("end", INT64, &[1], &int(i32::MAX.into()))
+        .node("CumSum", &["X", "axis"], &["sums"], &[])
+        .node("Concat", &["zero", "sums"], &["before"], &[("axis", 0)])
+        .node("Gather", &["before", "ENDS"], &["marks"], &[("axis", 0)])
+        .node("Slice", &["marks", "one", "end"], &["upper"], &[])
+        .node("Slice", &["marks", "begin", "last"], &["lower"], &[])
+        .node("Sub", &["upper", "lower"], &["flat"], &[])
+        .node("Unsqueeze", &["flat", "one"], &["SUM"], &[])
+        .node("Add", &["X", "X"], &["TWICE"], &[])
+        .input("X", FLOAT, &[-1])
+        .input("ENDS", builder::INT32, &[-1])
+        .output("SUM", FLOAT, &[-1, 1])
+        .output("TWICE", FLOAT, &[-1])
+        .into_bytes()
+}
+
+/// `y = x + b`, two elements each; `b` is 10 and 20 where it is not given.
+pub fn add_default() -> Vec<u8> {
+    let raw = [10_f32, 20.0].map(f32::to_le_bytes).concat();
+    let onnx = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).constant("b", FLOAT, &[2], &raw);
+    onnx.input("x", FLOAT, &[2]).input("b", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
+}
+
+/// Looks rows up in a table of four: a row that is not there fails the run.
+pub fn lookup() -> Vec<u8> {
+    let table: Vec<u8> = [10_f32, 11.0, 12.0, 13.0].map(f32::to_le_bytes).concat();
+    let onnx = Onnx::default().constant("table", FLOAT, &[4], &table);
+    let onnx = onnx.node("Gather", &["table", "ROW"], &["VALUE"], &[("axis", 0)]);
+    onnx.input("ROW", builder::INT32, &[-1, 1]).output("VALUE", FLOAT, &[-1, 1]).into_bytes()
 }

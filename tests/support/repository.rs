@@ -84,6 +84,16 @@ pub fn add_example(repository: &Path, name: &str) {
     copy(&from, &repository.join(name)).expect("the example is in the repository");
 }
 
+/// Adds a model in version 1, with an ONNX file where it has one.
+pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
+    let version = repository.join(name).join("1");
+    fs::create_dir_all(&version).expect("the folder is ours");
+    fs::write(version.with_file_name("config.pbtxt"), config).expect("the folder is ours");
+    if let Some(bytes) = file {
+        fs::write(version.join("model.onnx"), bytes).expect("the folder is ours");
+    }
+}
+
 /// Lets the requests of a model share batches.
 pub fn set_batched(repository: &Path, name: &str) {
     let path = repository.join(name).join("config.pbtxt");

@@ -53,6 +53,10 @@ impl Server {
         let ports = Ports::free();
         let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         command.arg("serve").arg(repository).args(flags);
+        // The embedded engine serves what chooses none, whoever runs the tests in which environment.
+        if !flags.iter().any(|flag| flag.contains("onnxruntime,")) {
+            command.arg("--backend-config=onnxruntime,engine=embedded");
+        }
         for (flag, port) in
             [("--http-port", ports.http), ("--grpc-port", ports.grpc), ("--metrics-port", ports.metrics)]
         {

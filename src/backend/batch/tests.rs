@@ -72,7 +72,7 @@ fn outputs_are_cut_by_rows_and_share_their_memory() {
     let whole = rows(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
     let labels = tensor(&[4], &[1_u8, 2, 3, 4]);
     let requests = answers.batch([1, 0, 2, 1].map(|count| (vec![], count)).to_vec()).requests;
-    scatter(vec![whole.clone(), labels], requests);
+    scatter(&pairs(), vec![whole.clone(), labels], requests);
     let got: Vec<_> = answers.outputs(4).into_iter().map(Result::unwrap).collect();
     assert_eq!(got[0], [rows(&[1.0, 2.0]), tensor(&[1], &[1_u8])]);
     assert_eq!(got[1], [tensor(&[0, 2], &[0_f32; 0]), tensor(&[0], &[0_u8; 0])]);
@@ -85,7 +85,7 @@ fn outputs_are_cut_by_rows_and_share_their_memory() {
 fn outputs_too_short_for_their_rows_are_an_error_and_not_a_panic() {
     let answers = Answers::default();
     let short = Tensor { contents: Bytes::from_static(&[0; 12]), ..rows(&[0.0; 4]) };
-    scatter(vec![short], answers.batch(vec![(vec![], 1), (vec![], 1)]).requests);
+    scatter(&pairs(), vec![short], answers.batch(vec![(vec![], 1), (vec![], 1)]).requests);
     let got = answers.outputs(2);
     assert!(got[0].is_ok());
     assert_eq!(got[1].as_ref().unwrap_err().text(), "an output has fewer bytes than its batch has rows");
@@ -103,7 +103,7 @@ fn a_bad_request_fails_alone_and_leaves_no_trace_in_the_batch() {
     assert_eq!(gather.contents(0, &requests), [2, 2, 4, 4]);
     assert_eq!(gather.contents(1, &requests), [2, 4]);
     assert_eq!((gather.rows(), gather.shape(1)), (2, &[2, 1][..]));
-    scatter(vec![], requests);
+    scatter(&pairs(), vec![], requests);
     let got = answers.take(4);
     for index in [0, 2] {
         let error = got[index].outputs.as_ref().unwrap_err();
@@ -140,7 +140,7 @@ fn what_no_decoder_lets_through_is_refused_and_not_run() {
 fn an_output_must_be_what_the_configuration_says() {
     let spec = spec(8, &[], &[("y", Datatype::Fp32, &[2, -1])]);
     let check = |output: Tensor, want: Result<(), &str>| {
-        let outcome = check_output(&spec, 0, &output, 3);
+        let outcome = check_output(&spec, 0, &output, 3, &[]);
         assert_eq!(outcome.as_ref().copied().map_err(Error::text), want);
     };
     check(tensor(&[3, 2, 1], &[0_f32; 6]), Ok(()));
@@ -151,5 +151,34 @@ fn an_output_must_be_what_the_configuration_says() {
     check(tensor(&[3, 1, 2], &[0_f32; 6]), Err(&format!("{shape}[3,1,2]")));
     check(tensor(&[3, 2], &[0_f32; 6]), Err(&format!("{shape}[3,2]")));
     check(tensor(&[3, 2, 2], &[0_f32; 6]), Err("output 'y' of model 'm' has not the bytes of its shape"));
-    assert!(check_output(&spec, 1, &tensor(&[3], &[0_f32; 3]), 3).is_err());
+    assert!(check_output(&spec, 1, &tensor(&[3], &[0_f32; 3]), 3, &[]).is_err());
+}
+
+#[test]
+fn strings_of_several_requests_are_gathered_and_cut_apart_again() {
+    let spec = Arc::new(spec(8, &[("x", Datatype::Bytes, &[2])], &[("y", Datatype::Bytes, &[2])]));
+    let words = |words: &[&str]| {
+        let mut contents = Vec::new();
+        words.iter().for_each(|word| crate::tensor::strings::encode(word.as_bytes(), &mut contents));
+        let shape = [words.len() as i64 / 2, 2].into_iter().collect();
+        Tensor { datatype: Datatype::Bytes, shape, contents: contents.into() }
+    };
+    let answers = Answers::default();
+    let mut gather = Gather::new(Arc::clone(&spec), [Feed { alignment: 1, convert: None }]);
+    let parts = [words(&["one", ""]), words(&["a", "b", "c", "d"]), words(&["", "last"])];
+    let mut entries: Vec<_> = parts.iter().map(|part| (vec![part.clone()], part.shape[0] as u32)).collect();
+    // One string too few for its shape.
+    entries.push((vec![Tensor { shape: [2, 2].into_iter().collect(), ..words(&["x", "y"]) }], 2));
+    let requests = gather.gather(answers.batch(entries).requests);
+    let whole = words(&["one", "", "a", "b", "c", "d", "", "last"]);
+    assert_eq!(gather.contents(0, &requests), whole.contents);
+    assert_eq!(check_output(&spec, 0, &whole, 4, &[]), Ok(()));
+    let short = Tensor { contents: whole.contents.slice(..whole.contents.len() - 1), ..whole.clone() };
+    assert!(check_output(&spec, 0, &short, 4, &[]).unwrap_err().text().contains("has not the bytes of its shape"));
+    scatter(&spec, vec![whole], requests);
+    let got = answers.outputs(4);
+    for (got, want) in got.iter().zip(parts) {
+        assert_eq!(got.as_ref().unwrap(), &[want]);
+    }
+    assert!(got[3].as_ref().unwrap_err().text().contains("which no check should have let through"));
 }

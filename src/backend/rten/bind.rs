@@ -7,7 +7,7 @@ use rten::{DataType, Dimension, Model, NodeId, ValueType};
 
 use crate::backend::text::{ShapeText, config_name};
 use crate::error::Error;
-use crate::model::{ModelSpec, TensorSpec};
+use crate::model::{BatchInput, ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 
 use super::datatype::{WAY_OUT, held_as, natural};
@@ -23,13 +23,15 @@ pub(super) struct Port {
     pub(super) is_squeezed: bool,
 }
 
+/// An input that is made of each batch: INT32 or FP32, which the engine has as they are.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BatchPort {
+    pub(super) node: NodeId,
+    pub(super) held: DataType,
+}
+
 /// What the inputs are held as; refuses those that the engine cannot hold.
 pub(super) fn held_inputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
-    if let Some(input) = spec.inputs.iter().find(|input| input.is_optional) {
-        let (input, model) = (&input.name, &spec.name);
-        let text = format!("input '{input}' of model '{model}' is optional, which the embedded engine cannot serve");
-        return Err(Error::unsupported(format!("{text}; {WAY_OUT}")));
-    }
     spec.inputs.iter().map(|input| held(spec, "input", input)).collect()
 }
 
@@ -53,13 +55,27 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
 /// Finds the inputs in the model.
 pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<Port>, Error> {
     let nodes = model.input_ids();
-    if nodes.len() != spec.inputs.len() {
-        let (want, came) = (spec.inputs.len(), nodes.len());
+    let (want, came) = (spec.inputs.len() + spec.batch_inputs.len(), nodes.len());
+    if came != want {
         let text = format!("configuration expects {want} inputs, model provides {came}");
         return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
     }
     let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, input, held);
     spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
+}
+
+/// Finds the inputs that are made of each batch.
+pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<BatchPort>, Error> {
+    let bind = |input: &BatchInput| {
+        let nodes = model.input_ids();
+        let node = model.find_node(&input.name).filter(|node| nodes.contains(node));
+        let node = node.ok_or_else(|| unexpected(model, "input", nodes, &input.name))?;
+        let held = held_as(input.datatype).ok_or_else(|| Error::internal("a batch input is INT32 or FP32"))?;
+        let declared = model.node_info(node).and_then(|node| node.dtype());
+        check_datatype(spec, "input", &input.name, input.datatype, held, declared)?;
+        Ok(BatchPort { node, held })
+    };
+    spec.batch_inputs.iter().map(bind).collect()
 }
 
 /// Finds the outputs in the model, which may have more of them.
@@ -84,10 +100,12 @@ fn bind_tensor(
     // What the model says of an output may be less than what it gives: that is held against the
     // configuration after each run. An input without a datatype is of one the engine lacks.
     if side == "input" || declared.is_some() {
-        check_datatype(spec, side, tensor, held, declared)?;
+        check_datatype(spec, side, &tensor.name, tensor.datatype, held, declared)?;
     }
     let shape = node_info.and_then(|node| node.shape()).map(|shape| shape.iter().map(size).collect::<Shape>());
     let is_squeezed = match &shape {
+        Some(shape) if tensor.is_ragged => check_ragged(spec, tensor, shape)?,
+        Some(_) if tensor.scatter_source.is_some() => false,
         Some(shape) => check_shape(spec, side, tensor, shape)?,
         None => false,
     };
@@ -111,7 +129,8 @@ fn unexpected(model: &Model, side: &str, nodes: &[NodeId], name: &str) -> Error 
 fn check_datatype(
     spec: &ModelSpec,
     side: &str,
-    tensor: &TensorSpec,
+    name: &str,
+    datatype: Datatype,
     held: DataType,
     declared: Option<ValueType>,
 ) -> Result<(), Error> {
@@ -120,12 +139,26 @@ fn check_datatype(
         Some(ValueType::Tensor(came)) => natural(came).map(config_name),
         _ => None,
     };
-    let (model, name, want) = (&spec.name, &tensor.name, config_name(tensor.datatype));
+    let (model, want) = (&spec.name, config_name(datatype));
     let text = match came {
         Some(came) => format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"),
         None => format!("{side} '{name}' is of a datatype that the embedded engine does not have; {WAY_OUT}"),
     };
     Err(Error::invalid(format!("unable to load model '{model}', {text}")))
+}
+
+/// The model takes all elements of a ragged input in one dimension.
+fn check_ragged(spec: &ModelSpec, tensor: &TensorSpec, shape: &[i64]) -> Result<bool, Error> {
+    if shape == [-1] {
+        return Ok(false);
+    }
+    Err(Error::invalid(format!(
+        "unable to load model '{}', configuration expects model provides input with shape [-1]  for ragged input '{}', \
+         model provides {}",
+        spec.name,
+        tensor.name,
+        ShapeText(shape)
+    )))
 }
 
 /// Whether the model's shape is the configured one; returns whether it lacks the last 1 of it.

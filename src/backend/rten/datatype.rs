@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Datatype};
 
 /// The way out of everything that this engine lacks.
-pub(super) const WAY_OUT: &str = "serve the model with ONNX Runtime";
+pub(super) const WAY_OUT: &str = "serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)";
 
 /// What a datatype is held as; `None` where the engine has nothing that holds it exactly.
 pub(super) const fn held_as(datatype: Datatype) -> Option<DataType> {
@@ -124,8 +124,8 @@ fn longs_to_ints(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> 
 
 fn out_of_range(value: i64) -> Error {
     Error::invalid(format!(
-        "the embedded engine computes INT64 in 32 bits and cannot take the value {value}; {WAY_OUT} for values beyond \
-         [{}, {}]",
+        "the embedded engine computes INT64 in 32 bits and cannot take the value {value}; serve the model with ONNX \
+         Runtime for values beyond [{}, {}]",
         i32::MIN,
         i32::MAX
     ))

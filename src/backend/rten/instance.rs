@@ -6,22 +6,24 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rten::{NodeId, RunErrorKind, RunOptions, Value, ValueOrView};
+use rten::{DataType, NodeId, RunErrorKind, RunOptions, Value, ValueOrView};
 use smallvec::SmallVec;
 
 use crate::backend::batch::{Gather, answer_all, check_output, scatter};
+use crate::backend::batch_input::BatchInputs;
 use crate::backend::{Batch, Instance, Request, Threads};
 use crate::error::Error;
 use crate::tensor::{Shape, Tensor};
 use crate::time::Clock;
 
-use super::bind::Port;
+use super::bind::{BatchPort, Port};
 use super::{Shared, datatype};
 
 /// An instance; it lives on one thread.
 pub(super) struct RtenInstance {
     shared: Arc<Shared>,
     gather: Gather,
+    batch_inputs: BatchInputs,
     options: RunOptions,
 }
 
@@ -29,8 +31,9 @@ impl RtenInstance {
     pub(super) fn new(shared: Arc<Shared>, threads: &Threads) -> Self {
         let feeds = shared.inputs.iter().map(|port| datatype::feed(port.datatype));
         let gather = Gather::new(Arc::clone(&shared.spec), feeds);
+        let batch_inputs = BatchInputs::new(Arc::clone(&shared.spec));
         let options = RunOptions::default().with_thread_pool(Some(Arc::clone(threads.pool())));
-        Self { shared, gather, options }
+        Self { shared, gather, batch_inputs, options }
     }
 
     /// Runs requests as one batch.
@@ -39,19 +42,22 @@ impl RtenInstance {
         if requests.is_empty() {
             return;
         }
+        if let Err(error) = self.batch_inputs.make(&requests) {
+            return answer_all(requests, &error);
+        }
         let input_end = clock();
         let outcome = self.compute(&requests);
         let infer_end = clock();
         match outcome {
             Ok(values) => {
-                let outputs = self.outputs(values);
+                let outputs = self.outputs(values, &requests);
                 let output_end = clock();
                 for request in &mut requests {
                     let stamps = &mut request.responder.stamps;
                     (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
                 }
                 match outputs {
-                    Ok(outputs) => scatter(outputs, requests),
+                    Ok(outputs) => scatter(&self.shared.spec, outputs, requests),
                     Err(error) => answer_all(requests, &error),
                 }
             }
@@ -70,8 +76,9 @@ impl RtenInstance {
 
     /// One run of the engine.
     fn compute(&self, requests: &[Request]) -> Result<Vec<Value>, Error> {
-        let ports = self.shared.inputs.iter().enumerate();
-        let inputs = ports.map(|(index, port)| self.input(index, *port, requests)).collect::<Result<_, _>>()?;
+        let ports = self.shared.inputs.iter().enumerate().map(|(index, port)| self.input(index, *port, requests));
+        let made = self.shared.batch_inputs.iter().enumerate().map(|(index, port)| self.batch_input(index, *port));
+        let inputs = ports.chain(made).collect::<Result<_, _>>()?;
         let run = || self.shared.model.run(inputs, &self.shared.output_nodes, Some(self.options.clone()));
         let name = &self.shared.spec.name;
         match catch_unwind(AssertUnwindSafe(run)) {
@@ -92,21 +99,43 @@ impl RtenInstance {
     ) -> Result<(NodeId, ValueOrView<'a>), Error> {
         let shape = self.gather.shape(index);
         let rank = shape.len() - usize::from(port.is_squeezed && !shape.is_empty());
-        let sizes: Option<SmallVec<[usize; 6]>> =
-            shape.iter().take(rank).map(|dimension| usize::try_from(*dimension).ok()).collect();
-        let view = sizes.and_then(|sizes| datatype::view(port.held, &sizes, self.gather.contents(index, requests)));
-        view.map(|view| (port.node, view.into())).ok_or_else(|| {
+        let shape = shape.get(..rank).unwrap_or_default();
+        let view = view(port.held, shape, self.gather.contents(index, requests));
+        view.map(|view| (port.node, view)).ok_or_else(|| {
             Error::internal(format!("input {index} of model '{}' was not staged", self.shared.spec.name))
         })
     }
 
-    /// The outputs as the configuration says they are.
-    fn outputs(&self, values: Vec<Value>) -> Result<Vec<Tensor>, Error> {
-        let ports = self.shared.outputs.iter().enumerate();
-        ports.zip(values).map(|((index, port), value)| self.output(index, *port, value)).collect()
+    fn batch_input(&self, index: usize, port: BatchPort) -> Result<(NodeId, ValueOrView<'_>), Error> {
+        let view = view(port.held, self.batch_inputs.shape(index), self.batch_inputs.contents(index));
+        view.map(|view| (port.node, view)).ok_or_else(|| {
+            Error::internal(format!("batch input {index} of model '{}' was not made", self.shared.spec.name))
+        })
     }
 
-    fn output(&self, index: usize, port: Port, value: Value) -> Result<Tensor, Error> {
+    /// Puts the model's own value where a request left an input out.
+    fn fill_defaults(&self, requests: &mut [Request]) {
+        if self.shared.defaults.is_empty() {
+            return;
+        }
+        for request in requests {
+            for (tensor, default) in request.inputs.iter_mut().zip(&self.shared.defaults) {
+                if let Some(default) = default
+                    && !tensor.is_given()
+                {
+                    tensor.clone_from(default);
+                }
+            }
+        }
+    }
+
+    /// The outputs as the configuration says they are.
+    fn outputs(&self, values: Vec<Value>, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
+        let ports = self.shared.outputs.iter().enumerate();
+        ports.zip(values).map(|((index, port), value)| self.output(index, *port, value, requests)).collect()
+    }
+
+    fn output(&self, index: usize, port: Port, value: Value, requests: &[Request]) -> Result<Tensor, Error> {
         let spec = &self.shared.spec;
         let shape: Shape = datatype::shape(&value).chain(port.is_squeezed.then_some(1)).collect();
         let kind = value.dtype();
@@ -116,17 +145,23 @@ impl RtenInstance {
             Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
         })?;
         let output = Tensor { datatype: port.datatype, shape, contents };
-        check_output(spec, index, &output, self.gather.rows())?;
+        check_output(spec, index, &output, self.gather.rows(), requests)?;
         Ok(output)
     }
 }
 
 impl Instance for RtenInstance {
-    fn run(&mut self, batch: Batch) {
+    fn run(&mut self, mut batch: Batch) {
+        self.fill_defaults(&mut batch.requests);
         if batch.requests.len() > 1 && !self.shared.spec.has_batch_axis() {
             self.run_apart(batch.requests, batch.clock);
         } else {
             self.run_together(batch.requests, batch.clock);
         }
     }
+}
+
+fn view<'a>(held: DataType, shape: &[i64], contents: &'a [u8]) -> Option<ValueOrView<'a>> {
+    let sizes: Option<SmallVec<[usize; 6]>> = shape.iter().map(|dimension| usize::try_from(*dimension).ok()).collect();
+    datatype::view(held, &sizes?, contents).map(ValueOrView::from)
 }

@@ -14,13 +14,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path};
 use std::sync::Arc;
 
-use rten::{LoadErrorKind, Model, ModelOptions, NodeId};
+use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId};
 
+use crate::backend::batch::fits;
+use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
+use crate::model::initial::take_initial_values;
+use crate::tensor::Tensor;
 
-use bind::Port;
+use bind::{BatchPort, Port};
 use datatype::WAY_OUT;
 use instance::RtenInstance;
 
@@ -38,23 +42,29 @@ struct Shared {
     spec: Arc<ModelSpec>,
     model: Model,
     inputs: Vec<Port>,
+    batch_inputs: Vec<BatchPort>,
+    /// What each input is when a request leaves it out, for those that may be.
+    defaults: Vec<Option<Tensor>>,
     outputs: Vec<Port>,
     output_nodes: Vec<NodeId>,
 }
 
 impl Backend for Rten {
-    fn name(&self) -> &'static str {
+    fn name(&self) -> &str {
         "rten"
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        check_optimization(spec)?;
         let inputs = bind::held_inputs(spec)?;
         let outputs = bind::held_outputs(spec)?;
-        let model = read(spec, directory)?;
+        let (model, defaults) = read(spec, directory)?;
         let inputs = bind::bind_inputs(spec, &model, &inputs)?;
+        let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
         let outputs = bind::bind_outputs(spec, &model, &outputs)?;
         let output_nodes = outputs.iter().map(|port| port.node).collect();
-        let shared = Shared { spec: Arc::clone(spec), model, inputs, outputs, output_nodes };
+        let spec = Arc::clone(spec);
+        let shared = Shared { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
         Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
     }
 }
@@ -69,8 +79,21 @@ impl LoadedModel for RtenModel {
     }
 }
 
-/// Reads the model's file, and with it the files of weights that it names beside it.
-fn read(spec: &ModelSpec, directory: &Path) -> Result<Model, Error> {
+/// A graph level says how much work goes into speed, not what is computed: this engine has one.
+fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
+    let optimization = &spec.optimization;
+    match optimization.cpu_accelerators.iter().chain(&optimization.gpu_accelerators).next() {
+        None => Ok(()),
+        Some(accelerator) => Err(Error::unsupported(format!(
+            "execution accelerator '{}' of model '{}' is not in the embedded engine; {WAY_OUT}",
+            accelerator.name, spec.name
+        ))),
+    }
+}
+
+/// Reads the model's file, and with it the files of weights that it names beside it; and what each
+/// optional input is when it is left out.
+fn read(spec: &ModelSpec, directory: &Path) -> Result<(Model, Vec<Option<Tensor>>), Error> {
     let name = Path::new(&spec.default_model_filename);
     if !name.components().all(|component| matches!(component, Component::Normal(_))) {
         let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
@@ -81,9 +104,40 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<Model, Error> {
         return Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)));
     }
     // A file that breaks the engine's reader costs this model only.
-    let outcome = catch_unwind(AssertUnwindSafe(|| read_file(&path)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| read_whole(spec, &path)));
     let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
+}
+
+fn read_whole(spec: &ModelSpec, path: &Path) -> Result<(Model, Vec<Option<Tensor>>), Error> {
+    let optional = spec.inputs.iter().filter(|input| input.is_optional);
+    let names: Vec<_> = optional.map(|input| input.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok((read_file(path)?, Vec::new()));
+    }
+    // The engine computes with initial values when it loads, and would not look at others: it gets
+    // the model without them, and is given them with each request that leaves them out.
+    let bytes = read_bytes(path)?;
+    let (bytes, values) = take_initial_values(&bytes, &names).map_err(Error::invalid)?;
+    let mut values = values.into_iter();
+    let mut defaults = Vec::with_capacity(spec.inputs.len());
+    for input in &spec.inputs {
+        let default = if input.is_optional { values.next() } else { None };
+        if let Some(value) = &default
+            && (value.datatype != input.datatype || !fits(&input.shape, &value.shape))
+        {
+            let (name, datatype, shape) = (&input.name, value.datatype.name(), ShapeText(&value.shape));
+            let text =
+                format!("input '{name}' has an initial value {datatype} {shape}, which its configuration excludes");
+            return Err(Error::invalid(text));
+        }
+        defaults.push(default);
+    }
+    Ok((ModelOptions::with_all_ops().load(bytes).map_err(engine_error)?, defaults))
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|error| Error::internal(error.to_string()))
 }
 
 fn read_file(path: &Path) -> Result<Model, Error> {
@@ -91,21 +145,18 @@ fn read_file(path: &Path) -> Result<Model, Error> {
     // The engine tells formats by extension, and finds files of weights by the model's place; a
     // model under another name must be whole.
     let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
-    let outcome = if has_known_name {
-        options.load_file(path)
-    } else {
-        let bytes = std::fs::read(path).map_err(|error| Error::internal(error.to_string()))?;
-        options.load(bytes)
-    };
-    outcome.map_err(|error| {
-        let can_elsewhere = !matches!(
-            error.kind(),
-            LoadErrorKind::IoError
-                | LoadErrorKind::ParseError
-                | LoadErrorKind::UnknownFileType
-                | LoadErrorKind::ExternalDataError
-        );
-        let way_out = if can_elsewhere { format!("; {WAY_OUT}") } else { String::new() };
-        Error::invalid(format!("the embedded engine cannot run it: {error}{way_out}"))
-    })
+    let outcome = if has_known_name { options.load_file(path) } else { options.load(read_bytes(path)?) };
+    outcome.map_err(engine_error)
+}
+
+fn engine_error(error: LoadError) -> Error {
+    let can_elsewhere = !matches!(
+        error.kind(),
+        LoadErrorKind::IoError
+            | LoadErrorKind::ParseError
+            | LoadErrorKind::UnknownFileType
+            | LoadErrorKind::ExternalDataError
+    );
+    let way_out = if can_elsewhere { format!("; {WAY_OUT}") } else { String::new() };
+    Error::invalid(format!("the embedded engine cannot run it: {error}{way_out}"))
 }

@@ -7,6 +7,7 @@ use crate::backend::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx,
 use crate::backend::threads::enter;
 use crate::backend::trial::{Answers, retyped, spec, tensor};
 use crate::error::Code;
+use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::{Datatype, Tensor};
 
 /// A version's directory with one file in it, removed at the end.
@@ -303,7 +304,10 @@ fn what_the_engine_lacks_is_named_with_the_way_out() {
     let io = |datatype| spec(8, &[("x", datatype, &[2])], &[("y", Datatype::Fp32, &[2])]);
     let text = refusal(io(Datatype::Fp32), &file);
     assert!(text.contains("TreeEnsemble operator not supported"), "{text}");
-    assert!(text.ends_with("; serve the model with ONNX Runtime"), "{text}");
+    assert!(
+        text.ends_with("; serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)"),
+        "{text}"
+    );
     for datatype in Datatype::ALL {
         let text = refusal(io(datatype), &Onnx::addsub(FLOAT));
         let is_held = datatype::held_as(datatype).is_some();
@@ -312,7 +316,7 @@ fn what_the_engine_lacks_is_named_with_the_way_out() {
     assert_eq!(
         refusal(io(Datatype::Fp16), &file),
         "unable to load model 'm': input 'x' is FP16, which the embedded engine does not have (it has BOOL, UINT8, INT8, \
-         INT32, INT64 and FP32); serve the model with ONNX Runtime"
+         INT32, INT64 and FP32); serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)"
     );
 }
 
@@ -358,12 +362,6 @@ fn a_configuration_that_does_not_suit_the_model_is_refused_in_tritons_words() {
         "model 'm', tensor 'x': for the model to support batching the shape should have at least 1 dimension and the first \
          dimension must be -1; but shape expected by the model is [1,2]"
     );
-    let mut optional = spec(8, &good, &[output]);
-    optional.inputs[1].is_optional = true;
-    check(
-        optional,
-        "input 'INPUT1' of model 'm' is optional, which the embedded engine cannot serve; serve the model with ONNX Runtime",
-    );
 }
 
 #[test]
@@ -393,4 +391,161 @@ fn a_model_file_may_have_any_name() {
     let mut spec = addsub_spec(Datatype::Fp32);
     spec.default_model_filename = "weights".to_owned();
     assert!(Rten.load(&Arc::new(spec), &directory.0).unwrap().may_run_inline());
+}
+
+/// Sums the elements of each request, which it finds by `ENDS`, the accumulated counts after a
+/// zero; and doubles them all.
+fn segment_sums() -> Vec<u8> {
+    let int = |value: i64| value.to_le_bytes();
+    Onnx::default()
+        .constant("zero", FLOAT, &[1], &0_f32.to_le_bytes())
+        .constant("axis", INT64, &[], &int(0))
+        .constant("begin", INT64, &[1], &int(0))
+        .constant("one", INT64, &[1], &int(1))
+        .constant("last", INT64, &[1], &int(-1))
+        .constant("end", INT64, &[1], &int(i32::MAX.into()))
+        .node("CumSum", &["X", "axis"], &["sums"], &[])
+        .node("Concat", &["zero", "sums"], &["before"], &[("axis", 0)])
+        .node("Gather", &["before", "ENDS"], &["marks"], &[("axis", 0)])
+        .node("Slice", &["marks", "one", "end"], &["upper"], &[])
+        .node("Slice", &["marks", "begin", "last"], &["lower"], &[])
+        .node("Sub", &["upper", "lower"], &["flat"], &[])
+        .node("Unsqueeze", &["flat", "one"], &["SUM"], &[])
+        .node("Add", &["X", "X"], &["TWICE"], &[])
+        .input("X", FLOAT, &[-1])
+        .input("ENDS", INT32, &[-1])
+        .output("SUM", FLOAT, &[-1, 1])
+        .output("TWICE", FLOAT, &[-1])
+        .into_bytes()
+}
+
+fn segment_spec() -> ModelSpec {
+    let fp32 = Datatype::Fp32;
+    let mut model = spec(8, &[("X", fp32, &[-1])], &[("SUM", fp32, &[1]), ("TWICE", fp32, &[-1])]);
+    model.inputs[0].is_ragged = true;
+    model.outputs[1].scatter_source = Some(0);
+    let kind = BatchInputKind::AccumulatedElementCountWithZero;
+    model.batch_inputs = vec![BatchInput { name: "ENDS".to_owned(), datatype: Datatype::Int32, kind, source: 0 }];
+    model
+}
+
+#[test]
+fn requests_of_different_shapes_share_a_ragged_batch_and_each_gets_its_own() {
+    let parts: [&[f32]; 4] = [&[1.0, 2.0, 4.0], &[8.0], &[], &[16.0, 32.0]];
+    let check = |parts: &[&[f32]]| {
+        let requests = parts.iter().map(|part| (vec![tensor(&[1, part.len() as i64], part)], 1)).collect();
+        let got = run(segment_spec(), &segment_sums(), requests);
+        for (part, got) in parts.iter().zip(got) {
+            let twice: Vec<_> = part.iter().map(|value| value * 2.0).collect();
+            let want = [
+                tensor(&[1, 1], &[part.iter().fold(0.0, |sum, value| sum + value)]),
+                tensor(&[1, part.len() as i64], &twice),
+            ];
+            assert_eq!(got.unwrap(), want, "{part:?} of {parts:?}");
+        }
+    };
+    check(&parts);
+    // Alone, its bytes go to the engine where they lie.
+    parts.iter().for_each(|part| check(&[part]));
+}
+
+#[test]
+fn an_output_that_does_not_fit_the_shapes_of_its_input_is_an_error() {
+    let mut model = segment_spec();
+    model.outputs[0].scatter_source = Some(0);
+    model.outputs[0].shape = [-1, -1].into_iter().collect();
+    let got = run(model, &segment_sums(), vec![(vec![tensor(&[1, 3], &[1_f32, 2.0, 4.0])], 1)]).remove(0).unwrap_err();
+    assert_eq!(got.text(), "output 'SUM' of model 'm' came in 4 bytes, but the shapes of input 'X' make 12",);
+}
+
+#[test]
+fn a_ragged_input_or_a_batch_input_that_the_model_has_not_is_refused_at_load() {
+    let matrix = Onnx::default().node("Neg", &["X"], &["SUM"], &[]).input("X", FLOAT, &[-1, 1]);
+    let matrix = matrix.input("ENDS", INT32, &[-1]).output("SUM", FLOAT, &[-1, 1]).into_bytes();
+    let mut model = segment_spec();
+    model.outputs.truncate(1);
+    assert_eq!(
+        refusal(model.clone(), &matrix),
+        "unable to load model 'm', configuration expects model provides input with shape [-1]  for ragged input 'X', model \
+         provides [-1,1]"
+    );
+    model.batch_inputs[0].name = "N".to_owned();
+    assert_eq!(refusal(model.clone(), &segment_sums()), "unexpected inference input 'N', allowed inputs are: ENDS, X");
+    model.batch_inputs[0] =
+        BatchInput { name: "ENDS".to_owned(), datatype: Datatype::Fp32, ..model.batch_inputs[0].clone() };
+    assert_eq!(
+        refusal(model, &segment_sums()),
+        "unable to load model 'm', configuration expects datatype TYPE_FP32 for input 'ENDS', model provides TYPE_INT32"
+    );
+}
+
+#[test]
+fn an_optional_input_is_the_models_own_value_when_it_is_left_out() {
+    let file = |initial: &[f32]| {
+        let raw: Vec<u8> = initial.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let onnx = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).constant("b", FLOAT, &[2], &raw);
+        onnx.input("x", FLOAT, &[2]).input("b", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
+    };
+    let fp32 = Datatype::Fp32;
+    let mut model = spec(0, &[("x", fp32, &[2]), ("b", fp32, &[2])], &[("y", fp32, &[2])]);
+    model.inputs[1].is_optional = true;
+    let left_out = || Tensor { datatype: fp32, shape: [].into_iter().collect(), contents: Default::default() };
+    let x = || tensor(&[2], &[1_f32, 2.0]);
+    let requests =
+        vec![(vec![x(), left_out()], 1), (vec![x(), tensor(&[2], &[100_f32, 200.0])], 1), (vec![x(), left_out()], 1)];
+    let got = run(model.clone(), &file(&[10.0, 20.0]), requests);
+    let want = [[11_f32, 22.0], [101.0, 202.0], [11.0, 22.0]];
+    assert_eq!(got, want.map(|values| Ok(vec![tensor(&[2], &values)])));
+
+    assert_eq!(
+        refusal(model.clone(), &Onnx::addsub(FLOAT)),
+        "unable to load model 'm': input 'b' has no initial value"
+    );
+    model.inputs[1].shape = [3].into_iter().collect();
+    assert_eq!(
+        refusal(model, &file(&[10.0, 20.0])),
+        "unable to load model 'm': input 'b' has an initial value FP32 [2], which its configuration excludes"
+    );
+}
+
+#[test]
+fn a_model_sees_the_batch_input_of_every_kind() {
+    // As Triton's own test: each row of the output is the whole batch input, but for the shapes of
+    // items, which are a row each.
+    let spread = |dims: &[i64]| {
+        let onnx = Onnx::default()
+            .constant("first", INT64, &[1], &0_i64.to_le_bytes())
+            .constant("second", INT64, &[1], &1_i64.to_le_bytes())
+            .node("Div", &["N", "N"], &["ones"], &[])
+            .node("Unsqueeze", &["ones", "second"], &["column"], &[])
+            .input("X", FLOAT, &[-1])
+            .input("N", FLOAT, &[-1])
+            .input("B", FLOAT, dims)
+            .output("Y", FLOAT, &[-1, -1]);
+        let onnx = match dims {
+            [_] => {
+                onnx.node("Unsqueeze", &["B", "first"], &["row"], &[]).node("MatMul", &["column", "row"], &["Y"], &[])
+            }
+            _ => onnx.node("Mul", &["column", "B"], &["Y"], &[]),
+        };
+        onnx.into_bytes()
+    };
+    let check = |kind, want: [&[f32]; 2]| {
+        let fp32 = Datatype::Fp32;
+        let mut model = spec(8, &[("X", fp32, &[-1, -1])], &[("Y", fp32, &[-1])]);
+        model.inputs[0].is_ragged = true;
+        let batch_input = |name: &str, kind| BatchInput { name: name.to_owned(), datatype: fp32, kind, source: 0 };
+        model.batch_inputs = vec![batch_input("N", BatchInputKind::ElementCount), batch_input("B", kind)];
+        let file = spread(if kind == BatchInputKind::ItemShape { &[-1, 2] } else { &[-1] });
+        let requests = vec![(vec![tensor(&[1, 4, 1], &[0_f32; 4])], 1), (vec![tensor(&[1, 1, 2], &[0_f32; 2])], 1)];
+        let got = run(model, &file, requests);
+        let want = want.map(|values| Ok(vec![tensor(&[1, values.len() as i64], values)]));
+        assert_eq!(got, want, "{kind:?}");
+    };
+    check(BatchInputKind::ElementCount, [&[4.0, 2.0]; 2]);
+    check(BatchInputKind::AccumulatedElementCount, [&[4.0, 6.0]; 2]);
+    check(BatchInputKind::AccumulatedElementCountWithZero, [&[0.0, 4.0, 6.0]; 2]);
+    check(BatchInputKind::MaxElementCountAsShape, [&[0.0; 4]; 2]);
+    check(BatchInputKind::ItemShape, [&[4.0, 1.0], &[1.0, 2.0]]);
+    check(BatchInputKind::ItemShapeFlatten, [&[4.0, 1.0, 1.0, 2.0]; 2]);
 }

@@ -92,7 +92,7 @@ const fn mix(seed: u64) -> u64 {
 }
 
 /// A body without alignment.
-pub(super) struct Plain(Vec<u8>);
+pub(in crate::connection) struct Plain(Vec<u8>);
 
 impl BodyBuffer for Plain {
     fn with_alignment_at(_: usize, capacity: usize) -> Self {
@@ -109,6 +109,10 @@ impl BodyBuffer for Plain {
 
     fn resize(&mut self, size: usize) {
         self.0.resize(size, 0);
+    }
+
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
     }
 
     fn freeze(self) -> Bytes {

@@ -8,7 +8,7 @@
 //!                        ChunkEnd ◄┴─ ChunkData
 //! ```
 
-use crate::connection::http1::input::Input;
+use crate::connection::input::Input;
 use crate::limits::{BODY_CLAIM_MAX, INPUT_SIZE_MIN, READ_SIZE};
 use crate::wire::http1::Refusal;
 use crate::wire::http1::chunk::{self, Chunks};

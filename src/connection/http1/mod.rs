@@ -11,9 +11,8 @@
 //!          └─ refusal, timeout, end ─► Closed ◄── connection ends ─┘
 //! ```
 
-mod fuzz;
+pub(super) mod fuzz;
 mod incoming;
-mod input;
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +32,7 @@ use crate::wire::message::{BodyBuffer, Message, Reply};
 pub use self::fuzz::fuzz_connection;
 
 use self::incoming::Incoming;
-use self::input::Input;
+use crate::connection::input::Input;
 
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +73,8 @@ pub struct Connection<B> {
     deadline: Option<Instant>,
     /// What the reply in progress will say, unless the connection ends.
     option: ConnectionOption,
+    /// Whether the request is of HTTP/1.1, whose clients take interim responses.
+    is_current: bool,
     /// Whether the request asked by HEAD, so that the reply has no body.
     is_head_only: bool,
     is_draining: bool,
@@ -102,6 +103,7 @@ impl<B: BodyBuffer> Connection<B> {
             state: State::between(&settings),
             deadline: None,
             option: ConnectionOption::None,
+            is_current: false,
             is_head_only: false,
             is_draining: false,
             is_ended: false,
@@ -194,6 +196,12 @@ impl<B: BodyBuffer> Connection<B> {
         mem::take(&mut self.is_interim_due).then_some(CONTINUE)
     }
 
+    /// Whether the client of the message that came out last may be sent an interim response before
+    /// its reply (RFC 9110 §15.2).
+    pub const fn takes_interim(&self) -> bool {
+        self.is_current && matches!(self.state, State::Replying)
+    }
+
     /// When `handle_timeout` must be called, even if nothing arrives.
     pub const fn poll_timeout(&self) -> Option<Instant> {
         self.deadline
@@ -240,6 +248,11 @@ impl<B: BodyBuffer> Connection<B> {
         }
     }
 
+    /// Whether bytes have come that no message has taken yet.
+    pub fn has_unread_input(&self) -> bool {
+        !self.input.is_empty()
+    }
+
     /// Bytes of memory held for what came in.
     pub fn held_size(&self) -> usize {
         let body_size = match &self.state {
@@ -282,6 +295,7 @@ impl<B: BodyBuffer> Connection<B> {
             (true, false) => ConnectionOption::KeepAlive,
             (true, true) => ConnectionOption::None,
         };
+        self.is_current = head.is_current;
         let expects_continue = head.expects_continue;
         let incoming = Incoming::new(head, self.settings.body_size_max, self.settings.head_size_max)?;
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();

@@ -2,6 +2,7 @@ use super::*;
 use crate::error::Code;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX};
 use crate::model::onnx::OnnxTensor;
+use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::Datatype;
 
 /// `x FP32 [-1,16], … > y INT8 ?`: what an ONNX file says; `?` where it does not say the shape.
@@ -405,11 +406,6 @@ fn instance_groups_are_refused_with_the_exact_text() {
         "instance group g of model m has kind KIND_MODEL but specifies one or more GPUs",
     );
     check(
-        &group("kind: KIND_MODEL"),
-        MODEL,
-        "instance group g of model m has kind KIND_MODEL, which is not supported yet; use KIND_CPU",
-    );
-    check(
         &group("profile: '1'"),
         MODEL,
         "instance group g of model m and platform onnxruntime_onnxspecifies profile field which is only supported for \
@@ -426,6 +422,170 @@ fn instance_groups_are_refused_with_the_exact_text() {
         MODEL,
         "model 'm' has 4294967294 instances, more than the 256 allowed",
     );
+    let passive = "model 'm': every instance group is passive, so no request would ever run";
+    check(&group("passive: true"), MODEL, passive);
+    check("instance_group [ { passive: true }, { passive: true } ]", MODEL, passive);
+    let twice = |name: &str| format!("model 'm': two instance groups are named '{name}'; give each a name of its own");
+    check("instance_group [ { name: 'g' }, { }, { name: 'g' } ]", MODEL, &twice("g"));
+    check("instance_group [ { name: 'm_1' }, { } ]", MODEL, &twice("m_1"));
+}
+
+#[test]
+fn instance_groups_say_what_their_instances_are_called_and_need() {
+    let text = "instance_group [ { count: 2 host_policy: 'far' }, { kind: KIND_MODEL name: 'b' passive: true }, {\n\
+                rate_limiter { priority: 3 resources [ { name: 'r' count: 4 }, { name: 's' global: true count: 1 } ] } } ]";
+    let [first, second, third] = spec(text, MODEL).unwrap().instance_groups.try_into().unwrap();
+    assert_eq!(first.instance_names().collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
+    assert_eq!((first.host_policy.as_str(), first.is_passive, first.rate), ("far", false, RateRules::default()));
+    assert_eq!((second.host_policy.as_str(), second.is_passive, second.count), ("model", true, 1));
+    let resource = |name: &str, is_global, count| ResourceRules { name: name.to_owned(), is_global, count };
+    let resources = vec![resource("r", false, 4), resource("s", true, 1)];
+    assert_eq!((third.name.as_str(), third.host_policy.as_str(), third.count), ("m_2", "cpu", 2));
+    assert_eq!(third.rate, RateRules { priority: 3, resources });
+    check_effective(
+        text,
+        MODEL,
+        &[
+            r#"{"name":"m_0","kind":"KIND_CPU","count":2,"gpus":[],"secondary_devices":[],"profile":[],"passive":false,"host_policy":"far"}"#,
+            r#"{"name":"b","kind":"KIND_MODEL","count":1,"#,
+            r#""rate_limiter":{"resources":[{"name":"r","global":false,"count":4},{"name":"s","global":true,"count":1}],"priority":3}"#,
+        ],
+    );
+}
+
+#[test]
+fn what_the_server_decides_is_shown_and_a_fixed_point() {
+    let spec = spec("parameters { key: 'k' value { string_value: 'v' } }", MODEL).unwrap();
+    let decided = spec.with_parameter("placement", "inline").unwrap();
+    let want = r#""parameters":{"k":{"string_value":"v"},"placement":{"string_value":"inline"}}"#;
+    assert!(decided.config_json.contains(want), "{}", decided.config_json);
+    assert_eq!(decided.parameters.get("placement").map(String::as_str), Some("inline"));
+    let message = ModelConfig::decode(&*decided.config_message).unwrap();
+    assert_eq!(config_json::encode(&message), *decided.config_json);
+    let again = decided.with_parameter("placement", "inline").unwrap();
+    assert_eq!(again.config_json, decided.config_json);
+}
+
+/// A model that batches, with a ragged input `x` and an input `n` that is made of each batch.
+const RAGGED: &str = "max_batch_size: 8\n\
+                      input { name: 'x' data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }\n\
+                      output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] }\n";
+const RAGGED_MODEL: &str = "x FP32 [-1], n INT32 [-1] > y FP32 [-1x4]";
+
+#[test]
+fn batch_inputs_and_outputs_are_refused_with_the_exact_text() {
+    let input = |text: &str, want: &str| check(&format!("{RAGGED} batch_input {{ {text} }}"), RAGGED_MODEL, want);
+    input("", "batch input kind 'BATCH_ELEMENT_COUNT' expects 1 source input, got 0 for m");
+    for kind in [
+        "BATCH_ELEMENT_COUNT",
+        "BATCH_ACCUMULATED_ELEMENT_COUNT",
+        "BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO",
+        "BATCH_MAX_ELEMENT_COUNT_AS_SHAPE",
+        "BATCH_ITEM_SHAPE",
+        "BATCH_ITEM_SHAPE_FLATTEN",
+    ] {
+        let want = format!("batch input kind '{kind}' expects 1 source input, got 2 for m");
+        input(&format!("kind: {kind} source_input: [ 'x', 'x' ]"), &want);
+    }
+    input("source_input: 'x'", "batch input data type must be TYPE_INT32 or TYPE_FP32 for m");
+    input(
+        "source_input: 'x' data_type: TYPE_INT64 target_name: 'n'",
+        "batch input data type must be TYPE_INT32 or TYPE_FP32 for m",
+    );
+    let int32 = "data_type: TYPE_INT32";
+    input(&format!("source_input: 'z' {int32}"), "unknown source input name 'z' for m");
+    input(
+        &format!("source_input: 'x' {int32}"),
+        "batch input kind 'BATCH_ELEMENT_COUNT' must specify 'target_name' for m",
+    );
+    for target in ["'x'", "''", "'n', 'n'"] {
+        let last = target.split(' ').next_back().unwrap();
+        input(
+            &format!("source_input: 'x' {int32} target_name: [ {target} ]"),
+            &format!("target input name {last} of a batch input must name an input of its own for m"),
+        );
+    }
+    check(
+        "input { name: 'x' data_type: TYPE_FP32 dims: [ -1 ] } output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] }\n\
+         batch_input { kind: BATCH_ITEM_SHAPE source_input: 'x' data_type: TYPE_INT32 target_name: 'n' }",
+        "x FP32 [-1], n INT32 [-1x1] > y FP32 [4]",
+        "batch input kind 'BATCH_ITEM_SHAPE' needs a batch axis, and 'max_batch_size' is 0 for m",
+    );
+
+    let output = |text: &str, want: &str| check(&format!("{RAGGED} batch_output {{ {text} }}"), RAGGED_MODEL, want);
+    let kind = "BATCH_SCATTER_WITH_INPUT_SHAPE";
+    output("target_name: 'y'", &format!("batch output kind '{kind}' expects 1 source input, got 0 for m"));
+    output("target_name: 'y' source_input: 'z'", "unknown source input name 'z' for m");
+    output("target_name: 'z' source_input: 'x'", "unknown target output name 'z' for m");
+    output("target_name: [ 'y', 'y' ] source_input: 'x'", "target output name 'y' can only be specified once for m");
+    output("source_input: 'x'", &format!("batch output kind '{kind}' must specify 'target_name' for m"));
+    check(
+        &format!("{RAGGED} batch_output {{ target_name: 'y' source_input: 'x' }}").replace("[ 4 ]", "[ 4, -1 ]"),
+        "x FP32 [-1] > y FP32 [-1]",
+        "target output name 'y' has a variable-size dimension that its source input has not for m",
+    );
+    check(
+        &format!("{RAGGED} batch_output {{ target_name: 'y' source_input: 'x' }}")
+            .replace("'y' data_type: TYPE_FP32", "'y' data_type: TYPE_STRING"),
+        "x FP32 [-1] > y BYTES [-1]",
+        "target output name 'y' is TYPE_STRING, whose elements have no fixed size for m",
+    );
+}
+
+#[test]
+fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
+    let count = "batch_input { source_input: 'x' data_type: TYPE_INT32 target_name: 'n' }";
+    let cannot = "unable to load model 'm', ";
+    let ragged = |model: &str, want: &str| check(&format!("{RAGGED} {count}"), model, &format!("{cannot}{want}"));
+    ragged("x FP32 [-1] > y FP32 [-1x4]", "configuration expects 2 inputs, model provides 1");
+    ragged(
+        "x FP32 [-1x-1], n INT32 [-1] > y FP32 [-1x4]",
+        "configuration expects model provides input with shape [-1]  for ragged input 'x', model provides [-1,-1]",
+    );
+    ragged(
+        "x FP32 [-1], n FP32 [-1] > y FP32 [-1x4]",
+        "configuration expects datatype TYPE_INT32 for input 'n', model provides TYPE_FP32",
+    );
+    ragged(
+        "x FP32 [-1], n INT32 [-1x1] > y FP32 [-1x4]",
+        "batch input 'n' of kind 'BATCH_ELEMENT_COUNT' is [-1], model provides [-1,1]",
+    );
+    check(
+        &format!("{RAGGED} {count}"),
+        "x FP32 [-1], o INT32 [-1] > y FP32 [-1x4]",
+        "unexpected inference input 'n', allowed inputs are: o, x",
+    );
+    let spec = spec(&format!("{RAGGED} {count}"), RAGGED_MODEL).unwrap();
+    let name = "n".to_owned();
+    let want = BatchInput { name, datatype: Datatype::Int32, kind: BatchInputKind::ElementCount, source: 0 };
+    assert_eq!((spec.inputs[0].is_ragged, spec.batch_inputs), (true, vec![want]));
+
+    let optional = |batching: &str, x: &str, inputs: [&str; 2]| {
+        let text = format!(
+            "{batching} input {{ name: 'x' data_type: TYPE_FP32 dims: [ 2 ] {x} }}\n\
+             input {{ name: 'b' data_type: TYPE_FP32 dims: [ 2 ] optional: true }}\n\
+             output {{ name: 'y' data_type: TYPE_FP32 dims: [ 2 ] }}"
+        );
+        let signature = onnx(&format!("{} > y FP32 [2]", inputs[0]));
+        let signature = OnnxSignature { initialized: onnx(&format!("{} >", inputs[1])).inputs, ..signature };
+        let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+        let got = draft.complete(Some(&signature), &BTreeMap::new(), Completion::default());
+        got.map(|spec| spec.inputs.iter().map(|input| input.is_optional).collect::<Vec<_>>())
+    };
+    let refused = |batching: &str, x: &str, inputs: [&str; 2], want: &str| {
+        let got = optional(batching, x, inputs).unwrap_err();
+        assert_eq!(got.text(), format!("{cannot}{want}"), "{batching} {x} {inputs:?}");
+    };
+    assert_eq!(optional("", "", ["x FP32 [2]", "b FP32 [2]"]), Ok(vec![false, true]));
+    let text = "optional input 'b' is not supported for models that support batching";
+    refused("max_batch_size: 8", "", ["x FP32 [2]", "b FP32 [2]"], text);
+    let text = "input 'b' is optional but has no initial value in the model, which cannot run without it";
+    refused("", "", ["x FP32 [2], b FP32 [2]", ""], text);
+    let text = "configuration expects 1 inputs, model provides 0";
+    refused("", "", ["", "x FP32 [2], b FP32 [2]"], text);
+    let text = "configuration expects model provides input with shape [-1] for ragged input 'x', which is not supported \
+                for optional input";
+    refused("", "optional: true allow_ragged_batch: true", ["", "x FP32 [2], b FP32 [2]"], text);
 }
 
 #[test]
@@ -442,6 +602,26 @@ fn what_is_not_built_is_refused_at_its_place() {
     );
 }
 
+#[test]
+fn what_is_asked_of_the_engine_reaches_it_and_identity_has_none() {
+    let text = "optimization { graph { level: -1 } execution_accelerators {
+        cpu_execution_accelerator { name: 'openvino' }
+        gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'precision_mode' value: 'FP16' } } } }";
+    let accelerator = |name: &str, parameters: &[(&str, &str)]| Accelerator {
+        name: name.to_owned(),
+        parameters: parameters.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect(),
+    };
+    let want = Optimization {
+        graph_level: -1,
+        cpu_accelerators: vec![accelerator("openvino", &[])],
+        gpu_accelerators: vec![accelerator("tensorrt", &[("precision_mode", "FP16")])],
+    };
+    assert_eq!(spec(&format!("{IO}{text}"), "").unwrap().optimization, want);
+    assert_eq!(spec(IO, "").unwrap().optimization, Optimization::default());
+    let error = spec(&format!("backend: 'identity' {IO}{text}"), "").unwrap_err();
+    assert_eq!(error.text(), "model 'm': backend 'identity' has no execution accelerator 'openvino'; remove it");
+}
+
 /// Every top-level field that is refused, so that one that begins to be read is missed here.
 #[test]
 fn what_is_not_built_is_refused_by_name() {
@@ -453,21 +633,9 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("runtime: 'x.so'", "runtime");
-    check("batch_input [ { kind: BATCH_ELEMENT_COUNT } ]", "batch_input");
-    check("batch_output [ { target_name: 'y' } ]", "batch_output");
-    check("optimization { graph { level: 1 } }", "optimization.graph.level");
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
     check("optimization { eager_batching: true }", "optimization.eager_batching");
     check("optimization { gather_kernel_buffer_threshold: 1 }", "optimization.gather_kernel_buffer_threshold");
-    let accelerators = "optimization.execution_accelerators";
-    check(
-        "optimization { execution_accelerators { cpu_execution_accelerator [ { name: 'openvino' } ] } }",
-        &format!("{accelerators}.cpu_execution_accelerator"),
-    );
-    check(
-        "optimization { execution_accelerators { gpu_execution_accelerator : [ { name : 'tensorrt' } ] } }",
-        &format!("{accelerators}.gpu_execution_accelerator"),
-    );
     check("sequence_batching { }", "sequence_batching");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames");
@@ -690,7 +858,7 @@ fn a_label_file_that_was_not_read_is_our_fault() {
 
 #[test]
 fn an_output_that_cannot_be_served_must_be_left_out() {
-    let refused = vec![("z".to_owned(), "'z' is not a tensor".to_owned())];
+    let refused = vec![("z".to_owned(), "'z' is a map, not a tensor".to_owned())];
     let signature = OnnxSignature { outputs_refused: refused, ..onnx(MODEL) };
     let check = |text: &str, want: Result<usize, &str>| {
         let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
@@ -698,12 +866,13 @@ fn an_output_that_cannot_be_served_must_be_left_out() {
         let got = got.map(|spec| spec.outputs.len()).map_err(|error| error.text().to_owned());
         assert_eq!(got, want.map_err(str::to_owned), "{text}");
     };
-    let text = "autofill failed for model 'm': output 'z' is not a tensor; list the outputs to serve in config.pbtxt";
+    let text =
+        "autofill failed for model 'm': output 'z' is a map, not a tensor; list the outputs to serve in config.pbtxt";
     check("", Err(text));
     check("output { name: 'y' data_type: TYPE_FP32 dims: 4 }", Ok(1));
     check(
         "output { name: 'z' data_type: TYPE_FP32 dims: 4 }",
-        Err("unable to load model 'm', output 'z' is not a tensor; leave it out"),
+        Err("unable to load model 'm', output 'z' is a map, not a tensor; leave it out"),
     );
 }
 

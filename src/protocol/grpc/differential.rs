@@ -99,7 +99,8 @@ fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>)
     let mut messages = Vec::new();
     let mut rest = bytes.clone();
     while !rest.is_empty() {
-        let mut piece = rest.split_to(piece_size.min(rest.len()));
+        let piece = rest.split_to(piece_size.min(rest.len()));
+        let mut piece = &piece[..];
         while !piece.is_empty() {
             match gatherer.handle_chunk(&mut piece) {
                 Ok(message) => messages.extend(message),
@@ -130,6 +131,10 @@ impl BodyBuffer for Plain {
         self.0.resize(size, 0);
     }
 
+    fn extend_from_slice(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
     fn freeze(self) -> Bytes {
         self.0.into()
     }
@@ -144,6 +149,8 @@ fn model() -> ModelSpec {
         shape: Shape::from_slice(&[-1, -1]),
         labels: None,
         is_optional: name == "OPTIONAL",
+        is_ragged: false,
+        scatter_source: None,
     };
     let tensors = [("INPUT0", Datatype::Int32), ("OPTIONAL", Datatype::Bytes)];
     ModelSpec {
@@ -153,11 +160,13 @@ fn model() -> ModelSpec {
         rows_max: 8,
         inputs: tensors.map(tensor).into(),
         outputs: tensors.map(tensor).into(),
+        batch_inputs: Vec::new(),
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

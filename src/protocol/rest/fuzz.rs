@@ -57,7 +57,16 @@ fn is_within(body: &Bytes, view: &Bytes) -> bool {
 fn model() -> ModelSpec {
     let tensor = |name: &str, datatype, size, is_optional| {
         let (dims, shape) = (Shape::from_slice(&[size]), Shape::from_slice(&[-1, size]));
-        TensorSpec { name: name.to_owned(), datatype, dims, shape, labels: None, is_optional }
+        TensorSpec {
+            name: name.to_owned(),
+            datatype,
+            dims,
+            shape,
+            labels: None,
+            is_optional,
+            is_ragged: false,
+            scatter_source: None,
+        }
     };
     ModelSpec {
         name: "m".to_owned(),
@@ -66,11 +75,13 @@ fn model() -> ModelSpec {
         rows_max: 8,
         inputs: vec![tensor("IN", Datatype::Fp32, 2, false), tensor("TEXT", Datatype::Bytes, -1, true)],
         outputs: vec![tensor("OUT", Datatype::Fp32, 2, false), tensor("LABELS", Datatype::Bytes, 1, false)],
+        batch_inputs: Vec::new(),
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
+        optimization: Default::default(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use futures_lite::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
+use crate::limits::WRITE_TIMEOUT;
 use crate::shard::ring::{self, Acceptor, Stream};
 
 /// Connections that the kernel holds for us before they are accepted.
@@ -23,7 +24,7 @@ const BACKLOG: i32 = 1024;
 /// rest for as long as they like.
 const KEEPALIVE_TIME: Duration = Duration::from_secs(60);
 /// Parts of one vectored send: beyond it the rest goes in the next.
-const PARTS_MAX: usize = 64;
+pub const PARTS_MAX: usize = 64;
 
 /// Drops what begins a connection, SYN without ACK, and passes all else. The classic packet filter
 /// of a TCP socket sees the segment from its header on: the flags are at byte 13 (RFC 9293 §3.1).
@@ -54,8 +55,11 @@ impl Listener {
     pub fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = bind(address, true)?;
         socket.set_nonblocking(true)?;
-        // Linux hands both on to every accepted socket.
+        // Linux hands all three on to every accepted socket.
         socket.set_tcp_nodelay(true)?;
+        // A peer that reads nothing: the kernel takes more into its own buffer now and then, so that
+        // what was written says little (RFC 5482, "User Timeout").
+        socket.set_tcp_user_timeout(Some(WRITE_TIMEOUT))?;
         socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_TIME))?;
         socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
@@ -140,19 +144,19 @@ impl Socket {
         }
     }
 
+    /// Sends bytes as soon as this turn ends, and takes them away, where this way of the sockets can
+    /// and nothing is under way; false where not. [`Self::poll_written`] tells what became of it.
+    pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
+        match self {
+            Self::Glommio(_) => false,
+            Self::Ring(stream) => stream.write_behind(bytes),
+        }
+    }
+
     /// Sends some of all parts in one system call, as far as the kernel takes it now; 0 when it
     /// takes nothing.
-    fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let sent = match self {
-            Self::Glommio(stream) => {
-                #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
-                // SAFETY: the descriptor is owned by the stream, which outlives the borrow.
-                let descriptor = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
-                send_vectored(&SockRef::from(&descriptor), parts)
-            }
-            Self::Ring(stream) => send_vectored(&SockRef::from(stream.descriptor()), parts),
-        };
-        match sent {
+    pub fn try_write_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match send_vectored(&SockRef::from(&self.descriptor()), parts) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
             other => other,
         }
@@ -201,11 +205,26 @@ impl Socket {
         Ok(())
     }
 
+    /// Whether the peer has reset the connection. A socket whose input has ended does not tell by
+    /// reading, nor by an event.
+    pub fn is_reset(&self) -> bool {
+        SockRef::from(&self.descriptor()).take_error().is_ok_and(|error| error.is_some())
+    }
+
     /// Says that nothing more will be sent.
     pub async fn shutdown_write(&self) -> io::Result<()> {
         match self {
             Self::Glommio(stream) => stream.shutdown(Shutdown::Write).await.map_err(io::Error::from),
             Self::Ring(stream) => stream.shutdown_write(),
+        }
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        match self {
+            #[expect(unsafe_code, reason = "glommio's stream lends no borrowed descriptor")]
+            // SAFETY: the descriptor is owned by the stream, which outlives the borrow.
+            Self::Glommio(stream) => unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) },
+            Self::Ring(stream) => stream.descriptor().as_fd(),
         }
     }
 }

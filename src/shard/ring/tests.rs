@@ -215,7 +215,7 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
                         };
                         // Now and then late enough for the ring to fall asleep.
                         if round % 1000 == 0 {
-                            thread::sleep(Duration::from_millis(1));
+                            thread::park_timeout(Duration::from_millis(1));
                         }
                         answered.push(round);
                         inbox.wake();

@@ -216,8 +216,9 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
     check(
         "accelerated",
         "backend: \"onnxruntime\"\noptimization { execution_accelerators {\n  gpu_execution_accelerator : [ {\n    name \
-         : \"tensorrt\"\n    parameters { key: \"precision_mode\" value: \"FP16\" }\n  } ]\n}}",
-        "config.pbtxt:3:3: model 'accelerated': 'optimization.execution_accelerators.gpu_execution_accelerator' is not",
+         : \"tensorrt\"\n    parameters { key: \"precision_mode\" value: \"FP16\" }\n  } ]\n}}\n\
+         input { name: \"x\" data_type: TYPE_FP32 dims: 1 } output { name: \"y\" data_type: TYPE_FP32 dims: 1 }",
+        r#""gpu_execution_accelerator":[{"name":"tensorrt","parameters":{"precision_mode":"FP16"}}]"#,
     );
     check(
         "preprocess",

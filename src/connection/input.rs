@@ -6,7 +6,7 @@ use crate::limits::INPUT_SIZE_MIN;
 
 /// A buffer with a cursor: `start..end` is pending.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(in crate::connection) struct Input {
     space: Vec<u8>,
     start: usize,
     end: usize,
@@ -14,44 +14,44 @@ pub(super) struct Input {
 
 impl Input {
     /// What is pending.
-    pub(super) fn pending(&self) -> &[u8] {
+    pub(in crate::connection) fn pending(&self) -> &[u8] {
         self.space.get(self.start..self.end).unwrap_or_default()
     }
 
     /// Whether nothing is pending.
-    pub(super) const fn is_empty(&self) -> bool {
+    pub(in crate::connection) const fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
     /// Bytes of memory it holds.
-    pub(super) const fn held_size(&self) -> usize {
+    pub(in crate::connection) const fn held_size(&self) -> usize {
         self.space.len()
     }
 
     /// Takes the first `count` bytes off what is pending.
-    pub(super) fn consume(&mut self, count: usize) {
+    pub(in crate::connection) fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
     }
 
     /// Adds `count` bytes that were written to `spare`.
-    pub(super) fn commit(&mut self, count: usize) {
+    pub(in crate::connection) fn commit(&mut self, count: usize) {
         self.end = self.end.saturating_add(count).min(self.space.len());
     }
 
     /// Forgets what is pending.
-    pub(super) const fn clear(&mut self) {
+    pub(in crate::connection) const fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
     /// Gives memory back beyond what an idle connection may keep. Nothing may be pending.
-    pub(super) fn shrink(&mut self) {
+    pub(in crate::connection) fn shrink(&mut self) {
         if self.is_empty() && self.space.len() > INPUT_SIZE_MIN {
             *self = Self::default();
         }
     }
 
     /// Where the next bytes go. Empty only when `size_max` bytes are held and most are pending.
-    pub(super) fn spare(&mut self, size_max: usize) -> &mut [u8] {
+    pub(in crate::connection) fn spare(&mut self, size_max: usize) -> &mut [u8] {
         if self.is_empty() {
             self.clear();
         }
@@ -59,6 +59,14 @@ impl Input {
             self.make_room(size_max.max(INPUT_SIZE_MIN));
         }
         self.space.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// Takes room for `size` bytes at once, where nothing is pending: what comes fills what there is.
+    pub(in crate::connection) fn widen(&mut self, size: usize) {
+        if self.is_empty() && self.space.len() < size {
+            self.space = vec![0; size];
+            self.clear();
+        }
     }
 
     /// Moves the pending bytes only where as many are free again, so that each is moved about once.

@@ -1,0 +1,177 @@
+//! The datatypes of the protocol at the boundary of ONNX Runtime, which has all of them: requests'
+//! bytes seen as its tensors, and its tensors' memory as answers' bytes, both without a copy.
+
+use std::sync::Arc;
+
+use bytemuck::NoUninit;
+use bytes::Bytes;
+use half::{bf16, f16};
+use ort::session::{SessionInputValue, SharedSessionInner};
+use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef};
+
+use crate::backend::batch::Feed;
+use crate::error::Error;
+use crate::tensor::{AlignedBuffer, Datatype};
+
+use super::{strings, told};
+
+/// The library's name of a datatype.
+pub(super) const fn element_type(datatype: Datatype) -> TensorElementType {
+    match datatype {
+        Datatype::Bool => TensorElementType::Bool,
+        Datatype::Uint8 => TensorElementType::Uint8,
+        Datatype::Uint16 => TensorElementType::Uint16,
+        Datatype::Uint32 => TensorElementType::Uint32,
+        Datatype::Uint64 => TensorElementType::Uint64,
+        Datatype::Int8 => TensorElementType::Int8,
+        Datatype::Int16 => TensorElementType::Int16,
+        Datatype::Int32 => TensorElementType::Int32,
+        Datatype::Int64 => TensorElementType::Int64,
+        Datatype::Fp16 => TensorElementType::Float16,
+        Datatype::Bf16 => TensorElementType::Bfloat16,
+        Datatype::Fp32 => TensorElementType::Float32,
+        Datatype::Fp64 => TensorElementType::Float64,
+        Datatype::Bytes => TensorElementType::String,
+    }
+}
+
+/// The datatype of a library's name; `None` where the protocol has none.
+pub(super) fn natural(ty: TensorElementType) -> Option<Datatype> {
+    Datatype::ALL.into_iter().find(|datatype| element_type(*datatype) == ty)
+}
+
+/// How inputs of a datatype get to the library: as they are, where their bytes lie as its elements
+/// do. A BOOL that is neither 0 nor 1 would be undefined for it.
+pub(super) fn feed(datatype: Datatype) -> Feed {
+    match datatype {
+        Datatype::Bool => Feed { alignment: 1, convert: Some(truths) },
+        _ => Feed { alignment: datatype.size().unwrap_or(1), convert: None },
+    }
+}
+
+/// An input as the library sees it. The contents are as [`feed`] made them.
+pub(super) fn value<'a>(
+    datatype: Datatype,
+    shape: &'a [i64],
+    contents: &'a [u8],
+) -> Result<SessionInputValue<'a>, Error> {
+    match datatype {
+        Datatype::Bool => match bytemuck::checked::try_cast_slice(contents) {
+            Ok(elements) => of_elements::<bool>(shape, elements),
+            Err(_) => Err(Error::internal("a BOOL was staged that is neither 0 nor 1")),
+        },
+        Datatype::Uint8 => view::<u8>(shape, contents),
+        Datatype::Uint16 => view::<u16>(shape, contents),
+        Datatype::Uint32 => view::<u32>(shape, contents),
+        Datatype::Uint64 => view::<u64>(shape, contents),
+        Datatype::Int8 => view::<i8>(shape, contents),
+        Datatype::Int16 => view::<i16>(shape, contents),
+        Datatype::Int32 => view::<i32>(shape, contents),
+        Datatype::Int64 => view::<i64>(shape, contents),
+        Datatype::Fp16 => view::<f16>(shape, contents),
+        Datatype::Bf16 => view::<bf16>(shape, contents),
+        Datatype::Fp32 => view::<f32>(shape, contents),
+        Datatype::Fp64 => view::<f64>(shape, contents),
+        Datatype::Bytes => strings::value(shape, contents).map(SessionInputValue::from),
+    }
+}
+
+/// The bytes of an output that has this datatype: the library's own memory, which is given back to
+/// it when the last part of the answer is gone.
+pub(super) fn contents(value: DynValue, datatype: Datatype, session: &Arc<SharedSessionInner>) -> Result<Bytes, Error> {
+    match datatype {
+        Datatype::Bool => shared::<bool>(value, session),
+        Datatype::Uint8 => shared::<u8>(value, session),
+        Datatype::Uint16 => shared::<u16>(value, session),
+        Datatype::Uint32 => shared::<u32>(value, session),
+        Datatype::Uint64 => shared::<u64>(value, session),
+        Datatype::Int8 => shared::<i8>(value, session),
+        Datatype::Int16 => shared::<i16>(value, session),
+        Datatype::Int32 => shared::<i32>(value, session),
+        Datatype::Int64 => shared::<i64>(value, session),
+        Datatype::Fp16 => shared::<f16>(value, session),
+        Datatype::Bf16 => shared::<bf16>(value, session),
+        Datatype::Fp32 => shared::<f32>(value, session),
+        Datatype::Fp64 => shared::<f64>(value, session),
+        Datatype::Bytes => strings::contents(&value).map(Bytes::from),
+    }
+}
+
+/// Elements as both sides know them.
+trait Element: PrimitiveTensorElementType + NoUninit + std::fmt::Debug {}
+
+impl<T: PrimitiveTensorElementType + NoUninit + std::fmt::Debug> Element for T {}
+
+fn view<'a, T: Element + bytemuck::AnyBitPattern>(
+    shape: &'a [i64],
+    contents: &'a [u8],
+) -> Result<SessionInputValue<'a>, Error> {
+    // The address of no bytes may be any.
+    let elements = if contents.is_empty() { Ok(&[][..]) } else { bytemuck::try_cast_slice(contents) };
+    match elements {
+        Ok(elements) => of_elements::<T>(shape, elements),
+        Err(_) => Err(Error::internal("an input was staged where its elements cannot lie")),
+    }
+}
+
+fn of_elements<'a, T: Element>(shape: &'a [i64], elements: &'a [T]) -> Result<SessionInputValue<'a>, Error> {
+    TensorRef::from_array_view((shape, elements)).map(SessionInputValue::from).map_err(|error| told(&error))
+}
+
+/// An output that clients are sent. The session is kept as well: an output that is one of the
+/// model's constants lies in its memory.
+struct Held<T> {
+    value: DynValue,
+    _session: Arc<SharedSessionInner>,
+    _element: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T: Element> AsRef<[u8]> for Held<T> {
+    fn as_ref(&self) -> &[u8] {
+        let elements = self.value.try_extract_tensor::<T>();
+        elements.map_or(&[], |(_, elements)| bytemuck::cast_slice(elements))
+    }
+}
+
+fn shared<T: Element>(value: DynValue, session: &Arc<SharedSessionInner>) -> Result<Bytes, Error> {
+    // What cannot be seen is told now, since `as_ref` has no way to.
+    match value.try_extract_tensor::<T>() {
+        Ok((_, [])) => return Ok(Bytes::new()),
+        Ok(_) => {}
+        Err(error) => return Err(told(&error)),
+    }
+    let _session = Arc::clone(session);
+    Ok(Bytes::from_owner(Held::<T> { value, _session, _element: std::marker::PhantomData }))
+}
+
+fn truths(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
+    let from = out.len();
+    out.extend_from_slice(contents);
+    let new = out.as_mut_slice().get_mut(from..).unwrap_or_default();
+    new.iter_mut().for_each(|byte| *byte = u8::from(*byte != 0));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_datatype_has_one_name_and_a_feed_that_suits_it() {
+        for datatype in Datatype::ALL {
+            assert_eq!(natural(element_type(datatype)), Some(datatype));
+            let feed = feed(datatype);
+            assert_eq!(feed.alignment, datatype.size().unwrap_or(1), "{datatype:?}");
+        }
+        assert_eq!(natural(TensorElementType::Complex64), None);
+        assert_eq!(natural(TensorElementType::Int4), None);
+    }
+
+    #[test]
+    fn truths_are_one_or_zero_behind_what_is_there() {
+        let mut out = AlignedBuffer::default();
+        out.extend_from_slice(&[7]);
+        truths(&[0, 1, 2, 255], &mut out).unwrap();
+        assert_eq!(out.as_slice(), [7, 0, 1, 1, 1]);
+    }
+}

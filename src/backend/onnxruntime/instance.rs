@@ -1,0 +1,167 @@
+//! One instance: gathers a batch, runs a session on it, cuts its outputs apart.
+//!
+//! A plain run with borrowed inputs, rather than an `IoBinding`: on the CPU a binding copies
+//! borrowed inputs, and what it saves, the copy of the outputs, is saved here by sharing their
+//! memory. A batch whose run fails is run again request by request, so that a bad request fails
+//! alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use ort::session::{HasSelectedOutputs, RunOptions, Session, SessionInputValue};
+use ort::value::{DynValue, ValueType};
+use smallvec::SmallVec;
+
+use crate::backend::batch::{Gather, answer_all, check_output, scatter};
+use crate::backend::{Batch, Instance, Request};
+use crate::error::Error;
+use crate::tensor::{Shape, Tensor};
+use crate::time::Clock;
+
+use super::bind::Port;
+use super::{Shared, datatype, told};
+
+/// An instance; it lives on one thread.
+pub(super) struct OnnxruntimeInstance {
+    shared: Arc<Shared>,
+    gather: Gather,
+    options: RunOptions<HasSelectedOutputs>,
+    /// Until the instance is dropped.
+    session: Option<Session>,
+    threads: usize,
+}
+
+/// What a session gave, by the places of the configuration's outputs.
+type Values = SmallVec<[DynValue; 4]>;
+
+impl OnnxruntimeInstance {
+    pub(super) fn new(shared: Arc<Shared>, threads: usize) -> Result<Self, Error> {
+        let session = Some(shared.take_session(threads)?);
+        let options = shared.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
+        let options = options.map_err(|error| told(&error))?;
+        let feeds = shared.spec.inputs.iter().map(|input| datatype::feed(input.datatype));
+        let gather = Gather::new(Arc::clone(&shared.spec), feeds);
+        Ok(Self { shared, gather, options, session, threads })
+    }
+
+    /// Runs requests as one batch.
+    fn run_together(&mut self, requests: Vec<Request>, clock: Clock) {
+        let mut requests = self.gather.gather(requests);
+        if requests.is_empty() {
+            return;
+        }
+        let input_end = clock();
+        let outcome = self.compute(&requests);
+        let infer_end = clock();
+        match outcome {
+            Ok(values) => {
+                let outputs = self.outputs(values, &requests);
+                let output_end = clock();
+                for request in &mut requests {
+                    let stamps = &mut request.responder.stamps;
+                    (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
+                }
+                match outputs {
+                    Ok(outputs) => scatter(&self.shared.spec, outputs, requests),
+                    Err(error) => answer_all(requests, &error),
+                }
+            }
+            Err(_) if requests.len() > 1 => self.run_apart(requests, clock),
+            Err(error) => answer_all(requests, &error),
+        }
+    }
+
+    /// Runs each request as a batch of its own.
+    fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
+        for mut request in requests {
+            request.responder.set_batch(request.rows, true);
+            self.run_together(vec![request], clock);
+        }
+    }
+
+    /// One run of the session.
+    fn compute(&mut self, requests: &[Request]) -> Result<Values, Error> {
+        let Self { shared, gather, options, session, .. } = self;
+        let inputs = shared.inputs.iter().map(|port| input(gather, *port, requests));
+        let inputs: SmallVec<[SessionInputValue<'_>; 4]> = inputs.collect::<Result<_, _>>()?;
+        let session = session.as_mut().ok_or_else(|| Error::internal("the instance is being dropped"))?;
+        let run = || -> ort::Result<Values> {
+            let outputs = session.run_with_options(&inputs[..], options)?;
+            Ok(outputs.into_iter().map(|(_, value)| value).collect())
+        };
+        // The crate panics where the library breaks its own rules.
+        let outcome = match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(outcome) => outcome.map_err(|error| told(&error)),
+            Err(_) => Err(Error::internal("ONNX Runtime gave what its interface does not allow")),
+        };
+        outcome.map_err(|error| error.with_prefix(&format!("model '{}': ", shared.spec.name)))
+    }
+
+    /// The outputs as the configuration says they are.
+    fn outputs(&self, values: Values, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
+        let ports = self.shared.outputs.iter().zip(values);
+        ports.map(|(port, value)| self.output(*port, value, requests)).collect()
+    }
+
+    fn output(&self, port: Port, value: DynValue, requests: &[Request]) -> Result<Tensor, Error> {
+        let (spec, index) = (&self.shared.spec, port.index);
+        let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return Err(self.differs(port, "no tensor")) };
+        let Some(datatype) = datatype::natural(*ty).filter(|datatype| *datatype == port.datatype) else {
+            return Err(self.differs(port, &ty.to_string()));
+        };
+        // The configuration shows a scalar as one element; what the file says of an output's shape
+        // may be nothing.
+        let lacks_one = spec
+            .outputs
+            .get(index)
+            .is_some_and(|output| output.dims.as_slice() == [1] && shape.len() + 1 == output.shape.len());
+        let shape: Shape = shape.iter().copied().chain(lacks_one.then_some(1)).collect();
+        let Some(session) = &self.session else { return Err(Error::internal("the instance is being dropped")) };
+        let contents = datatype::contents(value, datatype, &session.inner())?;
+        // An output that is an input would be gone with the request.
+        let is_input = |input: usize| contains(self.gather.contents(input, requests), &contents);
+        let is_borrowed = (0..self.shared.inputs.len()).any(is_input);
+        let contents = if is_borrowed { bytes::Bytes::copy_from_slice(&contents) } else { contents };
+        let output = Tensor { datatype, shape, contents };
+        check_output(spec, index, &output, self.gather.rows(), requests)?;
+        Ok(output)
+    }
+
+    fn differs(&self, port: Port, came: &str) -> Error {
+        let spec = &self.shared.spec;
+        let name = spec.outputs.get(port.index).map_or("", |output| &output.name);
+        let want = port.datatype.name();
+        Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
+    }
+}
+
+impl Drop for OnnxruntimeInstance {
+    fn drop(&mut self) {
+        // What a panic went through is not used again.
+        if let Some(session) = self.session.take().filter(|_| !std::thread::panicking()) {
+            self.shared.keep_session(self.threads, session);
+        }
+    }
+}
+
+impl Instance for OnnxruntimeInstance {
+    fn run(&mut self, batch: Batch) {
+        if batch.requests.len() > 1 && !self.shared.spec.has_batch_axis() {
+            self.run_apart(batch.requests, batch.clock);
+        } else {
+            self.run_together(batch.requests, batch.clock);
+        }
+    }
+}
+
+fn input<'a>(gather: &'a Gather, port: Port, requests: &'a [Request]) -> Result<SessionInputValue<'a>, Error> {
+    let shape = gather.shape(port.index);
+    let rank = shape.len() - usize::from(port.is_squeezed && !shape.is_empty());
+    let shape = shape.get(..rank).unwrap_or_default();
+    datatype::value(port.datatype, shape, gather.contents(port.index, requests))
+}
+
+/// Whether some bytes lie inside others.
+fn contains(whole: &[u8], part: &[u8]) -> bool {
+    !part.is_empty() && whole.as_ptr_range().contains(&part.as_ptr())
+}

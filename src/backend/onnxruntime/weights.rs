@@ -1,0 +1,56 @@
+//! The weights that the sessions of a model version share. By itself each session holds all
+//! weights, in the form that its kernels want. Those that matrix products alone take are handed to
+//! every session instead: then the library prepares them once, but needs the originals to stay, so
+//! that memory is saved from the third instance on.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use ort::session::builder::{PrepackedWeights, SessionBuilder};
+use ort::value::{DynValue, Tensor};
+
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::model::weights::{Weight, matrix_weights};
+
+use super::told;
+
+/// Instances from which on memory is saved.
+const INSTANCES_MIN: u64 = 3;
+
+/// Shared weights; none where that saves nothing.
+#[derive(Default)]
+pub(super) struct Weights {
+    values: Vec<(String, Arc<DynValue>)>,
+    prepared: Option<PrepackedWeights>,
+}
+
+impl Weights {
+    /// Reads them from a model's file.
+    pub(super) fn new(spec: &ModelSpec, path: &Path) -> Result<Self, Error> {
+        let instances: u64 = spec.instance_groups.iter().map(|group| u64::from(group.count)).sum();
+        if instances < INSTANCES_MIN {
+            return Ok(Self::default());
+        }
+        let file = fs::read(path).map_err(|error| Error::invalid(format!("cannot read the model: {error}")))?;
+        let values: Vec<_> = matrix_weights(&file).iter().map(value).collect::<Result<_, _>>()?;
+        let prepared = (!values.is_empty()).then(PrepackedWeights::new);
+        Ok(Self { values, prepared })
+    }
+
+    /// Hands them to a session.
+    pub(super) fn share(&self, mut builder: SessionBuilder) -> ort::Result<SessionBuilder> {
+        let Some(prepared) = &self.prepared else { return Ok(builder) };
+        for (name, value) in &self.values {
+            builder = builder.with_initializer(name, Arc::clone(value))?;
+        }
+        Ok(builder.with_prepacked_weights(prepared)?)
+    }
+}
+
+fn value(weight: &Weight<'_>) -> Result<(String, Arc<DynValue>), Error> {
+    let elements: Vec<_> = weight.contents.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+    let tensor = Tensor::from_array((weight.shape.to_vec(), elements)).map_err(|error| told(&error))?;
+    Ok((weight.name.to_owned(), Arc::new(tensor.into_dyn())))
+}

@@ -1,0 +1,208 @@
+//! What a client may ask for without giving the server anything to do: frames that move nothing, and
+//! streams that are opened to be reset. Each has a budget for a stretch of time. Work that is really
+//! done pays some back, so that a busy client of good will never comes near.
+
+use crate::limits::{
+    BUDGET_INTERVAL, CLIENT_RESETS_MAX, CONTINUATIONS_MAX, CONTROL_FRAMES_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
+    SERVER_RESETS_MAX,
+};
+use crate::time::Instant;
+use crate::wire::http2::error::{ErrorCode, Fault};
+
+/// The bounds whose end is the end of the connection: GOAWAY(ENHANCE_YOUR_CALM) names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// `CLIENT_RESETS_MAX`, `--http2-resets-max`.
+    ClientResets,
+    /// `CONTINUATIONS_MAX`.
+    Continuations,
+    /// `CONTROL_FRAMES_MAX`, `--http2-control-frames-max`.
+    ControlFrames,
+    /// `HEAD_SIZE_MAX`, of the block as it comes.
+    FieldBlock,
+    /// `HEAD_SIZE_MAX`, of the fields as they are decoded.
+    FieldList,
+    /// `HEAD_TIMEOUT`.
+    FrameTime,
+    /// `SERVER_RESETS_MAX`.
+    ServerResets,
+}
+
+impl Limit {
+    /// All of them, in their order.
+    pub const ALL: [Self; 7] = [
+        Self::ClientResets,
+        Self::Continuations,
+        Self::ControlFrames,
+        Self::FieldBlock,
+        Self::FieldList,
+        Self::FrameTime,
+        Self::ServerResets,
+    ];
+
+    /// Its name as a label.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::ClientResets => "client_resets",
+            Self::Continuations => "continuations",
+            Self::ControlFrames => "control_frames",
+            Self::FieldBlock => "field_block",
+            Self::FieldList => "field_list",
+            Self::FrameTime => "frame_time",
+            Self::ServerResets => "server_resets",
+        }
+    }
+
+    /// What a person reads who wonders why the connection ended. `max` is the bound in force.
+    fn text(self, max: u32) -> String {
+        let seconds = BUDGET_INTERVAL.as_secs();
+        match self {
+            Self::ClientResets => {
+                format!("too many streams were reset: CLIENT_RESETS_MAX (--http2-resets-max) is {max} in {seconds} s")
+            }
+            Self::Continuations => {
+                format!("too many CONTINUATION frames in one field block: CONTINUATIONS_MAX is {CONTINUATIONS_MAX}")
+            }
+            Self::ControlFrames => format!(
+                "too many frames that move nothing: CONTROL_FRAMES_MAX (--http2-control-frames-max) is {max} in \
+                 {seconds} s"
+            ),
+            Self::FieldBlock => {
+                format!("a field block, or SETTINGS, is too large: HEAD_SIZE_MAX is {HEAD_SIZE_MAX} bytes")
+            }
+            Self::FieldList => format!("the fields of a request are too large: HEAD_SIZE_MAX is {HEAD_SIZE_MAX} bytes"),
+            Self::FrameTime => format!("a frame did not arrive in time: HEAD_TIMEOUT is {} s", HEAD_TIMEOUT.as_secs()),
+            Self::ServerResets => {
+                format!("too many streams had to be reset: SERVER_RESETS_MAX is {SERVER_RESETS_MAX} in {seconds} s")
+            }
+        }
+    }
+}
+
+/// Frames or resets in a stretch of time.
+#[derive(Clone, Copy, Debug)]
+struct Meter {
+    max: u32,
+    spent: u32,
+    since: Instant,
+}
+
+impl Meter {
+    const fn new(max: u32) -> Self {
+        Self { max, spent: 0, since: Instant::ZERO }
+    }
+
+    /// One more; false where that is the last that there is.
+    fn spend(&mut self, now: Instant) -> bool {
+        if now.since(self.since) >= BUDGET_INTERVAL {
+            (self.spent, self.since) = (0, now);
+        }
+        self.spent += 1;
+        self.spent < self.max
+    }
+
+    const fn earn(&mut self, count: u32) {
+        self.spent = self.spent.saturating_sub(count);
+    }
+}
+
+/// The budgets of one connection, and what it ran out of.
+#[derive(Debug)]
+pub(super) struct Budgets {
+    control_frames: Meter,
+    client_resets: Meter,
+    server_resets: Meter,
+    exceeded: Option<Limit>,
+}
+
+impl Budgets {
+    pub(super) const fn new(control_frames_max: u32, client_resets_max: u32) -> Self {
+        Self {
+            control_frames: Meter::new(control_frames_max),
+            client_resets: Meter::new(client_resets_max),
+            server_resets: Meter::new(SERVER_RESETS_MAX),
+            exceeded: None,
+        }
+    }
+
+    /// A frame came that moves nothing.
+    pub(super) fn handle_control_frame(&mut self, now: Instant) -> Result<(), Fault> {
+        if self.control_frames.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ControlFrames)) }
+    }
+
+    /// A client reset a stream.
+    pub(super) fn handle_client_reset(&mut self, now: Instant) -> Result<(), Fault> {
+        if self.client_resets.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ClientResets)) }
+    }
+
+    /// We reset a stream because of what its client did.
+    pub(super) fn handle_server_reset(&mut self, now: Instant) -> Result<(), Fault> {
+        if self.server_resets.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ServerResets)) }
+    }
+
+    /// Content moved, in either direction: a WINDOW_UPDATE or two are due for it, and a PING.
+    pub(super) fn handle_content(&mut self, size: usize) {
+        self.control_frames.earn(u32::try_from(size / 1024).unwrap_or(u32::MAX));
+    }
+
+    /// An answer went out whole.
+    pub(super) const fn handle_answer(&mut self) {
+        self.control_frames.earn(4);
+        self.client_resets.earn(1);
+    }
+
+    /// A bound was reached: the end of the connection.
+    pub(super) fn exceed(&mut self, limit: Limit) -> Fault {
+        self.exceeded = Some(limit);
+        let max = match limit {
+            Limit::ClientResets => self.client_resets.max,
+            _ => self.control_frames.max,
+        };
+        Fault::of_connection(ErrorCode::EnhanceYourCalm, limit.text(max))
+    }
+
+    /// Which bound ended the connection, if one did.
+    pub(super) const fn exceeded(&self) -> Option<Limit> {
+        self.exceeded
+    }
+}
+
+const _: () = assert!(CONTROL_FRAMES_MAX > 0 && CLIENT_RESETS_MAX > 0, "a budget has something in it");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_budget_ends_is_paid_back_by_work_and_begins_anew_in_time() {
+        let mut budgets = Budgets::new(5, 3);
+        let now = Instant::ZERO;
+        for _ in 0..4 {
+            assert_eq!(budgets.handle_control_frame(now), Ok(()));
+        }
+        budgets.handle_content(2_047);
+        assert_eq!(budgets.handle_control_frame(now), Ok(()));
+        let fault = budgets.handle_control_frame(now).unwrap_err();
+        assert_eq!((fault.code, fault.is_of_connection), (ErrorCode::EnhanceYourCalm, true));
+        assert!(fault.text.contains("--http2-control-frames-max) is 5 in 10 s"), "{}", fault.text);
+        assert_eq!(budgets.exceeded(), Some(Limit::ControlFrames));
+        assert_eq!(budgets.handle_control_frame(now + BUDGET_INTERVAL), Ok(()));
+
+        let mut budgets = Budgets::new(5, 3);
+        for _ in 0..100 {
+            assert_eq!(budgets.handle_client_reset(now), Ok(()));
+            budgets.handle_answer();
+        }
+        assert_eq!(budgets.handle_client_reset(now), Ok(()));
+        assert_eq!(budgets.handle_client_reset(now), Ok(()));
+        assert!(budgets.handle_client_reset(now).is_err_and(|fault| fault.text.contains("--http2-resets-max) is 3")));
+    }
+
+    #[test]
+    fn every_limit_has_a_name_of_its_own_and_says_its_bound() {
+        for (index, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, index);
+            assert!(limit.text(7).contains("_MAX") || limit.text(7).contains("_TIMEOUT"), "{limit:?}");
+        }
+    }
+}

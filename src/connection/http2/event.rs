@@ -1,0 +1,59 @@
+//! What comes out of a connection.
+
+use bytes::Bytes;
+
+use crate::connection::http2::head::Deadline;
+use crate::connection::http2::incoming::CallFault;
+use crate::time::Instant;
+use crate::wire::http2::StreamId;
+use crate::wire::http2::error::ErrorCode;
+use crate::wire::message::Message;
+
+/// Something for the caller to do. `T` is its own token.
+#[derive(Clone, Debug)]
+pub enum Event<T> {
+    /// A call begins: `accept_call` or an answer is due before the next event. Its path is `path`.
+    Call {
+        /// Its stream.
+        stream: StreamId,
+        /// Whether its verb is POST, as gRPC has it.
+        is_post: bool,
+        /// When its client gives up.
+        deadline: Deadline,
+    },
+    /// A call cannot be read to its end and wants an answer.
+    Fault {
+        /// Its stream.
+        stream: StreamId,
+        /// Why.
+        fault: CallFault,
+    },
+    /// A plain message, whole.
+    Message {
+        /// Its stream.
+        stream: StreamId,
+        /// The message.
+        message: Message,
+    },
+    /// There is something for `take_next`.
+    Next(StreamId),
+    /// The client is not interested any more, or broke the stream: its work may stop, and
+    /// `handle_gone` is due when it has.
+    Reset {
+        /// The stream.
+        stream: StreamId,
+        /// What the client said, or we.
+        code: ErrorCode,
+    },
+    /// The one message of a call, whole.
+    Whole {
+        /// Its stream.
+        stream: StreamId,
+        /// What `accept_call` was given.
+        token: T,
+        /// The message.
+        message: Bytes,
+        /// When its client gives up.
+        deadline: Option<Instant>,
+    },
+}

@@ -1,0 +1,126 @@
+//! Flow control as a ledger (RFC 9113 §5.2, §6.9). What we may send is a number that a change of
+//! settings can take below zero; what a peer may send is in one of three places at any time, and
+//! their sum never changes.
+
+use crate::wire::http2::WINDOW_SIZE_MAX;
+
+/// Room that a peer gave us, for a stream or for the connection: what it granted less what was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SendWindow {
+    granted: i64,
+    sent: i64,
+}
+
+impl SendWindow {
+    pub(super) const fn new(size: u32) -> Self {
+        Self { granted: size as i64, sent: 0 }
+    }
+
+    /// Bytes that may be sent.
+    pub(super) fn room(self) -> usize {
+        usize::try_from(self.size()).unwrap_or(0)
+    }
+
+    /// So many bytes were sent, at most the room.
+    pub(super) fn handle_sent(&mut self, size: usize) {
+        debug_assert!(size <= self.room());
+        self.sent = self.sent.saturating_add_unsigned(size as u64);
+    }
+
+    /// Bytes that were sent so far.
+    pub(super) const fn sent(self) -> i64 {
+        self.sent
+    }
+
+    /// More room, by WINDOW_UPDATE or a change of SETTINGS_INITIAL_WINDOW_SIZE, which may be less.
+    /// False where the window would be larger than there are (§6.9.1).
+    pub(super) const fn grow(&mut self, by: i64) -> bool {
+        self.granted = self.granted.saturating_add(by);
+        self.size() <= WINDOW_SIZE_MAX as i64
+    }
+
+    /// What the window has, below zero too.
+    pub(super) const fn size(self) -> i64 {
+        self.granted.saturating_sub(self.sent)
+    }
+}
+
+/// Room that we gave a peer. `room + held + owed` is what it began with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReceiveWindow {
+    /// What it may still send.
+    room: u32,
+    /// What came and was not given back.
+    held: u32,
+    /// What was given back, and the peer was not told yet.
+    owed: u32,
+}
+
+impl ReceiveWindow {
+    pub(super) const fn new(size: u32) -> Self {
+        Self { room: size, held: 0, owed: 0 }
+    }
+
+    /// A frame of so many bytes came; false where there is no room for it.
+    pub(super) fn handle_frame(&mut self, size: usize) -> bool {
+        let Some((size, room)) = u32::try_from(size).ok().and_then(|size| Some((size, self.room.checked_sub(size)?)))
+        else {
+            return false;
+        };
+        self.room = room;
+        self.held += size;
+        true
+    }
+
+    /// So many bytes of what came are where they belong, or thrown away.
+    pub(super) fn give_back(&mut self, size: usize) {
+        let size = u32::try_from(size).unwrap_or(u32::MAX).min(self.held);
+        self.held -= size;
+        self.owed += size;
+    }
+
+    /// What to tell the peer, once it is half of the window: not a frame for each frame.
+    pub(super) const fn poll_update(&mut self) -> Option<u32> {
+        if self.owed == 0 || self.owed < self.total() / 2 {
+            return None;
+        }
+        let owed = self.owed;
+        self.owed = 0;
+        self.room += owed;
+        Some(owed)
+    }
+
+    /// What it began with: the sum of its parts.
+    pub(super) const fn total(self) -> u32 {
+        self.room + self.held + self.owed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_peer_may_send_is_never_more_than_it_began_with() {
+        let mut window = ReceiveWindow::new(100);
+        assert!(window.handle_frame(60) && !window.handle_frame(41) && window.handle_frame(40));
+        assert!(!window.handle_frame(1) && window.handle_frame(0));
+        window.give_back(49);
+        assert_eq!((window.poll_update(), window.total()), (None, 100), "less than half");
+        window.give_back(1);
+        assert_eq!((window.poll_update(), window.total(), window.room), (Some(50), 100, 50));
+        window.give_back(1_000);
+        assert_eq!((window.poll_update(), window.total(), window.room), (Some(50), 100, 100), "what is held only");
+        assert_eq!(window.poll_update(), None);
+    }
+
+    #[test]
+    fn what_we_may_send_can_fall_below_zero_and_not_rise_above_the_largest_window() {
+        let mut window = SendWindow::new(10);
+        window.handle_sent(10);
+        assert!(window.grow(-5) && window.room() == 0 && window.size() == -5);
+        assert!(window.grow(6) && window.room() == 1);
+        assert_eq!(window.sent(), 10);
+        assert!(window.grow(0x7fff_fffe) && !window.grow(1));
+    }
+}

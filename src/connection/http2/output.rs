@@ -1,0 +1,150 @@
+//! What is framed and not sent yet: frames of our own bytes, and between them the bytes of tensors as
+//! they are, so that a vectored send copies nothing. Only whole frames go in.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::limits::{COALESCE_SIZE_MAX, INPUT_SIZE_MIN, TRANSMIT_SIZE_MAX};
+
+/// Frames on their way out.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    /// Our own bytes; those before `from` are sent.
+    own: Vec<u8>,
+    from: usize,
+    parts: VecDeque<Part>,
+    size: usize,
+}
+
+#[derive(Debug)]
+enum Part {
+    /// So many of our own bytes.
+    Own(usize),
+    /// Somebody else's.
+    Shared(Bytes),
+}
+
+impl Output {
+    /// Bytes that wait.
+    pub(super) const fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Appends what is written to the buffer.
+    pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+        let before = self.own.len();
+        let outcome = write(&mut self.own);
+        let count = self.own.len() - before;
+        self.size += count;
+        match self.parts.back_mut() {
+            Some(Part::Own(have)) => *have += count,
+            _ if count > 0 => self.parts.push_back(Part::Own(count)),
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Appends bytes: few are copied, many are kept as they are.
+    pub(super) fn share(&mut self, bytes: Bytes) {
+        if bytes.len() <= COALESCE_SIZE_MAX {
+            return self.write(|out| out.extend_from_slice(&bytes));
+        }
+        self.size += bytes.len();
+        self.parts.push_back(Part::Shared(bytes));
+    }
+
+    /// The parts in their order.
+    pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let mut from = self.from;
+        self.parts.iter().map(move |part| match part {
+            Part::Shared(bytes) => &bytes[..],
+            Part::Own(count) => {
+                let own = self.own.get(from..from + count).unwrap_or_default();
+                from += count;
+                own
+            }
+        })
+    }
+
+    /// All of it as one buffer, where nobody else's bytes are in it and none were sent.
+    pub(super) fn whole(&mut self) -> Option<&mut Vec<u8>> {
+        let is_whole = self.from == 0 && self.parts.len() == 1 && matches!(self.parts.front(), Some(Part::Own(_)));
+        is_whole.then_some(&mut self.own)
+    }
+
+    /// The first `count` bytes were sent.
+    pub(super) fn consume(&mut self, mut count: usize) {
+        count = count.min(self.size);
+        self.size -= count;
+        while let Some(part) = self.parts.front_mut() {
+            let part_size = match part {
+                Part::Own(size) => {
+                    let taken = count.min(*size);
+                    self.from += taken;
+                    *size
+                }
+                Part::Shared(bytes) => bytes.len(),
+            };
+            if count < part_size {
+                match part {
+                    Part::Own(size) => *size -= count,
+                    Part::Shared(bytes) => drop(bytes.split_to(count)),
+                }
+                break;
+            }
+            count -= part_size;
+            self.parts.pop_front();
+        }
+        if self.parts.is_empty() {
+            self.own.clear();
+            self.from = 0;
+        } else if self.from > TRANSMIT_SIZE_MAX {
+            self.own.drain(..self.from);
+            self.from = 0;
+        }
+    }
+
+    /// Gives memory back beyond what an idle connection may keep.
+    pub(super) fn shrink(&mut self) {
+        if self.parts.is_empty() && self.own.capacity() > INPUT_SIZE_MIN {
+            *self = Self::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out_in_order_whatever_is_sent_at_a_time() {
+        for step in [1, 2, 7, 5_000, 100_000] {
+            let (mut output, mut want, mut got) = (Output::default(), Vec::new(), Vec::new());
+            for round in 0..40_usize {
+                let bytes = vec![round as u8; round * 331 % 9_000];
+                want.extend_from_slice(&bytes);
+                if round % 3 == 0 {
+                    output.write(|out| out.extend_from_slice(&bytes));
+                } else {
+                    output.share(bytes.into());
+                }
+                if round % 2 == 0 {
+                    take(&mut output, step, &mut got);
+                }
+            }
+            while output.size() > 0 {
+                take(&mut output, step, &mut got);
+            }
+            assert!(got == want, "{step}");
+            assert_eq!((output.own.len(), output.from, output.parts.len()), (0, 0, 0));
+        }
+    }
+
+    fn take(output: &mut Output, step: usize, got: &mut Vec<u8>) {
+        let all: Vec<u8> = output.parts().flatten().copied().take(step).collect();
+        assert_eq!(all.len(), step.min(output.size()));
+        output.consume(all.len());
+        got.extend(all);
+    }
+}

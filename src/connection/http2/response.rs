@@ -1,0 +1,182 @@
+//! What a stream answers with, and its field blocks. Those of gRPC are the same for every call: each
+//! is encoded once for a connection and copied from then on.
+
+use std::fmt::Write;
+
+use smallvec::SmallVec;
+
+use crate::wire::hpack::encoder::{Encoder, Indexing};
+use crate::wire::http1::reply::has_length;
+use crate::wire::http2::StreamId;
+use crate::wire::http2::frame::{self, Kind};
+use crate::wire::message::Reply;
+
+/// The beginning of an answer.
+pub(super) enum Head {
+    /// Of a call.
+    Grpc,
+    /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`.
+    Reply(Option<Box<Reply>>, usize),
+}
+
+/// What comes behind the content.
+pub(super) enum End {
+    /// Nothing.
+    Plain,
+    /// How a call ended; `None` for well.
+    Grpc(Option<Box<Status>>),
+}
+
+/// How a call failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// The value of `grpc-status`.
+    pub code: u8,
+    /// The value of `grpc-message`, percent-encoded.
+    pub text: String,
+    /// More fields.
+    pub fields: SmallVec<[(&'static str, &'static str); 1]>,
+}
+
+/// The encoding side of a connection's answers.
+#[derive(Default)]
+pub(super) struct Responses {
+    encoder: Encoder,
+    call_head: Template,
+    call_end: Template,
+    /// The block in progress.
+    block: Vec<u8>,
+}
+
+/// A block that was encoded before.
+#[derive(Default)]
+struct Template {
+    bytes: SmallVec<[u8; 24]>,
+    /// The encoder's state that it goes with.
+    generation: Option<u64>,
+}
+
+impl Responses {
+    pub(super) fn set_table_size_max(&mut self, size: usize) {
+        self.encoder.set_table_size_max(size);
+    }
+
+    /// Appends the frames of a head.
+    pub(super) fn encode_head(&mut self, head: &Head, frames: &Frames, out: &mut Vec<u8>) {
+        match head {
+            Head::Grpc => self.encode_template(CALL_HEAD, |responses| &mut responses.call_head, frames, out),
+            Head::Reply(None, _) => self.encode(frames, out, |encoder, block| {
+                encoder.encode(b":status", b"100", Indexing::Without, block);
+            }),
+            Head::Reply(Some(reply), body_size) => {
+                self.encode(frames, out, |encoder, block| encode_reply(reply, *body_size, encoder, block));
+            }
+        }
+    }
+
+    /// Appends the frames of a call's end; with the head, where nothing was sent before it.
+    pub(super) fn encode_end(&mut self, status: Option<&Status>, with_head: bool, frames: &Frames, out: &mut Vec<u8>) {
+        let Some(status) = status else {
+            return self.encode_template(CALL_END, |responses| &mut responses.call_end, frames, out);
+        };
+        self.encode(frames, out, |encoder, block| {
+            if with_head {
+                CALL_HEAD.iter().for_each(|(name, value)| encode_constant(name, value, encoder, block));
+            }
+            let mut code = itoa::Buffer::new();
+            encoder.encode(b"grpc-status", code.format(status.code).as_bytes(), Indexing::Insert, block);
+            if !status.text.is_empty() {
+                encoder.encode(b"grpc-message", status.text.as_bytes(), Indexing::Without, block);
+            }
+            status.fields.iter().for_each(|(name, value)| encode_constant(name, value, encoder, block));
+        });
+    }
+
+    /// Gives memory back beyond a little.
+    pub(super) fn shrink(&mut self) {
+        self.block = Vec::new();
+    }
+
+    fn encode_template(
+        &mut self,
+        fields: &[(&str, &str)],
+        template: fn(&mut Self) -> &mut Template,
+        frames: &Frames,
+        out: &mut Vec<u8>,
+    ) {
+        let generation = self.encoder.generation();
+        if !self.encoder.is_size_due() && template(self).generation == Some(generation) {
+            return frames.encode(&template(self).bytes, out);
+        }
+        let encode = |encoder: &mut Encoder, block: &mut Vec<u8>| {
+            fields.iter().for_each(|(name, value)| encode_constant(name, value, encoder, block));
+        };
+        self.encode(frames, out, encode);
+        // A second time, now that all of it is in the table, or never will be.
+        let mut block = Vec::new();
+        encode(&mut self.encoder, &mut block);
+        let generation = Some(self.encoder.generation());
+        *template(self) = Template { bytes: block.into(), generation };
+    }
+
+    fn encode(&mut self, frames: &Frames, out: &mut Vec<u8>, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+        self.block.clear();
+        self.encoder.begin_block(&mut self.block);
+        fields(&mut self.encoder, &mut self.block);
+        frames.encode(&self.block, out);
+    }
+}
+
+/// Before the message of a call (gRPC over HTTP/2, "Responses").
+const CALL_HEAD: &[(&str, &str)] = &[(":status", "200"), ("content-type", "application/grpc")];
+/// After it, where all went well.
+const CALL_END: &[(&str, &str)] = &[("grpc-status", "0")];
+
+fn encode_constant(name: &str, value: &str, encoder: &mut Encoder, block: &mut Vec<u8>) {
+    encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Insert, block);
+}
+
+fn encode_reply(reply: &Reply, body_size: usize, encoder: &mut Encoder, block: &mut Vec<u8>) {
+    let mut number = itoa::Buffer::new();
+    encoder.encode(b":status", number.format(reply.status).as_bytes(), Indexing::Insert, block);
+    let mut lower = String::new();
+    for (name, value) in &reply.fields {
+        // RFC 9113 §8.2.1: names in lower case.
+        lower.clear();
+        let _ = write!(lower, "{}", name.to_ascii_lowercase());
+        let is_constant = lower == "content-type" || lower == "accept-encoding" || lower == "retry-after";
+        let indexing = if is_constant { Indexing::Insert } else { Indexing::Without };
+        // As over HTTP/1.1, a value never has what would end it.
+        let is_control = |byte: u8| byte < 0x20 && byte != b'\t' || byte == 0x7f;
+        let value: SmallVec<[u8; 64]> = value.iter().map(|byte| if is_control(*byte) { b' ' } else { *byte }).collect();
+        encoder.encode(lower.as_bytes(), value.trim_ascii(), indexing, block);
+    }
+    if has_length(reply.status) {
+        encoder.encode(b"content-length", number.format(body_size).as_bytes(), Indexing::Without, block);
+    }
+}
+
+/// How a block is cut into frames.
+pub(super) struct Frames {
+    pub(super) stream: StreamId,
+    pub(super) is_last: bool,
+    pub(super) size_max: usize,
+}
+
+impl Frames {
+    /// Appends HEADERS, and CONTINUATION where the block is larger than a frame (§6.10).
+    fn encode(&self, block: &[u8], out: &mut Vec<u8>) {
+        let (mut kind, mut rest) = (Kind::Headers, block);
+        let end_stream = if self.is_last { frame::END_STREAM } else { 0 };
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(self.size_max));
+            let end_headers = if later.is_empty() { frame::END_HEADERS } else { 0 };
+            let end_stream = if kind == Kind::Headers { end_stream } else { 0 };
+            frame::encode(kind, end_headers | end_stream, self.stream, now, out);
+            if later.is_empty() {
+                return;
+            }
+            (kind, rest) = (Kind::Continuation, later);
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Answers on their way out: calls and replies take their turns, each a frame or a few, so that a small
+//! one does not wait for a large one to end; flow control says how much of each.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::connection::http2::event::Event;
+use crate::connection::http2::incoming::{CallFault, Incoming, Plan, Taken};
+use crate::connection::http2::response::{End, Frames, Head, Status};
+use crate::connection::http2::stream::{Closed, State};
+use crate::connection::http2::{Connection, Drain, Phase};
+use crate::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
+use crate::time::Instant;
+use crate::wire::http1::reply::has_length;
+use crate::wire::http2::StreamId;
+use crate::wire::http2::error::ErrorCode;
+use crate::wire::http2::frame::{self, Kind};
+use crate::wire::message::{BodyBuffer, Reply};
+
+/// How long a client may go on sending to a stream after its answer.
+const RESET_GRACE: Duration = Duration::from_millis(100);
+
+/// How a stream's turn ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    /// The connection's window has no room.
+    Blocked,
+    /// The answer is out.
+    Done,
+    /// All that there is so far is out.
+    Idle,
+    /// Others are due.
+    Over,
+    /// Its own window has no room.
+    Stalled,
+}
+
+impl<B: BodyBuffer, T: Copy> Connection<B, T> {
+    /// The path of a call, without the query.
+    pub fn path(&self, stream: StreamId) -> &[u8] {
+        self.streams.get(stream).map_or(&[], |stream| &stream.path)
+    }
+
+    /// Says how a call's messages are wanted. To be called once, when it begins.
+    pub fn accept_call(&mut self, id: StreamId, plan: Plan<T>) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        let Some(Incoming::Call(call)) = &mut stream.incoming else { return };
+        call.set_plan(plan);
+        if let Plan::Each = plan {
+            (stream.is_working, stream.due) = (true, None);
+        }
+        // A call whose head was all of it.
+        if stream.state == State::HalfClosed {
+            let end = self.end_call_body(id);
+            self.events.extend(end);
+        }
+    }
+
+    /// The next message of a call that is handed out one by one.
+    pub fn take_next(&mut self, id: StreamId) -> Result<Taken, CallFault> {
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(Taken::Nothing) };
+        let is_ended = stream.state == State::HalfClosed;
+        let Some(Incoming::Call(call)) = &mut stream.incoming else { return Ok(Taken::Nothing) };
+        let (taken, placed) = call.take_next(is_ended)?;
+        stream.receive.give_back(placed);
+        self.update_windows(id);
+        Ok(taken)
+    }
+
+    /// Answers with a plain reply.
+    pub fn send_reply(&mut self, id: StreamId, mut reply: Reply, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        let body_size = reply.body_size();
+        let body = std::mem::take(&mut reply.body);
+        let outgoing = &mut stream.outgoing;
+        if has_length(reply.status) && !stream.is_head_only {
+            outgoing.parts.extend(body.into_iter().filter(|part| !part.is_empty()));
+            outgoing.size = body_size;
+        }
+        outgoing.head = Some(Head::Reply(Some(Box::new(reply)), body_size));
+        outgoing.end = Some(End::Plain);
+        stream.is_working = false;
+        self.queue(id, now);
+    }
+
+    /// Tells a client that waits with its body to send it (RFC 9110 §10.1.1).
+    pub(super) fn send_continue(&mut self, id: StreamId, now: Instant) {
+        if let Some(stream) = self.streams.get_mut(id) {
+            stream.outgoing.head = Some(Head::Reply(None, 0));
+            self.queue(id, now);
+        }
+    }
+
+    /// Answers a call with one message, given in parts, and its end.
+    pub fn send_answer(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        stream.outgoing.head = Some(Head::Grpc);
+        push(&mut stream.outgoing, message);
+        stream.outgoing.end = Some(End::Grpc(None));
+        stream.is_working = false;
+        self.queue(id, now);
+    }
+
+    /// Sends a message of a call that may have more.
+    pub fn send_message(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        if !stream.outgoing.is_head_sent {
+            stream.outgoing.head = Some(Head::Grpc);
+        }
+        push(&mut stream.outgoing, message);
+        self.queue(id, now);
+    }
+
+    /// Ends a call, well where there is no status.
+    pub fn end_call(&mut self, id: StreamId, status: Option<Status>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        if !stream.outgoing.is_head_sent {
+            stream.outgoing.head = Some(Head::Grpc);
+        }
+        stream.outgoing.end = Some(End::Grpc(status.map(Box::new)));
+        stream.is_working = false;
+        self.queue(id, now);
+    }
+
+    /// Whether all that was sent on a stream went out, as far as the connection is concerned.
+    pub fn has_room(&self, id: StreamId) -> bool {
+        self.streams.get(id).is_none_or(|stream| !stream.outgoing.is_pending())
+    }
+
+    /// The work on a stream has ended. Where it gave no answer, the stream is reset.
+    pub fn handle_gone(&mut self, id: StreamId) {
+        match self.streams.get(id) {
+            Some(stream) if stream.state == State::Reset => self.streams.close(id, Closed::ByPeer),
+            Some(stream) if stream.is_working => {
+                self.reset(id, ErrorCode::InternalError);
+                self.streams.close(id, Closed::ByUs);
+                self.events.retain(|event| !matches!(event, Event::Reset { stream, .. } if *stream == id));
+            }
+            _ => {}
+        }
+    }
+
+    /// Frames what may be sent now. To be called before `transmit_parts`.
+    pub fn prepare_transmit(&mut self, now: Instant) {
+        let is_left = self.has_peer_left && self.streams.is_empty() && self.phase == Phase::Serving;
+        if is_left && self.drain != Drain::Final {
+            self.end_drain();
+        }
+        if self.output.size() < TRANSMIT_SIZE_MAX {
+            self.flush_urgent();
+        }
+        while self.output.size() < TRANSMIT_SIZE_MAX
+            && let Some(id) = self.ready.pop_front()
+        {
+            if let Some(stream) = self.streams.get_mut(id) {
+                stream.outgoing.is_queued = false;
+            }
+            if self.take_turn(id, now) == Turn::Blocked {
+                break;
+            }
+        }
+        if self.output.size() > 0 && self.timers.write.is_none() {
+            (self.timers.write, self.timers.moved) = (Some(now + self.settings.write_timeout), 0);
+        }
+    }
+
+    /// What is to be sent, in parts, one after the other.
+    pub fn transmit_parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.output.parts()
+    }
+
+    /// The same as one buffer that may be taken away, where all of it is ours.
+    pub fn transmit_whole(&mut self) -> Option<&mut Vec<u8>> {
+        self.output.whole()
+    }
+
+    /// The first `count` bytes of it were sent.
+    pub fn handle_transmitted(&mut self, count: usize, now: Instant) {
+        self.output.consume(count);
+        self.timers.moved = self.timers.moved.saturating_add(count);
+        if self.output.size() == 0 {
+            self.timers.write = None;
+        } else if self.timers.moved >= BODY_STEP_SIZE {
+            (self.timers.write, self.timers.moved) = (Some(now + self.settings.write_timeout), 0);
+        }
+    }
+
+    /// Whether there is something to send now.
+    pub fn has_output(&self) -> bool {
+        self.output.size() > 0
+    }
+
+    /// Puts what control frames asked for behind what is framed already.
+    pub(super) fn flush_urgent(&mut self) {
+        let Self { urgent, output, .. } = self;
+        output.write(|out| out.extend_from_slice(urgent));
+        urgent.clear();
+    }
+
+    /// Resets a stream.
+    pub(super) fn reset(&mut self, id: StreamId, code: ErrorCode) {
+        frame::encode_reset(id, code, &mut self.urgent);
+        self.counts.server_resets += 1;
+        self.drop_stream(id, Closed::ByUs, code);
+    }
+
+    /// Ends a stream at once; where somebody works on it, it goes on to count.
+    pub(super) fn drop_stream(&mut self, id: StreamId, how: Closed, code: ErrorCode) {
+        match self.streams.get_mut(id) {
+            Some(stream) if stream.is_working => {
+                stream.state = State::Reset;
+                stream.incoming = None;
+                stream.outgoing.clear();
+                self.streams.remember(id, how);
+                self.events.push_back(Event::Reset { stream: id, code });
+            }
+            _ => self.streams.close(id, how),
+        }
+    }
+
+    /// Lets a stream send that may have something to send: at once, unless others wait.
+    pub(super) fn queue(&mut self, id: StreamId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        if stream.outgoing.is_queued || !stream.outgoing.is_pending() {
+            return;
+        }
+        if self.ready.is_empty() && self.output.size() < CONTROL_BACKLOG_SIZE_MAX {
+            self.take_turn(id, now);
+            return;
+        }
+        stream.outgoing.is_queued = true;
+        stream.outgoing.due = stream.outgoing.due.or(Some(now + self.settings.write_timeout));
+        self.ready.push_back(id);
+    }
+
+    /// Lets all streams send, after their windows have grown.
+    pub(super) fn queue_all(&mut self, now: Instant) {
+        let pending = |stream: &&super::stream::Stream<B, T>| stream.outgoing.size > 0 && stream.send.room() > 0;
+        let ids: Vec<StreamId> = self.streams.iter().filter(pending).map(|stream| stream.id).collect();
+        ids.into_iter().for_each(|id| self.queue(id, now));
+    }
+
+    fn take_turn(&mut self, id: StreamId, now: Instant) -> Turn {
+        let turn = self.send_some(id, now);
+        let due = Some(now + self.settings.write_timeout);
+        let Some(stream) = self.streams.get_mut(id) else { return turn };
+        let outgoing = &mut stream.outgoing;
+        match turn {
+            Turn::Done => {
+                (outgoing.due, stream.incoming) = (None, None);
+                self.finish_answer(id, now);
+            }
+            Turn::Idle => outgoing.due = None,
+            Turn::Stalled => outgoing.due = outgoing.due.or(due),
+            Turn::Over | Turn::Blocked => {
+                outgoing.due = outgoing.due.or(due);
+                outgoing.is_queued = true;
+                if turn == Turn::Over { self.ready.push_back(id) } else { self.ready.push_front(id) }
+            }
+        }
+        turn
+    }
+
+    fn send_some(&mut self, id: StreamId, now: Instant) -> Turn {
+        let Self { streams, send, peer, responses, output, budgets, settings, .. } = self;
+        let Some(stream) = streams.get_mut(id) else { return Turn::Done };
+        let outgoing = &mut stream.outgoing;
+        let size_max = usize::try_from(peer.frame_size_max).unwrap_or(usize::MAX);
+        let frames = |is_last| Frames { stream: id, is_last, size_max };
+        if let Some(head) = outgoing.head.take() {
+            outgoing.is_head_sent = !matches!(head, Head::Reply(None, _));
+            if let (0, Head::Grpc, Some(End::Grpc(Some(status)))) = (outgoing.size, &head, &outgoing.end) {
+                // Trailers-Only: the status in the head, and nothing after it.
+                output.write(|out| responses.encode_end(Some(status), true, &frames(true), out));
+                outgoing.end = None;
+                return Turn::Done;
+            }
+            let is_last = outgoing.size == 0 && matches!(outgoing.end, Some(End::Plain));
+            output.write(|out| responses.encode_head(&head, &frames(is_last), out));
+            if is_last {
+                outgoing.end = None;
+                return Turn::Done;
+            }
+        }
+        let mut quantum = SEND_QUANTUM;
+        while outgoing.size > 0 {
+            let size = outgoing.size.min(size_max).min(quantum).min(stream.send.room()).min(send.room());
+            if size == 0 {
+                return match (quantum, stream.send.room()) {
+                    (0, _) => Turn::Over,
+                    (_, 0) => Turn::Stalled,
+                    _ => Turn::Blocked,
+                };
+            }
+            let is_last = size == outgoing.size && matches!(outgoing.end, Some(End::Plain));
+            let flags = if is_last { frame::END_STREAM } else { 0 };
+            output.write(|out| frame::encode_head(size, Kind::Data, flags, id, out));
+            outgoing.take_content(size, |bytes| output.share(bytes));
+            stream.send.handle_sent(size);
+            send.handle_sent(size);
+            budgets.handle_content(size);
+            quantum -= size;
+            outgoing.moved += size;
+            if outgoing.moved >= BODY_STEP_SIZE {
+                (outgoing.moved, outgoing.due) = (0, Some(now + settings.write_timeout));
+            }
+        }
+        match outgoing.end.take() {
+            None => Turn::Idle,
+            Some(End::Plain) => Turn::Done,
+            Some(End::Grpc(status)) => {
+                output.write(|out| responses.encode_end(status.as_deref(), false, &frames(true), out));
+                Turn::Done
+            }
+        }
+    }
+
+    /// The last frame of an answer is out. A client that is sending still gets a moment to see it: some
+    /// throw an answer away that a reset comes with.
+    fn finish_answer(&mut self, id: StreamId, now: Instant) {
+        self.budgets.handle_answer();
+        match self.streams.get_mut(id) {
+            Some(stream) if stream.state == State::HalfClosed => self.streams.close(id, Closed::ByPeer),
+            Some(stream) => {
+                (stream.state, stream.deadline) = (State::Answered, None);
+                stream.due = Some(now + RESET_GRACE);
+            }
+            None => {}
+        }
+    }
+}
+
+fn push(outgoing: &mut super::stream::Outgoing, parts: impl IntoIterator<Item = Bytes>) {
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        outgoing.size += part.len();
+        outgoing.parts.push_back(part);
+    }
+}

@@ -1,0 +1,242 @@
+//! The streams of a connection, and what is remembered of those that ended.
+
+use std::collections::VecDeque;
+
+use bytes::Bytes;
+
+use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
+use crate::connection::http2::head::Path;
+use crate::connection::http2::incoming::Incoming;
+use crate::connection::http2::response::{End, Head};
+use crate::limits::CLOSED_STREAMS_MAX;
+use crate::time::Instant;
+use crate::wire::http2::StreamId;
+
+/// The states of RFC 9113 §5.1 that a stream can be in here, seen from the server. One that is idle
+/// or closed is not in the table, but for one whose work goes on.
+///
+/// ```text
+///           HEADERS              END_STREAM                 the answer is out
+///   (idle) ─────────► Open ──────────────────► HalfClosed ─────────────────────► (closed)
+///                      │ │                       ▲    │                              ▲
+///                      │ └─ the answer is known ─┼─► Answered ─ it is out: RST_STREAM(NO_ERROR) ─┤
+///                      │    before its end       └─ END_STREAM ─┘                    │
+///                      │                              │                              │
+///                      └── RST_STREAM, a fault ───────┴─► Reset ── its work is gone ─┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its request is coming in.
+    Open,
+    /// Its request is coming in, and what comes is thrown away.
+    Answered,
+    /// Its request is whole.
+    HalfClosed,
+    /// It was reset, and counts until its work is gone.
+    Reset,
+}
+
+/// One stream.
+pub(super) struct Stream<B, T> {
+    pub(super) id: StreamId,
+    pub(super) state: State,
+    pub(super) path: Path,
+    /// Whether it asks by HEAD, so that the answer has no body.
+    pub(super) is_head_only: bool,
+    /// Whether somebody works on an answer.
+    pub(super) is_working: bool,
+    pub(super) incoming: Option<Incoming<B, T>>,
+    pub(super) receive: ReceiveWindow,
+    pub(super) send: SendWindow,
+    pub(super) outgoing: Outgoing,
+    /// What the request says that it has, and what came of it.
+    pub(super) content_length: Option<u64>,
+    pub(super) content_size: u64,
+    /// When a call is given up by its client, while its request comes in.
+    pub(super) deadline: Option<Instant>,
+    /// When more of the request must have come, and what came since that was set; once the answer is
+    /// out, when the rest of the request is given up.
+    pub(super) due: Option<Instant>,
+    pub(super) moved: usize,
+}
+
+/// What a stream has to send.
+#[derive(Default)]
+pub(super) struct Outgoing {
+    pub(super) head: Option<Head>,
+    pub(super) is_head_sent: bool,
+    pub(super) parts: VecDeque<Bytes>,
+    pub(super) size: usize,
+    pub(super) end: Option<End>,
+    /// Whether it waits for its turn.
+    pub(super) is_queued: bool,
+    /// When more must have gone, and what went since that was set.
+    pub(super) due: Option<Instant>,
+    pub(super) moved: usize,
+}
+
+impl Outgoing {
+    /// Whether there is something to send.
+    pub(super) const fn is_pending(&self) -> bool {
+        self.head.is_some() || self.size > 0 || self.end.is_some()
+    }
+
+    /// Takes the next bytes off, at most as many as there are, piece by piece.
+    pub(super) fn take_content(&mut self, mut size: usize, mut piece: impl FnMut(Bytes)) {
+        self.size -= size;
+        while let Some(part) = self.parts.front_mut().filter(|_| size > 0) {
+            if part.len() > size {
+                return piece(part.split_to(size));
+            }
+            size -= part.len();
+            self.parts.pop_front().into_iter().for_each(&mut piece);
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.parts.clear();
+        let parts = std::mem::take(&mut self.parts);
+        *self = Self { parts, ..Self::default() };
+    }
+}
+
+impl<B, T> Stream<B, T> {
+    fn new(id: StreamId, receive: ReceiveWindow, send: SendWindow) -> Self {
+        Self {
+            id,
+            state: State::Open,
+            path: Path::new(),
+            is_head_only: false,
+            is_working: false,
+            incoming: None,
+            receive,
+            send,
+            outgoing: Outgoing::default(),
+            content_length: None,
+            content_size: 0,
+            deadline: None,
+            due: None,
+            moved: 0,
+        }
+    }
+
+    /// When something must be done about it even if nothing comes.
+    pub(super) fn timeout(&self) -> Option<Instant> {
+        let incoming = match self.state {
+            State::Open => [self.due, self.deadline],
+            State::Answered => [self.due, None],
+            State::HalfClosed | State::Reset => [None; 2],
+        };
+        incoming.into_iter().chain([self.outgoing.due]).flatten().min()
+    }
+}
+
+/// How a stream ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Closed {
+    /// With both its sides, or by the client.
+    ByPeer,
+    /// By a reset of ours: what was on its way is no fault.
+    ByUs,
+}
+
+/// The streams that are not closed, in the order of their numbers, which only rise (§5.1.1).
+pub(super) struct Streams<B, T> {
+    entries: Vec<Box<Stream<B, T>>>,
+    /// Places of earlier streams, to be used again.
+    spare: Vec<Box<Stream<B, T>>>,
+    closed: VecDeque<(StreamId, Closed)>,
+}
+
+/// Places that are kept.
+const SPARE_MAX: usize = 32;
+
+impl<B, T> Streams<B, T> {
+    pub(super) const fn new() -> Self {
+        Self { entries: Vec::new(), spare: Vec::new(), closed: VecDeque::new() }
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Opens a stream whose number is above all others.
+    pub(super) fn open(&mut self, id: StreamId, receive: ReceiveWindow, send: SendWindow) -> &mut Stream<B, T> {
+        let mut stream = self.spare.pop().unwrap_or_else(|| Box::new(Stream::new(id, receive, send)));
+        let outgoing = std::mem::take(&mut stream.outgoing);
+        *stream = Stream { outgoing, ..Stream::new(id, receive, send) };
+        self.entries.push(stream);
+        self.entries.last_mut().expect("it was pushed just now")
+    }
+
+    pub(super) fn get(&self, id: StreamId) -> Option<&Stream<B, T>> {
+        self.entries.get(self.place(id)?).map(|stream| &**stream)
+    }
+
+    pub(super) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream<B, T>> {
+        let place = self.place(id)?;
+        self.entries.get_mut(place).map(|stream| &mut **stream)
+    }
+
+    /// Ends a stream.
+    pub(super) fn close(&mut self, id: StreamId, how: Closed) {
+        self.remember(id, how);
+        let Some(place) = self.place(id) else { return };
+        let mut stream = self.entries.remove(place);
+        stream.incoming = None;
+        stream.outgoing.clear();
+        if self.spare.len() < SPARE_MAX {
+            self.spare.push(stream);
+        }
+    }
+
+    /// Remembers how a stream ended; what is said last counts.
+    pub(super) fn remember(&mut self, id: StreamId, how: Closed) {
+        if self.closed.len() >= CLOSED_STREAMS_MAX {
+            self.closed.pop_front();
+        }
+        self.closed.push_back((id, how));
+    }
+
+    /// How a stream ended that is not in the table, as far as is remembered.
+    pub(super) fn closed(&self, id: StreamId) -> Option<Closed> {
+        self.closed.iter().rev().find(|(have, _)| *have == id).map(|(_, how)| *how)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream<B, T>> {
+        self.entries.iter().map(|stream| &**stream)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream<B, T>> {
+        self.entries.iter_mut().map(|stream| &mut **stream)
+    }
+
+    /// Ends all of them.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+        self.spare.clear();
+    }
+
+    /// Whether it holds more than an idle connection may keep.
+    pub(super) const fn is_large(&self) -> bool {
+        self.spare.len() > 1
+    }
+
+    /// Gives memory back beyond what an idle connection may keep.
+    pub(super) fn shrink(&mut self) {
+        self.spare = Vec::new();
+        self.entries.shrink_to_fit();
+    }
+
+    fn place(&self, id: StreamId) -> Option<usize> {
+        // Most often the newest is asked for.
+        if self.entries.last().is_some_and(|last| last.id == id) {
+            return self.entries.len().checked_sub(1);
+        }
+        self.entries.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+}

@@ -1,0 +1,482 @@
+//! The corpus of the fuzz target, replayed and changed; and what only large answers and a clock show.
+
+use std::path::Path;
+
+use bytes::Bytes;
+
+use super::fuzz::{fuzz_connection, mix};
+use super::*;
+use crate::connection::http1::fuzz::Plain;
+use crate::limits::{CONTINUATIONS_MAX, SERVER_RESETS_MAX};
+use crate::wire::hpack::encoder::{Encoder, Indexing};
+use crate::wire::http2::frame::{FrameHead, HEAD_SIZE};
+use crate::wire::http2::settings;
+
+fn corpus() -> Vec<Vec<u8>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/http2");
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+}
+
+#[test]
+fn the_corpus_of_the_fuzz_target_holds() {
+    corpus().iter().for_each(|input| fuzz_connection(input));
+}
+
+#[test]
+fn inputs_made_of_the_corpus_hold() {
+    let corpus = corpus();
+    let mut seed = 20_261_121;
+    for round in 0..3_000 {
+        let mut random = |bound: usize| {
+            seed = mix(seed);
+            (seed >> 16) as usize % bound
+        };
+        // Frames of several inputs in a row, some of them changed.
+        let mut input = corpus[random(corpus.len())].clone();
+        for _ in 0..random(4) {
+            let other = &corpus[random(corpus.len())];
+            let frames = other.get(HEAD_SIZE..).unwrap_or_default();
+            input.extend_from_slice(frames);
+        }
+        for _ in 0..random(6) {
+            let at = random(input.len());
+            match random(3) {
+                0 => input[at] = random(256) as u8,
+                1 => input[at] ^= 1 << random(8),
+                _ => drop(input.drain(at..input.len().min(at + random(9)))),
+            }
+        }
+        let outcome = std::panic::catch_unwind(|| fuzz_connection(&input));
+        assert!(outcome.is_ok(), "round {round}: {}", input.escape_ascii());
+    }
+}
+
+type Machine = Connection<Plain, ()>;
+
+fn machine(entries: &[(u16, u32)]) -> Machine {
+    machine_with(Settings::default(), entries)
+}
+
+fn machine_with(settings: Settings, entries: &[(u16, u32)]) -> Machine {
+    let mut machine = Machine::new(settings, Instant::ZERO);
+    let mut frames = Vec::new();
+    settings::encode(entries, &mut frames);
+    write(&mut machine, &frames, Instant::ZERO);
+    machine
+}
+
+fn write(machine: &mut Machine, mut bytes: &[u8], now: Instant) -> Vec<Event<()>> {
+    let mut events = Vec::new();
+    while !bytes.is_empty() && !machine.has_failed() {
+        let space = machine.input_space();
+        let count = space.len().min(bytes.len());
+        if count == 0 {
+            break;
+        }
+        space[..count].copy_from_slice(&bytes[..count]);
+        machine.handle_input(count, now);
+        bytes = &bytes[count..];
+        while let Some(event) = machine.poll_event(now) {
+            if let Event::Call { stream, .. } = event {
+                machine.accept_call(stream, Plan::One(()));
+            }
+            events.push(event);
+        }
+    }
+    events
+}
+
+fn call(id: u32, flags: u8) -> Vec<u8> {
+    request(id, flags, &[("content-type", "application/grpc")])
+}
+
+fn request(id: u32, flags: u8, more: &[(&str, &str)]) -> Vec<u8> {
+    let usual = [(":method", "POST"), (":scheme", "http"), (":path", "/a/b"), (":authority", "a")];
+    let (mut encoder, mut block, mut frames) = (Encoder::default(), Vec::new(), Vec::new());
+    for (name, value) in usual.iter().chain(more) {
+        encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut block);
+    }
+    frame::encode(Kind::Headers, frame::END_HEADERS | flags, StreamId(id), &block, &mut frames);
+    frames
+}
+
+fn data(id: u32, flags: u8, content: &[u8]) -> Vec<u8> {
+    let mut frames = Vec::new();
+    frame::encode(Kind::Data, flags, StreamId(id), content, &mut frames);
+    frames
+}
+
+fn whole_call(id: u32) -> Vec<u8> {
+    [call(id, 0), data(id, frame::END_STREAM, &[0; 5])].concat()
+}
+
+/// The frames that are sent now, until they have so many bytes: head and payload.
+fn sent(machine: &mut Machine, size_max: usize) -> Vec<(FrameHead, Vec<u8>)> {
+    let mut bytes = Vec::new();
+    while bytes.len() < size_max {
+        machine.prepare_transmit(Instant::ZERO);
+        let count = machine.transmit_parts().map(<[u8]>::len).sum::<usize>();
+        if count == 0 {
+            break;
+        }
+        machine.transmit_parts().for_each(|part| bytes.extend_from_slice(part));
+        machine.handle_transmitted(count, Instant::ZERO);
+    }
+    let (mut frames, mut rest) = (Vec::new(), &bytes[..]);
+    while let Some(head) = FrameHead::decode(rest) {
+        let end = rest.len().min(HEAD_SIZE + head.size);
+        frames.push((head, rest[HEAD_SIZE..end].to_vec()));
+        rest = &rest[end..];
+    }
+    frames
+}
+
+fn goaway(machine: &mut Machine) -> Option<(u32, String)> {
+    let frames = sent(machine, usize::MAX);
+    let (_, payload) = frames.into_iter().rev().find(|(head, _)| head.kind == Kind::GoAway)?;
+    Some((frame::number(&payload[4..]), String::from_utf8(payload[8..].to_vec()).unwrap()))
+}
+
+#[test]
+fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
+    let mut machine = machine(&[(4, 0x7fff_ffff)]);
+    let mut window = Vec::new();
+    frame::encode_window_update(StreamId::CONNECTION, 0x7000_0000, &mut window);
+    write(&mut machine, &[window, whole_call(1), whole_call(3), whole_call(5)].concat(), Instant::ZERO);
+    let large = Bytes::from(vec![7; 100 * 1024 * 1024]);
+    machine.send_answer(StreamId(1), [large.clone()], Instant::ZERO);
+    machine.send_answer(StreamId(3), [large], Instant::ZERO);
+    sent(&mut machine, 5_000_000);
+    machine.send_answer(StreamId(5), [Bytes::from_static(b"small")], Instant::ZERO);
+    let (mut before, mut by_stream) = (0, [0; 6]);
+    for (head, payload) in sent(&mut machine, 2_000_000) {
+        if head.stream == StreamId(5) {
+            break;
+        }
+        before += payload.len();
+        by_stream[head.stream.0 as usize] += payload.len();
+    }
+    // What was framed ahead, and a turn of each.
+    assert!(before <= TRANSMIT_SIZE_MAX + 4 * crate::limits::SEND_QUANTUM, "{before} bytes before it");
+    assert!(by_stream[1].abs_diff(by_stream[3]) <= 2 * crate::limits::SEND_QUANTUM, "{by_stream:?}");
+    assert_eq!(machine.stream_count(), 2);
+}
+
+#[test]
+fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
+    let content: Vec<u8> = (0..200_000_u32).map(|value| (value % 253) as u8).collect();
+    for (window, frame_size) in [(1, 16_384), (1_000, 16_384), (65_535, 20_000), (300_000, 0xff_ffff)] {
+        let mut machine = machine(&[(4, window), (5, frame_size)]);
+        write(&mut machine, &whole_call(1), Instant::ZERO);
+        let parts = [0..10, 10..10, 10..7_000, 7_000..199_999, 199_999..200_000];
+        let parts = parts.map(|range| Bytes::copy_from_slice(&content[range]));
+        machine.send_answer(StreamId(1), parts, Instant::ZERO);
+        let (mut got, mut is_ended) = (Vec::new(), false);
+        for _ in 0..200_000 {
+            let frames = sent(&mut machine, usize::MAX);
+            for (head, payload) in frames.iter().filter(|(head, _)| head.stream == StreamId(1)) {
+                assert!(head.size <= frame_size as usize && !is_ended);
+                is_ended = head.has(frame::END_STREAM);
+                if head.kind == Kind::Data {
+                    got.extend_from_slice(payload);
+                }
+            }
+            if is_ended {
+                break;
+            }
+            let mut updates = Vec::new();
+            frame::encode_window_update(StreamId(1), window, &mut updates);
+            frame::encode_window_update(StreamId::CONNECTION, 70_000, &mut updates);
+            write(&mut machine, &updates, Instant::ZERO + crate::limits::BUDGET_INTERVAL);
+        }
+        // A window of one byte is more frames of nothing than a budget has.
+        assert!(got == content && is_ended || window == 1 && machine.has_failed(), "{window} {}", got.len());
+    }
+}
+
+#[test]
+fn more_than_a_window_is_a_fault_and_what_is_read_comes_back() {
+    let settings = Settings { stream_window_size: 1_000, connection_window_size: 65_535, ..Settings::default() };
+    let mut machine = machine_with(settings, &[]);
+    write(&mut machine, &[call(1, 0), data(1, 0, &[0, 0, 1, 0, 0]), data(1, 0, &[0; 600])].concat(), Instant::ZERO);
+    let updates: Vec<_> =
+        sent(&mut machine, usize::MAX).into_iter().filter(|(head, _)| head.kind == Kind::WindowUpdate).collect();
+    assert_eq!(
+        updates.iter().map(|(head, payload)| (head.stream.0, frame::number(payload))).collect::<Vec<_>>(),
+        [(1, 605)]
+    );
+    let events = write(&mut machine, &data(1, 0, &[0; 1_001]), Instant::ZERO);
+    assert!(events.is_empty(), "{events:?}");
+    let frames = sent(&mut machine, usize::MAX);
+    let reset = frames.iter().find(|(head, _)| head.kind == Kind::RstStream).unwrap();
+    assert_eq!(frame::number(&reset.1), ErrorCode::FlowControlError as u32);
+    let mut machine = machine_with(settings, &[]);
+    write(&mut machine, &call(1, 0), Instant::ZERO);
+    let more = frame_of(65_536);
+    write(&mut machine, &more, Instant::ZERO);
+    assert_eq!(goaway(&mut machine).map(|(code, _)| code), Some(ErrorCode::FlowControlError as u32));
+}
+
+fn frame_of(size: usize) -> Vec<u8> {
+    data(1, 0, &vec![0; size])
+}
+
+#[test]
+fn a_large_body_is_read_into_its_own_buffer() {
+    let mut machine = machine(&[]);
+    let message: Vec<u8> = (0..900_000_u32).map(|value| (value % 241) as u8).collect();
+    let prefix = [&[0][..], &900_000_u32.to_be_bytes()].concat();
+    let frames = [call(1, 0), data(1, 0, &prefix), data(1, frame::END_STREAM, &message)].concat();
+    let mut rest = &frames[..];
+    let (mut largest, mut whole) = (0, None);
+    while !rest.is_empty() {
+        let space = machine.input_space();
+        largest = largest.max(space.len());
+        let count = space.len().min(rest.len());
+        space[..count].copy_from_slice(&rest[..count]);
+        machine.handle_input(count, Instant::ZERO);
+        rest = &rest[count..];
+        while let Some(event) = machine.poll_event(Instant::ZERO) {
+            match event {
+                Event::Call { stream, .. } => machine.accept_call(stream, Plan::One(())),
+                Event::Whole { message, .. } => whole = Some(message),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert!(whole.is_some_and(|whole| whole == message));
+    assert!(largest > 200_000 && machine.input.held_size() <= 128 * 1024, "{largest}");
+}
+
+#[test]
+fn floods_end_the_connection_by_their_bound_and_name_it() {
+    let calm = ErrorCode::EnhanceYourCalm as u32;
+    let check = |name: &str, frames: Vec<u8>, limit: Limit, word: &str| {
+        let mut machine = machine(&[]);
+        let mut rounds = 0;
+        while !machine.has_failed() && rounds < 20_000 {
+            write(&mut machine, &frames, Instant::ZERO);
+            rounds += 1;
+            if rounds % 100 == 0 {
+                sent(&mut machine, usize::MAX);
+            }
+        }
+        assert_eq!(machine.exceeded(), Some(limit), "{name} after {rounds}");
+        assert!(rounds <= 10_000, "{name}: {rounds}");
+        let (code, text) = goaway(&mut machine).unwrap();
+        assert!(code == calm && text.contains(word), "{name}: {code} {text}");
+        assert!(machine.is_finished());
+    };
+    let one = |kind, stream, payload: &[u8]| {
+        let mut out = Vec::new();
+        frame::encode(kind, 0, StreamId(stream), payload, &mut out);
+        out
+    };
+    let flag = "--http2-control-frames-max) is 10000";
+    check("PING", one(Kind::Ping, 0, &[0; 8]), Limit::ControlFrames, flag);
+    check("SETTINGS", one(Kind::Settings, 0, &[]), Limit::ControlFrames, flag);
+    check("PRIORITY", one(Kind::Priority, 1, &[0; 5]), Limit::ControlFrames, flag);
+    check("unknown frames", one(Kind::Unknown(0x99), 0, &[]), Limit::ControlFrames, flag);
+    let small = one(Kind::WindowUpdate, 0, &[0, 0, 0, 1]);
+    check("WINDOW_UPDATE", small, Limit::ControlFrames, flag);
+}
+
+#[test]
+fn content_of_few_bytes_and_empty_blocks_have_their_bounds() {
+    for content in [&[][..], &[0; 255]] {
+        let mut machine = machine_with(Settings { body_size_max: usize::MAX, ..Settings::default() }, &[]);
+        write(&mut machine, &request(1, 0, &[]), Instant::ZERO);
+        let frames = data(1, 0, content).repeat(100);
+        for _ in 0..100 {
+            write(&mut machine, &frames, Instant::ZERO);
+            sent(&mut machine, usize::MAX);
+        }
+        assert_eq!(machine.exceeded(), Some(Limit::ControlFrames), "{} bytes", content.len());
+    }
+    let mut machine = machine(&[]);
+    let mut frames = Vec::new();
+    frame::encode(Kind::Headers, 0, StreamId(1), &[], &mut frames);
+    for _ in 0..=CONTINUATIONS_MAX {
+        frame::encode(Kind::Continuation, 0, StreamId(1), &[], &mut frames);
+    }
+    write(&mut machine, &frames, Instant::ZERO);
+    assert!(goaway(&mut machine).is_some_and(|(_, text)| text.contains("CONTINUATIONS_MAX is 32")));
+    let mut machine = machine_with(Settings::default(), &[]);
+    let mut frames = Vec::new();
+    frame::encode(Kind::Headers, 0, StreamId(1), &[0; 40_000], &mut frames);
+    frame::encode(Kind::Continuation, 0, StreamId(1), &[0; 40_000], &mut frames);
+    write(&mut machine, &frames, Instant::ZERO);
+    assert!(goaway(&mut machine).is_some_and(|(_, text)| text.contains("HEAD_SIZE_MAX is 65536 bytes")));
+}
+
+#[test]
+fn fields_are_counted_as_they_are_decoded() {
+    let mut machine = machine(&[]);
+    let mut block = Vec::new();
+    let mut encoder = Encoder::default();
+    encoder.encode(b"x", &[b'v'; 4_000], Indexing::Insert, &mut block);
+    // One byte each from here on: 68 KB of 4.
+    block.extend([0xbe; 20]);
+    let mut frames = Vec::new();
+    frame::encode(Kind::Headers, frame::END_HEADERS, StreamId(1), &block, &mut frames);
+    write(&mut machine, &frames, Instant::ZERO);
+    assert_eq!(machine.exceeded(), Some(Limit::FieldList));
+}
+
+#[test]
+fn streams_that_are_opened_to_be_reset_have_their_bounds() {
+    let mut opened = 0;
+    let mut machine = machine(&[]);
+    while !machine.has_failed() && opened < 5_000 {
+        let id = 2 * opened + 1;
+        let mut frames = call(id, 0);
+        frame::encode_reset(StreamId(id), ErrorCode::Cancel, &mut frames);
+        write(&mut machine, &frames, Instant::ZERO);
+        opened += 1;
+    }
+    assert_eq!((machine.exceeded(), opened), (Some(Limit::ClientResets), 1_000));
+    // The other way round: a fault of the client makes us reset.
+    let (mut opened, mut machine) = (0, machine_with(Settings::default(), &[]));
+    while !machine.has_failed() && opened < 5_000 {
+        let id = 2 * opened + 1;
+        let mut frames = call(id, 0);
+        frame::encode_window_update(StreamId(id), 0, &mut frames);
+        write(&mut machine, &frames, Instant::ZERO);
+        opened += 1;
+    }
+    assert_eq!((machine.exceeded(), opened), (Some(Limit::ServerResets), SERVER_RESETS_MAX));
+}
+
+#[test]
+fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
+    let mut machine = machine_with(Settings { streams_max: 2, ..Settings::default() }, &[]);
+    let mut acknowledge = Vec::new();
+    settings::encode_acknowledgement(&mut acknowledge);
+    write(&mut machine, &[acknowledge, whole_call(1), whole_call(3)].concat(), Instant::ZERO);
+    let mut resets = Vec::new();
+    frame::encode_reset(StreamId(1), ErrorCode::Cancel, &mut resets);
+    frame::encode_reset(StreamId(3), ErrorCode::Cancel, &mut resets);
+    let events = write(&mut machine, &[resets, whole_call(5)].concat(), Instant::ZERO);
+    assert!(
+        matches!(
+            events[..],
+            [Event::Reset { stream: StreamId(1), code: ErrorCode::Cancel }, Event::Reset { stream: StreamId(3), .. }]
+        ),
+        "{events:?}"
+    );
+    let refused = |machine: &mut Machine, id| {
+        let is_reset = |(head, payload): &(FrameHead, Vec<u8>)| {
+            head.kind == Kind::RstStream
+                && head.stream == StreamId(id)
+                && frame::number(payload) == ErrorCode::RefusedStream as u32
+        };
+        sent(machine, usize::MAX).iter().any(is_reset)
+    };
+    assert!(refused(&mut machine, 5));
+    machine.handle_gone(StreamId(1));
+    let events = write(&mut machine, &whole_call(7), Instant::ZERO);
+    assert!(matches!(events[..], [Event::Call { .. }, Event::Whole { .. }]), "{events:?}");
+    machine.send_answer(StreamId(3), [Bytes::from_static(b"late")], Instant::ZERO);
+    assert!(!refused(&mut machine, 7) && machine.stream_count() == 2, "the work on 3 goes on");
+}
+
+#[test]
+fn timers_end_what_does_not_move() {
+    let late = |after: Duration| Instant::ZERO + after;
+    // A client that says nothing, and one that stops within a frame.
+    let mut silent = Machine::new(Settings::default(), Instant::ZERO);
+    assert_eq!(silent.poll_timeout(), Some(late(HEAD_TIMEOUT)));
+    silent.handle_timeout(late(HEAD_TIMEOUT));
+    assert!(goaway(&mut silent).is_some_and(|(_, text)| text.contains("HEAD_TIMEOUT is 10 s")));
+    let mut slow = machine(&[]);
+    sent(&mut slow, usize::MAX);
+    assert_eq!(slow.poll_timeout(), None, "it may rest for as long as it likes");
+    write(&mut slow, &call(1, 0)[..5], Instant::ZERO);
+    write(&mut slow, &call(1, 0)[5..7], late(Duration::from_secs(9)));
+    assert_eq!(slow.poll_timeout(), Some(late(HEAD_TIMEOUT)), "a byte now and then does not help");
+    // A request that does not go on, a call and a plain one.
+    let mut machine = machine(&[]);
+    sent(&mut machine, usize::MAX);
+    write(&mut machine, &[call(1, 0), request(3, 0, &[])].concat(), Instant::ZERO);
+    machine.handle_timeout(late(BODY_TIMEOUT));
+    let event = machine.poll_event(late(BODY_TIMEOUT));
+    assert!(matches!(event, Some(Event::Fault { stream: StreamId(1), fault: CallFault::Late })), "{event:?}");
+    assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == Kind::Headers && head.stream.0 == 3));
+    assert_eq!(machine.take_counts().timeouts, 2);
+    // An answer that its client opens no window for.
+    let mut machine = machine_with(Settings::default(), &[(4, 0)]);
+    write(&mut machine, &whole_call(1), Instant::ZERO);
+    machine.send_answer(StreamId(1), [Bytes::from_static(b"nobody takes it")], Instant::ZERO);
+    sent(&mut machine, usize::MAX);
+    assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
+    machine.handle_timeout(late(WRITE_TIMEOUT));
+    assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == Kind::RstStream));
+    assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, None));
+}
+
+#[test]
+fn a_deadline_passes_while_a_call_comes_in() {
+    let mut machine = machine(&[]);
+    write(
+        &mut machine,
+        &request(1, 0, &[("content-type", "application/grpc"), ("grpc-timeout", "20m")]),
+        Instant::ZERO,
+    );
+    let at = Instant::from_micros(20_000);
+    sent(&mut machine, usize::MAX);
+    assert_eq!(machine.poll_timeout(), Some(at));
+    machine.handle_timeout(at);
+    let event = machine.poll_event(at);
+    assert!(matches!(event, Some(Event::Fault { fault: CallFault::Deadline, .. })), "{event:?}");
+}
+
+#[test]
+fn a_drain_lets_what_is_open_end_and_takes_no_more() {
+    let mut machine = machine(&[]);
+    write(&mut machine, &whole_call(1), Instant::ZERO);
+    machine.begin_drain(Instant::ZERO);
+    machine.begin_drain(Instant::ZERO);
+    let frames = sent(&mut machine, usize::MAX);
+    let ping = frames.iter().find(|(head, _)| head.kind == Kind::Ping).unwrap().1.clone();
+    let last = |frames: &[(FrameHead, Vec<u8>)]| -> Vec<u32> {
+        frames.iter().filter(|(head, _)| head.kind == Kind::GoAway).map(|(_, payload)| frame::number(payload)).collect()
+    };
+    assert_eq!(last(&frames), [0x7fff_ffff]);
+    // One that was on its way is served still.
+    let mut pong = Vec::new();
+    frame::encode(Kind::Ping, frame::ACK, StreamId::CONNECTION, &ping, &mut pong);
+    assert_eq!(write(&mut machine, &[whole_call(3), pong, whole_call(5)].concat(), Instant::ZERO).len(), 2);
+    assert_eq!(last(&sent(&mut machine, usize::MAX)), [3]);
+    assert!(!machine.is_finished());
+    for id in [1, 3] {
+        machine.send_answer(StreamId(id), [Bytes::from_static(b"x")], Instant::ZERO);
+    }
+    assert!(!machine.is_finished());
+    sent(&mut machine, usize::MAX);
+    assert!(machine.is_finished());
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_not_read() {
+    let mut machine = machine(&[]);
+    let mut ping = Vec::new();
+    frame::encode(Kind::Ping, 0, StreamId::CONNECTION, &[7; 8], &mut ping);
+    let pings = ping.repeat(9_000);
+    let mut rest = &pings[..];
+    loop {
+        let space = machine.input_space();
+        let count = space.len().min(rest.len());
+        if count == 0 {
+            break;
+        }
+        space[..count].copy_from_slice(&rest[..count]);
+        machine.handle_input(count, Instant::ZERO);
+        rest = &rest[count..];
+        assert!(machine.poll_event(Instant::ZERO).is_none());
+    }
+    assert!(!rest.is_empty() && machine.urgent.len() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
+    assert!(sent(&mut machine, usize::MAX).len() > 3_000);
+    assert!(!machine.input_space().is_empty(), "it is read again");
+}

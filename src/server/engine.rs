@@ -1,0 +1,148 @@
+//! Which engine runs a model: a built-in backend, ONNX Runtime where its library is found, or the
+//! embedded engine. The library is looked for when the first ONNX model may use it, and the log
+//! tells what came of it; a library that a flag names must load.
+
+use std::cell::OnceCell;
+use std::path::Path;
+
+use crate::backend::{Backend, Identity, Onnxruntime, Rten};
+use crate::config::{Engine, OnnxruntimeConfig};
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::server::library::Surroundings;
+use crate::server::log;
+
+/// The engines of this server. Lives on the control thread.
+pub struct Engines {
+    config: OnnxruntimeConfig,
+    /// ONNX Runtime, or why there is none.
+    onnxruntime: OnceCell<Result<Onnxruntime, String>>,
+}
+
+impl Engines {
+    /// Opens the library that a flag names; fails where it cannot be used.
+    pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
+        let engines = Self { config: config.clone(), onnxruntime: OnceCell::new() };
+        if let Some(library) = &config.library {
+            let opened = open(library, "--backend-config").map_err(|why| {
+                Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
+            })?;
+            // The cell is new.
+            let _ = engines.onnxruntime.set(Ok(opened));
+        }
+        Ok(engines)
+    }
+
+    /// The engine of a model. Its parameter `engine` goes before the flag.
+    pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
+        if spec.backend == "identity" {
+            return Ok(&Identity);
+        }
+        let own = spec.parameters.get("engine").map(|name| {
+            Engine::from_name(name).map_err(|why| {
+                Error::invalid(format!("parameter 'engine' of model '{}' is '{name}', {why}", spec.name))
+            })
+        });
+        match own.transpose()?.or(self.config.engine) {
+            Some(Engine::Embedded) => Ok(&Rten),
+            Some(Engine::Onnxruntime) => match self.onnxruntime() {
+                Ok(onnxruntime) => Ok(onnxruntime),
+                Err(why) => Err(Error::unavailable(format!("model '{}' needs ONNX Runtime: {why}", spec.name))),
+            },
+            None if needs_embedded(spec) => Ok(&Rten),
+            None => match self.onnxruntime() {
+                Ok(onnxruntime) => Ok(onnxruntime),
+                Err(_) => Ok(&Rten),
+            },
+        }
+    }
+
+    fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
+        self.onnxruntime.get_or_init(|| find(&Surroundings::of_process())).as_ref().map_err(String::as_str)
+    }
+}
+
+/// What only the embedded engine serves so far: inputs that a request may leave out, and inputs
+/// that say how a batch was put together.
+fn needs_embedded(spec: &ModelSpec) -> bool {
+    !spec.batch_inputs.is_empty() || spec.inputs.iter().any(|input| input.is_optional)
+}
+
+/// The first library that can be used.
+fn find(surroundings: &Surroundings) -> Result<Onnxruntime, String> {
+    for candidate in surroundings.candidates() {
+        match open(&candidate.path, candidate.source) {
+            Ok(onnxruntime) => return Ok(onnxruntime),
+            Err(why) => {
+                let (path, source) = (candidate.path.display(), candidate.source);
+                log::warning(&format!("'{path}' ({source}) is not used as ONNX Runtime: {why}"));
+            }
+        }
+    }
+    let why = "no library of it can be used; name one by --backend-config=onnxruntime,library=PATH or ORT_DYLIB_PATH, or \
+               activate a Python environment that has the wheel 'onnxruntime'";
+    log::info(&format!("ONNX models run on the embedded engine, not on ONNX Runtime: {why}"));
+    Err(why.to_owned())
+}
+
+fn open(library: &Path, source: &str) -> Result<Onnxruntime, String> {
+    let opened = Onnxruntime::open(library)?;
+    log::info(&format!("opened {} from '{}' ({source})", opened.name(), library.display()));
+    Ok(opened)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::config::{Completion, Draft};
+
+    fn engine(config: OnnxruntimeConfig, text: &str) -> Result<String, String> {
+        let tensors =
+            "input { name: 'x' data_type: TYPE_FP32 dims: 1 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
+        let draft = Draft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
+        let spec = draft.complete(None, &Default::default(), Completion::default()).unwrap();
+        let engines = Engines { config, onnxruntime: OnceCell::new() };
+        engines.onnxruntime.set(Err("it is not here".to_owned())).ok().unwrap();
+        engines.choose(&spec).map(|backend| backend.name().to_owned()).map_err(|error| error.text().to_owned())
+    }
+
+    #[test]
+    fn a_model_chooses_before_the_flag_and_who_needs_what_is_not_there_is_refused() {
+        let parameter = |value: &str| {
+            format!("backend: 'onnxruntime' parameters {{ key: 'engine' value {{ string_value: '{value}' }} }}")
+        };
+        let flag = |engine| OnnxruntimeConfig { engine, ..OnnxruntimeConfig::default() };
+        let check = |flag_engine, text: &str, want: Result<&str, &str>| {
+            let got = engine(flag(flag_engine), text);
+            assert_eq!(got, want.map(str::to_owned).map_err(str::to_owned), "{flag_engine:?} {text}");
+        };
+        let absent = "model 'm' needs ONNX Runtime: it is not here";
+        check(None, "backend: 'identity'", Ok("identity"));
+        check(None, "platform: 'onnxruntime_onnx'", Ok("rten"));
+        check(None, &parameter("embedded"), Ok("rten"));
+        check(None, &parameter("onnxruntime"), Err(absent));
+        check(Some(Engine::Onnxruntime), "backend: 'onnxruntime'", Err(absent));
+        check(Some(Engine::Onnxruntime), &parameter("embedded"), Ok("rten"));
+        check(Some(Engine::Embedded), &parameter("onnxruntime"), Err(absent));
+        check(
+            None,
+            &parameter("tract"),
+            Err("parameter 'engine' of model 'm' is 'tract', expected 'embedded' or 'onnxruntime'"),
+        );
+    }
+
+    #[test]
+    fn a_library_that_a_flag_names_must_load() {
+        let refusal = |path: &str| {
+            let config = OnnxruntimeConfig { library: Some(path.into()), ..OnnxruntimeConfig::default() };
+            Engines::new(&config).err().map(|error| error.text().to_owned()).unwrap_or_default()
+        };
+        let text = refusal("/nowhere/libonnxruntime.so");
+        assert!(
+            text.starts_with("--backend-config=onnxruntime,library=/nowhere/libonnxruntime.so: it cannot be loaded"),
+            "{text}"
+        );
+        let text = refusal("libc.so.6");
+        assert!(text.ends_with("it is not ONNX Runtime"), "{text}");
+    }
+}

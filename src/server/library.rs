@@ -1,0 +1,159 @@
+//! Where the library of ONNX Runtime may lie, where no flag names it: `ORT_DYLIB_PATH`, then the
+//! wheel `onnxruntime` in the Python environment that is active. Looked up once, at start, on the
+//! control thread.
+//!
+//! No Python is run: a server that starts in milliseconds does not wait for an interpreter, nor
+//! run whatever a directory of `PATH` calls `python3`. The price: an interpreter behind a script
+//! (a pyenv shim), or packages outside its prefix (`pip install --user`), are not found; the flag
+//! and the variable name them.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A library that may be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its file.
+    pub path: PathBuf,
+    /// What led to it, for the log.
+    pub source: &'static str,
+}
+
+/// What of the process's environment says where to look.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// `ORT_DYLIB_PATH`.
+    pub library: Option<OsString>,
+    /// `VIRTUAL_ENV`.
+    pub virtual_environment: Option<OsString>,
+    /// `CONDA_PREFIX`.
+    pub conda: Option<OsString>,
+    /// `PATH`.
+    pub path: Option<OsString>,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_process() -> Self {
+        let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+        Self {
+            library: variable("ORT_DYLIB_PATH"),
+            virtual_environment: variable("VIRTUAL_ENV"),
+            conda: variable("CONDA_PREFIX"),
+            path: variable("PATH"),
+        }
+    }
+
+    /// What there is to try, in this order.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        if let Some(path) = &self.library {
+            found.push(Candidate { path: path.into(), source: "ORT_DYLIB_PATH" });
+        }
+        let prefixes = [("VIRTUAL_ENV", &self.virtual_environment), ("CONDA_PREFIX", &self.conda)];
+        for (source, prefix) in prefixes {
+            let path = prefix.as_ref().and_then(|prefix| in_prefix(Path::new(prefix)));
+            found.extend(path.map(|path| Candidate { path, source }));
+        }
+        let path = self.path.as_ref().and_then(|path| in_interpreter(&python(path)?));
+        found.extend(path.map(|path| Candidate { path, source: "python3 in PATH" }));
+        found.dedup_by(|one, other| one.path == other.path);
+        found
+    }
+}
+
+/// The first `python3` in `PATH`.
+fn python(path: &OsString) -> Option<PathBuf> {
+    env::split_paths(path)
+        .filter(|folder| folder.is_absolute())
+        .map(|folder| folder.join("python3"))
+        .find(|file| file.is_file())
+}
+
+/// In the prefix that an interpreter is called in, or else in the one where it really lies: that
+/// of a virtual environment is a link.
+fn in_interpreter(python: &Path) -> Option<PathBuf> {
+    let prefix = |python: &Path| in_prefix(python.parent()?.parent()?);
+    prefix(python).or_else(|| prefix(&python.canonicalize().ok()?))
+}
+
+/// The wheel's library beneath `PREFIX/lib/python3*`.
+fn in_prefix(prefix: &Path) -> Option<PathBuf> {
+    let versions = names(&prefix.join("lib"), "python3");
+    versions.iter().find_map(|version| {
+        ["site-packages", "dist-packages"].iter().find_map(|packages| {
+            let folder = version.join(packages).join("onnxruntime/capi");
+            names(&folder, "libonnxruntime.so").pop()
+        })
+    })
+}
+
+/// The paths of a folder's entries whose names begin so, sorted.
+fn names(folder: &Path, beginning: &str) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let begins = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(beginning.as_bytes());
+    let mut paths: Vec<_> = entries.flatten().filter(begins).map(|entry| entry.path()).collect();
+    paths.sort();
+    paths
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn wheel(prefix: &Path, packages: &str) -> PathBuf {
+        let folder = prefix.join(packages).join("onnxruntime/capi");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("libonnxruntime_providers_shared.so"), "").unwrap();
+        let library = folder.join("libonnxruntime.so.1.31.1");
+        fs::write(&library, "").unwrap();
+        library
+    }
+
+    fn interpreter(prefix: &Path) -> OsString {
+        let folder = prefix.join("bin");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("python3"), "").unwrap();
+        folder.into()
+    }
+
+    #[test]
+    fn the_variable_goes_before_the_wheels_and_what_is_not_there_is_left_out() {
+        let root = env::temp_dir().join(format!("deuteron-library-{}", std::process::id()));
+        let (venv, conda, system) = (root.join("venv"), root.join("conda"), root.join("system"));
+        let in_venv = wheel(&venv, "lib/python3.12/site-packages");
+        let in_system = wheel(&system, "lib/python3/dist-packages");
+        fs::create_dir_all(conda.join("lib/python3.9/site-packages")).unwrap();
+        let empty = root.join("empty");
+        fs::create_dir_all(&empty).unwrap();
+        let path = env::join_paths([OsString::from("relative"), empty.clone().into(), interpreter(&system)]).unwrap();
+        let around = Surroundings {
+            library: Some("/nowhere/lib.so".into()),
+            virtual_environment: Some(venv.clone().into()),
+            conda: Some(conda.into()),
+            path: Some(path),
+        };
+        let candidate = |path: &Path, source| Candidate { path: path.to_owned(), source };
+        let want = [
+            candidate(Path::new("/nowhere/lib.so"), "ORT_DYLIB_PATH"),
+            candidate(&in_venv, "VIRTUAL_ENV"),
+            candidate(&in_system, "python3 in PATH"),
+        ];
+        assert_eq!(around.candidates(), want);
+        assert_eq!(Surroundings { path: Some(empty.into()), ..Surroundings::default() }.candidates(), []);
+
+        // An active environment is the first of `PATH` too, and its interpreter a link.
+        fs::create_dir_all(venv.join("bin")).unwrap();
+        symlink(system.join("bin/python3"), venv.join("bin/python3")).unwrap();
+        let path = Some(venv.join("bin").into());
+        let around = Surroundings { virtual_environment: Some(venv.clone().into()), path, ..Surroundings::default() };
+        assert_eq!(around.candidates(), [candidate(&in_venv, "VIRTUAL_ENV")]);
+        fs::remove_dir_all(venv.join("lib")).unwrap();
+        assert_eq!(around.candidates(), [candidate(&in_system, "python3 in PATH")]);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

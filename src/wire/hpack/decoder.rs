@@ -1,0 +1,93 @@
+//! A field block to its fields (RFC 7541 §3, §6).
+
+use super::dynamic_table::DynamicTable;
+use super::field::Field;
+use super::{DecodeError, TABLE_SIZE_MAX, integer, static_table, string};
+
+/// The decoding side of a connection. All blocks of the connection go through it, in order.
+#[derive(Debug)]
+pub struct Decoder {
+    table: DynamicTable,
+    /// The text of a field that stands in no table.
+    literal: Vec<u8>,
+}
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self { table: DynamicTable::new(TABLE_SIZE_MAX), literal: Vec::new() }
+    }
+}
+
+impl Decoder {
+    /// Decodes a whole block and hands its fields out in order.
+    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Result<(), DecodeError> {
+        let mut input = block;
+        let mut is_first = true;
+        while let Some(first) = input.first() {
+            match first {
+                // §6.1: indexed.
+                0x80.. => {
+                    let index = integer::decode(&mut input, 7)?;
+                    field(self.entry(index)?);
+                }
+                // §6.2.1: literal, to be put into the table.
+                0x40.. => {
+                    let size = self.decode_literal(&mut input, 6)?;
+                    let literal = split(&self.literal, size);
+                    field(literal);
+                    self.table.insert(literal);
+                }
+                // §6.3: another size of the table, before all fields (§4.2).
+                0x20.. => {
+                    let size = integer::decode(&mut input, 5)?;
+                    if !is_first || size > TABLE_SIZE_MAX {
+                        return Err(DecodeError::TableSize);
+                    }
+                    self.table.set_size_max(size);
+                    continue;
+                }
+                // §6.2.2, §6.2.3: literal, not to be put there, now or ever.
+                _ => {
+                    let size = self.decode_literal(&mut input, 4)?;
+                    field(split(&self.literal, size));
+                }
+            }
+            is_first = false;
+        }
+        Ok(())
+    }
+
+    /// Gives back the memory of the last literals beyond a little.
+    pub fn shrink(&mut self) {
+        self.literal = Vec::new();
+    }
+
+    fn entry(&self, index: usize) -> Result<Field<'_>, DecodeError> {
+        let entry = match index.checked_sub(static_table::COUNT + 1) {
+            None => static_table::get(index),
+            Some(index) => self.table.get(index),
+        };
+        entry.ok_or(DecodeError::Index)
+    }
+
+    /// Reads the name and the value of a literal one behind the other; where the value begins.
+    fn decode_literal(&mut self, input: &mut &[u8], prefix: u8) -> Result<usize, DecodeError> {
+        let index = integer::decode(input, prefix)?;
+        let mut literal = std::mem::take(&mut self.literal);
+        literal.clear();
+        let outcome = match index {
+            0 => string::decode(input, &mut literal),
+            // Copied before it may be thrown out to make room for the new entry (§4.4).
+            index => self.entry(index).map(|entry| literal.extend_from_slice(entry.name_text)),
+        };
+        let name_size = literal.len();
+        let outcome = outcome.and_then(|()| string::decode(input, &mut literal));
+        self.literal = literal;
+        outcome.map(|()| name_size)
+    }
+}
+
+fn split(literal: &[u8], name_size: usize) -> Field<'_> {
+    let (name, value) = literal.split_at_checked(name_size).unwrap_or_default();
+    Field::new(name, value)
+}

@@ -1,0 +1,138 @@
+//! A field line as it comes out of a block: its text, which known name it has, and whether HTTP/2
+//! allows its bytes (RFC 9113 §8.2.1). Both are found once for each entry of a dynamic table, so that
+//! a request whose fields are all indexed is read without looking at a byte of them.
+
+use crate::wire::http1::is_token_byte;
+
+/// A field of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field<'a> {
+    /// Which name it is.
+    pub name: Name,
+    /// The name's text.
+    pub name_text: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+    /// Whether the bytes of both are allowed.
+    pub is_valid: bool,
+}
+
+impl<'a> Field<'a> {
+    /// Looks at a name and a value.
+    pub fn new(name_text: &'a [u8], value: &'a [u8]) -> Self {
+        let name = Name::from_text(name_text);
+        let is_valid = (name != Name::Other || is_name(name_text)) && is_value(value);
+        Self { name, name_text, value, is_valid }
+    }
+
+    /// Bytes that it counts for in a list of fields (RFC 9113 §6.5.2).
+    pub const fn size(&self) -> usize {
+        self.name_text.len() + self.value.len() + FIELD_OVERHEAD
+    }
+}
+
+/// Bytes that a field counts for beyond its text (RFC 7541 §4.1).
+pub const FIELD_OVERHEAD: usize = 32;
+
+/// The names that the connection knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// `:authority`.
+    Authority,
+    /// `connection`.
+    Connection,
+    /// `content-length`.
+    ContentLength,
+    /// `content-type`.
+    ContentType,
+    /// `expect`.
+    Expect,
+    /// `grpc-timeout`.
+    GrpcTimeout,
+    /// `host`.
+    Host,
+    /// `keep-alive`.
+    KeepAlive,
+    /// `:method`.
+    Method,
+    /// Any other that begins with no colon.
+    Other,
+    /// `:path`.
+    Path,
+    /// `proxy-connection`.
+    ProxyConnection,
+    /// `:scheme`.
+    Scheme,
+    /// `te`.
+    Te,
+    /// `transfer-encoding`.
+    TransferEncoding,
+    /// Any other that begins with a colon: those of responses, and of extensions that we have not.
+    UnknownPseudo,
+    /// `upgrade`.
+    Upgrade,
+}
+
+impl Name {
+    /// Which name a text is.
+    pub fn from_text(text: &[u8]) -> Self {
+        match text {
+            b":authority" => Self::Authority,
+            b":method" => Self::Method,
+            b":path" => Self::Path,
+            b":scheme" => Self::Scheme,
+            b"connection" => Self::Connection,
+            b"content-length" => Self::ContentLength,
+            b"content-type" => Self::ContentType,
+            b"expect" => Self::Expect,
+            b"grpc-timeout" => Self::GrpcTimeout,
+            b"host" => Self::Host,
+            b"keep-alive" => Self::KeepAlive,
+            b"proxy-connection" => Self::ProxyConnection,
+            b"te" => Self::Te,
+            b"transfer-encoding" => Self::TransferEncoding,
+            b"upgrade" => Self::Upgrade,
+            [b':', ..] => Self::UnknownPseudo,
+            _ => Self::Other,
+        }
+    }
+
+    /// Whether it is a pseudo-header field (RFC 9113 §8.3).
+    pub const fn is_pseudo(self) -> bool {
+        matches!(self, Self::Authority | Self::Method | Self::Path | Self::Scheme | Self::UnknownPseudo)
+    }
+}
+
+// RFC 9113 §8.2.1 names bytes that must not be there; RFC 9110 §5.1 says which may.
+fn is_name(text: &[u8]) -> bool {
+    !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
+}
+
+// RFC 9113 §8.2.1: no NUL, CR, LF, nor white space around; RFC 9110 §5.5: no other control bytes.
+fn is_value(text: &[u8]) -> bool {
+    let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    let is_allowed = |byte: &u8| !(*byte < 0x20 && *byte != b'\t') && *byte != 0x7f;
+    !is_space(text.first()) && !is_space(text.last()) && text.iter().all(is_allowed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bytes_of_names_and_values_are_those_of_the_rfc() {
+        for byte in 0..=255_u8 {
+            let name = [b'a', byte];
+            let is_allowed = is_token_byte(byte) && !byte.is_ascii_uppercase();
+            assert_eq!(Field::new(&name, b"").is_valid, is_allowed, "name {byte:#x}");
+            let value = [b'a', byte, b'b'];
+            let is_allowed = byte >= 0x20 && byte != 0x7f || byte == b'\t';
+            assert_eq!(Field::new(b"a", &value).is_valid, is_allowed, "value {byte:#x}");
+        }
+        for value in [&b" a"[..], b"a ", b"\ta", b"a\t", b" "] {
+            assert!(!Field::new(b"a", value).is_valid, "{value:?}");
+        }
+        assert!(!Field::new(b"", b"").is_valid);
+        assert!(Field::new(b":path", b"/").is_valid && !Field::new(b":path", b"/\n").is_valid);
+    }
+}

@@ -1,0 +1,187 @@
+//! The Huffman code of strings (RFC 7541 §5.2, Appendix B), four bits at a time: a state is a node
+//! of the code's tree, and the table of steps is made when the crate is compiled.
+
+use super::DecodeError;
+use super::code::{CODES, END};
+
+/// What four bits do in a state. A code has five bits at least, so they end one byte at most.
+#[derive(Clone, Copy)]
+struct Step {
+    next: u8,
+    outcome: Outcome,
+    byte: u8,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// No code ended.
+    Inside,
+    /// `byte` ended.
+    Byte,
+    /// The end of a string stands inside it, which is an error (§5.2).
+    End,
+}
+
+/// The nodes of the tree that have children: as many as codes, less one.
+const NODES: usize = CODES.len() - 1;
+
+/// A child: the number of a node, or `LEAF` and a place in [`CODES`].
+const LEAF: u16 = 0x8000;
+
+/// The tree: each node's child for 0 and for 1.
+const TREE: [[u16; 2]; NODES] = tree();
+
+static STEPS: [[Step; 16]; NODES] = steps();
+
+/// The states in which a string may end: fewer than eight bits of the end's code were read (§5.2).
+static MAY_END: [bool; NODES] = may_end();
+
+#[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
+const fn tree() -> [[u16; 2]; NODES] {
+    let mut tree = [[0_u16; 2]; NODES];
+    let mut node_count = 1;
+    let mut symbol = 0;
+    while symbol < CODES.len() {
+        let (code, size) = CODES[symbol];
+        let (mut node, mut left) = (0_usize, size);
+        while left > 1 {
+            left -= 1;
+            let bit = (code >> left & 1) as usize;
+            if tree[node][bit] == 0 {
+                tree[node][bit] = node_count;
+                node_count += 1;
+            }
+            node = tree[node][bit] as usize;
+        }
+        tree[node][(code & 1) as usize] = LEAF | symbol as u16;
+        symbol += 1;
+    }
+    tree
+}
+
+#[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
+const fn steps() -> [[Step; 16]; NODES] {
+    let mut steps = [[Step { next: 0, outcome: Outcome::Inside, byte: 0 }; 16]; NODES];
+    let mut state = 0;
+    while state < NODES {
+        let mut bits = 0;
+        while bits < 16 {
+            let mut node = state as u16;
+            let mut step = Step { next: 0, outcome: Outcome::Inside, byte: 0 };
+            let mut left = 4;
+            while left > 0 {
+                left -= 1;
+                node = TREE[node as usize][bits >> left & 1];
+                if node & LEAF != 0 {
+                    let symbol = node & !LEAF;
+                    step.outcome = if symbol == END { Outcome::End } else { Outcome::Byte };
+                    step.byte = (symbol & 0xff) as u8;
+                    node = 0;
+                }
+            }
+            step.next = node as u8;
+            steps[state][bits] = step;
+            bits += 1;
+        }
+        state += 1;
+    }
+    steps
+}
+
+#[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
+const fn may_end() -> [bool; NODES] {
+    let mut may_end = [false; NODES];
+    let (mut node, mut depth) = (0_u16, 0);
+    while depth < 8 {
+        may_end[node as usize] = true;
+        node = TREE[node as usize][1];
+        depth += 1;
+    }
+    may_end
+}
+
+/// Appends the bytes that a code stands for.
+pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+    // The shortest code has five bits.
+    out.reserve(input.len().saturating_mul(8) / 5);
+    let mut state = 0_u8;
+    for byte in input {
+        for bits in [byte >> 4, byte & 15] {
+            let Some(step) = STEPS.get(usize::from(state)).and_then(|steps| steps.get(usize::from(bits))) else {
+                return Err(DecodeError::Huffman);
+            };
+            match step.outcome {
+                Outcome::Inside => {}
+                Outcome::Byte => out.push(step.byte),
+                Outcome::End => return Err(DecodeError::Huffman),
+            }
+            state = step.next;
+        }
+    }
+    match MAY_END.get(usize::from(state)) {
+        Some(true) => Ok(()),
+        _ => Err(DecodeError::Huffman),
+    }
+}
+
+/// Bytes that a text takes in the code.
+pub fn encoded_size(text: &[u8]) -> usize {
+    text.iter().map(|byte| usize::from(code(*byte).1)).sum::<usize>().div_ceil(8)
+}
+
+/// Appends a text in the code.
+pub fn encode(text: &[u8], out: &mut Vec<u8>) {
+    let (mut held, mut held_bits) = (0_u64, 0_u32);
+    for byte in text {
+        let (bits, size) = code(*byte);
+        held = held << size | u64::from(bits);
+        held_bits += u32::from(size);
+        while held_bits >= 8 {
+            held_bits -= 8;
+            out.push((held >> held_bits & 0xff) as u8);
+        }
+    }
+    if held_bits > 0 {
+        // The beginning of the end's code, which is all ones (§5.2).
+        let padding = 8 - held_bits;
+        out.push((held << padding & 0xff) as u8 | 0xff >> held_bits);
+    }
+}
+
+fn code(byte: u8) -> (u32, u8) {
+    CODES.get(usize::from(byte)).copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(input: &[u8]) -> Result<Vec<u8>, DecodeError> {
+        let mut out = Vec::new();
+        decode(input, &mut out).map(|()| out)
+    }
+
+    #[test]
+    fn every_byte_comes_back_alone_and_between_others() {
+        for byte in 0..=255_u8 {
+            for text in [&[byte][..], &[b'a', byte], &[byte; 9], &[byte, 0, 255, byte]] {
+                let mut out = Vec::new();
+                encode(text, &mut out);
+                assert_eq!(out.len(), encoded_size(text));
+                assert_eq!(decoded(&out).as_deref(), Ok(text));
+            }
+        }
+    }
+
+    #[test]
+    fn padding_is_short_and_all_ones_and_the_end_is_never_inside() {
+        assert_eq!(decoded(&[]), Ok(Vec::new()));
+        assert_eq!(decoded(&[0b0001_1111]), Ok(b"a".to_vec()));
+        assert_eq!(decoded(&[0b0001_1110]), Err(DecodeError::Huffman), "a zero in the padding");
+        assert_eq!(decoded(&[0b0001_1000]), Err(DecodeError::Huffman));
+        assert_eq!(decoded(&[0b0001_1111, 0xff]), Err(DecodeError::Huffman), "eleven bits of padding");
+        assert_eq!(decoded(&[0xff]), Err(DecodeError::Huffman), "eight bits of padding");
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xff]), Err(DecodeError::Huffman), "the end, whole");
+        assert_eq!(decoded(&[0xff, 0xff, 0xff, 0xfc, 0x1f]), Err(DecodeError::Huffman), "the end, then a byte");
+    }
+}

@@ -1,0 +1,139 @@
+//! The static table (RFC 7541 Appendix A).
+
+use super::field::{Field, Name};
+
+/// How many entries it has; the dynamic table's follow them (§2.3.3).
+pub(super) const COUNT: usize = ENTRIES.len();
+
+/// The entry of an index, counted from 1.
+pub(super) fn get(index: usize) -> Option<Field<'static>> {
+    let (name, value) = ENTRIES.get(index.checked_sub(1)?)?;
+    let known = NAMES.get(index - 1)?;
+    // All of them are allowed: a test looks.
+    Some(Field { name: *known, name_text: name.as_bytes(), value: value.as_bytes(), is_valid: true })
+}
+
+/// The index of a name, and whether it is that of the value too.
+pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
+    let first = ENTRIES.iter().position(|(have, _)| have.as_bytes() == name)?;
+    let same = ENTRIES.iter().skip(first).take_while(|(have, _)| have.as_bytes() == name);
+    let whole = same.into_iter().position(|(_, have)| have.as_bytes() == value);
+    Some(whole.map_or((first + 1, false), |offset| (first + offset + 1, true)))
+}
+
+/// The names of the entries, as the connection knows them.
+static NAMES: [Name; COUNT] = names();
+
+#[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
+const fn names() -> [Name; COUNT] {
+    let mut names = [Name::Other; COUNT];
+    let known = [
+        (0, Name::Authority),
+        (1, Name::Method),
+        (2, Name::Method),
+        (3, Name::Path),
+        (4, Name::Path),
+        (5, Name::Scheme),
+        (6, Name::Scheme),
+        (27, Name::ContentLength),
+        (30, Name::ContentType),
+        (34, Name::Expect),
+        (37, Name::Host),
+        (56, Name::TransferEncoding),
+    ];
+    let mut index = 0;
+    while index < known.len() {
+        names[known[index].0] = known[index].1;
+        index += 1;
+    }
+    // `:status` is a response's (RFC 9113 §8.3.2).
+    let mut status = 7;
+    while status < 14 {
+        names[status] = Name::UnknownPseudo;
+        status += 1;
+    }
+    names
+}
+
+#[rustfmt::skip]
+const ENTRIES: [(&str, &str); 61] = [
+    (":authority", ""),
+    (":method", "GET"),
+    (":method", "POST"),
+    (":path", "/"),
+    (":path", "/index.html"),
+    (":scheme", "http"),
+    (":scheme", "https"),
+    (":status", "200"),
+    (":status", "204"),
+    (":status", "206"),
+    (":status", "304"),
+    (":status", "400"),
+    (":status", "404"),
+    (":status", "500"),
+    ("accept-charset", ""),
+    ("accept-encoding", "gzip, deflate"),
+    ("accept-language", ""),
+    ("accept-ranges", ""),
+    ("accept", ""),
+    ("access-control-allow-origin", ""),
+    ("age", ""),
+    ("allow", ""),
+    ("authorization", ""),
+    ("cache-control", ""),
+    ("content-disposition", ""),
+    ("content-encoding", ""),
+    ("content-language", ""),
+    ("content-length", ""),
+    ("content-location", ""),
+    ("content-range", ""),
+    ("content-type", ""),
+    ("cookie", ""),
+    ("date", ""),
+    ("etag", ""),
+    ("expect", ""),
+    ("expires", ""),
+    ("from", ""),
+    ("host", ""),
+    ("if-match", ""),
+    ("if-modified-since", ""),
+    ("if-none-match", ""),
+    ("if-range", ""),
+    ("if-unmodified-since", ""),
+    ("last-modified", ""),
+    ("link", ""),
+    ("location", ""),
+    ("max-forwards", ""),
+    ("proxy-authenticate", ""),
+    ("proxy-authorization", ""),
+    ("range", ""),
+    ("referer", ""),
+    ("refresh", ""),
+    ("retry-after", ""),
+    ("server", ""),
+    ("set-cookie", ""),
+    ("strict-transport-security", ""),
+    ("transfer-encoding", ""),
+    ("user-agent", ""),
+    ("vary", ""),
+    ("via", ""),
+    ("www-authenticate", ""),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn its_entries_are_found_by_their_text_and_known_by_their_names() {
+        for index in 1..=COUNT {
+            let entry = get(index).unwrap();
+            assert_eq!(find(entry.name_text, entry.value), Some((index, true)));
+            assert_eq!(Field::new(entry.name_text, entry.value), entry, "{index}");
+        }
+        assert_eq!((get(0), get(COUNT + 1)), (None, None));
+        assert_eq!(find(b":status", b"201"), Some((8, false)));
+        assert_eq!(find(b"content-type", b"application/grpc"), Some((31, false)));
+        assert_eq!(find(b"grpc-status", b"0"), None);
+    }
+}

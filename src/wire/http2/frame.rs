@@ -1,0 +1,229 @@
+//! Frames (RFC 9113 §4.1, §6): the nine bytes of a head, and what each kind's payload means. A head
+//! is checked as soon as it is known, so that no payload is waited for that cannot be right.
+
+use super::error::{ErrorCode, Fault};
+use super::settings::ENTRY_SIZE;
+use super::{StreamId, WINDOW_SIZE_MAX};
+
+/// Bytes of a frame's head.
+pub const HEAD_SIZE: usize = 9;
+
+/// SETTINGS, PING: it acknowledges one of ours.
+pub const ACK: u8 = 0x1;
+/// DATA, HEADERS: the last of its stream.
+pub const END_STREAM: u8 = 0x1;
+/// HEADERS, CONTINUATION: the last of its block.
+pub const END_HEADERS: u8 = 0x4;
+/// DATA, HEADERS: padding is in it.
+pub const PADDED: u8 = 0x8;
+/// HEADERS: a priority is in it.
+pub const PRIORITY: u8 = 0x20;
+
+/// Bytes of a priority (§6.3).
+const PRIORITY_SIZE: usize = 5;
+/// Bytes of an opaque PING payload (§6.7).
+pub const PING_SIZE: usize = 8;
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Content (§6.1).
+    Data,
+    /// A field block, or its beginning (§6.2).
+    Headers,
+    /// What used to be a priority (§6.3).
+    Priority,
+    /// The end of a stream before its time (§6.4).
+    RstStream,
+    /// What the peer asks for (§6.5).
+    Settings,
+    /// What a server would push (§6.6).
+    PushPromise,
+    /// A question that is answered with itself (§6.7).
+    Ping,
+    /// No more streams (§6.8).
+    GoAway,
+    /// Room in a window (§6.9).
+    WindowUpdate,
+    /// More of a field block (§6.10).
+    Continuation,
+    /// None of these: ignored (§5.5).
+    Unknown(u8),
+}
+
+impl Kind {
+    const fn from_number(number: u8) -> Self {
+        match number {
+            0 => Self::Data,
+            1 => Self::Headers,
+            2 => Self::Priority,
+            3 => Self::RstStream,
+            4 => Self::Settings,
+            5 => Self::PushPromise,
+            6 => Self::Ping,
+            7 => Self::GoAway,
+            8 => Self::WindowUpdate,
+            9 => Self::Continuation,
+            number => Self::Unknown(number),
+        }
+    }
+
+    const fn number(self) -> u8 {
+        match self {
+            Self::Data => 0,
+            Self::Headers => 1,
+            Self::Priority => 2,
+            Self::RstStream => 3,
+            Self::Settings => 4,
+            Self::PushPromise => 5,
+            Self::Ping => 6,
+            Self::GoAway => 7,
+            Self::WindowUpdate => 8,
+            Self::Continuation => 9,
+            Self::Unknown(number) => number,
+        }
+    }
+}
+
+/// The head of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameHead {
+    /// Bytes of the payload.
+    pub size: usize,
+    /// What it is for.
+    pub kind: Kind,
+    /// Its flags.
+    pub flags: u8,
+    /// Its stream.
+    pub stream: StreamId,
+}
+
+impl FrameHead {
+    /// Decodes a head; `None` where it is not whole. The reserved bit is ignored (§4.1).
+    pub fn decode(input: &[u8]) -> Option<Self> {
+        let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *input.first_chunk::<HEAD_SIZE>()?;
+        let size = u32::from_be_bytes([0, l0, l1, l2]);
+        let stream = StreamId(u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]));
+        Some(Self { size: usize::try_from(size).ok()?, kind: Kind::from_number(kind), flags, stream })
+    }
+
+    /// Whether a flag is set.
+    pub const fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// Checks what the head alone tells: the stream that a kind belongs to, and its size.
+    pub fn check(&self, size_max: usize) -> Result<(), Fault> {
+        // §4.2: one too large for what it carries may change the state of the whole connection.
+        if self.size > size_max {
+            return Err(Fault::of_connection(
+                ErrorCode::FrameSizeError,
+                "a frame is larger than SETTINGS_MAX_FRAME_SIZE",
+            ));
+        }
+        self.check_stream()?;
+        self.check_size()
+    }
+
+    fn check_stream(&self) -> Result<(), Fault> {
+        let is_connection = self.stream == StreamId::CONNECTION;
+        let text = match self.kind {
+            Kind::Data | Kind::Headers | Kind::Priority | Kind::RstStream | Kind::Continuation if is_connection => {
+                "a frame that belongs to a stream came on stream 0"
+            }
+            Kind::Settings | Kind::Ping | Kind::GoAway if !is_connection => {
+                "a frame that belongs to the connection came on a stream"
+            }
+            Kind::PushPromise => "a client pushes nothing",
+            _ => return Ok(()),
+        };
+        Err(Fault::of_connection(ErrorCode::ProtocolError, text))
+    }
+
+    fn check_size(&self) -> Result<(), Fault> {
+        let is_right = match self.kind {
+            Kind::Priority if self.size != PRIORITY_SIZE => {
+                return Err(Fault::of_stream(ErrorCode::FrameSizeError, "a PRIORITY frame has five bytes"));
+            }
+            Kind::RstStream | Kind::WindowUpdate => self.size == 4,
+            Kind::Settings if self.has(ACK) => self.size == 0,
+            Kind::Settings => self.size.is_multiple_of(ENTRY_SIZE),
+            Kind::Ping => self.size == PING_SIZE,
+            Kind::GoAway => self.size >= 8,
+            Kind::Headers => self.size >= self.padding_field_size() + self.priority_size(),
+            Kind::Data => self.size >= self.padding_field_size(),
+            _ => true,
+        };
+        if is_right {
+            return Ok(());
+        }
+        Err(Fault::of_connection(ErrorCode::FrameSizeError, "a frame's size does not go with its kind"))
+    }
+
+    /// Bytes of the payload that tell how much padding there is.
+    pub const fn padding_field_size(&self) -> usize {
+        if self.has(PADDED) { 1 } else { 0 }
+    }
+
+    const fn priority_size(&self) -> usize {
+        if self.has(PRIORITY) { PRIORITY_SIZE } else { 0 }
+    }
+
+    /// The part of a HEADERS payload that is the field block; priorities are ignored (§5.3.2).
+    pub fn headers_block<'a>(&self, payload: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let (padding_size, rest) = match payload.split_first() {
+            Some((size, rest)) if self.has(PADDED) => (usize::from(*size), rest),
+            _ => (0, payload),
+        };
+        let block = rest.get(self.priority_size()..).unwrap_or_default();
+        let block_size = block.len().checked_sub(padding_size).ok_or_else(padding_fault)?;
+        Ok(block.get(..block_size).unwrap_or_default())
+    }
+}
+
+/// §6.1: padding that is as long as the payload or longer.
+pub fn padding_fault() -> Fault {
+    Fault::of_connection(ErrorCode::ProtocolError, "a frame's padding is larger than its payload")
+}
+
+/// A number at the beginning of a payload that is known to have one.
+pub fn number(payload: &[u8]) -> u32 {
+    payload.first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+/// The increment of a WINDOW_UPDATE, without its reserved bit; none may be 0 (§6.9).
+pub fn window_increment(payload: &[u8]) -> u32 {
+    number(payload) & WINDOW_SIZE_MAX
+}
+
+/// Appends the head of a frame.
+pub fn encode_head(size: usize, kind: Kind, flags: u8, stream: StreamId, out: &mut Vec<u8>) {
+    debug_assert!(size <= 0xff_ffff, "a payload's size has three bytes");
+    let [_, l0, l1, l2] = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();
+    let [s0, s1, s2, s3] = stream.0.to_be_bytes();
+    out.extend_from_slice(&[l0, l1, l2, kind.number(), flags, s0, s1, s2, s3]);
+}
+
+/// Appends a whole frame.
+pub fn encode(kind: Kind, flags: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
+    encode_head(payload.len(), kind, flags, stream, out);
+    out.extend_from_slice(payload);
+}
+
+/// Appends RST_STREAM (§6.4).
+pub fn encode_reset(stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
+    encode(Kind::RstStream, 0, stream, &(code as u32).to_be_bytes(), out);
+}
+
+/// Appends WINDOW_UPDATE (§6.9).
+pub fn encode_window_update(stream: StreamId, increment: u32, out: &mut Vec<u8>) {
+    encode(Kind::WindowUpdate, 0, stream, &increment.to_be_bytes(), out);
+}
+
+/// Appends GOAWAY (§6.8); the text is for a person.
+pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<u8>) {
+    encode_head(8 + text.len(), Kind::GoAway, 0, StreamId::CONNECTION, out);
+    out.extend_from_slice(&last.0.to_be_bytes());
+    out.extend_from_slice(&(code as u32).to_be_bytes());
+    out.extend_from_slice(text.as_bytes());
+}

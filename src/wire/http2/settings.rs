@@ -1,0 +1,112 @@
+//! SETTINGS (RFC 9113 §6.5): what the peer asks for, checked, and what we ask for.
+
+use super::error::{ErrorCode, Fault};
+use super::frame::{self, Kind};
+use super::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
+
+/// Bytes of one setting.
+pub const ENTRY_SIZE: usize = 6;
+
+const HEADER_TABLE_SIZE: u16 = 1;
+const ENABLE_PUSH: u16 = 2;
+const MAX_CONCURRENT_STREAMS: u16 = 3;
+const INITIAL_WINDOW_SIZE: u16 = 4;
+const MAX_FRAME_SIZE: u16 = 5;
+const MAX_HEADER_LIST_SIZE: u16 = 6;
+const NO_RFC7540_PRIORITIES: u16 = 9;
+
+/// What a peer told us that we keep to. What it says about pushing and streams of ours is checked and
+/// forgotten: this server pushes nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerSettings {
+    /// Bytes of the dynamic table that it decodes with.
+    pub header_table_size: u32,
+    /// What the window of a new stream has.
+    pub initial_window_size: u32,
+    /// Bytes of the largest payload that it takes.
+    pub frame_size_max: u32,
+}
+
+impl Default for PeerSettings {
+    fn default() -> Self {
+        Self { header_table_size: 4_096, initial_window_size: WINDOW_SIZE_INITIAL, frame_size_max: FRAME_SIZE_LEAST }
+    }
+}
+
+impl PeerSettings {
+    /// Takes the entries of a payload in, in their order; unknown ones are ignored (§6.5.2).
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fault> {
+        for entry in payload.chunks_exact(ENTRY_SIZE) {
+            let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; ENTRY_SIZE]>::try_from(entry) else { continue };
+            self.apply_entry(u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
+        }
+        Ok(())
+    }
+
+    fn apply_entry(&mut self, identifier: u16, value: u32) -> Result<(), Fault> {
+        match identifier {
+            HEADER_TABLE_SIZE => self.header_table_size = value,
+            ENABLE_PUSH if value > 1 => {
+                return Err(Fault::of_connection(ErrorCode::ProtocolError, "SETTINGS_ENABLE_PUSH is neither 0 nor 1"));
+            }
+            INITIAL_WINDOW_SIZE if value > WINDOW_SIZE_MAX => {
+                let text = "SETTINGS_INITIAL_WINDOW_SIZE is above 2^31 - 1";
+                return Err(Fault::of_connection(ErrorCode::FlowControlError, text));
+            }
+            INITIAL_WINDOW_SIZE => self.initial_window_size = value,
+            MAX_FRAME_SIZE if !(FRAME_SIZE_LEAST..=FRAME_SIZE_MOST).contains(&value) => {
+                let text = "SETTINGS_MAX_FRAME_SIZE is below 2^14 or above 2^24 - 1";
+                return Err(Fault::of_connection(ErrorCode::ProtocolError, text));
+            }
+            MAX_FRAME_SIZE => self.frame_size_max = value,
+            // RFC 9218 §2.1.
+            NO_RFC7540_PRIORITIES if value > 1 => {
+                let text = "SETTINGS_NO_RFC7540_PRIORITIES is neither 0 nor 1";
+                return Err(Fault::of_connection(ErrorCode::ProtocolError, text));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What we ask of a peer.
+#[derive(Clone, Copy, Debug)]
+pub struct OurSettings {
+    /// Streams that it may have open.
+    pub streams_max: u32,
+    /// What a stream's window begins with.
+    pub initial_window_size: u32,
+    /// Bytes of the largest payload.
+    pub frame_size_max: u32,
+    /// Bytes of the fields of one message.
+    pub field_list_size_max: u32,
+}
+
+impl OurSettings {
+    /// Appends them as a frame.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let entries = [
+            (MAX_CONCURRENT_STREAMS, self.streams_max),
+            (INITIAL_WINDOW_SIZE, self.initial_window_size),
+            (MAX_FRAME_SIZE, self.frame_size_max),
+            (MAX_HEADER_LIST_SIZE, self.field_list_size_max),
+            (NO_RFC7540_PRIORITIES, 1),
+        ];
+        encode(&entries, out);
+    }
+}
+
+/// Appends a SETTINGS frame.
+pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
+    frame::encode_head(entries.len() * ENTRY_SIZE, Kind::Settings, 0, StreamId::CONNECTION, out);
+    for (identifier, value) in entries {
+        out.extend_from_slice(&identifier.to_be_bytes());
+        out.extend_from_slice(&value.to_be_bytes());
+    }
+}
+
+/// Appends the acknowledgement of a SETTINGS frame (§6.5.3).
+pub fn encode_acknowledgement(out: &mut Vec<u8>) {
+    frame::encode_head(0, Kind::Settings, frame::ACK, StreamId::CONNECTION, out);
+}

@@ -1,0 +1,195 @@
+//! Who a case is tried on: the state machine itself, or a server at an address.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant as Now};
+
+use deuteron::connection::http2::{Connection, Event, Plan, Settings, Status, Taken};
+use deuteron::tensor::AlignedBuffer;
+use deuteron::time::Instant;
+use deuteron::wire::message::Reply;
+
+use super::case::{Case, Seen, Want};
+use super::frame::{ACK, PREFACE, SETTINGS, frame, parse, ping, settings};
+
+/// A server as the suite sees it.
+pub trait Peer {
+    /// Sends it bytes; false where it has gone.
+    fn send(&mut self, bytes: &[u8]) -> bool;
+
+    /// What it sent meanwhile; `None` when it has closed.
+    fn receive(&mut self) -> Option<Vec<u8>>;
+}
+
+/// How long a server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Tries a case on a new connection.
+pub fn run(case: &Case, peer: &mut dyn Peer, patience: Duration) -> Seen {
+    let mut session = Session { peer, seen: Seen::default(), rest: Vec::new(), patience };
+    let opening = if case.opening.is_empty() { settings(&[]) } else { case.opening.clone() };
+    session.send(&[PREFACE, &opening].concat());
+    session.wait(0, |seen| seen.settings().is_some());
+    session.send(&frame(SETTINGS, ACK, 0, &[]));
+    for (index, part) in case.parts.iter().enumerate() {
+        let mark = *b"part...0";
+        let mark = [mark[0], mark[1], mark[2], mark[3], mark[4], mark[5], mark[6], b'0' + index as u8];
+        session.send(&[part.clone(), ping(&mark)].concat());
+        session.wait(index, |seen| seen.has_pong(&mark));
+    }
+    let last = case.parts.len().saturating_sub(1);
+    match &case.want {
+        Want::Answers(streams) => session.wait(last, |seen| streams.iter().all(|stream| seen.is_answered(*stream))),
+        Want::Stream(stream, _) => session.wait(last, |seen| seen.reset(*stream).is_some() || seen.goaway().is_some()),
+        Want::Check(_) => session.wait_a_little(last),
+        Want::Connection(_) => {}
+    }
+    if session.seen.goaway().is_some() && !session.seen.is_closed {
+        session.wait(last, |_| false);
+    }
+    session.seen
+}
+
+struct Session<'a> {
+    peer: &'a mut dyn Peer,
+    seen: Seen,
+    rest: Vec<u8>,
+    patience: Duration,
+}
+
+impl Session<'_> {
+    fn send(&mut self, bytes: &[u8]) {
+        if !self.seen.is_closed {
+            self.peer.send(bytes);
+        }
+    }
+
+    fn wait(&mut self, part: usize, is_enough: impl Fn(&Seen) -> bool) {
+        let start = Now::now();
+        while !self.seen.is_closed && !is_enough(&self.seen) && self.may_wait(start, 1) {
+            if !self.look(part) {
+                return;
+            }
+        }
+    }
+
+    /// For what is to be seen not to come.
+    fn wait_a_little(&mut self, part: usize) {
+        let start = Now::now();
+        while !self.seen.is_closed && self.may_wait(start, 20) {
+            if !self.look(part) {
+                return;
+            }
+        }
+    }
+
+    /// The state machine answers at once, and is not waited for.
+    fn may_wait(&self, start: Now, part: u32) -> bool {
+        self.patience == Duration::ZERO || start.elapsed() < self.patience / part
+    }
+
+    /// False where nothing more can come.
+    fn look(&mut self, part: usize) -> bool {
+        match self.peer.receive() {
+            None => self.seen.is_closed = true,
+            Some(bytes) if bytes.is_empty() && self.patience == Duration::ZERO => return false,
+            Some(bytes) => self.rest.extend_from_slice(&bytes),
+        }
+        while let Some((frame, size)) = parse(&self.rest) {
+            self.rest.drain(..size);
+            self.seen.frames.push((part, frame));
+        }
+        true
+    }
+}
+
+/// The state machine, with a caller that answers every call with two bytes.
+pub struct Machine {
+    connection: Connection<AlignedBuffer, ()>,
+    piece_size: usize,
+}
+
+impl Machine {
+    /// One that gets its input in pieces of at most so many bytes.
+    pub fn new(piece_size: usize) -> Self {
+        Self { connection: Connection::new(Settings::default(), Instant::ZERO), piece_size }
+    }
+
+    fn handle_events(&mut self) {
+        let (connection, now) = (&mut self.connection, Instant::ZERO);
+        while let Some(event) = connection.poll_event(now) {
+            match event {
+                Event::Call { stream, .. } => connection.accept_call(stream, Plan::One(())),
+                Event::Fault { stream, .. } => {
+                    let status = Status { code: 13, text: String::new(), fields: Default::default() };
+                    connection.end_call(stream, Some(status), now);
+                }
+                Event::Message { stream, .. } => {
+                    connection.send_reply(stream, Reply::new(404, "text/plain", "no"), now);
+                }
+                Event::Next(stream) => assert_eq!(connection.take_next(stream), Ok(Taken::Nothing)),
+                Event::Reset { stream, .. } => connection.handle_gone(stream),
+                Event::Whole { stream, .. } => {
+                    connection.send_answer(stream, [bytes::Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])], now);
+                }
+            }
+        }
+    }
+}
+
+impl Peer for Machine {
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        // The preface was read before there was a connection.
+        let mut rest = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
+        while !rest.is_empty() && !self.connection.is_finished() {
+            let space = self.connection.input_space();
+            let count = space.len().min(rest.len()).min(self.piece_size);
+            space[..count].copy_from_slice(&rest[..count]);
+            self.connection.handle_input(count, Instant::ZERO);
+            rest = &rest[count..];
+            self.handle_events();
+        }
+        true
+    }
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        self.connection.prepare_transmit(Instant::ZERO);
+        let bytes = self.connection.transmit_parts().collect::<Vec<_>>().concat();
+        self.connection.handle_transmitted(bytes.len(), Instant::ZERO);
+        if bytes.is_empty() && self.connection.is_finished() { None } else { Some(bytes) }
+    }
+}
+
+/// A server at an address.
+pub struct Socket(TcpStream);
+
+impl Socket {
+    pub fn connect(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        Self(stream)
+    }
+
+    /// Tries a case.
+    pub fn run(mut self, case: &Case) -> Seen {
+        run(case, &mut self, PATIENCE)
+    }
+}
+
+impl Peer for Socket {
+    fn send(&mut self, bytes: &[u8]) -> bool {
+        self.0.write_all(bytes).is_ok()
+    }
+
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; 65_536];
+        match self.0.read(&mut bytes) {
+            Ok(0) => None,
+            Ok(count) => Some(bytes[..count].to_vec()),
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => Some(Vec::new()),
+            Err(_) => None,
+        }
+    }
+}
