@@ -265,7 +265,7 @@ fn an_instance_that_is_busy_leaves_nothing_to_one_that_sleeps_on() {
 fn a_batch_that_grew_is_not_left_asleep() {
     check(3, || serve(patient(2), &[&[1, 1]], 1));
     check(2, || serve(patient(2), &[&[1], &[1]], 1));
-    check(1, || serve(patient(3), &[&[1, 1], &[1]], 1));
+    check(1, || serve(patient(3), &[&[1], &[1], &[1]], 1));
 }
 
 #[test]
@@ -372,9 +372,9 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
     };
     for (fault, scenario, want) in [
         (Fault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
-        (Fault::Countdown, || serve(patient(3), &[&[1, 1], &[1]], 1), "deadlock"),
+        (Fault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (Fault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
-        (Fault::Swap, || serve_at_once(single(), &[&[2]], 2), "deadlock"),
+        (Fault::Swap, || serve_at_once(single(), &[&[1, 1]], 2), "deadlock"),
         (Fault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
     ] {
         let found = find(fault, scenario);
