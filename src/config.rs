@@ -5,6 +5,7 @@ mod backend;
 
 pub use self::backend::{BackendConfig, Engine, OnnxruntimeConfig};
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -27,6 +28,14 @@ pub struct Settings {
     pub id: String,
     /// Shards; `None` for one on every core that the workers leave.
     pub shards: Option<usize>,
+    /// The cores of the workers; `None` for those that the shards leave.
+    pub worker_cores: Option<Vec<usize>>,
+    /// Cores by the name of the host policy that a configuration may refer to.
+    pub host_policies: BTreeMap<String, Vec<usize>>,
+    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
+    pub is_rate_limited: bool,
+    /// How much there is of what resources; where none is named, as much as one instance needs.
+    pub rate_resources: Vec<RateResource>,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -63,6 +72,17 @@ pub struct Settings {
     pub log: LogSettings,
 }
 
+/// How much there is of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateResource {
+    /// Its name.
+    pub name: String,
+    /// How much.
+    pub count: u64,
+    /// On which device; `None` for each.
+    pub device: Option<u32>,
+}
+
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
@@ -97,6 +117,10 @@ impl Default for Settings {
             metrics: Some((everywhere, 8002)),
             id: "deuteron".to_owned(),
             shards: None,
+            worker_cores: None,
+            host_policies: BTreeMap::new(),
+            is_rate_limited: false,
+            rate_resources: Vec::new(),
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
@@ -219,6 +243,47 @@ const FLAGS: &[Flag] = &[
                workers, a quarter of them at most]",
         apply: |settings, value| {
             settings.shards = Some(at_least_one(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["worker-cores"],
+        value: "CORES",
+        help: "Cores that models compute on, as in 2-5,8, and no shard unless there are too few [those without a shard]",
+        apply: |settings, value| {
+            settings.worker_cores = Some(parse_cores(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["host-policy"],
+        value: "NAME,cpu-cores=CORES",
+        help: "Cores of the instances whose group has this host_policy; 'cpu' for those that have none",
+        apply: |settings, value| {
+            let (name, cores) = parse_host_policy(value)?;
+            settings.host_policies.insert(name, cores);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["rate-limit"],
+        value: "MODE",
+        help: "execution_count: instances run with their rate_limiter's resources only, by priority; off: whenever idle [off]",
+        apply: |settings, value| {
+            settings.is_rate_limited = match value {
+                "execution_count" => true,
+                "off" => false,
+                _ => return Err("expected execution_count or off".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["rate-limit-resource"],
+        value: "NAME:COUNT[:DEVICE]",
+        help: "How much there is of a resource; the CPU is device 0 [as much as the instance needs that needs most]",
+        apply: |settings, value| {
+            settings.rate_resources.push(parse_resource(value)?);
             Ok(())
         },
     },
@@ -447,7 +512,8 @@ fn check(settings: Settings) -> Result<Settings, String> {
 pub fn help() -> String {
     let mut out = String::from(
         "deuteron: a light inference server\n\n\
-         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\nFlags:\n",
+         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         \x20      deuteron bench -m MODEL [FLAGS], which measures a server; `deuteron bench --help`\n\nFlags:\n",
     );
     for flag in FLAGS {
         let names: Vec<String> = flag.names.iter().map(|name| format!("--{name}")).collect();
@@ -460,6 +526,52 @@ pub fn help() -> String {
 
 fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
     value.parse().map_err(|_| "expected a whole number".to_owned())
+}
+
+/// `2-5,8`, each core once, in order.
+fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
+    let wrong = || "expected cores, as in 2-5,8".to_owned();
+    let mut cores = std::collections::BTreeSet::new();
+    for range in value.split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let core = |text: &str| text.parse::<usize>().ok().filter(|core| *core < limits::CORES_MAX).ok_or_else(wrong);
+        let (first, last) = (core(first)?, core(last)?);
+        if first > last {
+            return Err(wrong());
+        }
+        cores.extend(first..=last);
+    }
+    Ok(cores.into_iter().collect())
+}
+
+/// `NAME,cpu-cores=2-5`.
+fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
+    let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
+    match parts {
+        Some((name, ("cpu-cores", cores))) if !name.is_empty() => Ok((name.to_owned(), parse_cores(cores)?)),
+        Some((name, ("numa-node", _))) if !name.is_empty() => {
+            Err("'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'".to_owned())
+        }
+        Some((name, (setting, _))) if !name.is_empty() && !setting.is_empty() => {
+            Err(format!("'{setting}' is no setting of a host policy; expected 'cpu-cores'"))
+        }
+        _ => Err("option format is '<policy name>,<setting>=<value>'".to_owned()),
+    }
+}
+
+/// `NAME:COUNT` or `NAME:COUNT:DEVICE`.
+fn parse_resource(value: &str) -> Result<RateResource, String> {
+    let mut parts = value.split(':');
+    let name = parts.next().filter(|name| !name.is_empty());
+    let count = parts.next().and_then(|count| count.parse().ok());
+    let device = parts.next().map(|device| device.parse().ok());
+    match (name, count, device, parts.next()) {
+        (Some(name), Some(count), None, None) => Ok(RateResource { name: name.to_owned(), count, device: None }),
+        (Some(name), Some(count), Some(Some(device)), None) => {
+            Ok(RateResource { name: name.to_owned(), count, device: Some(device) })
+        }
+        _ => Err("option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'".to_owned()),
+    }
 }
 
 fn at_least_one(value: &str) -> Result<usize, String> {
@@ -540,16 +652,10 @@ mod tests {
 
     #[test]
     fn every_flag_changes_what_it_says() {
-        let values = [
-            ("PORT", "81"),
-            ("BOOL", "false"),
-            ("ADDRESS", "127.0.0.1"),
-            ("DIRECTORY", "d"),
-            ("NAME", "n"),
-            ("SETTING", "default-max-batch-size=7"),
-            ("none|deadline", "deadline"),
-            ("auto|ring|glommio", "glommio"),
-        ];
+        let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
+        let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
+        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
+        let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
@@ -571,6 +677,28 @@ mod tests {
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
+            let line = format!("m --worker-cores={cores}");
+            check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));
+        }
+        check("m --rate-limit=on", "--rate-limit=on: expected execution_count or off");
+        for policy in ["", "a", "a,", ",cpu-cores=1", "a,=1", "cpu-cores=1"] {
+            let line = format!("m --host-policy={policy}");
+            check(&line, &format!("--host-policy={policy}: option format is '<policy name>,<setting>=<value>'"));
+        }
+        check(
+            "m --host-policy=a,numa-node=0",
+            "--host-policy=a,numa-node=0: 'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'",
+        );
+        check(
+            "m --host-policy=a,nice=1",
+            "--host-policy=a,nice=1: 'nice' is no setting of a host policy; expected 'cpu-cores'",
+        );
+        for resource in ["r", "r:", ":1", "r:-1", "r:1:", "r:1:x", "r:1:2:3"] {
+            let line = format!("m --rate-limit-resource={resource}");
+            let format = "option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'";
+            check(&line, &format!("--rate-limit-resource={resource}: {format}"));
+        }
         check(
             "m --backend-config=onnxruntime,x=1",
             "--backend-config=onnxruntime,x=1: backend 'onnxruntime' has no setting 'x'; it has default-max-batch-size, \
@@ -580,6 +708,21 @@ mod tests {
             "m --http-port=9000 --grpc-port=9000",
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port",
         );
+    }
+
+    #[test]
+    fn cores_policies_and_resources_are_lists() {
+        let settings = serve(
+            "m --worker-cores=8,2-4,3 --host-policy=a,cpu-cores=0-1 --host-policy b,cpu-cores=5,7-8 \
+             --rate-limit-resource=R:2 --rate-limit-resource=S:3:1 --rate-limit=off",
+        )
+        .unwrap();
+        assert_eq!(settings.worker_cores, Some(vec![2, 3, 4, 8]));
+        let policies = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), vec![5, 7, 8])];
+        assert_eq!(settings.host_policies, BTreeMap::from(policies));
+        let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
+        assert_eq!(settings.rate_resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
+        assert!(!settings.is_rate_limited);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! `docs/architecture.md` holds the drawing, the layers and what each may import.
 
 pub mod backend;
+pub mod cli;
 pub mod config;
 pub mod connection;
 pub mod error;
 pub mod limits;
+pub mod loadgen;
 pub mod metrics;
 pub mod model;
 pub mod protocol;

@@ -131,6 +131,11 @@ pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
+/// Cores that a flag may name: as many as a mask of the kernel's interface has.
+pub const CORES_MAX: usize = 1_024;
+/// Times that one of a shard's own tasks may panic and go on; after that the shard's state is not
+/// to be trusted, and the server ends.
+pub const TASK_PANICS_MAX: u32 = 8;
 /// Versions of one model that are looked at.
 pub const VERSIONS_MAX: usize = 1_024;
 

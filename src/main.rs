@@ -3,9 +3,12 @@
 use std::process::ExitCode;
 
 use deuteron::config::{self, Command};
-use deuteron::server;
+use deuteron::{cli, server};
 
 fn main() -> ExitCode {
+    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
+        return cli::bench(std::env::args_os().skip(2));
+    }
     deuteron::shard::clock::now();
     match config::parse_command(std::env::args_os().skip(1)) {
         Ok(Command::Serve(settings)) => server::run(&settings),

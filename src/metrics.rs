@@ -173,7 +173,7 @@ pub struct ShardCells {
     pub framing_errors: Counter,
     /// Connections closed by one of their timers.
     pub timeouts: Counter,
-    /// Panics that cost one connection.
+    /// Panics that cost one connection, or made a task of the shard begin anew.
     pub panics: Counter,
     /// Times that a worker woke the shard.
     pub wakes: Counter,
@@ -245,6 +245,12 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
+    /// Where its instances run: `inline` or `worker`.
+    pub placement: &'static str,
+    /// The shortest run of one row before it served, where it was measured.
+    pub run: Option<Duration>,
+    /// Its instances on workers by name, and the batches that each took.
+    pub instances: Vec<(&'a str, u64)>,
     /// Times a sleeping instance was woken.
     pub wakes: u64,
     /// Requests refused because they would have been late.
@@ -289,12 +295,15 @@ enum Value {
     Failures,
     /// A number that the figures carry.
     Figure(fn(&ModelFigures<'_>) -> u64),
+    Instances,
     Micros(fn(&ModelCells) -> &Counter),
+    Placement,
     QueueTimes,
     Releases,
+    Run,
 }
 
-const FAMILIES: [Family; 15] = [
+const FAMILIES: [Family; 18] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -374,6 +383,24 @@ const FAMILIES: [Family; 15] = [
         value: Value::QueueTimes,
     },
     Family {
+        name: "deuteron_model_placement",
+        kind: "gauge",
+        help: "Where the instances of the model run: inside the shards or on workers",
+        value: Value::Placement,
+    },
+    Family {
+        name: "deuteron_model_run_seconds",
+        kind: "gauge",
+        help: "Shortest run of one row before the model served, where it was measured",
+        value: Value::Run,
+    },
+    Family {
+        name: "deuteron_instance_batches_total",
+        kind: "counter",
+        help: "Batches that the instance on a worker took",
+        value: Value::Instances,
+    },
+    Family {
         name: "deuteron_instance_wakes_total",
         kind: "counter",
         help: "Times an instance that slept was woken",
@@ -403,6 +430,18 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         Value::Executions => line(out, "", model.executions()),
         Value::Figure(figure) => line(out, "", figure(model)),
         Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
+        Value::Instances => {
+            for (instance, batches) in &model.instances {
+                let instance = label(instance);
+                let _ = writeln!(out, "{}{{instance=\"{instance}\",{}}} {batches}", family.name, labels());
+            }
+        }
+        Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
+        Value::Run => {
+            if let Some(run) = model.run {
+                let _ = writeln!(out, "{}{{{}}} {:.9}", family.name, labels(), run.as_secs_f64());
+            }
+        }
         Value::QueueTimes => {
             let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
             histogram::encode_times(out, family.name, &labels(), &cells);
@@ -469,11 +508,16 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_framing_errors_total", "counter", "Messages with a framing fault", framing);
     let timeouts = sum(|cells| &cells.timeouts);
     single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
-    single("deuteron_panics_total", "counter", "Panics that cost one connection", sum(|cells| &cells.panics));
+    single("deuteron_panics_total", "counter", "Panics that a shard survived", sum(|cells| &cells.panics));
     let (client, server) = (sum(|cells| &cells.client_resets), sum(|cells| &cells.server_resets));
     single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
     single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
+}
+
+/// The value of a label that may be any text (Prometheus text format 0.0.4).
+fn label(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn head(out: &mut String, name: &str, kind: &str, help: &str) {
@@ -513,6 +557,9 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
             pending: 5,
+            placement: "worker",
+            run: Some(Duration::from_nanos(1_500)),
+            instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
             late: 6,
         };
@@ -539,6 +586,10 @@ mod tests {
             "deuteron_queue_duration_seconds_bucket{model=\"m\",version=\"1\",le=\"0.0001\"} 2",
             "deuteron_queue_duration_seconds_sum{model=\"m\",version=\"1\"} 0.000008000",
             "deuteron_queue_duration_seconds_count{model=\"m\",version=\"1\"} 2",
+            "deuteron_model_placement{model=\"m\",placement=\"worker\",version=\"1\"} 1",
+            "deuteron_model_run_seconds{model=\"m\",version=\"1\"} 0.000001500",
+            "deuteron_instance_batches_total{instance=\"m_0_0\",model=\"m\",version=\"1\"} 3",
+            "deuteron_instance_batches_total{instance=\"a\\\\b\\\"c\\nd_0\",model=\"m\",version=\"1\"} 0",
             "deuteron_requests_refused_total{reason=\"unavailable\"} 1",
             "deuteron_requests_cancelled_total{reason=\"call_cancelled\"} 1",
             "deuteron_requests_cancelled_total{reason=\"connection_closed\"} 0",

@@ -113,6 +113,16 @@ fn a_fast_model_runs_inline_unless_its_configuration_places_it() {
         let executions = format!("nv_inference_exec_count{{model=\"{name}\",version=\"1\"}} 3");
         assert!(metrics(&server).contains(&executions), "{name}");
     }
+    let metrics = metrics(&server);
+    let is_measured = |name: &str| metrics.contains(&format!("deuteron_model_run_seconds{{model=\"{name}\",version"));
+    for (name, placement) in [("fast", "inline"), ("placed", "worker"), ("slow", "worker"), ("queued", "worker")] {
+        let (_, config) = get(&server, &format!("/v2/models/{name}/config"));
+        assert!(config.contains(&format!("\"placement\":{{\"string_value\":\"{placement}\"}}")), "{config}");
+        let metric =
+            format!("deuteron_model_placement{{model=\"{name}\",placement=\"{placement}\",version=\"1\"}} 1\n");
+        assert!(metrics.contains(&metric), "{metric}");
+        assert_eq!(is_measured(name), name == "fast", "{name}");
+    }
 }
 
 #[test]
@@ -163,6 +173,9 @@ fn refuses_to_start(more: &str, want: &str) {
 #[test]
 fn what_is_not_built_is_refused_by_name_at_load() {
     refuses_to_start("instance_group [{ kind: KIND_GPU }]\n", "KIND_GPU");
+    refuses_to_start("instance_group [{ secondary_devices [{ kind: KIND_NVDLA }] }]\n", "'secondary_devices' of");
+    refuses_to_start("instance_group [{ passive: true }]\n", "every instance group is passive");
+    refuses_to_start("instance_group [{ name: \"a\" }, { name: \"a\" }]\n", "two instance groups are named 'a'");
     refuses_to_start("response_cache { enable: true }\n", "response_cache");
     refuses_to_start("model_warmup [{ name: \"w\" }]\n", "model_warmup");
     refuses_to_start(&parameter("placement", "moon"), "expected 'inline' or 'worker'");

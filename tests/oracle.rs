@@ -8,22 +8,31 @@
 mod oracle;
 mod support;
 
+use std::{sync::Mutex, thread};
+
 use oracle::{
     answer::Client,
-    case::Case,
+    case::{Ask, Case},
     cases,
     compare::{self, Pair},
     difference::DIFFERENCES,
     recording::{self, Entry},
+    script::Script,
+    scripts::{self, SCRIPTS},
 };
 use support::{
+    folder::Folder,
     repository::{self, Flavour},
     server::Server,
     triton,
 };
 
+/// One Triton at a time: the scripts are played against the clock.
+static TURN: Mutex<()> = Mutex::new(());
+
 #[test]
 fn triton_answers_as_recorded_and_deuteron_as_decided() {
+    let _turn = TURN.lock();
     let cases = cases::all();
     let folder = repository::write(Flavour::Triton);
     let Some(mut triton) = triton::start(folder.path()) else {
@@ -42,6 +51,33 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
         .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
         .collect();
     complain(&compare::compare(&pairs, DIFFERENCES));
+}
+
+#[test]
+fn both_servers_make_the_same_batches_of_the_same_arrivals() {
+    let _turn = TURN.lock();
+    let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
+        let folder = Folder::new("scripts");
+        SCRIPTS.iter().for_each(|script| script.write(flavour, folder.path()));
+        folder
+    });
+    let Some(triton) = triton::start(theirs.path()) else {
+        return;
+    };
+    let deuteron = Server::deuteron(ours.path(), &[]);
+    let played = SCRIPTS.iter().map(|script| {
+        thread::scope(|scope| {
+            let theirs = scope.spawn(|| script.play(&triton));
+            let ours = script.play(&deuteron);
+            (ours, theirs.join().expect("the script was played"))
+        })
+    });
+    let played: Vec<_> = played.collect();
+    let case = |script: &Script| Case { name: script.name.to_owned(), ask: Ask::Http(script.arrivals.into()) };
+    let cases: Vec<_> = SCRIPTS.iter().map(case).collect();
+    let answers = cases.iter().zip(&played);
+    let pairs: Vec<_> = answers.map(|(case, (deuteron, triton))| Pair { case, triton, deuteron }).collect();
+    complain(&compare::compare(&pairs, scripts::DIFFERENCES));
 }
 
 /// Where the live answers are not those of the recording.

@@ -36,6 +36,7 @@ fn no_schedule_breaks_a_promise() {
     for released in Released::ALL {
         assert!(counts.released(released) > SCHEDULES / 10, "{released:?} is rare: {counts:?}");
     }
+    assert!(counts.held() > SCHEDULES / 20, "responses are rarely held: {counts:?}");
 }
 
 #[test]
@@ -45,7 +46,9 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Deaf, "nobody wakes"),
         (Fault::Forgetful, "is in no batch"),
         (Fault::Greedy, "one batch"),
+        (Fault::Hasty, "left before that of"),
         (Fault::Idle, "waits while an instance idles"),
+        (Fault::Patient, "nobody wakes"),
         (Fault::Twice, "answered twice"),
         (Fault::Undying, "its time was over"),
     ] {

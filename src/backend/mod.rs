@@ -110,9 +110,18 @@ pub trait Inbox: Send + Sync {
     fn wake(&self);
 }
 
+/// The inboxes that a thread answered inside [`answering`], each once.
+type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+
+#[cfg(not(all(test, feature = "loom")))]
 thread_local! {
-    /// The inboxes that this thread answered inside [`answering`], each once.
-    static ANSWERED: RefCell<Option<Vec<Arc<dyn Inbox>>>> = const { RefCell::new(None) };
+    static ANSWERED: Answered = const { RefCell::new(None) };
+}
+
+// Loom runs all threads on one.
+#[cfg(all(test, feature = "loom"))]
+loom::thread_local! {
+    static ANSWERED: Answered = RefCell::new(None);
 }
 
 /// Runs `body`, in which requests are answered on this thread, and wakes each shard that got an
@@ -127,7 +136,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.set(Some(Vec::new()));
+    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
     let _burst = Burst { wakes };
     body()
 }
@@ -139,7 +148,7 @@ struct Burst {
 
 impl Drop for Burst {
     fn drop(&mut self) {
-        let answered = ANSWERED.take().unwrap_or_default();
+        let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
     }
 }
@@ -147,7 +156,7 @@ impl Drop for Burst {
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
 /// inside it.
 pub fn wake_afterwards(inbox: Arc<dyn Inbox>) {
-    ANSWERED.with_borrow_mut(|answered| match answered {
+    ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
         Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
         Some(answered) => answered.push(inbox),
         None => inbox.wake(),

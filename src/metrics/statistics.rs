@@ -139,6 +139,9 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],
             pending: 0,
+            placement: "worker",
+            run: None,
+            instances: Vec::new(),
             wakes: 0,
             late: 0,
         };

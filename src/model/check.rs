@@ -187,11 +187,10 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
 
 fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     for group in &config.instance_group {
-        instance_group(config, group).map_err(|(is_ours, text)| {
-            let text = format!("instance group {} of model {} {text}", group.name, config.name);
-            if is_ours { Error::unsupported(text) } else { Error::invalid(text) }
-        })?;
+        instance_group(config, group)
+            .map_err(|text| Error::invalid(format!("instance group {} of model {} {text}", group.name, config.name)))?;
     }
+    instance_group_names(config)?;
     let counts = config.instance_group.iter().map(|group| u64::from(group.count.unsigned_abs()));
     let count: u64 = counts.sum();
     if count <= INSTANCES_MAX as u64 {
@@ -214,28 +213,42 @@ fn accelerators(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// Whether the refusal is for something not built yet, and the rest of its text.
-fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), (bool, String)> {
+/// Whether requests have somewhere to go, and each instance a name of its own.
+fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
+    let (name, groups) = (&config.name, &config.instance_group);
+    if groups.iter().all(|group| group.passive) {
+        let text = "every instance group is passive, so no request would ever run";
+        return Err(Error::invalid(format!("model '{name}': {text}")));
+    }
+    let mut names = BTreeSet::new();
+    match groups.iter().find(|group| !names.insert(&group.name)) {
+        None => Ok(()),
+        Some(group) => Err(Error::invalid(format!(
+            "model '{name}': two instance groups are named '{}'; give each a name of its own",
+            group.name.escape_debug()
+        ))),
+    }
+}
+
+/// The rest of a refusal's text.
+fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), String> {
     let kind = group.kind();
-    let refuse = |text: &str| Err((false, text.to_owned()));
     match kind {
-        Kind::Gpu => return refuse("has kind KIND_GPU but server does not support GPUs"),
+        Kind::Gpu => return Err("has kind KIND_GPU but server does not support GPUs".to_owned()),
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
-            return refuse(&format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
+            return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
         }
-        Kind::Model => {
-            return Err((true, "has kind KIND_MODEL, which is not supported yet; use KIND_CPU".to_owned()));
-        }
-        Kind::Auto | Kind::Cpu => {}
+        // Which device a KIND_MODEL instance runs on is its backend's choice: ours have the CPU.
+        Kind::Auto | Kind::Cpu | Kind::Model => {}
     }
     if !group.profile.is_empty() {
-        return refuse(&format!(
+        return Err(format!(
             "and platform {}specifies profile field which is only supported for TensorRT models",
             config.platform
         ));
     }
     if group.count < 1 {
-        return refuse(&format!("has a count of {}; it must be 1 or more", group.count));
+        return Err(format!("has a count of {}; it must be 1 or more", group.count));
     }
     Ok(())
 }

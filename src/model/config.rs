@@ -14,16 +14,19 @@ use crate::model::complete::ONNX_BACKEND;
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::spec::{
-    Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec, VersionPolicy,
+    Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
+    VersionPolicy,
 };
 use crate::model::text::{ConfigText, TextError};
 use crate::model::{batch_io, check, complete, config_json, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
+use crate::wire::proto::inference::model_rate_limiter::Resource;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig, ModelQueuePolicy};
+use crate::wire::proto::inference::{DataType, ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
@@ -120,6 +123,23 @@ impl Draft {
     }
 }
 
+impl ModelSpec {
+    /// The same with one parameter more, or another value of it: what the server decided, in the
+    /// configuration that it shows.
+    pub fn with_parameter(&self, key: &str, value: &str) -> Result<Self, Error> {
+        let decoded = ModelConfig::decode(&*self.config_message);
+        let mut config = decoded.map_err(|error| {
+            Error::internal(format!("model '{}': its own configuration does not read: {error}", self.name))
+        })?;
+        config.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
+        let mut spec = self.clone();
+        spec.parameters.insert(key.to_owned(), value.to_owned());
+        spec.config_json = config_json::encode(&config).into();
+        spec.config_message = config.encode_to_vec().into();
+        Ok(spec)
+    }
+}
+
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
     match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
         None => VersionPolicy::Latest(1),
@@ -145,10 +165,6 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
     }
-    let group = |group: &crate::wire::proto::inference::ModelInstanceGroup| InstanceGroup {
-        name: group.name.clone(),
-        count: group.count.unsigned_abs(),
-    };
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -159,7 +175,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         outputs,
         batch_inputs: batch_io::inputs(&config),
         batching: batching(&config),
-        instance_groups: config.instance_group.iter().map(group).collect(),
+        instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
@@ -182,6 +198,27 @@ fn optimization(config: &ModelConfig) -> Optimization {
         graph_level: policy.graph.as_ref().map_or(0, |graph| graph.level),
         cpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.cpu_execution_accelerator)),
         gpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.gpu_execution_accelerator)),
+    }
+}
+
+fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
+    // The policies that hold where none is named.
+    let policy = if group.kind() == Kind::Model { "model" } else { "cpu" };
+    let rate = group.rate_limiter.as_ref();
+    let resource = |resource: &Resource| ResourceRules {
+        name: resource.name.clone(),
+        is_global: resource.global,
+        count: resource.count,
+    };
+    InstanceGroup {
+        name: group.name.clone(),
+        count: group.count.unsigned_abs(),
+        is_passive: group.passive,
+        host_policy: if group.host_policy.is_empty() { policy.to_owned() } else { group.host_policy.clone() },
+        rate: RateRules {
+            priority: rate.map_or(0, |rate| rate.priority),
+            resources: rate.map(|rate| rate.resources.iter().map(resource).collect()).unwrap_or_default(),
+        },
     }
 }
 

@@ -18,6 +18,6 @@ mod token;
 pub mod weights;
 
 pub use spec::{
-    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, TensorSpec,
-    VersionPolicy,
+    Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
+    ResourceRules, TensorSpec, VersionPolicy,
 };

@@ -141,6 +141,32 @@ pub struct InstanceGroup {
     pub name: String,
     /// How many instances.
     pub count: u32,
+    /// Whether they are loaded and given no work (`passive`).
+    pub is_passive: bool,
+    /// The host policy that may say where they run; `cpu` or `model` where none is named.
+    pub host_policy: String,
+    /// What each of them needs to run, under `--rate-limit=execution_count`.
+    pub rate: RateRules,
+}
+
+/// A `ModelRateLimiter`: what an instance takes while it runs, and how often it may go first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RateRules {
+    /// `priority`: of two that want the same, one with 2 runs half as often as one with 1; 0 is 1.
+    pub priority: u32,
+    /// `resources`.
+    pub resources: Vec<ResourceRules>,
+}
+
+/// A `ModelRateLimiter.Resource`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResourceRules {
+    /// Its name.
+    pub name: String,
+    /// Whether all devices share it.
+    pub is_global: bool,
+    /// How much of it an instance takes.
+    pub count: u32,
 }
 
 /// `optimization`: what is asked of the engine.
@@ -172,6 +198,13 @@ pub enum VersionPolicy {
     Latest(u32),
     /// These.
     Specific(Vec<u64>),
+}
+
+impl InstanceGroup {
+    /// The names of its instances, as Triton makes them.
+    pub fn instance_names(&self) -> impl Iterator<Item = String> {
+        (0..self.count).map(|index| format!("{}_{index}", self.name))
+    }
 }
 
 impl ModelSpec {

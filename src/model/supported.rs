@@ -51,10 +51,17 @@ const SUPPORTED: &[&str] = &[
     "instance_group",
     "instance_group.count",
     "instance_group.gpus",
+    "instance_group.host_policy",
     "instance_group.kind",
     "instance_group.name",
+    "instance_group.passive",
     "instance_group.profile",
     "instance_group.rate_limiter",
+    "instance_group.rate_limiter.priority",
+    "instance_group.rate_limiter.resources",
+    "instance_group.rate_limiter.resources.count",
+    "instance_group.rate_limiter.resources.global",
+    "instance_group.rate_limiter.resources.name",
     "max_batch_size",
     "model_metrics",
     "model_operations",
@@ -236,9 +243,10 @@ mod tests {
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
         check("metric_tags { key: 'a' value: 'b' }", "config.pbtxt:1:1: model 'm': 'metric_tags'");
+        check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
-            "instance_group [ { rate_limiter { resources [ { name: 'r' count: 1 } ] } } ]",
-            "config.pbtxt:1:35: model 'm': 'rate_limiter.resources' of instance_group 0",
+            "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",
+            "config.pbtxt:1:30: model 'm': 'secondary_devices' of instance_group 'g'",
         );
         check(
             "optimization { graph { level: 1 } execution_accelerators { cpu_execution_accelerator { name: 'a' } } }",

@@ -9,6 +9,7 @@ mod forecast;
 mod ordering;
 mod policy;
 mod queue;
+pub mod rate;
 mod run_time;
 mod tuning;
 
@@ -195,21 +196,20 @@ impl<T> Scheduler<T> {
     /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
     /// run before [`Self::poll_timeout`].
     pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
-        self.handle_alarms(now);
         loop {
-            let look = self.look(claims);
-            let close = self.close(&look);
-            let Some((count, released)) = look.release(&self.policy, close, now) else {
-                self.ask_at = close.map(|close| close.at);
-                self.rows_wanted = look.rows_wanted(&self.policy);
-                return None;
-            };
+            let (count, released) = self.poll_release(now, claims)?;
             // Somebody else may have been faster with all of them: then there is another look.
             if let Some(batch) = self.take_batch(count, released, claims) {
                 self.ask_at = (self.queue.len() > 0).then_some(now);
                 return Some(batch);
             }
         }
+    }
+
+    /// Whether [`Self::poll_batch`] would have a batch now. Where it would not, it is as if that
+    /// had been asked.
+    pub fn poll_ready(&mut self, now: Instant, claims: &mut impl Claims<T>) -> bool {
+        self.poll_release(now, claims).is_some()
     }
 
     /// The next entry whose time is over, for the caller to answer if it can claim it.
@@ -277,6 +277,19 @@ impl<T> Scheduler<T> {
     /// Rows of a batch that closes because it is large enough.
     pub fn rows_full(&self) -> u32 {
         if self.policy.is_batched { self.policy.rows_preferred_max() } else { 1 }
+    }
+
+    /// How many entries should leave now, and why; or when to ask again.
+    fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, Released)> {
+        self.handle_alarms(now);
+        let look = self.look(claims);
+        let close = self.close(&look);
+        let release = look.release(&self.policy, close, now);
+        if release.is_none() {
+            self.ask_at = close.map(|close| close.at);
+            self.rows_wanted = look.rows_wanted(&self.policy);
+        }
+        release
     }
 
     fn handle_alarms(&mut self, now: Instant) {

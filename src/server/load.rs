@@ -3,23 +3,25 @@
 //! `--exit-on-error=false`, ends the server.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::{LoadedModel, Threads, threads};
-use crate::config::Settings;
+use crate::config::{RateResource, Settings};
 use crate::error::Error;
-use crate::limits::{CONFIG_SIZE_MAX, INSTANCES_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
 use crate::model::config::{Completion, Draft};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
-use crate::model::{ModelSpec, QueueRules, VersionPolicy};
+use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, VersionPolicy};
+use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::beneath::Repository;
 use crate::server::engine::Engines;
 use crate::server::log;
-use crate::server::placement::{self, Choice};
+use crate::server::placement::{self, Choice, Site};
 use crate::shard::clock;
 
 /// One model version, ready to be placed.
@@ -32,16 +34,21 @@ pub struct Loaded {
     pub model: Arc<dyn LoadedModel>,
     /// Where they run.
     pub choice: Choice,
+    /// The ids of those that take resources, where there is a rate limit; none where there is not.
+    pub rate_ids: Range<usize>,
 }
 
 impl Loaded {
-    /// Worker threads that it needs.
-    pub fn worker_count(&self) -> usize {
-        let count: u64 = self.spec.instance_groups.iter().map(|group| u64::from(group.count)).sum();
-        match self.choice {
-            Choice::Inline(_) => 0,
-            Choice::Worker(_) => usize::try_from(count).unwrap_or(INSTANCES_MAX).clamp(1, INSTANCES_MAX),
-        }
+    /// The groups whose instances have a worker thread each, those that are passive last.
+    pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
+        let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == Site::Worker);
+        groups().filter(|group| !group.is_passive).chain(groups().filter(|group| group.is_passive))
+    }
+
+    /// What each instance needs that takes batches, in their order.
+    fn demands(&self) -> impl Iterator<Item = Demand> {
+        let active = self.worker_groups().filter(|group| !group.is_passive);
+        active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
     }
 
     /// How it batches.
@@ -70,6 +77,16 @@ impl Loaded {
     }
 }
 
+/// All instances are on the CPU, which is device 0.
+fn demand(rules: &RateRules) -> Demand {
+    let needs = rules.resources.iter().map(|resource| Need {
+        name: resource.name.clone(),
+        is_global: resource.is_global,
+        count: resource.count.into(),
+    });
+    Demand { device: 0, priority: rules.priority, needs: needs.collect() }
+}
+
 fn queue_policy(rules: &QueueRules) -> QueuePolicy {
     QueuePolicy {
         timeout_action: if rules.is_delaying { TimeoutAction::Delay } else { TimeoutAction::Reject },
@@ -79,10 +96,12 @@ fn queue_policy(rules: &QueueRules) -> QueuePolicy {
     }
 }
 
-/// Loads all models of all repositories, by name, the highest version of each first.
-pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
+/// Loads all models of all repositories, by name, the highest version of each first; and the
+/// resources that they share.
+pub fn load_all(settings: &Settings) -> Result<(Vec<Loaded>, Pools), Error> {
     let engines = Engines::new(&settings.backend_config.onnxruntime)?;
     let mut loaded = Vec::new();
+    let mut pools = Pools::new(supplies(settings));
     let mut failures = 0;
     let mut names: Vec<String> = Vec::new();
     for path in &settings.repositories {
@@ -103,7 +122,7 @@ pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
                 load_model(&repository, path, directory, settings, &engines)
             };
             names.push(directory.name.clone());
-            match outcome {
+            match outcome.and_then(|versions| register(versions, &mut pools, settings)) {
                 Ok(versions) => loaded.extend(versions),
                 Err(error) => {
                     failures += 1;
@@ -116,7 +135,31 @@ pub fn load_all(settings: &Settings) -> Result<Vec<Loaded>, Error> {
         return Err(Error::internal("Internal - failed to load all models"));
     }
     loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
-    Ok(loaded)
+    Ok((loaded, pools))
+}
+
+fn supplies(settings: &Settings) -> Vec<Supply> {
+    let supply = |resource: &RateResource| Supply {
+        name: resource.name.clone(),
+        count: resource.count,
+        device: resource.device,
+    };
+    settings.rate_resources.iter().map(supply).collect()
+}
+
+/// Sees to it that every instance of a model can have what it needs.
+fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -> Result<Vec<Loaded>, Error> {
+    if !settings.is_rate_limited {
+        return Ok(versions);
+    }
+    let demands: Vec<_> = versions.iter().flat_map(Loaded::demands).collect();
+    let mut ids = pools.register(&demands).map_err(|error| Error::invalid(error.to_string()))?;
+    for loaded in &mut versions {
+        let end = ids.start + loaded.demands().count();
+        loaded.rate_ids = ids.start..end;
+        ids.start = end;
+    }
+    Ok(versions)
 }
 
 fn load_model(
@@ -147,7 +190,8 @@ fn load_model(
         };
         let completion = completion(settings, draft.backend());
         let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &labels, completion)?);
-        loaded.push(load_version(spec, version, &path.join(name).join(version.to_string()), engines)?);
+        let directory = path.join(name).join(version.to_string());
+        loaded.push(load_version(spec, version, &directory, settings, engines)?);
     }
     Ok(loaded)
 }
@@ -158,21 +202,33 @@ fn completion(settings: &Settings, backend: &str) -> Completion {
     Completion { is_on: settings.auto_complete, rows_max_default }
 }
 
-fn load_version(spec: Arc<ModelSpec>, version: u64, directory: &Path, engines: &Engines) -> Result<Loaded, Error> {
+fn load_version(
+    spec: Arc<ModelSpec>,
+    version: u64,
+    directory: &Path,
+    settings: &Settings,
+    engines: &Engines,
+) -> Result<Loaded, Error> {
     let began = clock::now();
     let backend = engines.choose(&spec)?;
     let (model, choice) = threads::enter(1, |threads: &Threads| {
         let model = backend.load(&spec, directory)?;
-        let choice = placement::choose(&spec, &*model, threads)?;
+        let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, settings))?;
         Ok::<_, Error>((model, choice))
     })?;
     let took = clock::now().since(began);
-    let place = match &choice {
-        Choice::Inline(why) => format!("inline ({why})"),
-        Choice::Worker(why) => format!("on workers ({why})"),
+    let place = match choice.site {
+        Site::Inline => "inline",
+        Site::Worker => "on workers",
     };
-    log::info(&format!("loaded '{}' version {version} with {} in {took:?}, runs {place}", spec.name, backend.name()));
-    Ok(Loaded { spec, version, model: Arc::from(model), choice })
+    log::info(&format!(
+        "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+        spec.name,
+        backend.name(),
+        choice.why
+    ));
+    let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
+    Ok(Loaded { spec, version, model: Arc::from(model), choice, rate_ids: 0..0 })
 }
 
 fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {

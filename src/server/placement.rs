@@ -8,9 +8,10 @@ use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 
 use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
+use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
-use crate::model::{Batching, ModelSpec, QueueRules, TensorSpec};
+use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 use crate::time::Stamps;
@@ -22,55 +23,104 @@ const VARIABLE_SIZE: i64 = 512;
 /// Bytes of inputs up to which a model is measured at all: larger ones take longer than a hop.
 const TRIAL_SIZE_MAX: usize = 1024 * 1024;
 
+/// The parameter of a configuration that decides where a model runs, and shows where it does.
+pub const PARAMETER: &str = "placement";
+
 /// Where the instances of a model should run, and why, for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Choice {
+pub struct Choice {
+    /// Where.
+    pub site: Site,
+    /// Why there.
+    pub why: String,
+    /// The shortest run of one row, where it was measured.
+    pub run: Option<Duration>,
+}
+
+/// Where the instances of a model run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Site {
     /// Inside each shard.
-    Inline(String),
+    Inline,
     /// On worker threads.
-    Worker(String),
+    Worker,
+}
+
+impl Site {
+    /// Its name in the configuration.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Worker => "worker",
+        }
+    }
+}
+
+/// What binds the instances of a model to threads of their own, if anything does.
+pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
+    let groups = &spec.instance_groups;
+    if groups.iter().any(|group| group.is_passive) {
+        return Some("one of its instance groups is passive");
+    }
+    if groups.iter().any(|group| settings.host_policies.contains_key(&group.host_policy)) {
+        return Some("a host policy says where it runs");
+    }
+    let takes = |group: &InstanceGroup| group.rate.resources.iter().any(|resource| resource.count > 0);
+    (settings.is_rate_limited && groups.iter().any(takes)).then_some("its instances take resources")
 }
 
 /// Chooses. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in the
 /// configuration decides where it is given.
-pub fn choose(spec: &ModelSpec, loaded: &dyn LoadedModel, threads: &Threads) -> Result<Choice, Error> {
-    match spec.parameters.get("placement").map(String::as_str) {
-        Some("worker") => return Ok(Choice::Worker("configured".to_owned())),
-        Some("inline") if loaded.may_run_inline() => return Ok(Choice::Inline("configured".to_owned())),
-        Some("inline") => {
+pub fn choose(
+    spec: &ModelSpec,
+    loaded: &dyn LoadedModel,
+    threads: &Threads,
+    bound_by: Option<&str>,
+) -> Result<Choice, Error> {
+    let worker = |why: &str| Choice { site: Site::Worker, why: why.to_owned(), run: None };
+    let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then_some("it sleeps or waits"));
+    match (spec.parameters.get(PARAMETER).map(String::as_str), bound_by) {
+        (Some("worker"), _) => return Ok(worker("configured")),
+        (Some("inline"), Some(why)) => {
             return Err(Error::invalid(format!(
-                "model '{}' cannot be placed inline: it sleeps or waits; remove the parameter 'placement'",
+                "model '{}' cannot be placed inline: {why}; remove the parameter '{PARAMETER}'",
                 spec.name
             )));
         }
-        Some(other) => {
+        (Some("inline"), None) => {
+            return Ok(Choice { site: Site::Inline, why: "configured".to_owned(), run: None });
+        }
+        (Some(other), _) => {
             return Err(Error::invalid(format!(
-                "parameter 'placement' of model '{}' is '{other}', expected 'inline' or 'worker'",
+                "parameter '{PARAMETER}' of model '{}' is '{other}', expected 'inline' or 'worker'",
                 spec.name
             )));
         }
-        None => {}
-    }
-    if !loaded.may_run_inline() {
-        return Ok(Choice::Worker("it sleeps or waits".to_owned()));
+        (None, Some(why)) => return Ok(worker(why)),
+        (None, None) => {}
     }
     if spec.batching.as_ref().is_some_and(|batching| has_queue(batching, spec.rows_max)) {
-        return Ok(Choice::Worker("its configuration asks for a queue".to_owned()));
+        return Ok(worker("its configuration asks for a queue"));
     }
-    let mut instance = loaded.new_instance(threads)?;
-    let Some(run) = measure(spec, &mut instance, Trial { rows: 1, variable_size: 1 }) else {
-        return Ok(Choice::Worker("one row of zeros is no input for it".to_owned()));
+    choose_measured(spec, &mut loaded.new_instance(threads)?)
+}
+
+fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result<Choice, Error> {
+    let worker = |why: &str, run| Ok(Choice { site: Site::Worker, why: why.to_owned(), run });
+    let Some(run) = measure(spec, instance, Trial { rows: 1, variable_size: 1 }) else {
+        return worker("one row of zeros is no input for it", None);
     };
+    let why = format!("one row takes {run:?}");
     if run > INLINE_RUN_MAX {
-        return Ok(Choice::Worker(format!("one row takes {run:?}")));
+        return worker(&why, Some(run));
     }
     // The largest request must not hold up the shard's connections either.
     let largest = Trial { rows: i64::from(spec.rows_max.max(1)), variable_size: VARIABLE_SIZE };
-    Ok(match measure(spec, &mut instance, largest) {
-        Some(longest) if longest <= INLINE_LONGEST_MAX => Choice::Inline(format!("one row takes {run:?}")),
-        Some(longest) => Choice::Worker(format!("a large request takes {longest:?}")),
-        None => Choice::Worker("how long a large request takes is not known".to_owned()),
-    })
+    match measure(spec, instance, largest) {
+        Some(longest) if longest <= INLINE_LONGEST_MAX => Ok(Choice { site: Site::Inline, why, run: Some(run) }),
+        Some(longest) => worker(&format!("a large request takes {longest:?}"), Some(run)),
+        None => worker("how long a large request takes is not known", Some(run)),
+    }
 }
 
 /// What is tried: rows, and the size of dimensions that may have any.
@@ -141,4 +191,101 @@ impl Inbox for Kept {
     }
 
     fn wake(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::backend::threads;
+    use crate::model::config::{Completion, Draft};
+
+    /// A model whose runs take so long: one row, and more.
+    #[derive(Clone, Copy)]
+    struct Slow {
+        one: Duration,
+        more: Duration,
+    }
+
+    impl LoadedModel for Slow {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(*self))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Slow {
+        fn run(&mut self, batch: Batch) {
+            let until = clock::now() + if batch.rows > 1 { self.more } else { self.one };
+            while clock::now() < until {
+                std::hint::spin_loop();
+            }
+            batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new())));
+        }
+    }
+
+    fn spec(more: &str) -> ModelSpec {
+        let text = format!(
+            "backend: 'identity' max_batch_size: 8 {more}\n\
+             input {{ name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }} output {{ name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }}"
+        );
+        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap()
+    }
+
+    fn chosen(spec: &ModelSpec, slow: Slow, bound_by: Option<&str>) -> Result<Choice, Error> {
+        threads::enter(1, |threads| choose(spec, &slow, threads, bound_by))
+    }
+
+    const FAST: Slow = Slow { one: Duration::ZERO, more: Duration::ZERO };
+
+    #[test]
+    fn a_model_runs_inline_where_one_row_and_a_large_request_are_within_their_budgets() {
+        let check = |slow: Slow, site, why: &str| {
+            let choice = chosen(&spec(""), slow, None).unwrap();
+            assert!(choice.site == site && choice.why.starts_with(why), "{choice:?}");
+            assert!(choice.run.unwrap() >= slow.one);
+        };
+        check(FAST, Site::Inline, "one row takes ");
+        check(Slow { one: INLINE_RUN_MAX * 2, ..FAST }, Site::Worker, "one row takes ");
+        check(Slow { more: INLINE_LONGEST_MAX * 2, ..FAST }, Site::Worker, "a large request takes ");
+        check(Slow { more: INLINE_LONGEST_MAX / 8, ..FAST }, Site::Inline, "one row takes ");
+    }
+
+    #[test]
+    fn a_configuration_decides_unless_something_binds_the_model_to_threads() {
+        let placed =
+            |site: &str| spec(&format!("parameters {{ key: 'placement' value {{ string_value: '{site}' }} }}"));
+        let far = Slow { one: INLINE_RUN_MAX * 2, more: INLINE_LONGEST_MAX * 2 };
+        assert_eq!(chosen(&placed("inline"), far, None).unwrap().site, Site::Inline);
+        assert_eq!(chosen(&placed("worker"), FAST, None).unwrap().site, Site::Worker);
+        assert_eq!(chosen(&spec(""), FAST, Some("so")).unwrap().why, "so");
+        let error = chosen(&placed("inline"), FAST, Some("a reason")).unwrap_err();
+        assert_eq!(error.text(), "model 'm' cannot be placed inline: a reason; remove the parameter 'placement'");
+    }
+
+    #[test]
+    fn what_binds_a_model_to_threads_is_in_its_groups_and_in_the_flags() {
+        let limited = Settings { is_rate_limited: true, ..Settings::default() };
+        let policies = BTreeMap::from([("far".to_owned(), vec![0]), ("model".to_owned(), vec![0])]);
+        let hosted = Settings { host_policies: policies, ..Settings::default() };
+        let check = |groups: &str, settings: &Settings, want: Option<&str>| {
+            assert_eq!(bound_by(&spec(&format!("instance_group [ {groups} ]")), settings), want, "{groups}");
+        };
+        let plain = Settings::default();
+        check("{ count: 2 }", &limited, None);
+        check("{ }, { passive: true }", &plain, Some("one of its instance groups is passive"));
+        let resource = "{ rate_limiter { resources { name: 'r' count: 1 } } }";
+        check(resource, &plain, None);
+        check(resource, &limited, Some("its instances take resources"));
+        check("{ rate_limiter { priority: 2 } }", &limited, None);
+        check("{ host_policy: 'far' }", &plain, None);
+        check("{ host_policy: 'far' }", &hosted, Some("a host policy says where it runs"));
+        check("{ kind: KIND_MODEL }", &hosted, Some("a host policy says where it runs"));
+        check("{ }", &hosted, None);
+    }
 }

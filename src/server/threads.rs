@@ -1,20 +1,26 @@
-//! The threads of the server: shards pinned to a core each, workers on the cores that are left.
+//! The threads of the server: shards pinned to a core each, workers and the threads that their
+//! engines compute on kept to the cores of their place. A panic of a thread is told at once: a
+//! worker's costs its instance, a shard's ends the server.
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
-
-use core_affinity::CoreId;
 
 use crate::backend::threads;
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
-use crate::server::{Seat, log};
+use crate::server::plan::{Plan, WorkerPlace};
+use crate::server::{cores, log};
 use crate::shard::executor::{self, Parts};
-use crate::shard::feed::Lane;
 use crate::shard::models::Placement;
+use crate::shard::runtime::pin;
+use crate::shard::worker::panic_text;
 use crate::shard::{Addresses, World, worker};
+
+/// What is done, and with which words, when the server cannot go on. Called from any thread.
+pub type Failure = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// The running threads.
 pub struct Fleet {
@@ -48,36 +54,24 @@ impl Drop for Started {
     }
 }
 
-/// The cores this process may use.
-pub fn cores() -> Vec<CoreId> {
-    core_affinity::get_core_ids().filter(|cores| !cores.is_empty()).unwrap_or_else(|| vec![CoreId { id: 0 }])
-}
-
 impl Fleet {
     /// Starts workers, then shards; returns when all of them serve.
-    pub fn start(
-        world: &Arc<World>,
-        lanes: Vec<Vec<Option<Lane>>>,
-        addresses: Addresses,
-        seats: &[Seat],
-    ) -> Result<Self, Error> {
-        let cores = cores();
+    pub fn start(plan: Plan, addresses: Addresses, failure: Failure) -> Result<Self, Error> {
+        let Plan { world, lanes, workers, cores } = plan;
         let (running, ended) = mpsc::channel();
-        let mut fleet = Self { world: Arc::clone(world), shards: Vec::new(), workers: Vec::new(), ended };
+        let mut fleet = Self { world: Arc::clone(&world), shards: Vec::new(), workers: Vec::new(), ended };
         let (started, ready) = mpsc::channel();
-        let left = cores.get(lanes.len()..).filter(|left| !left.is_empty()).unwrap_or(&cores);
-        for (index, seat) in seats.iter().enumerate() {
-            let (first, threads) = share(index, seats.len(), left.len());
-            let own: Vec<_> = left.iter().cycle().skip(first).take(threads).copied().collect();
-            fleet.start_worker(seat, own, Started::by(&started), running.clone())?;
+        for place in &workers {
+            fleet.start_worker(place, Started::by(&started), running.clone())?;
         }
         drop(running);
-        wait(&ready, seats.len())?;
+        wait(&ready, workers.len())?;
         let count = lanes.len();
         for (index, lanes) in lanes.into_iter().enumerate() {
-            let core = cores.get(index % cores.len().max(1)).map(|core| core.id);
-            let (world, addresses) = (Arc::clone(world), addresses.of_shard(index));
-            fleet.start_shard(Parts { index, core, world, lanes, addresses }, Started::by(&started))?;
+            let core = cores.shards.get(index).copied();
+            let (world, addresses) = (Arc::clone(&world), addresses.of_shard(index));
+            let parts = Parts { index, core, world, lanes, addresses };
+            fleet.start_shard(parts, Started::by(&started), Arc::clone(&failure))?;
         }
         wait(&ready, count)?;
         Ok(fleet)
@@ -87,9 +81,8 @@ impl Fleet {
     /// behind: its answers have no reader.
     pub fn join(&mut self) {
         for shard in self.shards.drain(..) {
-            if shard.join().is_err() {
-                log::error("a shard ended with a panic");
-            }
+            // What became of it was told when it happened.
+            let _ = shard.join();
         }
         self.stop_workers();
         if self.ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -112,62 +105,52 @@ impl Fleet {
 
     fn start_worker(
         &mut self,
-        seat: &Seat,
-        cores: Vec<CoreId>,
+        place: &WorkerPlace,
         started: Started,
         running: mpsc::Sender<Infallible>,
     ) -> Result<(), Error> {
-        let Some(served) = self.world.served.get(seat.model).map(Arc::clone) else { return Ok(()) };
+        let Some(served) = self.world.served.get(place.model).map(Arc::clone) else { return Ok(()) };
         let Placement::Worker(feed) = &served.placement else { return Ok(()) };
-        let (feed, seat) = (Arc::clone(feed), seat.index);
-        let name = format!("w{seat}-{}", served.spec.name);
-        let worker = spawn(name, move || {
+        let (feed, place, warn) = (Arc::clone(feed), place.clone(), self.world.warn);
+        let name = format!("w{}-{}", place.seat, served.spec.name);
+        let worker = spawn(name.clone(), move || {
             // Dropped with the thread.
             let _running = running;
-            threads::enter(cores.len(), move |threads| {
-                let outcome = served.loaded.new_instance(threads);
-                // Afterwards, so that threads which the instance was configured to have besides
-                // this one are not bound to its core.
-                if let Some(core) = cores.first().filter(|_| cores.len() == 1) {
-                    core_affinity::set_for_current(*core);
-                }
-                match outcome {
-                    Ok(instance) => {
-                        started.tell(Ok(()));
-                        worker::run(&served, &feed, seat, instance, threads);
-                    }
-                    Err(error) => {
-                        started.tell(Err(error));
+            if let Err(error) = pin(&place.cores) {
+                let cores = cores::text(&place.cores);
+                log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
+            }
+            // The engine's threads take over where this one is kept.
+            threads::enter(place.cores.len(), move |threads| match served.loaded.new_instance(threads) {
+                Ok(instance) => {
+                    started.tell(Ok(()));
+                    if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, warn) {
+                        log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                     }
                 }
+                Err(error) => started.tell(Err(error)),
             });
         })?;
         self.workers.push(worker);
         Ok(())
     }
 
-    fn start_shard(&mut self, parts: Parts, started: Started) -> Result<(), Error> {
-        let shard = spawn(format!("shard-{}", parts.index), move || {
-            threads::enter(1, move |threads| {
-                let index = parts.index;
-                executor::run(parts, threads, move |outcome| {
-                    started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
-                });
-            });
+    fn start_shard(&mut self, parts: Parts, started: Started, failure: Failure) -> Result<(), Error> {
+        let (name, index) = (format!("shard-{}", parts.index), parts.index);
+        let shard = spawn(name.clone(), move || {
+            let tell = move |outcome: Result<&'static str, Error>| {
+                started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
+            };
+            let run = move || threads::enter(1, move |threads| executor::run(parts, threads, tell));
+            match catch_unwind(AssertUnwindSafe(run)) {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => failure(&format!("{name} failed, the server ends: {error}")),
+                Err(panic) => failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic))),
+            }
         })?;
         self.shards.push(shard);
         Ok(())
     }
-}
-
-/// The first core and the count of cores of one of the workers: all cores are shared out, and no
-/// core twice while there are enough.
-fn share(index: usize, workers: usize, cores: usize) -> (usize, usize) {
-    let (each, more) = (cores / workers.max(1), cores % workers.max(1));
-    if each == 0 {
-        return (index % cores.max(1), 1);
-    }
-    (index * each + index.min(more), each + usize::from(index < more))
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
@@ -183,21 +166,4 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_core_has_one_worker_where_there_are_enough() {
-        let shares = |workers: usize, cores: usize| -> Vec<_> {
-            (0..workers).map(|index| share(index, workers, cores)).collect()
-        };
-        assert_eq!(shares(1, 1), [(0, 1)]);
-        assert_eq!(shares(1, 3), [(0, 3)]);
-        assert_eq!(shares(2, 3), [(0, 2), (2, 1)]);
-        assert_eq!(shares(3, 8), [(0, 3), (3, 3), (6, 2)]);
-        assert_eq!(shares(3, 2), [(0, 1), (1, 1), (0, 1)]);
-    }
 }

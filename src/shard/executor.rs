@@ -32,34 +32,41 @@ pub struct Parts {
 }
 
 /// Runs a shard on this thread until the server has drained. `started` is called once: when it
-/// listens, with the name of what runs its tasks, or with why it does not.
-pub fn run(parts: Parts, threads: &Threads, started: impl Fn(Result<&'static str, Error>) + 'static) {
+/// listens, with the name of what runs its tasks, or with why it does not. Fails where it ends
+/// before the server has drained.
+pub fn run(
+    parts: Parts,
+    threads: &Threads,
+    started: impl Fn(Result<&'static str, Error>) + 'static,
+) -> Result<(), Error> {
     let index = parts.index;
     let runtime = match Runtime::new(parts.world.io, parts.core, parts.world.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
-            return started(Err(Error::unavailable(format!(
+            started(Err(Error::unavailable(format!(
                 "cannot start io_uring for shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
                  Linux 5.8 and a memory-lock limit of at least 512 KiB (ulimit -l), both that io_uring is not \
                  forbidden (a container's seccomp profile may do so)"
             ))));
+            return Ok(());
         }
     };
     let addresses = parts.addresses;
     let shard = match Shard::new(parts, threads) {
         Ok(shard) => Rc::new(shard),
-        Err(error) => return started(Err(error)),
+        Err(error) => {
+            started(Err(error));
+            return Ok(());
+        }
     };
-    let (warn, started) = (shard.world.warn, Rc::new(started));
+    let started = Rc::new(started);
     let name = runtime.name();
     let listening = Rc::clone(&started);
     let outcome = runtime.run(shard.run(addresses, move |outcome| {
         let outcome = outcome.map(|()| name);
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
-    if let Err(error) = outcome {
-        warn(&format!("shard {index} ended: its io_uring takes nothing any more: {error}"));
-    }
+    outcome.map_err(|error| Error::unavailable(format!("its io_uring takes nothing any more: {error}")))
 }
 
 impl Shard {

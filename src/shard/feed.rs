@@ -5,9 +5,11 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
-use std::thread::Thread;
+mod gate;
+mod seat;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
@@ -15,12 +17,16 @@ use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler};
+use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
+use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
+use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
+pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
 pub struct Waiting {
@@ -82,18 +88,18 @@ pub struct Feed {
     held: Arc<AtomicUsize>,
     held_max: usize,
     releases: [AtomicUsize; Released::ALL.len()],
-    /// Instances that were woken, and requests that were refused because they would be late.
-    wakes: AtomicUsize,
+    /// Requests that were refused because they would be late.
     late: AtomicUsize,
     batches: Arc<BatchCells>,
-    seats: Box<[Seat]>,
+    seats: Box<[Arc<Seat>]>,
+    limiter: Option<Arc<Limiter>>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
 }
 
 struct Lanes {
-    rings: Vec<rtrb::Consumer<Entry<Waiting>>>,
+    rings: Vec<sync::Consumer<Entry<Waiting>>>,
     scheduler: Scheduler<Waiting>,
     arrived: Vec<Entry<Waiting>>,
     watch: Option<Watch>,
@@ -108,34 +114,42 @@ struct Watch {
 /// What an instance is told.
 enum Polled {
     Batch(Batch),
+    /// Nothing waits, and the feed was stopped.
+    Ended,
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
-}
-
-/// Where an instance's thread sleeps, and what it runs.
-#[derive(Default)]
-struct Seat {
-    is_parked: AtomicBool,
-    thread: OnceLock<Thread>,
-    /// Rows of the batch that it runs, 0 for none, and when it began, in nanoseconds.
-    rows: AtomicU32,
-    began: AtomicU64,
+    /// To sleep until its resources are free.
+    Blocked,
 }
 
 /// One shard's end of a feed.
 pub struct Lane {
-    ring: rtrb::Producer<Entry<Waiting>>,
+    ring: sync::Producer<Entry<Waiting>>,
     feed: Arc<Feed>,
 }
 
 impl Feed {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
     pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
+        let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+        Self::with_seats(policy, bounds, shards, seats, None)
+    }
+
+    /// The same with seats that are given, the passive ones last; those that have an id there are
+    /// bound by the limiter.
+    pub fn with_seats(
+        policy: Policy,
+        bounds: Bounds,
+        shards: usize,
+        seats: Vec<Arc<Seat>>,
+        limiter: Option<Arc<Limiter>>,
+    ) -> (Arc<Self>, Vec<Lane>) {
+        let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
         let ring_size = requests_max.min(IN_FLIGHT_MAX);
-        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| rtrb::RingBuffer::new(ring_size)).unzip();
+        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
         let scheduler = Scheduler::new(policy.clone());
@@ -149,9 +163,9 @@ impl Feed {
             held: Arc::default(),
             held_max: bounds.bytes,
             releases: Default::default(),
-            wakes: AtomicUsize::new(0),
             late: AtomicUsize::new(0),
-            seats: (0..instances).map(|_| Seat::default()).collect(),
+            seats: seats.into(),
+            limiter,
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
@@ -169,6 +183,12 @@ impl Feed {
         self.admission.waiting()
     }
 
+    /// Bytes that are held for requests.
+    #[cfg(all(test, feature = "loom"))]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
     /// Batches that left so far.
     pub fn executions(&self) -> usize {
         self.releases.iter().map(|count| count.load(Ordering::Relaxed)).sum()
@@ -181,7 +201,7 @@ impl Feed {
 
     /// Times an instance that slept was woken.
     pub fn wakes(&self) -> usize {
-        self.wakes.load(Ordering::Relaxed)
+        self.seats.iter().map(|seat| seat.wakes()).sum()
     }
 
     /// Requests that were refused because they would have been late.
@@ -192,6 +212,11 @@ impl Feed {
     /// The batches that ran.
     pub fn batches(&self) -> &BatchCells {
         &self.batches
+    }
+
+    /// Its instances, those that are given no work among them.
+    pub fn seats(&self) -> &[Arc<Seat>] {
+        &self.seats
     }
 
     fn enter(&self, room: Room, deadline: Option<Instant>, now: Instant) -> Result<(), Refusal> {
@@ -221,7 +246,7 @@ impl Feed {
     /// The instance in a seat died: how long its batch took says nothing.
     pub fn handle_death(&self, seat_index: usize) {
         if let Some(seat) = self.seats.get(seat_index) {
-            seat.rows.store(0, Ordering::Relaxed);
+            seat.take_run();
         }
     }
 
@@ -229,6 +254,8 @@ impl Feed {
     /// answers `None`.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
+        // The handshake with `next_batch`, as in `wake`.
+        fence(Ordering::SeqCst);
         for seat in &self.seats {
             seat.unpark();
         }
@@ -243,28 +270,46 @@ impl Feed {
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
         let seat = self.seats.get(seat_index)?;
-        seat.thread.get_or_init(std::thread::current);
+        seat.take();
         loop {
-            if let Polled::Batch(batch) = self.poll(seat_index, clock) {
-                return Some(batch);
+            match self.poll(seat_index, clock) {
+                Polled::Batch(batch) => return Some(batch),
+                Polled::Ended => return None,
+                Polled::Nothing(_) | Polled::Blocked => {}
             }
             // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
-            seat.is_parked.store(true, Ordering::SeqCst);
+            seat.set_parked(true);
             fence(Ordering::SeqCst);
             match self.poll(seat_index, clock) {
                 Polled::Batch(batch) => {
                     // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.is_parked.swap(false, Ordering::SeqCst) {
+                    if !seat.set_parked(false) {
                         self.wake_one();
                     }
                     return Some(batch);
                 }
-                Polled::Nothing(_) if self.is_stopped() => {
-                    seat.is_parked.store(false, Ordering::SeqCst);
+                Polled::Ended => {
+                    seat.set_parked(false);
                     return None;
                 }
                 Polled::Nothing(until) => seat.park(until, clock),
+                Polled::Blocked => seat.park(None, clock),
             }
+        }
+    }
+
+    /// Sleeps in a seat that is given no work, until the feed is stopped.
+    pub fn wait_stopped(&self, seat_index: usize, clock: Clock) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        seat.take();
+        while !self.is_stopped() {
+            seat.set_parked(true);
+            // The handshake with `stop`.
+            fence(Ordering::SeqCst);
+            if self.is_stopped() {
+                seat.set_parked(false);
+            }
+            seat.park(None, clock);
         }
     }
 
@@ -273,7 +318,8 @@ impl Feed {
         let mut lanes = self.lock();
         self.handle_run(seat_index, &mut lanes.scheduler, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
-        if self.is_stopped() {
+        let is_stopped = self.is_stopped();
+        if is_stopped {
             lanes.scheduler.handle_drain();
         }
         let taken = loop {
@@ -282,11 +328,25 @@ impl Feed {
             while let Some(expired) = lanes.scheduler.poll_expired(now) {
                 self.refuse_expired(expired);
             }
-            if let Some(taken) = lanes.scheduler.poll_batch(now, &mut Taking(self)) {
-                break taken;
+            match self.take(&mut lanes, seat_index, now) {
+                Taken::Batch(taken) => break taken,
+                Taken::Blocked => {
+                    drop(lanes);
+                    if let Some(forecast) = &self.forecast {
+                        forecast.handle_idle(seat_index);
+                    }
+                    // An instance that needs less may be idle.
+                    self.wake_one();
+                    return Polled::Blocked;
+                }
+                Taken::Nothing => {}
             }
             if let Some(forecast) = &self.forecast {
                 forecast.handle_idle(seat_index);
+            }
+            // Only where it was stopped before this look: a batch that may grow would be left behind.
+            if is_stopped {
+                return Polled::Ended;
             }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
@@ -295,7 +355,7 @@ impl Feed {
             // The handshake again: what is queued now counts down what we want, or we see it.
             self.rows_wanted.store(lanes.scheduler.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if lanes.rings.iter().all(rtrb::Consumer::is_empty) {
+            if lanes.rings.iter().all(sync::Consumer::is_empty) {
                 return Polled::Nothing(until);
             }
         };
@@ -316,14 +376,19 @@ impl Feed {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.count_batch();
+            if self.limiter.is_none() {
+                seat.set_turn(self.executions() as u64);
+            }
+        }
         Polled::Batch(self.make_batch(taken.tokens, turns, clock))
     }
 
     /// The instance in a seat takes a batch.
     fn handle_batch(&self, seat_index: usize, rows: u32, now: Instant) {
         if let Some(seat) = self.seats.get(seat_index) {
-            seat.began.store(now.as_nanos(), Ordering::Relaxed);
-            seat.rows.store(rows.max(1), Ordering::Relaxed);
+            seat.set_run(rows, now);
         }
         if let Some(forecast) = &self.forecast {
             forecast.handle_batch(seat_index, rows, now);
@@ -333,11 +398,8 @@ impl Feed {
     /// The instance in a seat is back from a batch, if it had one.
     fn handle_run(&self, seat_index: usize, scheduler: &mut Scheduler<Waiting>, now: Instant) {
         let Some(seat) = self.seats.get(seat_index) else { return };
-        let rows = seat.rows.swap(0, Ordering::Relaxed);
-        if rows == 0 {
-            return;
-        }
-        scheduler.handle_run(rows, now.since(Instant::from_nanos(seat.began.load(Ordering::Relaxed))));
+        let Some((rows, began)) = seat.take_run() else { return };
+        scheduler.handle_run(rows, now.since(began));
         if let Some(forecast) = &self.forecast {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
@@ -380,7 +442,7 @@ impl Feed {
         match self.lanes.try_lock() {
             Ok(mut lanes) => lanes.drain(now, self),
             Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) => sync::yield_now(),
         }
     }
 
@@ -415,12 +477,7 @@ impl Feed {
     }
 
     fn wake_one(&self) {
-        for seat in &self.seats {
-            if seat.unpark() {
-                self.wakes.fetch_add(1, Ordering::Relaxed);
-                return;
-            }
-        }
+        seat::wake_one(&self.seats);
     }
 }
 
@@ -464,34 +521,6 @@ impl Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         self.release();
-    }
-}
-
-impl Seat {
-    /// Wakes its thread if it sleeps, or is about to.
-    fn unpark(&self) -> bool {
-        // Most of the time it is awake: a load is cheaper than a swap.
-        let was_parked = self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst);
-        if was_parked && let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-        was_parked
-    }
-
-    /// Sleeps until somebody wakes it, or until then.
-    fn park(&self, until: Option<Instant>, clock: Clock) {
-        while self.is_parked.load(Ordering::SeqCst) {
-            let Some(until) = until else {
-                std::thread::park();
-                continue;
-            };
-            let left = until.since(clock());
-            if left.is_zero() {
-                self.is_parked.store(false, Ordering::SeqCst);
-            } else {
-                std::thread::park_timeout(left);
-            }
-        }
     }
 }
 
@@ -543,10 +572,11 @@ impl Lane {
             return Err(Refusal::Full);
         };
         let entry = Entry { token: Waiting { hold, ..entry.token }, ..entry };
-        // Of a shape that the others may not have, it may end their batch.
-        let rows = if entry.shape_key.is_empty() { entry.rows.max(1) } else { u32::MAX };
+        // Of a shape that the others may not have, it may end their batch; a deadline may close it.
+        let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();
+        let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
         let mut next = entry;
-        while let Err(rtrb::PushError::Full(entry)) = self.ring.push(next) {
+        while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
             self.feed.make_room(entry.queued_at);
             next = entry;
         }
@@ -780,7 +810,7 @@ mod tests {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-            while !feed.seats[0].is_parked.load(Ordering::SeqCst) || feed.lock().watch.is_none() {
+            while !feed.seats[0].is_parked() || feed.lock().watch.is_none() {
                 std::thread::yield_now();
             }
             submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
@@ -794,7 +824,7 @@ mod tests {
         let queue_delay_max = Duration::from_secs(600);
         let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
         let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 2, 1);
-        let is_asleep = || feed.seats[0].is_parked.load(Ordering::SeqCst);
+        let is_asleep = || feed.seats[0].is_parked();
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
@@ -825,6 +855,27 @@ mod tests {
             assert_eq!(instance.join().unwrap(), 1);
         });
         assert_eq!(feed.released(Released::Shape), 1);
+    }
+
+    #[test]
+    fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
+        let queue_delay_max = Duration::from_secs(600);
+        let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
+        let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+        feed.lock().scheduler.handle_run(2, Duration::from_millis(1));
+        std::thread::scope(|scope| {
+            let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
+            let tickets = tickets();
+            submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
+            while feed.rows_wanted.load(Ordering::SeqCst) != 7 {
+                std::thread::yield_now();
+            }
+            let entry = entry_now(&tickets);
+            let deadline = Some(entry.queued_at + Duration::from_millis(50));
+            submit(&mut lanes[0], Entry { deadline, ..entry }).ok().unwrap();
+            assert_eq!(instance.join().unwrap(), 2);
+        });
+        assert_eq!(feed.released(Released::Deadline), 1);
     }
 
     #[test]
@@ -935,7 +986,7 @@ mod tests {
         assert_eq!((sums, feed.waiting()), (SIZES, 42));
         let runs = std::iter::from_fn(|| match feed.poll(0, clock) {
             Polled::Batch(batch) => Some(batch.requests.len()),
-            Polled::Nothing(_) => None,
+            Polled::Ended | Polled::Nothing(_) | Polled::Blocked => None,
         });
         assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
     }

@@ -2,14 +2,12 @@
 //! back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
 //! [`IN_FLIGHT_MAX`] tickets.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
-
-use atomic_waker::AtomicWaker;
-use crossbeam_queue::SegQueue;
 
 use crate::backend::{self, Answer, Ticket};
 use crate::limits::IN_FLIGHT_MAX;
+use crate::shard::sync::{AtomicU64, AtomicWaker, SegQueue};
 
 /// The answers that come back to one shard, and who holds each of its requests.
 pub struct Inbox {
@@ -37,7 +35,12 @@ impl Claim {
 impl Inbox {
     /// An inbox without requests.
     pub fn new() -> Self {
-        let claims = (0..IN_FLIGHT_MAX).map(|_| AtomicU64::new(0)).collect();
+        Self::with_tickets(IN_FLIGHT_MAX)
+    }
+
+    /// An inbox for so many tickets.
+    pub(super) fn with_tickets(count: usize) -> Self {
+        let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
         Self { answers: SegQueue::new(), claims, waker: AtomicWaker::new() }
     }
 

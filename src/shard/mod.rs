@@ -14,6 +14,7 @@ pub mod http2;
 pub mod inbox;
 pub mod io;
 pub mod lifecycle;
+pub mod limiter;
 pub mod linger;
 pub mod models;
 pub mod order;
@@ -22,6 +23,8 @@ pub mod runtime;
 pub mod scrape;
 pub mod service;
 pub mod session;
+pub mod sync;
+pub mod task;
 pub mod ticket;
 pub mod worker;
 
@@ -140,13 +143,15 @@ impl Shard {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
-        let completion = runtime::spawn_urgent(ANSWER_LATENCY, complete(Rc::clone(&self)));
-        let waking = Rc::clone(&self);
-        let waking = runtime::spawn(async move { waking.bursts.run().await });
-        let sweeper = runtime::spawn(sweep(Rc::clone(&self)));
+        let completion = runtime::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
+        let waking = runtime::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
+        let sweeper = runtime::spawn(self.keep("sweep", sweep));
         let accepting: Vec<_> = listeners
             .iter()
-            .map(|(listener, kind)| runtime::spawn(accept(Rc::clone(&self), Rc::clone(listener), *kind)))
+            .map(|(listener, kind)| {
+                let (listener, kind) = (Rc::clone(listener), *kind);
+                runtime::spawn(self.keep("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
+            })
             .collect();
         listening(Ok(()));
         self.world.lifecycle.drained(self.index).await;
@@ -164,6 +169,16 @@ impl Shard {
 }
 
 impl Shard {
+    /// A task of this shard, which survives a few panics.
+    fn keep<F: Future<Output = ()>, T: Fn(Rc<Self>) -> F>(
+        self: &Rc<Self>,
+        name: &'static str,
+        task: T,
+    ) -> impl Future<Output = ()> + use<F, T> {
+        let shard = Rc::clone(self);
+        async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
+    }
+
     /// Takes in the connections that are being made before the listeners close: closing would reset
     /// them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
@@ -196,17 +211,11 @@ fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, Kind)>> {
 
 /// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
-    let inbox = Arc::clone(shard.tickets.inbox());
     poll_fn::<(), _>(|context| {
-        loop {
-            if shard.tickets.drain() > 0 {
-                shard.cells.wakes.add(1);
-            }
-            inbox.register(context.waker());
-            if shard.tickets.drain() == 0 {
-                return Poll::Pending;
-            }
+        if shard.tickets.drain_and_register(context.waker()) {
+            shard.cells.wakes.add(1);
         }
+        Poll::Pending
     })
     .await;
 }

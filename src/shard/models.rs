@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
@@ -27,6 +28,8 @@ pub struct Served {
     pub placement: Placement,
     /// What each shard counts of it.
     pub cells: Box<[ModelCells]>,
+    /// The shortest run of one row before it served, where it was measured.
+    run: Option<Duration>,
     dead: AtomicUsize,
 }
 
@@ -53,7 +56,12 @@ impl Served {
             Placement::Worker(_) => 0,
         };
         let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
-        Self { spec, version, loaded, placement, cells, dead: AtomicUsize::new(0) }
+        Self { spec, version, loaded, placement, cells, run: None, dead: AtomicUsize::new(0) }
+    }
+
+    /// The same with how long one row takes.
+    pub fn measured(self, run: Option<Duration>) -> Self {
+        Self { run, ..self }
     }
 
     /// Whether it can serve: none of its instances is being made anew.
@@ -78,6 +86,7 @@ impl Served {
             Placement::Inline => None,
             Placement::Worker(feed) => Some(feed),
         };
+        let seats = feed.map_or(&[][..], |feed| feed.seats());
         let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
         let releases = Released::ALL.iter().map(|reason| {
             let by_workers = feed.map_or(0, |feed| feed.released(*reason) as u64);
@@ -90,6 +99,9 @@ impl Served {
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),
             pending: feed.map_or(0, |feed| feed.waiting() as u64),
+            placement: if feed.is_some() { "worker" } else { "inline" },
+            run: self.run,
+            instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
             wakes: feed.map_or(0, |feed| feed.wakes() as u64),
             late: feed.map_or(0, |feed| feed.late() as u64),
         }

@@ -6,11 +6,12 @@
 
 #![expect(clippy::disallowed_types, reason = "instances share the order; no shard takes the lock")]
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::backend::{self, Answer, Ticket, wake_afterwards};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::scheduler::{Ordering, Turn};
+use crate::shard::sync::Mutex;
 
 /// The order of one model version.
 pub struct Order {

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
+use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::shard::clock;
 use crate::shard::ring::{self, Ring, Sleep};
@@ -51,7 +52,7 @@ impl Runtime {
             match Ring::new(spin) {
                 Ok(ring) => {
                     if let Some(id) = core {
-                        core_affinity::set_for_current(core_affinity::CoreId { id });
+                        pin(&[id])?;
                     }
                     return Ok(Self::Ring(Box::new(ring)));
                 }
@@ -128,6 +129,13 @@ pub fn spawn_urgent<T: 'static>(latency: Duration, future: impl Future<Output = 
     }
     let queue = glommio::executor().create_task_queue(Shares::default(), Latency::Matters(latency), "urgent");
     Task::Glommio(glommio::spawn_local_into(future, queue).expect("the queue was just made"))
+}
+
+/// Keeps this thread, and those that it starts, on some cores.
+pub fn pin(cores: &[usize]) -> io::Result<()> {
+    let mut set = CpuSet::new();
+    cores.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| set.set(*core));
+    Ok(sched_setaffinity(None, &set)?)
 }
 
 /// Waits until an instant.

@@ -84,6 +84,18 @@ impl Tickets {
         count
     }
 
+    /// The same for a task, whose waker is woken when more come; whether any had come.
+    pub fn drain_and_register(&self, waker: &Waker) -> bool {
+        let have_come = self.drain() > 0;
+        loop {
+            self.inbox.register(waker);
+            // One that came before the waker was there has woken nobody.
+            if self.drain() == 0 {
+                return have_come;
+            }
+        }
+    }
+
     /// Takes a ticket back whose request was never submitted.
     pub fn release(&self, ticket: Ticket) {
         self.withdraw(ticket);

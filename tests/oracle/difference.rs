@@ -132,6 +132,11 @@ pub const DIFFERENCES: &[Difference] = &[
         becomes: Becomes::Replaced("missing required input(s) ]", "missing required input(s) []"),
     },
     Difference {
+        decision: "a configuration shows where the model runs",
+        on: On::Every(|_, answer| answer.contains("\"model.py\"")),
+        becomes: Becomes::Rewritten(rewrite::with_placement),
+    },
+    Difference {
         decision: "the models are served by the ONNX engine, the oracle's by Python",
         on: On::Every(|_, answer| is_of_python(answer) && answer.contains("addsub")),
         becomes: Becomes::Rewritten(rewrite::as_onnx),

@@ -13,3 +13,5 @@ pub mod difference;
 pub mod recording;
 pub mod refusal;
 pub mod rewrite;
+pub mod script;
+pub mod scripts;

@@ -114,6 +114,15 @@ pub fn as_onnx(answer: &str) -> String {
     replaced(answer, WORDS)
 }
 
+/// What an answer shows of a configuration, with where the model runs: whatever sleeps on a worker, all else inline.
+pub fn with_placement(answer: &str) -> String {
+    let is_slow = answer.contains("\"execute_delay_ms\"");
+    let (placement, comma) = if is_slow { ("worker", ",") } else { ("inline", "") };
+    let json = format!("{comma}\"placement\":{{\"string_value\":\"{placement}\"}}}},\"model_warmup\"");
+    let grpc = format!("  14 {{\n    1: \"placement\"\n    2 {{\n      1: \"{placement}\"\n    }}\n  }}\n  17: \"");
+    replaced(answer, &[("},\"model_warmup\"", json.as_str()), ("  17: \"", grpc.as_str())])
+}
+
 fn replaced(answer: &str, words: &[(&str, &str)]) -> String {
     words.iter().fold(answer.to_owned(), |answer, (from, to)| answer.replace(from, to))
 }
@@ -214,6 +223,18 @@ mod tests {
         let config = "\"platform\":\"\",\"backend\":\"python\",\"default_model_filename\":\"model.py\"";
         let want = "\"platform\":\"\",\"backend\":\"identity\",\"default_model_filename\":\"\"";
         assert_eq!(as_identity(config), want);
+    }
+
+    #[test]
+    fn a_configuration_says_where_its_model_runs() {
+        let check = |answer: &str, want: &str| assert_eq!(with_placement(answer), want);
+        let inline = r#""parameters":{"placement":{"string_value":"inline"}},"model_warmup":[]}"#;
+        check(r#""parameters":{},"model_warmup":[]}"#, inline);
+        let delay = r#""parameters":{"execute_delay_ms":{"string_value":"300"}"#;
+        let worker = r#","placement":{"string_value":"worker"}},"model_warmup":[]}"#;
+        check(&format!(r#"{delay}}},"model_warmup":[]}}"#), &format!("{delay}{worker}"));
+        let grpc = "  14 {\n    1: \"placement\"\n    2 {\n      1: \"inline\"\n    }\n  }\n  17: \"python\"\n";
+        check("  17: \"python\"\n", grpc);
     }
 
     #[test]

@@ -1,9 +1,12 @@
 //! Schedulers that are wrong on purpose, around the real one, to see that the simulator finds it.
 
-use deuteron::scheduler::{Batch, Claims, Entry, Expired, Refused, Scheduler};
+use std::cell::RefCell;
+use std::time::Duration;
+
+use deuteron::scheduler::{Batch, Claims, Entry, Expired, Ordering, Refused, RunTimes, Scheduler};
 use deuteron::time::Instant;
 
-/// What the world asks of a scheduler.
+/// What the world asks of a scheduler, and of what keeps responses in order.
 pub trait Former {
     fn handle_request(&mut self, entry: Entry<usize>, now: Instant) -> Result<(), Refused<usize>>;
     fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<Batch<usize>>;
@@ -11,7 +14,14 @@ pub trait Former {
     fn poll_timeout(&self) -> Option<Instant>;
     fn poll_expired_timeout(&self) -> Option<Instant>;
     fn forget_gone(&mut self, claims: &mut impl Claims<usize>);
+    fn handle_run(&mut self, rows: u32, took: Duration);
+    /// How long a batch of so many rows takes, as it was measured.
+    fn run_bound(&self, rows: u32) -> Option<Duration>;
     fn len(&self) -> usize;
+
+    fn poll_response(&self, ordering: &mut Ordering<usize>) -> Option<usize> {
+        ordering.poll_response()
+    }
 }
 
 impl Former for Scheduler<usize> {
@@ -39,6 +49,14 @@ impl Former for Scheduler<usize> {
         self.forget_gone(claims);
     }
 
+    fn handle_run(&mut self, rows: u32, took: Duration) {
+        self.handle_run(rows, took);
+    }
+
+    fn run_bound(&self, rows: u32) -> Option<Duration> {
+        self.times().bound(rows)
+    }
+
     fn len(&self) -> usize {
         self.len()
     }
@@ -55,8 +73,12 @@ pub enum Fault {
     Forgetful,
     /// It makes one batch of two.
     Greedy,
+    /// It lets the last response go that is ready, not the first.
+    Hasty,
     /// It does not look at what is there.
     Idle,
+    /// It does not see deadlines while a batch may grow.
+    Patient,
     /// It gives the first entry of a batch twice.
     Twice,
     /// It knows no timeouts and no deadlines.
@@ -66,12 +88,15 @@ pub enum Fault {
 /// A scheduler with a fault.
 pub struct Faulty {
     inner: Scheduler<usize>,
+    /// As the scheduler would keep them.
+    times: RunTimes,
     fault: Fault,
+    ready: RefCell<Vec<usize>>,
 }
 
 impl Faulty {
     pub fn new(inner: Scheduler<usize>, fault: Fault) -> Self {
-        Self { inner, fault }
+        Self { inner, times: RunTimes::new(), fault, ready: RefCell::default() }
     }
 }
 
@@ -80,7 +105,7 @@ impl Former for Faulty {
         match self.fault {
             Fault::Blind => entry.priority = 0,
             Fault::Undying => {
-                (entry.deadline, entry.queued_at) = (None, entry.queued_at + std::time::Duration::from_secs(1));
+                (entry.deadline, entry.queued_at) = (None, entry.queued_at + Duration::from_secs(1));
             }
             _ => {}
         }
@@ -120,6 +145,28 @@ impl Former for Faulty {
 
     fn forget_gone(&mut self, claims: &mut impl Claims<usize>) {
         self.inner.forget_gone(claims);
+    }
+
+    fn handle_run(&mut self, rows: u32, took: Duration) {
+        if self.fault != Fault::Patient {
+            self.inner.handle_run(rows, took);
+        }
+        self.times.handle_run(rows, took);
+    }
+
+    fn run_bound(&self, rows: u32) -> Option<Duration> {
+        self.times.bound(rows)
+    }
+
+    fn poll_response(&self, ordering: &mut Ordering<usize>) -> Option<usize> {
+        match self.fault {
+            Fault::Hasty => {
+                let mut ready = self.ready.borrow_mut();
+                ready.extend(std::iter::from_fn(|| ordering.poll_response()));
+                ready.pop()
+            }
+            _ => ordering.poll_response(),
+        }
     }
 
     fn len(&self) -> usize {

@@ -49,7 +49,7 @@ impl Plan {
         let spread = random.one_of(&[5, 40, 200]);
         let shapes = random.one_of(&[1, 1, 2]);
         let (timeouts, deadlines, cancels) =
-            (random.one_of(&[0, 60]), random.one_of(&[0, 0, 30]), random.one_of(&[0, 0, 30]));
+            (random.one_of(&[0, 60]), random.one_of(&[0, 20, 60]), random.one_of(&[0, 0, 30]));
         let mut at = 1;
         let mut arrival = |random: &mut Random| {
             // Bursts: half of them come together with the one before.
@@ -92,10 +92,13 @@ fn policy(random: &mut Random, bounds: Bounds) -> Policy {
     let rows_max = random.one_of(&[0, 1, 4, 8, 8]);
     let preferred = if random.percent(50) { 0 } else { 30 };
     let rows_preferred = (1..=rows_max).filter(|_| random.percent(preferred)).collect();
-    let priority_levels = random.one_of(&[0, 0, 1, 3, u64::MAX]);
-    let queue_default = queue(random);
+    // With the order of responses go neither several levels nor delayed requests.
+    let preserves_order = random.percent(40);
+    let priority_levels = if preserves_order { random.below(2) } else { random.one_of(&[0, 0, 1, 3, u64::MAX]) };
+    let queue_default = queue(random, !preserves_order);
     let levels: Vec<_> = (1..=priority_levels.min(3)).filter(|_| random.percent(50)).collect();
-    let queue_by_level: BTreeMap<_, _> = levels.into_iter().map(|level| (level, queue(random))).collect();
+    let queue_by_level: BTreeMap<_, _> =
+        levels.into_iter().map(|level| (level, queue(random, !preserves_order))).collect();
     // So tight that requests that have gone must be swept out: four levels have bounds.
     let own = queue_by_level.values().map(|queue| queue.entries_max).sum::<usize>() + 4 * queue_default.entries_max;
     Policy {
@@ -103,10 +106,10 @@ fn policy(random: &mut Random, bounds: Bounds) -> Policy {
         is_batched: rows_max > 0 && random.percent(85),
         entries_max: bounds.requests + own + 1,
         rows_preferred,
-        queue_delay_max: micros(random.one_of(&[0, 0, 30, 150])),
+        queue_delay_max: micros(random.one_of(&[0, 30, 150])),
         latency_target: None,
         refuses_late: false,
-        preserves_order: false,
+        preserves_order,
         priority_levels,
         priority_default: if priority_levels > 0 { 1 + random.below(priority_levels.min(3)) } else { 0 },
         queue_default,
@@ -114,9 +117,9 @@ fn policy(random: &mut Random, bounds: Bounds) -> Policy {
     }
 }
 
-fn queue(random: &mut Random) -> QueuePolicy {
+fn queue(random: &mut Random, may_delay: bool) -> QueuePolicy {
     QueuePolicy {
-        timeout_action: if random.percent(50) { TimeoutAction::Delay } else { TimeoutAction::Reject },
+        timeout_action: if may_delay && random.percent(50) { TimeoutAction::Delay } else { TimeoutAction::Reject },
         timeout_default: micros(random.one_of(&[0, 0, 40, 200])),
         may_override: random.percent(50),
         entries_max: random.one_of(&[0, 0, 1, 3, 5]),

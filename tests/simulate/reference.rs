@@ -1,6 +1,8 @@
 //! What a batch should be, written a second time, from the words of Triton's documentation and
 //! without an eye on cost: over the whole queue, in order.
 
+use std::time::Duration;
+
 use deuteron::scheduler::Policy;
 use deuteron::time::Instant;
 
@@ -10,34 +12,56 @@ pub struct Waiting {
     pub rows: u32,
     pub shape: i64,
     pub queued_at: Instant,
+    pub deadline: Option<Instant>,
 }
 
+/// How long a batch of so many rows takes, where it is known.
+pub type RunBound<'a> = &'a dyn Fn(u32) -> Option<Duration>;
+
 /// How many of the queue an idle instance should run; `None` to wait.
-pub fn release(policy: &Policy, queue: &[Waiting], now: Instant) -> Option<usize> {
-    let first = queue.first()?;
-    if !policy.is_batched {
-        return Some(1);
+pub fn release(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>, now: Instant) -> Option<usize> {
+    if queue.is_empty() || !policy.is_batched {
+        return queue.first().map(|_| 1);
     }
-    let delay = policy.queue_delay_max;
-    let rows_max = policy.rows_max.max(1);
-    let rows = |count: usize| queue[..count].iter().map(|waiting| waiting.rows.max(1)).sum::<u32>();
-    let largest = policy.rows_preferred.iter().copied().max().unwrap_or(rows_max);
+    let largest = policy.rows_preferred.iter().copied().max().unwrap_or(policy.rows_max.max(1));
     let is_preferred = |count: &usize| match policy.rows_preferred.as_slice() {
-        [] => rows(*count) == rows_max,
-        sizes => sizes.contains(&rows(*count)),
+        [] => rows(queue, *count) == policy.rows_max.max(1),
+        sizes => sizes.contains(&rows(queue, *count)),
     };
-    // One batch: of one shape, and not too large unless it is one request.
-    let is_batch = |count: &usize| {
-        queue[..*count].iter().all(|waiting| waiting.shape == first.shape) && (rows(*count) <= rows_max || *count == 1)
-    };
-    let most = (1..=queue.len()).take_while(is_batch).last()?;
-    let is_late = !delay.is_zero() && queue[..most].iter().any(|waiting| now.since(waiting.queued_at) >= delay);
+    let most = most(policy, queue);
+    let close_at = close_at(policy, queue, run_bound);
+    let is_late = close_at.is_some_and(|at| at <= now);
     let preferred = (1..=most).rev().find(is_preferred);
     // None to be had: as many as come before the largest preferred size is passed.
-    let before = || (1..=most).find(|count| *count < queue.len() && rows(count + 1) > largest);
+    let before = || (1..=most).find(|count| *count < queue.len() && rows(queue, count + 1) > largest);
     match preferred.or_else(before) {
         Some(count) if !is_late => Some(count),
-        _ if most < queue.len() || rows(most) >= largest || is_late || delay.is_zero() => Some(most),
+        _ if most < queue.len() || rows(queue, most) >= largest || is_late || close_at.is_none() => Some(most),
         _ => None,
     }
+}
+
+/// When what could be one batch waits for others no more, where it waits at all: one of them has
+/// waited as long as it may, or would be late.
+pub fn close_at(policy: &Policy, queue: &[Waiting], run_bound: RunBound<'_>) -> Option<Instant> {
+    if policy.queue_delay_max.is_zero() || !policy.is_batched {
+        return None;
+    }
+    let most = most(policy, queue);
+    let run = run_bound(rows(queue, most));
+    let late = queue[..most].iter().filter_map(|waiting| Some(waiting.deadline? - run?));
+    queue[..most].iter().map(|waiting| waiting.queued_at + policy.queue_delay_max).chain(late).min()
+}
+
+/// How many make one batch at most: of one shape, and not too large unless it is one request.
+fn most(policy: &Policy, queue: &[Waiting]) -> usize {
+    let is_batch = |count: &usize| {
+        queue[..*count].iter().all(|waiting| waiting.shape == queue[0].shape)
+            && (rows(queue, *count) <= policy.rows_max.max(1) || *count == 1)
+    };
+    (1..=queue.len()).take_while(is_batch).last().unwrap_or(0)
+}
+
+fn rows(queue: &[Waiting], count: usize) -> u32 {
+    queue[..count].iter().map(|waiting| waiting.rows.max(1)).sum()
 }

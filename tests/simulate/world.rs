@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use deuteron::scheduler::{Admission, Batch, Claims, Entry, Full, Refused, Released, TimeoutAction};
+use deuteron::scheduler::{Admission, Batch, Claims, Entry, Full, Ordering, Refused, Released, TimeoutAction, Turn};
 use deuteron::time::Instant;
 
 use super::fault::Former;
@@ -20,6 +20,10 @@ pub struct World<'a, S> {
     plan: &'a Plan,
     scheduler: S,
     admission: Admission,
+    /// Where responses keep the order of their requests.
+    ordering: Option<Ordering<usize>>,
+    /// The last of them that left.
+    sent: Option<usize>,
     requests: Vec<Request>,
     arrived: usize,
     instances: Vec<Seat>,
@@ -34,6 +38,9 @@ struct Request {
     level: u64,
     timeout_at: Option<Instant>,
     is_delaying: bool,
+    turn: Option<Turn>,
+    /// How its run ended, before its response left.
+    ran: Option<Outcome>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +69,16 @@ impl Outcome {
 enum Seat {
     Dead { until: Instant },
     Idle,
-    Running { batch: Vec<usize>, until: Instant, dies: bool },
+    Running { batch: Vec<usize>, rows: u32, since: Instant, until: Instant, dies: bool },
 }
 
 /// How often what happened.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; 5],
-    releases: [u64; 5],
+    releases: [u64; Released::ALL.len()],
+    /// Responses that were held until it was their turn.
+    held: u64,
 }
 
 impl Counts {
@@ -80,6 +89,7 @@ impl Counts {
         for (sum, more) in self.releases.iter_mut().zip(more.releases) {
             *sum += more;
         }
+        self.held += more.held;
     }
 
     pub fn outcome(&self, outcome: Outcome) -> u64 {
@@ -88,6 +98,10 @@ impl Counts {
 
     pub fn released(&self, released: Released) -> u64 {
         self.releases[released as usize]
+    }
+
+    pub fn held(&self) -> u64 {
+        self.held
     }
 }
 
@@ -98,12 +112,14 @@ impl<'a, S: Former> World<'a, S> {
             let queue = plan.policy.queue(level);
             let timeout_at = queue.timeout(arrival.timeout).map(|timeout| arrival.at + timeout);
             let is_delaying = queue.timeout_action == TimeoutAction::Delay;
-            Request { state: State::Coming, level, timeout_at, is_delaying }
+            Request { state: State::Coming, level, timeout_at, is_delaying, turn: None, ran: None }
         };
         Self {
             plan,
             scheduler,
             admission: Admission::new(&plan.policy, plan.bounds),
+            ordering: plan.policy.preserves_order.then(|| Ordering::new(plan.arrivals.len())),
+            sent: None,
             requests: plan.arrivals.iter().map(request).collect(),
             arrived: 0,
             instances: (0..plan.instance_count).map(|_| Seat::Idle).collect(),
@@ -168,7 +184,9 @@ impl<'a, S: Former> World<'a, S> {
         let wake = arrival.into_iter().chain(cancels).chain(timers).chain(ends).chain(asked).chain(expired).min();
         let over = waiting().filter_map(|(arrival, request)| request.over_at(arrival));
         let delays = waiting().filter(|_| is_idle).map(|(arrival, _)| arrival.at + plan.policy.queue_delay_max);
-        match over.chain(delays).min() {
+        let closes =
+            reference::close_at(&plan.policy, &self.shown(&self.queue()), &|rows| self.scheduler.run_bound(rows));
+        match over.chain(delays).chain(closes.filter(|_| is_idle)).min() {
             Some(due) if wake.is_none_or(|wake| wake > due) => Err(format!("nobody wakes at {}", micros(due))),
             _ => Ok(wake),
         }
@@ -181,14 +199,16 @@ impl<'a, S: Former> World<'a, S> {
                 continue;
             }
             match std::mem::replace(seat, Seat::Idle) {
-                Seat::Running { batch, dies, .. } => {
+                Seat::Running { batch, rows, since, dies, .. } => {
                     let outcome = if dies { Outcome::Failed } else { Outcome::Served };
                     if dies {
                         *seat = Seat::Dead { until: self.now + self.plan.death };
+                    } else {
+                        self.scheduler.handle_run(rows, self.now.since(since));
                     }
                     self.log(&format!("instance {index} ends"), || format!("{batch:?} {outcome:?}"));
                     for request in batch {
-                        self.answer(request, State::Running, outcome)?;
+                        self.respond(request, outcome)?;
                     }
                 }
                 Seat::Dead { .. } => self.log(&format!("instance {index} is back"), String::new),
@@ -196,6 +216,30 @@ impl<'a, S: Former> World<'a, S> {
             }
         }
         Ok(())
+    }
+
+    /// A run has ended: its response leaves, at once or when it is its turn.
+    fn respond(&mut self, index: usize, outcome: Outcome) -> Result<(), Violation> {
+        let (Some(ordering), Some(turn)) = (&mut self.ordering, self.requests[index].turn) else {
+            return self.answer(index, State::Running, outcome);
+        };
+        self.requests[index].ran = Some(outcome);
+        ordering.handle_response(turn, index).map_err(|index| format!("the response of {index} is refused"))?;
+        ordering.handle_finished(turn);
+        self.counts.held += 1;
+        while let Some(index) = self.ordering.as_mut().and_then(|ordering| self.scheduler.poll_response(ordering)) {
+            self.counts.held -= u64::from(self.requests[index].turn == Some(turn));
+            if let Some(later) = self.sent.replace(index).filter(|sent| *sent > index) {
+                return Err(format!("the response of {later} left before that of {index}"));
+            }
+            let Some(outcome) = self.requests[index].ran else { return Err(format!("{index} has no response")) };
+            self.answer(index, State::Running, outcome)?;
+        }
+        let running = || self.requests.iter().filter(|request| request.state == State::Running);
+        match running().next().map(|first| first.ran) {
+            Some(Some(_)) => Err("a response is held though it is its turn".to_owned()),
+            _ => Ok(()),
+        }
     }
 
     fn arrive(&mut self) -> Result<(), Violation> {
@@ -276,7 +320,8 @@ impl<'a, S: Former> World<'a, S> {
             }
             let queue = self.queue();
             let plan = self.plan;
-            let want = reference::release(&plan.policy, &self.shown(&queue), self.now);
+            let want =
+                reference::release(&plan.policy, &self.shown(&queue), &|rows| self.scheduler.run_bound(rows), self.now);
             let lost = self.random.percent(plan.claims_lost).then(Vec::new);
             let mut shards = Shards { requests: &mut self.requests, lost };
             let batch = self.scheduler.poll_batch(self.now, &mut shards);
@@ -308,9 +353,10 @@ impl<'a, S: Former> World<'a, S> {
         let dies = self.random.percent(self.plan.deaths);
         for index in &batch.tokens {
             self.admission.leave(self.requests[*index].level, self.plan.arrivals[*index].size);
+            self.requests[*index].turn = self.ordering.as_mut().map(Ordering::handle_request);
         }
         self.counts.releases[batch.released as usize] += 1;
-        self.instances[seat] = Seat::Running { batch: batch.tokens, until, dies };
+        self.instances[seat] = Seat::Running { batch: batch.tokens, rows: batch.rows, since: self.now, until, dies };
     }
 
     /// A request that waits is answered by its shard.
@@ -407,7 +453,12 @@ impl<'a, S: Former> World<'a, S> {
     fn shown(&self, queue: &[usize]) -> Vec<reference::Waiting> {
         let shown = |index: &usize| {
             let arrival = &self.plan.arrivals[*index];
-            reference::Waiting { rows: arrival.rows, shape: arrival.shape, queued_at: arrival.at }
+            reference::Waiting {
+                rows: arrival.rows,
+                shape: arrival.shape,
+                queued_at: arrival.at,
+                deadline: arrival.deadline,
+            }
         };
         queue.iter().map(shown).collect()
     }

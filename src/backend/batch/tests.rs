@@ -172,10 +172,10 @@ fn strings_of_several_requests_are_gathered_and_cut_apart_again() {
     let requests = gather.gather(answers.batch(entries).requests);
     let whole = words(&["one", "", "a", "b", "c", "d", "", "last"]);
     assert_eq!(gather.contents(0, &requests), whole.contents);
-    assert_eq!(check_output(&spec, 0, &whole, 4), Ok(()));
+    assert_eq!(check_output(&spec, 0, &whole, 4, &[]), Ok(()));
     let short = Tensor { contents: whole.contents.slice(..whole.contents.len() - 1), ..whole.clone() };
-    assert!(check_output(&spec, 0, &short, 4).unwrap_err().text().contains("has not the bytes of its shape"));
-    scatter(vec![whole], requests);
+    assert!(check_output(&spec, 0, &short, 4, &[]).unwrap_err().text().contains("has not the bytes of its shape"));
+    scatter(&spec, vec![whole], requests);
     let got = answers.outputs(4);
     for (got, want) in got.iter().zip(parts) {
         assert_eq!(got.as_ref().unwrap(), &[want]);

@@ -406,11 +406,6 @@ fn instance_groups_are_refused_with_the_exact_text() {
         "instance group g of model m has kind KIND_MODEL but specifies one or more GPUs",
     );
     check(
-        &group("kind: KIND_MODEL"),
-        MODEL,
-        "instance group g of model m has kind KIND_MODEL, which is not supported yet; use KIND_CPU",
-    );
-    check(
         &group("profile: '1'"),
         MODEL,
         "instance group g of model m and platform onnxruntime_onnxspecifies profile field which is only supported for \
@@ -427,6 +422,48 @@ fn instance_groups_are_refused_with_the_exact_text() {
         MODEL,
         "model 'm' has 4294967294 instances, more than the 256 allowed",
     );
+    let passive = "model 'm': every instance group is passive, so no request would ever run";
+    check(&group("passive: true"), MODEL, passive);
+    check("instance_group [ { passive: true }, { passive: true } ]", MODEL, passive);
+    let twice = |name: &str| format!("model 'm': two instance groups are named '{name}'; give each a name of its own");
+    check("instance_group [ { name: 'g' }, { }, { name: 'g' } ]", MODEL, &twice("g"));
+    check("instance_group [ { name: 'm_1' }, { } ]", MODEL, &twice("m_1"));
+}
+
+#[test]
+fn instance_groups_say_what_their_instances_are_called_and_need() {
+    let text = "instance_group [ { count: 2 host_policy: 'far' }, { kind: KIND_MODEL name: 'b' passive: true }, {\n\
+                rate_limiter { priority: 3 resources [ { name: 'r' count: 4 }, { name: 's' global: true count: 1 } ] } } ]";
+    let [first, second, third] = spec(text, MODEL).unwrap().instance_groups.try_into().unwrap();
+    assert_eq!(first.instance_names().collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
+    assert_eq!((first.host_policy.as_str(), first.is_passive, first.rate), ("far", false, RateRules::default()));
+    assert_eq!((second.host_policy.as_str(), second.is_passive, second.count), ("model", true, 1));
+    let resource = |name: &str, is_global, count| ResourceRules { name: name.to_owned(), is_global, count };
+    let resources = vec![resource("r", false, 4), resource("s", true, 1)];
+    assert_eq!((third.name.as_str(), third.host_policy.as_str(), third.count), ("m_2", "cpu", 2));
+    assert_eq!(third.rate, RateRules { priority: 3, resources });
+    check_effective(
+        text,
+        MODEL,
+        &[
+            r#"{"name":"m_0","kind":"KIND_CPU","count":2,"gpus":[],"secondary_devices":[],"profile":[],"passive":false,"host_policy":"far"}"#,
+            r#"{"name":"b","kind":"KIND_MODEL","count":1,"#,
+            r#""rate_limiter":{"resources":[{"name":"r","global":false,"count":4},{"name":"s","global":true,"count":1}],"priority":3}"#,
+        ],
+    );
+}
+
+#[test]
+fn what_the_server_decides_is_shown_and_a_fixed_point() {
+    let spec = spec("parameters { key: 'k' value { string_value: 'v' } }", MODEL).unwrap();
+    let decided = spec.with_parameter("placement", "inline").unwrap();
+    let want = r#""parameters":{"k":{"string_value":"v"},"placement":{"string_value":"inline"}}"#;
+    assert!(decided.config_json.contains(want), "{}", decided.config_json);
+    assert_eq!(decided.parameters.get("placement").map(String::as_str), Some("inline"));
+    let message = ModelConfig::decode(&*decided.config_message).unwrap();
+    assert_eq!(config_json::encode(&message), *decided.config_json);
+    let again = decided.with_parameter("placement", "inline").unwrap();
+    assert_eq!(again.config_json, decided.config_json);
 }
 
 /// A model that batches, with a ragged input `x` and an input `n` that is made of each batch.

@@ -11,12 +11,7 @@ use crate::tensor::{AlignedBuffer, Datatype, element_count};
 use crate::wire::json::{ArrayError, Kind, Number, RawArray, Value, read_booleans, read_numbers, read_strings};
 
 /// Reads the elements of an input of a shape.
-pub(super) fn decode(
-    name: &str,
-    datatype: Option<Datatype>,
-    shape: &[i64],
-    value: Value<'_, '_>,
-) -> Result<Bytes, Error> {
+pub fn decode(name: &str, datatype: Option<Datatype>, shape: &[i64], value: Value<'_, '_>) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
     let Kind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
     if count == 0 {

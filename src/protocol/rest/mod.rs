@@ -2,7 +2,7 @@
 //! errors to replies. Decoding borrows the body; encoding hands tensors on without a copy. Pure;
 //! bounded by the size of the body and the limits on inputs, parameters and values.
 
-mod data;
+pub mod data;
 pub mod decode;
 pub mod encode;
 pub mod fuzz;

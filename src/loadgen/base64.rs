@@ -1,0 +1,52 @@
+//! Base64 (RFC 4648 §4), which files of inputs hold binary tensors in. Pure.
+
+/// The bytes of a text; line breaks are skipped. `None` where it is no base64.
+pub fn decode(text: &str) -> Option<Vec<u8>> {
+    let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+    let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(&text);
+    if digits.len() < text.len() && !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
+        return None;
+    }
+    let mut out = Vec::with_capacity(digits.len() * 3 / 4);
+    for group in digits.chunks(4) {
+        let mut bits = 0_u32;
+        for digit in group {
+            bits = bits << 6 | value(*digit)?;
+        }
+        bits <<= 6 * (4 - group.len());
+        let [_, bytes @ ..] = bits.to_be_bytes();
+        out.extend(bytes.iter().take(group.len() * 3 / 4));
+    }
+    Some(out)
+}
+
+fn value(digit: u8) -> Option<u32> {
+    Some(u32::from(match digit {
+        b'A'..=b'Z' => digit - b'A',
+        b'a'..=b'z' => digit - b'a' + 26,
+        b'0'..=b'9' => digit - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rfcs_examples_and_what_is_none() {
+        let check = |text, want: Option<&[u8]>| assert_eq!(decode(text).as_deref(), want, "{text}");
+        check("", Some(b""));
+        check("Zg==", Some(b"f"));
+        check("Zm8=", Some(b"fo"));
+        check("Zm9v", Some(b"foo"));
+        check("Zm9vYg", Some(b"foob")); // without the padding
+        check("Zm9v\nYmFy", Some(b"foobar"));
+        check("+/8=", Some(&[0xfb, 0xff]));
+        for text in ["Z", "Zg=", "Zg===", "Z-8=", "Zm9v=", "Zm9vY"] {
+            check(text, None);
+        }
+    }
+}

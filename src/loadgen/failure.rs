@@ -1,0 +1,141 @@
+//! Why a request failed, and how many did. Pure. Every request that was sent is in the count of
+//! the successes or in one of these.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// The kind of a failure: what is counted apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// The connection ended before the answer did.
+    Closed,
+    /// No connection could be made.
+    Connect,
+    /// A gRPC status other than 0.
+    Grpc(u32),
+    /// An HTTP status other than 200.
+    Http(u16),
+    /// The answer is no HTTP/1.1, HTTP/2 or gRPC.
+    Malformed,
+    /// No answer within `--client-timeout`.
+    Timeout,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("connection closed"),
+            Self::Connect => f.write_str("no connection"),
+            Self::Grpc(code) => write!(f, "gRPC {code} {}", grpc_name(*code)),
+            Self::Http(status) => write!(f, "HTTP {status}"),
+            Self::Malformed => f.write_str("malformed answer"),
+            Self::Timeout => f.write_str("timeout"),
+        }
+    }
+}
+
+/// The name of a gRPC status code.
+fn grpc_name(code: u32) -> &'static str {
+    const NAMES: [&str; 17] = [
+        "OK",
+        "CANCELLED",
+        "UNKNOWN",
+        "INVALID_ARGUMENT",
+        "DEADLINE_EXCEEDED",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "RESOURCE_EXHAUSTED",
+        "FAILED_PRECONDITION",
+        "ABORTED",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "UNAVAILABLE",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    ];
+    usize::try_from(code).ok().and_then(|code| NAMES.get(code)).copied().unwrap_or("?")
+}
+
+/// One failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What is counted.
+    pub kind: Kind,
+    /// What the server, or the system, said.
+    pub text: String,
+}
+
+impl Failure {
+    /// A failure with what was said about it, shortened to a line.
+    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+        let mut text: String = text.into();
+        if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
+            text.truncate(end);
+        }
+        Self { kind, text }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text.as_str() {
+            "" => write!(f, "{}", self.kind),
+            text => write!(f, "{}: {text}", self.kind),
+        }
+    }
+}
+
+const TEXT_CHARS_MAX: usize = 200;
+
+/// Failures counted by kind, with the first text of each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Failures {
+    kinds: BTreeMap<Kind, (u64, String)>,
+}
+
+impl Failures {
+    /// Counts one.
+    pub fn add(&mut self, failure: Failure) {
+        let entry = self.kinds.entry(failure.kind).or_insert_with(|| (0, failure.text));
+        entry.0 += 1;
+    }
+
+    /// Adds another's counts.
+    pub fn merge(&mut self, other: &Self) {
+        for (kind, (count, text)) in &other.kinds {
+            self.kinds.entry(*kind).or_insert_with(|| (0, text.clone())).0 += count;
+        }
+    }
+
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.kinds.values().map(|(count, _)| count).sum()
+    }
+
+    /// Each kind, its count, and the first text.
+    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64, &str)> {
+        self.kinds.iter().map(|(kind, (count, text))| (*kind, *count, text.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_counted_by_kind_with_the_first_text() {
+        let mut failures = Failures::default();
+        for (kind, text) in [(Kind::Http(503), "full"), (Kind::Grpc(14), "gone"), (Kind::Http(503), "later")] {
+            failures.add(Failure::new(kind, text));
+        }
+        let mut twice = failures.clone();
+        twice.merge(&failures);
+        let got: Vec<_> = twice.iter().map(|(kind, count, text)| format!("{kind} x{count}: {text}")).collect();
+        assert_eq!(got, ["gRPC 14 UNAVAILABLE x2: gone", "HTTP 503 x4: full"]);
+        assert_eq!(twice.total(), 6);
+        assert_eq!(Failure::new(Kind::Closed, "é".repeat(300)).text.chars().count(), TEXT_CHARS_MAX);
+        assert_eq!(Kind::Grpc(99).to_string(), "gRPC 99 ?");
+    }
+}

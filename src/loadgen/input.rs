@@ -1,0 +1,356 @@
+//! The tensors that requests bring: random, zero, or from files, for one row each; several rows
+//! are put together from one after the other, as perf_analyzer does. Pure: what files hold is
+//! given as bytes.
+
+use bytes::Bytes;
+
+use crate::loadgen::description::{Description, Input};
+use crate::loadgen::random::Random;
+use crate::tensor::{Datatype, Tensor, byte_size, element_count, strings};
+
+/// The tensors of one request for one row: one place for each input of the model, empty where an
+/// optional one is left out.
+pub type Sample = Vec<Option<Tensor>>;
+
+/// All that may be sent: streams of samples, one after the other. Sequences take a stream each;
+/// other requests take all in turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inputs {
+    /// At least one stream, of at least one sample.
+    pub streams: Vec<Vec<Sample>>,
+    /// Whether requests have a batch axis.
+    pub is_batching: bool,
+}
+
+/// What was asked of the inputs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputPlan {
+    /// Rows in a request.
+    pub rows: usize,
+    /// Shapes that were given, without the batch axis.
+    pub shapes: Vec<(String, Vec<i64>)>,
+    /// What strings hold; random ones otherwise.
+    pub string: Option<String>,
+    /// Characters of a random string.
+    pub string_length: usize,
+    /// Decides random contents.
+    pub seed: u64,
+}
+
+/// How contents are made up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fill {
+    /// From the seed.
+    Random,
+    /// Zeros, and empty strings.
+    Zero,
+}
+
+/// A model's inputs with the shape of one row of each, as far as it is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout<'a> {
+    /// The inputs and their shapes without the batch axis.
+    pub inputs: Vec<(&'a Input, Vec<i64>)>,
+    /// Whether requests have a batch axis.
+    pub is_batching: bool,
+    /// Inputs that may be left out.
+    pub optional: &'a [String],
+}
+
+impl<'a> Layout<'a> {
+    /// Holds a plan against the model.
+    pub fn new(model: &'a Description, plan: &InputPlan) -> Result<Self, String> {
+        let given = |input: &Input| plan.shapes.iter().find(|(name, _)| *name == input.name).map(|(_, shape)| shape);
+        if let Some((name, _)) =
+            plan.shapes.iter().find(|(name, _)| model.inputs.iter().all(|input| input.name != *name))
+        {
+            return Err(format!("--shape names '{name}', which the model has not; {}", names(model)));
+        }
+        // Where nobody says, a shape of all dimensions includes the batch axis.
+        let is_whole = |input: &Input| given(input).is_some_and(|shape| shape.len() == input.shape.len());
+        let is_batching = model.is_batching() && (model.config.is_some() || !model.inputs.iter().any(is_whole));
+        let rows_max = model.config.as_ref().map_or(i64::MAX, |config| config.rows_max);
+        let rows = i64::try_from(plan.rows).unwrap_or(i64::MAX);
+        if rows > 1 && !is_batching {
+            return Err(format!("-b {rows}: the model takes no batches"));
+        }
+        if is_batching && rows > rows_max {
+            return Err(format!("-b {rows}: the model takes at most {rows_max} rows"));
+        }
+        let shape_of = |input: &'a Input| {
+            let own = input.shape.get(usize::from(is_batching)..).unwrap_or_default();
+            let shape = given(input).map_or(own, Vec::as_slice);
+            let fits = shape.len() == own.len() && shape.iter().zip(own).all(|(a, b)| a == b || *b == -1);
+            if fits { Ok((input, shape.to_vec())) } else { Err(misfit(input, shape, own)) }
+        };
+        Ok(Self {
+            inputs: model.inputs.iter().map(shape_of).collect::<Result<_, _>>()?,
+            is_batching,
+            optional: model.config.as_ref().map_or(&[], |config| &config.optional),
+        })
+    }
+
+    /// Contents that are made up: one sample.
+    pub fn fill(&self, fill: Fill, plan: &InputPlan) -> Result<Inputs, String> {
+        let mut random = Random::new(plan.seed);
+        let mut sample = Sample::new();
+        for (input, shape) in &self.inputs {
+            let count = self.count(input, shape)?;
+            let contents = match (fill, input.datatype, &plan.string) {
+                (_, Datatype::Bytes, Some(text)) => repeat(count, || text.clone().into_bytes()),
+                (Fill::Zero, Datatype::Bytes, None) => repeat(count, Vec::new),
+                (Fill::Random, Datatype::Bytes, None) => repeat(count, || letters(plan.string_length, &mut random)),
+                (Fill::Zero, datatype, _) => vec![0; count * datatype.size().unwrap_or(0)],
+                (Fill::Random, datatype, _) => (0..count).flat_map(|_| number(datatype, &mut random)).collect(),
+            };
+            sample.push(Some(tensor(input, shape, contents)));
+        }
+        Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
+    }
+
+    /// Contents from the files of a folder, each with the name of an input: the bytes of one row,
+    /// or for strings one on each line.
+    pub fn from_files(&self, read: impl Fn(&str) -> Result<Vec<u8>, String>) -> Result<Inputs, String> {
+        let mut sample = Sample::new();
+        for (input, shape) in &self.inputs {
+            let bytes = match read(&input.name) {
+                Ok(bytes) => bytes,
+                Err(_) if self.optional.contains(&input.name) => {
+                    sample.push(None);
+                    continue;
+                }
+                Err(why) => return Err(why),
+            };
+            let contents = if input.datatype == Datatype::Bytes {
+                let mut contents = Vec::new();
+                let lines = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
+                lines.split(|byte| *byte == b'\n').for_each(|line| strings::encode(line, &mut contents));
+                contents
+            } else {
+                bytes
+            };
+            sample.push(Some(self.checked(input, shape, contents)?));
+        }
+        Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
+    }
+
+    /// A tensor whose contents have the size of its shape.
+    pub fn checked(&self, input: &Input, shape: &[i64], contents: impl Into<Bytes>) -> Result<Tensor, String> {
+        let (contents, count) = (contents.into(), self.count(input, shape)?);
+        let name = &input.name;
+        match byte_size(input.datatype, shape) {
+            Ok(Some(size)) if size != contents.len() => {
+                Err(format!("input '{name}' of shape {shape:?} needs {size} bytes, got {}", contents.len()))
+            }
+            Ok(None) => {
+                let read: Result<Vec<_>, _> = strings::Strings::new(&contents).collect();
+                match read {
+                    Err(_) => Err(format!("input '{name}' holds no strings, each behind its length in 4 bytes")),
+                    Ok(read) if read.len() != count => {
+                        Err(format!("input '{name}' of shape {shape:?} needs {count} strings, got {}", read.len()))
+                    }
+                    Ok(_) => Ok(tensor(input, shape, contents)),
+                }
+            }
+            _ => Ok(tensor(input, shape, contents)),
+        }
+    }
+
+    /// Elements of a shape, which must be known by now.
+    pub fn count(&self, input: &Input, shape: &[i64]) -> Result<usize, String> {
+        element_count(shape).map_err(|_| {
+            format!(
+                "input '{}' has the variable shape {shape:?}: give it one with --shape {}:…",
+                input.name, input.name
+            )
+        })
+    }
+}
+
+impl Inputs {
+    /// The tensors of a request whose first row is a sample: with the batch axis, and rows from the
+    /// samples that follow in its stream.
+    pub fn batch(&self, stream: usize, index: usize, rows: usize) -> Result<Vec<(usize, Tensor)>, String> {
+        let samples = self.streams.get(stream).filter(|samples| !samples.is_empty()).ok_or("there are no inputs")?;
+        let row = |offset: usize| samples.get((index + offset) % samples.len());
+        let first = row(0).ok_or("there are no inputs")?;
+        let mut batch = Vec::new();
+        for (input, tensor) in first.iter().enumerate().filter_map(|(input, tensor)| Some((input, tensor.as_ref()?))) {
+            if !self.is_batching {
+                batch.push((input, tensor.clone()));
+                continue;
+            }
+            let mut contents = Vec::with_capacity(tensor.contents.len() * rows);
+            for offset in 0..rows {
+                let other = row(offset).and_then(|row| row.get(input)?.as_ref());
+                let other = other.filter(|other| other.shape == tensor.shape);
+                let other = other.ok_or("rows of one batch must have the same inputs and shapes; use -b 1")?;
+                contents.extend_from_slice(&other.contents);
+            }
+            let rows = i64::try_from(rows).unwrap_or(i64::MAX);
+            let shape = std::iter::once(rows).chain(tensor.shape.iter().copied()).collect();
+            batch.push((input, Tensor { datatype: tensor.datatype, shape, contents: contents.into() }));
+        }
+        Ok(batch)
+    }
+}
+
+fn tensor(input: &Input, shape: &[i64], contents: impl Into<Bytes>) -> Tensor {
+    Tensor { datatype: input.datatype, shape: shape.iter().copied().collect(), contents: contents.into() }
+}
+
+fn misfit(input: &Input, shape: &[i64], own: &[i64]) -> String {
+    format!("--shape {}: {shape:?} does not fit the model's {own:?} (the batch axis is left out)", input.name)
+}
+
+fn names(model: &Description) -> String {
+    let names: Vec<_> = model.inputs.iter().map(|input| input.name.as_str()).collect();
+    format!("its inputs: {}", names.join(", "))
+}
+
+fn repeat(count: usize, mut make: impl FnMut() -> Vec<u8>) -> Vec<u8> {
+    let mut contents = Vec::new();
+    (0..count).for_each(|_| strings::encode(&make(), &mut contents));
+    contents
+}
+
+fn letters(length: usize, random: &mut Random) -> Vec<u8> {
+    const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    let letter = |random: &mut Random| usize::try_from(random.next_below(62)).ok().and_then(|at| LETTERS.get(at));
+    (0..length).filter_map(|_| letter(random).copied()).collect()
+}
+
+/// One number, little-endian: floats from 0 to 1, integers from 0 to 127, so that they fit every
+/// type and most vocabularies.
+fn number(datatype: Datatype, random: &mut Random) -> Vec<u8> {
+    let small = random.next_below(128) as u8;
+    let unit = random.next_unit();
+    match datatype {
+        Datatype::Bool => vec![small & 1],
+        Datatype::Fp16 => half::f16::from_f64(unit).to_le_bytes().to_vec(),
+        Datatype::Bf16 => half::bf16::from_f64(unit).to_le_bytes().to_vec(),
+        Datatype::Fp32 => (unit as f32).to_le_bytes().to_vec(),
+        Datatype::Fp64 => unit.to_le_bytes().to_vec(),
+        integer => {
+            let mut bytes = vec![0; integer.size().unwrap_or(0)];
+            bytes.iter_mut().take(1).for_each(|first| *first = small);
+            bytes
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::description::Config;
+
+    pub fn model(inputs: &[(&str, Datatype, &[i64])], rows_max: Option<i64>) -> Description {
+        let input = |(name, datatype, shape): &(&str, Datatype, &[i64])| Input {
+            name: (*name).to_owned(),
+            datatype: *datatype,
+            shape: shape.to_vec(),
+        };
+        let config = rows_max.map(|rows_max| Config { rows_max, ..Config::default() });
+        Description { inputs: inputs.iter().map(input).collect(), config }
+    }
+
+    fn plan(rows: usize, shapes: &[(&str, &[i64])]) -> InputPlan {
+        let shapes = shapes.iter().map(|(name, shape)| ((*name).to_owned(), shape.to_vec())).collect();
+        InputPlan { rows, shapes, string: None, string_length: 5, seed: 1 }
+    }
+
+    #[test]
+    fn shapes_come_from_the_model_or_the_flag_and_are_checked() {
+        let check = |model: &Description, plan: &InputPlan, want: Result<Vec<Vec<i64>>, &str>| {
+            let got = Layout::new(model, plan);
+            let got = got.map(|layout| layout.inputs.into_iter().map(|(_, shape)| shape).collect());
+            assert_eq!(got, want.map_err(str::to_owned), "{plan:?}");
+        };
+        let fixed = model(&[("A", Datatype::Fp32, &[-1, 4])], Some(8));
+        check(&fixed, &plan(1, &[]), Ok(vec![vec![4]]));
+        check(&fixed, &plan(9, &[]), Err("-b 9: the model takes at most 8 rows"));
+        check(&fixed, &plan(1, &[("B", &[4])]), Err("--shape names 'B', which the model has not; its inputs: A"));
+        let misfit = "--shape A: [5] does not fit the model's [4] (the batch axis is left out)";
+        check(&fixed, &plan(1, &[("A", &[5])]), Err(misfit));
+        let plain = model(&[("A", Datatype::Fp32, &[-1, 4])], Some(0));
+        check(&plain, &plan(1, &[("A", &[3, 4])]), Ok(vec![vec![3, 4]]));
+        check(&plain, &plan(2, &[]), Err("-b 2: the model takes no batches"));
+        let unknown = model(&[("A", Datatype::Fp32, &[-1, 4])], None);
+        check(&unknown, &plan(2, &[]), Ok(vec![vec![4]]));
+        check(&unknown, &plan(1, &[("A", &[3, 4])]), Ok(vec![vec![3, 4]]));
+    }
+
+    #[test]
+    fn a_variable_shape_needs_the_flag() {
+        let model = model(&[("A", Datatype::Fp32, &[-1, -1])], Some(8));
+        let open = plan(1, &[]);
+        let error = Layout::new(&model, &open).unwrap().fill(Fill::Zero, &open).unwrap_err();
+        assert_eq!(error, "input 'A' has the variable shape [-1]: give it one with --shape A:…");
+        let given = plan(2, &[("A", &[3])]);
+        let inputs = Layout::new(&model, &given).unwrap().fill(Fill::Zero, &given).unwrap();
+        let batch = inputs.batch(0, 0, 2).unwrap();
+        assert_eq!((&batch[0].1.shape[..], &batch[0].1.contents[..]), (&[2, 3][..], &[0; 24][..]));
+    }
+
+    #[test]
+    fn random_contents_fit_their_datatype_and_come_again_with_the_seed() {
+        for datatype in Datatype::ALL {
+            let model = model(&[("A", datatype, &[100])], Some(0));
+            let plan = plan(1, &[]);
+            let layout = Layout::new(&model, &plan).unwrap();
+            let inputs = layout.fill(Fill::Random, &plan).unwrap();
+            assert_eq!(inputs, layout.fill(Fill::Random, &plan).unwrap());
+            let tensor = inputs.streams[0][0][0].clone().unwrap();
+            layout.checked(&model.inputs[0], &[100], tensor.contents.clone()).unwrap();
+            let distinct: std::collections::BTreeSet<_> = tensor.contents.iter().collect();
+            assert!(distinct.len() > 1, "{datatype:?}");
+        }
+    }
+
+    #[test]
+    fn strings_are_as_asked() {
+        let model = model(&[("A", Datatype::Bytes, &[2])], Some(0));
+        let contents = |fill, string: Option<&str>| {
+            let plan = InputPlan { string: string.map(str::to_owned), ..plan(1, &[]) };
+            let inputs = Layout::new(&model, &plan).unwrap().fill(fill, &plan).unwrap();
+            inputs.streams[0][0][0].clone().unwrap().contents.to_vec()
+        };
+        assert_eq!(contents(Fill::Random, Some("hi")), b"\x02\0\0\0hi\x02\0\0\0hi");
+        assert_eq!(contents(Fill::Zero, None), [0; 8]);
+        let random = contents(Fill::Random, None);
+        let read: Vec<_> = strings::Strings::new(&random).map(Result::unwrap).collect();
+        assert!(read.len() == 2 && read.iter().all(|text| text.len() == 5 && text.is_ascii()) && read[0] != read[1]);
+    }
+
+    #[test]
+    fn files_hold_the_bytes_of_a_row_or_a_string_on_each_line() {
+        let model = model(&[("A", Datatype::Int16, &[-1, 2]), ("S", Datatype::Bytes, &[-1, 2])], Some(4));
+        let plan = plan(1, &[]);
+        let layout = Layout::new(&model, &plan).unwrap();
+        let read = |name: &str| match name {
+            "A" => Ok(vec![1, 0, 2, 0]),
+            _ => Ok(b"one\ntwo\n".to_vec()),
+        };
+        let batch = layout.from_files(read).unwrap().batch(0, 0, 2).unwrap();
+        assert_eq!(batch[0].1.contents, &[1, 0, 2, 0, 1, 0, 2, 0][..]);
+        assert_eq!(batch[1].1.contents, &b"\x03\0\0\0one\x03\0\0\0two\x03\0\0\0one\x03\0\0\0two"[..]);
+        let short = layout.from_files(|_| Ok(vec![1])).unwrap_err();
+        assert_eq!(short, "input 'A' of shape [2] needs 4 bytes, got 1");
+        assert_eq!(layout.from_files(|name| Err(format!("no {name}"))).unwrap_err(), "no A");
+    }
+
+    #[test]
+    fn the_rows_of_a_batch_follow_each_other_in_the_stream() {
+        let model = model(&[("A", Datatype::Uint8, &[-1, 1])], Some(4));
+        let plan = plan(1, &[]);
+        let layout = Layout::new(&model, &plan).unwrap();
+        let sample = |byte: u8| vec![Some(layout.checked(&model.inputs[0], &[1], vec![byte]).unwrap())];
+        let inputs = Inputs { streams: vec![vec![sample(1), sample(2), sample(3)]], is_batching: true };
+        let contents = |index, rows| inputs.batch(0, index, rows).unwrap()[0].1.contents.to_vec();
+        assert_eq!(contents(0, 2), [1, 2]);
+        assert_eq!(contents(2, 4), [3, 1, 2, 3]);
+        let mut odd = inputs.clone();
+        odd.streams[0][1] = vec![None];
+        assert!(odd.batch(0, 0, 2).is_err());
+    }
+}

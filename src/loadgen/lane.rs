@@ -1,0 +1,533 @@
+//! One thread of a load: its connections, its share of the requests, its clock readings. It sends
+//! what is due, reads what came, and hands a window of counts on whenever one is over; it never
+//! stops the load to do so. What it costs is kept small, since it runs beside what it measures:
+//! requests lie ready as bytes, one wait serves many sockets, one read and one write serve a
+//! request.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use slab::Slab;
+
+use crate::loadgen::clock;
+use crate::loadgen::exchange::{Exchange, Finished};
+use crate::loadgen::failure::{Failure, Kind};
+use crate::loadgen::http1::Http1;
+use crate::loadgen::http2::Http2;
+use crate::loadgen::link::Link;
+use crate::loadgen::request::{Outgoing, Requests};
+use crate::loadgen::schedule::Schedule;
+use crate::loadgen::sequence::Sequences;
+use crate::loadgen::socket::{Poller, Ready};
+use crate::loadgen::target::Protocol;
+use crate::loadgen::window::Window;
+use crate::time::Instant;
+
+/// How long a wait lasts at most: a stop and the end of a window are noticed as late as that.
+const WAIT_MAX: Duration = Duration::from_millis(10);
+/// How long before a request is due the thread stops sleeping: a thread that sleeps is woken up to
+/// 100 µs late.
+const SPIN: Duration = Duration::from_micros(150);
+/// How long connections may take to be made before the load begins.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often requests are looked at that may have waited too long.
+const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+/// Bytes read from a socket at once.
+const READ_SIZE: usize = 128 * 1024;
+
+/// What one thread is to do.
+#[derive(Clone, Debug)]
+pub struct LanePlan {
+    /// Where the server is.
+    pub address: SocketAddr,
+    /// Connections.
+    pub connections: usize,
+    /// Requests at the same time on each.
+    pub streams: usize,
+    /// When requests are sent.
+    pub pace: Pace,
+    /// What is sent.
+    pub requests: Arc<Requests>,
+    /// The sequences that requests belong to, if they do.
+    pub sequences: Option<Sequences>,
+    /// How long the load runs before it is measured, at least.
+    pub warm_up: Duration,
+    /// How many requests end before it is measured, at least.
+    pub warm_up_requests: u64,
+    /// When a window ends.
+    pub window: WindowEnd,
+    /// How many requests are sent at all.
+    pub request_count: Option<u64>,
+    /// How long an answer may take.
+    pub timeout: Duration,
+}
+
+/// When requests are sent.
+#[derive(Clone, Debug)]
+pub enum Pace {
+    /// So many are in flight at any time: the next is sent when one ends.
+    Closed(usize),
+    /// When they are due, whatever became of the others.
+    Open(Schedule),
+}
+
+/// When a window ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowEnd {
+    /// After so many requests have ended.
+    Count(u64),
+    /// After so long.
+    Time(Duration),
+}
+
+/// What a lane tells, in this order: `WarmUp`, `Window` any number of times, `Done`.
+#[derive(Debug)]
+pub enum Report {
+    /// The warm-up is over.
+    WarmUp(Box<Window>),
+    /// A window is over: its number from 0.
+    Window(usize, Box<Window>),
+    /// All is over: what ended after the last window, and the requests that were due but never sent.
+    Done(Box<Window>, u64),
+    /// The lane could not begin.
+    Failed(String),
+}
+
+impl Report {
+    /// Which boundary it tells of: 0 between the warm-up and the first window.
+    pub const fn boundary(&self) -> Option<usize> {
+        match self {
+            Self::WarmUp(_) => Some(0),
+            Self::Window(number, _) => Some(*number + 1),
+            Self::Done(..) | Self::Failed(_) => None,
+        }
+    }
+}
+
+/// What all lanes and the one that watches them share.
+#[derive(Debug, Default)]
+pub struct Shared {
+    /// No further requests are to be sent.
+    pub is_stopping: AtomicBool,
+    /// Requests that succeeded so far.
+    pub succeeded: AtomicU64,
+    /// Requests that failed so far.
+    pub failed: AtomicU64,
+    /// Nanoseconds of latency so far.
+    pub latency_nanos: AtomicU64,
+}
+
+/// A request between its submission and its end.
+#[derive(Debug)]
+struct Flight {
+    link: usize,
+    /// When it was due, where latency counts from then.
+    due: Option<Instant>,
+    /// When its first byte was sent.
+    sent: Option<Instant>,
+    submitted: Instant,
+    /// The slot of its sequence.
+    slot: Option<usize>,
+}
+
+/// A request that has not been given to a connection.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    due: Instant,
+    /// Whether it had to wait: for a connection, or for its sequence.
+    has_waited: bool,
+}
+
+/// Which phase the lane is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    WarmUp,
+    Measured,
+    Draining,
+}
+
+struct Lane<'a> {
+    plan: LanePlan,
+    shared: &'a Shared,
+    reports: &'a Sender<Report>,
+    poller: Poller,
+    links: Vec<Link>,
+    /// Connections by free place on them.
+    free: VecDeque<usize>,
+    /// Links with something to send.
+    touched: Vec<usize>,
+    /// Links that are to be made again.
+    down: Vec<usize>,
+    flights: Slab<Flight>,
+    pending: VecDeque<Pending>,
+    /// Of the open loop: when the next request is due.
+    next_due: Option<Instant>,
+    start: Instant,
+    window: Window,
+    phase: Phase,
+    /// Windows handed on.
+    windows: usize,
+    ended: u64,
+    /// Requests that may still be sent.
+    left: Option<u64>,
+    number: u64,
+    unsent: u64,
+    timeouts_checked: Instant,
+    buffer: Vec<u8>,
+}
+
+/// Runs one lane to its end. All lanes meet at the barrier when their connections are made.
+pub fn run(plan: LanePlan, shared: &Shared, barrier: &Barrier, reports: &Sender<Report>) {
+    let lane = Lane::new(plan, shared, reports).and_then(|mut lane| lane.connect().map(|()| lane));
+    barrier.wait();
+    // Nobody listens any more where the watcher has given up.
+    let _ = match lane.and_then(Lane::run) {
+        Ok(done) => reports.send(done),
+        Err(error) => reports.send(Report::Failed(error.to_string())),
+    };
+}
+
+impl<'a> Lane<'a> {
+    fn new(plan: LanePlan, shared: &'a Shared, reports: &'a Sender<Report>) -> std::io::Result<Self> {
+        let connections = plan.connections.max(1);
+        let links: Vec<_> = (0..connections).map(|index| new_link(&plan, index)).collect();
+        let free = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
+        let now = clock::now();
+        Ok(Self {
+            shared,
+            reports,
+            poller: Poller::new()?,
+            links,
+            free,
+            touched: Vec::new(),
+            down: (0..connections).collect(),
+            flights: Slab::new(),
+            pending: VecDeque::new(),
+            next_due: None,
+            start: now,
+            window: Window::new(now),
+            phase: Phase::WarmUp,
+            windows: 0,
+            ended: 0,
+            left: plan.request_count,
+            number: 0,
+            unsent: 0,
+            timeouts_checked: now,
+            buffer: vec![0; READ_SIZE],
+            plan,
+        })
+    }
+
+    /// Makes all connections, so that no request's latency has that in it. One that cannot be made
+    /// is left for later, when it fails the requests that are given to it.
+    fn connect(&mut self) -> std::io::Result<()> {
+        let mut ready = Vec::new();
+        let start = clock::now();
+        for link in &mut self.links {
+            let _ = link.connect(&self.poller, start);
+        }
+        while self.links.iter().any(Link::is_connecting) && clock::now().since(start) < CONNECT_TIMEOUT {
+            self.poller.wait(WAIT_MAX, &mut ready)?;
+            for ready in ready.drain(..).filter(|ready| ready.is_writable) {
+                let Some(link) = self.links.get_mut(ready.index) else { continue };
+                let outcome = link.handle_writable(&self.poller).and_then(|()| link.flush(&self.poller));
+                if let Err(failure) = outcome {
+                    link.close(Some(&failure), clock::now());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(mut self) -> std::io::Result<Report> {
+        self.start = clock::now();
+        self.window = Window::new(self.start);
+        if let Pace::Open(schedule) = &mut self.plan.pace {
+            self.next_due = Some(self.start + schedule.next_due());
+        } else if let Pace::Closed(concurrency) = self.plan.pace {
+            (0..concurrency).for_each(|_| self.push_pending(self.start));
+        }
+        let mut ready = Vec::new();
+        loop {
+            let now = clock::now();
+            self.handle_time(now);
+            self.advance(now);
+            if self.is_done() {
+                self.window.ended = clock::now();
+                return Ok(Report::Done(Box::new(self.window), self.unsent));
+            }
+            let timeout = self.poll_timeout(clock::now());
+            self.poller.wait(timeout, &mut ready)?;
+            for ready in ready.drain(..) {
+                self.handle_ready(ready);
+            }
+        }
+    }
+
+    /// What the clock brings about: the end of a window, of a connection's back-off, of patience.
+    fn handle_time(&mut self, now: Instant) {
+        if self.phase != Phase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
+            self.begin_draining(now);
+        }
+        self.end_window(now);
+        for index in std::mem::take(&mut self.down) {
+            let Some(link) = self.links.get_mut(index) else { continue };
+            match link.connect(&self.poller, now) {
+                Ok(()) if link.is_down() => self.down.push(index),
+                Ok(()) => {}
+                Err(failure) => self.fail_link(index, &failure, now),
+            }
+        }
+        if now.since(self.timeouts_checked) >= TIMEOUT_CHECK_INTERVAL {
+            self.timeouts_checked = now;
+            self.end_late(now);
+        }
+    }
+
+    /// Sends what is due and can be sent.
+    fn advance(&mut self, now: Instant) {
+        self.release_due(now);
+        self.dispatch(now);
+        while let Some(index) = self.touched.pop() {
+            self.flush(index);
+        }
+    }
+
+    fn release_due(&mut self, now: Instant) {
+        while let Some(due) = self.next_due.filter(|due| *due <= now) {
+            if self.phase == Phase::Draining || self.left == Some(0) {
+                self.next_due = None;
+                return;
+            }
+            self.push_pending(due);
+            let Pace::Open(schedule) = &mut self.plan.pace else { return };
+            self.next_due = Some(self.start + schedule.next_due());
+        }
+    }
+
+    fn push_pending(&mut self, due: Instant) {
+        if self.left == Some(0) {
+            return;
+        }
+        self.left = self.left.map(|left| left - 1);
+        self.pending.push_back(Pending { due, has_waited: false });
+    }
+
+    /// Gives pending requests to connections.
+    fn dispatch(&mut self, now: Instant) {
+        while let (Some(pending), Some(link)) = (self.pending.front().copied(), self.free.front().copied()) {
+            let Some((outgoing, slot)) = self.next_request() else { break };
+            self.pending.pop_front();
+            let counts_from_due = pending.has_waited || matches!(self.plan.pace, Pace::Open(_));
+            self.submit(link, &outgoing, slot, counts_from_due.then_some(pending.due), now);
+        }
+        if self.phase == Phase::Draining {
+            while let Some(link) = self.free.front().copied() {
+                let Some(step) = self.plan.sequences.as_mut().and_then(Sequences::poll_close) else { break };
+                let outgoing = self.plan.requests.in_sequence(&step);
+                self.submit(link, &outgoing, Some(step.slot), None, now);
+            }
+        }
+        // What is left waits from now on; those behind a marked one were marked before.
+        self.pending.iter_mut().rev().take_while(|pending| !pending.has_waited).for_each(|pending| {
+            pending.has_waited = true;
+        });
+    }
+
+    fn next_request(&mut self) -> Option<(Outgoing, Option<usize>)> {
+        if let Some(sequences) = &mut self.plan.sequences {
+            let step = sequences.poll_step()?;
+            return Some((self.plan.requests.in_sequence(&step), Some(step.slot)));
+        }
+        self.number += 1;
+        Some((self.plan.requests.plain(self.number - 1), None))
+    }
+
+    fn submit(&mut self, index: usize, outgoing: &Outgoing, slot: Option<usize>, due: Option<Instant>, now: Instant) {
+        self.free.pop_front();
+        let token = self.flights.insert(Flight { link: index, due, sent: None, submitted: now, slot });
+        let Some(link) = self.links.get_mut(index) else { return };
+        link.submit(token, outgoing);
+        if self.touched.last() != Some(&index) {
+            self.touched.push(index);
+        }
+        if link.is_down() {
+            match link.connect(&self.poller, now) {
+                Ok(()) if link.is_down() && !self.down.contains(&index) => self.down.push(index),
+                Ok(()) => {}
+                Err(failure) => self.fail_link(index, &failure, now),
+            }
+        }
+    }
+
+    fn flush(&mut self, index: usize) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.is_up() && !link.unsent.is_empty() {
+            // The last thing before the first byte goes out.
+            let now = clock::now();
+            for token in link.unsent.drain(..) {
+                let Some(flight) = self.flights.get_mut(token) else { continue };
+                flight.sent = Some(now);
+                self.window.sent += 1;
+                if let (Some(due), Pace::Open(_)) = (flight.due, &self.plan.pace) {
+                    self.window.lag.record(now.since(due));
+                }
+            }
+        }
+        if let Err(failure) = link.flush(&self.poller) {
+            self.fail_link(index, &failure, clock::now());
+        }
+    }
+
+    fn handle_ready(&mut self, ready: Ready) {
+        let Some(link) = self.links.get_mut(ready.index) else { return };
+        let outcome = if ready.is_writable {
+            link.handle_writable(&self.poller)
+        } else {
+            let mut outcome = link.handle_readable(&mut self.buffer);
+            while outcome == Ok(true) {
+                outcome = link.handle_readable(&mut self.buffer);
+            }
+            outcome.map(drop)
+        };
+        let now = clock::now();
+        let is_over = link.exchange().is_over();
+        self.take_finished(ready.index, now);
+        match outcome {
+            Err(failure) => self.fail_link(ready.index, &failure, now),
+            Ok(()) if is_over => {
+                let failure = Failure::new(Kind::Closed, "the server takes no more requests on the connection");
+                self.fail_link(ready.index, &failure, now);
+            }
+            Ok(()) => self.touched.push(ready.index),
+        }
+        self.end_window(now);
+        self.advance(now);
+    }
+
+    fn take_finished(&mut self, index: usize, now: Instant) {
+        while let Some(Finished { token, outcome }) =
+            self.links.get_mut(index).and_then(|link| link.exchange().poll_finished())
+        {
+            self.complete(token, outcome.map(drop), now);
+        }
+    }
+
+    /// A request has ended.
+    fn complete(&mut self, token: usize, outcome: Result<(), Failure>, now: Instant) {
+        let Some(flight) = self.flights.try_remove(token) else { return };
+        let from = flight.due.or(flight.sent).unwrap_or(flight.submitted);
+        let latency = now.since(from);
+        let counter = if outcome.is_ok() { &self.shared.succeeded } else { &self.shared.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let nanos = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
+        self.shared.latency_nanos.fetch_add(if outcome.is_ok() { nanos } else { 0 }, Ordering::Relaxed);
+        self.window.handle_outcome(latency, outcome);
+        self.ended += 1;
+        self.free.push_back(flight.link);
+        if let (Some(slot), Some(sequences)) = (flight.slot, &mut self.plan.sequences) {
+            sequences.handle_done(slot);
+        }
+        if matches!(self.plan.pace, Pace::Closed(_)) && self.phase != Phase::Draining {
+            self.push_pending(now);
+        }
+    }
+
+    /// A connection has ended: so has all that was in flight on it.
+    fn fail_link(&mut self, index: usize, failure: &Failure, now: Instant) {
+        self.take_finished(index, now);
+        let Some(link) = self.links.get_mut(index) else { return };
+        link.close(Some(failure), now);
+        let tokens: Vec<usize> =
+            self.flights.iter().filter(|(_, flight)| flight.link == index).map(|(token, _)| token).collect();
+        for token in tokens {
+            self.complete(token, Err(failure.clone()), now);
+        }
+    }
+
+    /// Gives up what has waited longer than allowed.
+    fn end_late(&mut self, now: Instant) {
+        let is_late = |flight: &Flight| now.since(flight.submitted) > self.plan.timeout;
+        let late: Vec<(usize, usize)> = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| is_late(flight))
+            .map(|(token, flight)| (token, flight.link))
+            .collect();
+        for (token, index) in late {
+            let goes_on = self.links.get_mut(index).is_some_and(|link| link.exchange().handle_cancel(token));
+            self.complete(token, Err(Failure::new(Kind::Timeout, "no answer in time")), now);
+            if goes_on {
+                self.touched.push(index);
+            } else {
+                let failure = Failure::new(Kind::Closed, "another request on the connection was not answered in time");
+                self.fail_link(index, &failure, now);
+            }
+        }
+    }
+
+    /// Hands the window on if it is over.
+    fn end_window(&mut self, now: Instant) {
+        let is_over = match (self.phase, self.plan.window) {
+            (Phase::Draining, _) => false,
+            (Phase::WarmUp, _) => {
+                now.since(self.start) >= self.plan.warm_up && self.ended >= self.plan.warm_up_requests
+            }
+            _ if self.left == Some(0) => self.pending.is_empty() && self.flights.is_empty(),
+            (Phase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
+            (Phase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
+        };
+        if is_over {
+            let is_last = self.phase == Phase::Measured && self.left == Some(0);
+            let window = self.take_window(now);
+            let report = if self.phase == Phase::WarmUp {
+                Report::WarmUp(window)
+            } else {
+                self.windows += 1;
+                Report::Window(self.windows - 1, window)
+            };
+            let _ = self.reports.send(report);
+            self.phase = if is_last { Phase::Draining } else { Phase::Measured };
+        }
+    }
+
+    fn begin_draining(&mut self, now: Instant) {
+        // The watcher waits for no more windows: what this one holds is counted with the rest.
+        self.phase = Phase::Draining;
+        self.window.began = now;
+        self.unsent = self.pending.len() as u64;
+        self.pending.clear();
+    }
+
+    fn take_window(&mut self, now: Instant) -> Box<Window> {
+        let mut window = std::mem::replace(&mut self.window, Window::new(now));
+        window.ended = now;
+        Box::new(window)
+    }
+
+    fn is_done(&self) -> bool {
+        self.phase == Phase::Draining && self.flights.is_empty() && self.touched.is_empty()
+    }
+
+    /// How long there is nothing to do unless bytes come.
+    fn poll_timeout(&self, now: Instant) -> Duration {
+        let Some(due) = self.next_due else { return WAIT_MAX };
+        due.since(now).checked_sub(SPIN).unwrap_or(Duration::ZERO).min(WAIT_MAX)
+    }
+}
+
+fn new_link(plan: &LanePlan, index: usize) -> Link {
+    let requests = Arc::clone(&plan.requests);
+    let new_exchange = move || -> Box<dyn Exchange> {
+        let plan = requests.plan();
+        match plan.protocol {
+            Protocol::Http => Box::new(Http1::new(false)),
+            Protocol::Grpc => Box::new(Http2::new(&plan.address.authority(), &plan.fields, false)),
+        }
+    };
+    Link::new(index, plan.address, Box::new(new_exchange))
+}

@@ -1,0 +1,350 @@
+//! A whole run: the servers are asked what the model is, requests are made, loads are measured one
+//! after the other, and what came of them is printed.
+
+use std::fs;
+use std::io::Write;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::loadgen::control::Control;
+use crate::loadgen::description::Description;
+use crate::loadgen::input::{Fill, InputPlan, Inputs, Layout};
+use crate::loadgen::lane::WindowEnd;
+use crate::loadgen::machine::{self, Heading};
+use crate::loadgen::measure::{Method, Target, measure};
+use crate::loadgen::plot;
+use crate::loadgen::report::{Comparison, Load, Report};
+use crate::loadgen::request::{RequestPlan, Requests};
+use crate::loadgen::search::{Goal, Measured, Search};
+use crate::loadgen::sequence::SequencePlan;
+use crate::loadgen::settings::{Format, Settings, Source, Task};
+use crate::loadgen::table;
+use crate::loadgen::target::{Address, Protocol};
+
+/// How long a window lasts where nobody says.
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The same for one step of a search.
+const INTERVAL_SEARCH: Duration = Duration::from_secs(2);
+/// The same for one turn of a comparison.
+const INTERVAL_COMPARISON: Duration = Duration::from_secs(1);
+/// Warm-up of each step or turn, at most: connections and caches of a server that was warm before.
+const WARM_UP_TURN: Duration = Duration::from_millis(300);
+/// Requests of a sequence where nobody says and no file does.
+const SEQUENCE_LENGTH: usize = 20;
+
+/// Measures what was asked and prints it. The program's exit: a failure if something could not be
+/// begun, or if not one request succeeded.
+pub fn run(settings: &Settings) -> ExitCode {
+    match run_to_end(settings) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("error: no request succeeded");
+            ExitCode::FAILURE
+        }
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether any request succeeded.
+fn run_to_end(settings: &Settings) -> Result<bool, String> {
+    let mut target = open(settings, settings.url.as_ref(), &settings.processes)?;
+    let mut output = Output::new(settings)?;
+    match (&settings.goal, &settings.compare) {
+        (Task::Loads(loads), None) => {
+            output.write(&heading_text(settings, &target))?;
+            let method = method(settings, None, false);
+            for load in loads {
+                let report = measure(&mut target, *load, &method)?;
+                output.write_report(&target.name, report)?;
+            }
+            output.finish_loads(&target.name)
+        }
+        (Task::Loads(loads), Some(address)) => {
+            let mut other = open(settings, Some(address), &settings.processes_b)?;
+            output.write(&heading_text(settings, &target))?;
+            for load in loads {
+                let comparison = compare(&mut target, &mut other, *load, settings)?;
+                output.write_comparison((&target.name, &other.name), comparison)?;
+            }
+            output.finish_comparisons((&target.name, &other.name))
+        }
+        (Task::Search(..), Some(_)) => Err("--search-slo finds the rate of one server; leave --compare out".to_owned()),
+        (Task::Search(goal, range), None) => {
+            output.write(&heading_text(settings, &target))?;
+            search(&mut target, *goal, *range, settings, &mut output)
+        }
+    }
+}
+
+fn heading_text(settings: &Settings, target: &Target) -> String {
+    let plan = target.requests.plan();
+    let version = if plan.version.is_empty() { String::new() } else { format!(" version {}", plan.version) };
+    format!(
+        "{}{version} over {} at {}: batch size {}, {} bytes a request\n\n",
+        settings.model,
+        settings.protocol.name(),
+        target.name,
+        settings.rows,
+        target.requests.request_size()
+    )
+}
+
+/// Asks a server about the model and makes the requests for it.
+fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Result<Target, String> {
+    let usual = Address::parse("localhost", settings.protocol);
+    let address = address.cloned().map_or(usual, Ok)?;
+    let plan = RequestPlan {
+        address: address.clone(),
+        protocol: settings.protocol,
+        model: settings.model.clone(),
+        version: settings.version.clone(),
+        input_encoding: settings.input_encoding,
+        output_encoding: settings.output_encoding,
+        rows: settings.rows,
+        parameters: settings.parameters.clone(),
+        fields: settings.fields.clone(),
+    };
+    let name = address.to_string();
+    let socket = resolve(&address).map_err(|why| format!("{name}: {why}"))?;
+    let mut control = Control::new(socket, plan.clone());
+    let model = control.describe().map_err(|why| format!("{name}: {why}"))?;
+    if model.config.as_ref().is_some_and(|config| config.is_decoupled) && settings.protocol == Protocol::Grpc {
+        return Err(format!("{name}: the model is decoupled, which needs ModelStreamInfer; it is not supported"));
+    }
+    let inputs = inputs(settings, &model)?;
+    let names: Vec<String> = model.inputs.iter().map(|input| input.name.clone()).collect();
+    let requests = Requests::new(plan, &names, &inputs)?;
+    let is_sequence = settings.sequence.is_asked || model.config.is_some_and(|config| config.is_sequence);
+    Ok(Target {
+        name,
+        address: socket,
+        control,
+        requests: Arc::new(requests),
+        sequences: is_sequence.then(|| sequence_plan(settings)),
+        processes: processes.to_vec(),
+    })
+}
+
+fn sequence_plan(settings: &Settings) -> SequencePlan {
+    let is_file = matches!(&settings.source, Source::Path(path) if path.is_file());
+    let sequence = &settings.sequence;
+    // A stream of a file is a sequence as it stands.
+    let length = sequence.length.or(if is_file { None } else { Some(SEQUENCE_LENGTH) });
+    SequencePlan {
+        count: sequence.count,
+        length,
+        length_variation: if length.is_some() { sequence.length_variation } else { 0.0 },
+        id_first: sequence.ids.0,
+        id_last: sequence.ids.1,
+    }
+}
+
+fn resolve(address: &Address) -> Result<SocketAddr, String> {
+    let mut addresses = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| error.to_string())?;
+    // IPv4 first where a name has both: most servers listen there.
+    let first = addresses.next().ok_or("the name has no address")?;
+    Ok(if first.is_ipv4() { first } else { addresses.find(SocketAddr::is_ipv4).unwrap_or(first) })
+}
+
+fn inputs(settings: &Settings, model: &Description) -> Result<Inputs, String> {
+    let plan = InputPlan {
+        rows: settings.rows,
+        shapes: settings.shapes.clone(),
+        string: settings.string.clone(),
+        string_length: settings.string_length,
+        seed: settings.seed,
+    };
+    let layout = Layout::new(model, &plan)?;
+    let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
+    match &settings.source {
+        Source::Random => layout.fill(Fill::Random, &plan),
+        Source::Zero => layout.fill(Fill::Zero, &plan),
+        Source::Path(path) if path.is_dir() => layout.from_files(|name| read(&path.join(name))),
+        Source::Path(path) => layout.from_json(&read(path)?).map_err(|why| format!("{}: {why}", path.display())),
+    }
+}
+
+/// How loads are measured; a turn is one of many short measurements, whose spread is looked at
+/// elsewhere.
+fn method(settings: &Settings, turn: Option<Duration>, is_quiet: bool) -> Method {
+    let measurement = &settings.measurement;
+    let interval = measurement.interval.or(turn).unwrap_or(INTERVAL);
+    let warm_up = turn.map_or(measurement.warm_up, |_| measurement.warm_up.min(WARM_UP_TURN));
+    let has_count = measurement.request_count.is_some();
+    Method {
+        connections: settings.connections,
+        threads: settings.threads,
+        distribution: settings.distribution,
+        seed: settings.seed,
+        timeout: settings.timeout,
+        warm_up: if has_count { Duration::ZERO } else { warm_up },
+        warm_up_requests: if has_count { 0 } else { measurement.warm_up_requests },
+        window: if measurement.counts && turn.is_none() {
+            WindowEnd::Count(measurement.requests)
+        } else {
+            WindowEnd::Time(interval)
+        },
+        request_count: measurement.request_count,
+        trials_max: if turn.is_some() { 1 } else { measurement.trials_max },
+        stability: measurement.stability,
+        percentile: measurement.percentile,
+        is_verbose: settings.output.is_verbose && !is_quiet,
+    }
+}
+
+/// Measures two servers in turns, A B B A, so that neither has the better half of anything.
+fn compare(a: &mut Target, b: &mut Target, load: Load, settings: &Settings) -> Result<Comparison, String> {
+    let method = method(settings, Some(INTERVAL_COMPARISON), true);
+    let mut rounds = Vec::new();
+    for _ in 0..settings.rounds {
+        let mut of_a = measure(a, load, &method)?;
+        let mut of_b = measure(b, load, &method)?;
+        of_b.merge(&measure(b, load, &method)?);
+        of_a.merge(&measure(a, load, &method)?);
+        rounds.push((of_a, of_b));
+    }
+    Comparison::from_rounds(rounds).ok_or_else(|| "--rounds must be greater than 0".to_owned())
+}
+
+/// Searches for the highest rate that meets a goal. Each step is printed.
+fn search(
+    target: &mut Target,
+    goal: Goal,
+    range: (f64, f64),
+    settings: &Settings,
+    output: &mut Output<'_>,
+) -> Result<bool, String> {
+    let method = method(settings, Some(INTERVAL_SEARCH), false);
+    let mut search = Search::new(range.0, range.1, settings.measurement.precision);
+    let mut best: Option<Report> = None;
+    let mut has_any = false;
+    while let Some(rate) = search.poll_rate() {
+        let report = measure(target, Load::Rate(rate), &method)?;
+        let measured = Measured {
+            throughput: report.request_rate(),
+            latency: report.window.latency.percentile(goal.percentile),
+            failed_share: report.failed_share(),
+        };
+        let outcome = goal.check(rate, measured);
+        search.handle_outcome(rate, outcome.is_ok());
+        has_any |= report.window.succeeded > 0;
+        output.write(&format!(
+            "{rate:>12.1} requests/s   {:>10.1} answered/s   p{} {:>9}   {} failed   {}\n",
+            measured.throughput,
+            goal.percentile,
+            table::show(measured.latency),
+            report.window.failures.total(),
+            outcome.map_or_else(|miss| format!("missed: {}", miss.text()), |()| "met".to_owned())
+        ))?;
+        if outcome.is_ok() && best.as_ref().is_none_or(|best| best.load.value() < rate) {
+            best = Some(report);
+        }
+    }
+    output.write("\n")?;
+    let name = target.name.clone();
+    match best {
+        Some(report) => {
+            output
+                .write(&format!("The highest rate that meets the goal: {:.1} requests/s\n\n", report.load.value()))?;
+            output.write_report(&name, report)?;
+            output.finish_loads(&name)
+        }
+        None => {
+            output.write(&format!("No rate from {} requests/s on meets the goal\n", range.0))?;
+            Ok(has_any)
+        }
+    }
+}
+
+/// Where results go.
+struct Output<'a> {
+    settings: &'a Settings,
+    sink: Box<dyn Write>,
+    reports: Vec<Report>,
+    comparisons: Vec<Comparison>,
+}
+
+impl<'a> Output<'a> {
+    fn new(settings: &'a Settings) -> Result<Self, String> {
+        let sink: Box<dyn Write> = match &settings.output.file {
+            Some(path) => Box::new(fs::File::create(path).map_err(|error| format!("{}: {error}", path.display()))?),
+            None => Box::new(std::io::stdout()),
+        };
+        Ok(Self { settings, sink, reports: Vec::new(), comparisons: Vec::new() })
+    }
+
+    fn heading(&self, url: &str) -> Heading {
+        Heading { url: url.to_owned(), model: self.settings.model.clone(), protocol: self.settings.protocol.name() }
+    }
+
+    /// Text that only people read.
+    fn write(&mut self, text: &str) -> Result<(), String> {
+        if self.settings.output.format == Format::Table { self.write_always(text) } else { Ok(()) }
+    }
+
+    fn write_always(&mut self, text: &str) -> Result<(), String> {
+        let written = self.sink.write_all(text.as_bytes()).and_then(|()| self.sink.flush());
+        written.map_err(|error| format!("the results cannot be written: {error}"))
+    }
+
+    fn write_report(&mut self, url: &str, report: Report) -> Result<(), String> {
+        match self.settings.output.format {
+            Format::Table => self.write_always(&format!("{}\n", table::block("", &report)))?,
+            Format::Json => self.write_always(&machine::json(&self.heading(url), &report))?,
+            Format::Csv => {}
+        }
+        self.reports.push(report);
+        Ok(())
+    }
+
+    fn write_comparison(&mut self, urls: (&str, &str), comparison: Comparison) -> Result<(), String> {
+        match self.settings.output.format {
+            Format::Table => self.write_always(&format!("{}\n", table::comparison(urls, &comparison)))?,
+            Format::Json => {
+                let headings = (self.heading(urls.0), self.heading(urls.1));
+                self.write_always(&machine::comparison_json((&headings.0, &headings.1), &comparison))?;
+            }
+            Format::Csv => {}
+        }
+        self.comparisons.push(comparison);
+        Ok(())
+    }
+
+    /// What is told when all loads are measured. Whether any request succeeded.
+    fn finish_loads(&mut self, url: &str) -> Result<bool, String> {
+        let heading = self.heading(url);
+        if self.settings.output.format == Format::Csv {
+            let rows: Vec<_> = self.reports.iter().map(|report| (&heading, report)).collect();
+            self.write_always(&machine::csv(&rows))?;
+        } else if self.reports.len() > 1 {
+            self.write(&table::summary(&self.reports))?;
+        }
+        self.plot(&[plot::Server { name: url, reports: &self.reports }])?;
+        Ok(self.reports.iter().any(|report| report.window.succeeded > 0))
+    }
+
+    fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<bool, String> {
+        let headings = (self.heading(urls.0), self.heading(urls.1));
+        if self.settings.output.format == Format::Csv {
+            let rows = self.comparisons.iter().flat_map(|both| [(&headings.0, &both.a), (&headings.1, &both.b)]);
+            let text = machine::csv(&rows.collect::<Vec<_>>());
+            self.write_always(&text)?;
+        }
+        let a: Vec<_> = self.comparisons.iter().map(|both| both.a.clone()).collect();
+        let b: Vec<_> = self.comparisons.iter().map(|both| both.b.clone()).collect();
+        self.plot(&[plot::Server { name: urls.0, reports: &a }, plot::Server { name: urls.1, reports: &b }])?;
+        Ok([a, b].iter().all(|reports| reports.iter().any(|report| report.window.succeeded > 0)))
+    }
+
+    fn plot(&self, servers: &[plot::Server<'_>]) -> Result<(), String> {
+        let Some(path) = &self.settings.output.plot else { return Ok(()) };
+        let title = format!("{}, {}", self.settings.model, self.settings.protocol.name());
+        fs::write(path, plot::svg(&title, servers)).map_err(|error| format!("{}: {error}", path.display()))
+    }
+}

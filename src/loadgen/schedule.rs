@@ -1,0 +1,109 @@
+//! When the requests of an open loop are due, whatever becomes of the earlier ones. Pure: offsets
+//! from the start of the load, from a rate and a seed.
+
+use std::time::Duration;
+
+use crate::loadgen::random::Random;
+
+/// How the gaps between requests are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Distribution {
+    /// All the same.
+    Constant,
+    /// Exponential: arrivals that know nothing of each other, as from many clients.
+    Poisson,
+}
+
+/// One thread's share of the arrivals, in order.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    distribution: Distribution,
+    /// Requests per second of all threads.
+    rate: f64,
+    lane: Lane,
+    random: Random,
+    index: u64,
+    /// Seconds from the start of the last arrival drawn.
+    drawn: f64,
+}
+
+/// Which of how many threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lane {
+    /// From 0.
+    pub index: usize,
+    /// At least 1.
+    pub count: usize,
+}
+
+impl Schedule {
+    /// The arrivals of one thread at a rate in requests per second of all threads together.
+    pub const fn new(rate: f64, distribution: Distribution, seed: u64, lane: Lane) -> Self {
+        // Poisson processes that are independent add up to one of the sum of their rates.
+        let random = Random::new(seed.wrapping_add((lane.index as u64).wrapping_mul(0x9e37_79b9)));
+        Self { distribution, rate, lane, random, index: 0, drawn: 0.0 }
+    }
+
+    /// When the next request is due, from the start.
+    pub fn next_due(&mut self) -> Duration {
+        let lanes = self.lane.count.max(1) as f64;
+        let seconds = match self.distribution {
+            // From the index, so that no error adds up.
+            Distribution::Constant => (self.index as f64).mul_add(lanes, self.lane.index as f64) / self.rate,
+            Distribution::Poisson => {
+                self.drawn -= (1.0 - self.random.next_unit()).ln() * lanes / self.rate;
+                self.drawn
+            }
+        };
+        self.index += 1;
+        Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALONE: Lane = Lane { index: 0, count: 1 };
+
+    fn arrivals(mut schedule: Schedule, count: usize) -> Vec<Duration> {
+        (0..count).map(|_| schedule.next_due()).collect()
+    }
+
+    #[test]
+    fn a_constant_rate_is_exact_however_long_it_runs() {
+        let mut schedule = Schedule::new(3000.0, Distribution::Constant, 1, ALONE);
+        let last = (0..=3_000_000).map(|_| schedule.next_due()).last().unwrap();
+        assert_eq!(last, Duration::from_secs(1000));
+    }
+
+    #[test]
+    fn lanes_of_a_constant_rate_take_turns() {
+        let lane = |index| Schedule::new(1000.0, Distribution::Constant, 1, Lane { index, count: 2 });
+        assert_eq!(arrivals(lane(0), 3), [0, 2, 4].map(Duration::from_millis));
+        assert_eq!(arrivals(lane(1), 3), [1, 3, 5].map(Duration::from_millis));
+    }
+
+    #[test]
+    fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
+        for count in [1, 4] {
+            let lane = Lane { index: count - 1, count };
+            let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, lane), 100_000);
+            let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
+            let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+            let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+            let want = 0.001 * count as f64;
+            assert!((mean / want - 1.0).abs() < 0.02, "{mean}");
+            assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "an exponential's deviation is its mean");
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_the_arrivals_and_each_lane_has_its_own() {
+        let draw =
+            |seed, index| arrivals(Schedule::new(100.0, Distribution::Poisson, seed, Lane { index, count: 2 }), 50);
+        assert_eq!(draw(1, 0), draw(1, 0));
+        assert_ne!(draw(1, 0), draw(2, 0));
+        assert_ne!(draw(1, 0), draw(1, 1));
+    }
+}

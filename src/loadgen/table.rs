@@ -1,0 +1,265 @@
+//! Reports for people: a block for each load, and a table when there are several. Pure.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::loadgen::report::{Comparison, Load, Report};
+use crate::loadgen::statistics::Statistics;
+use crate::loadgen::usage::Usage;
+use crate::loadgen::window::Window;
+
+/// The percentiles that are always told.
+pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
+
+/// One report at length.
+pub fn block(title: &str, report: &Report) -> String {
+    let mut out = format!("{title}{}: {}\n", report.load.name(), report.load);
+    let window = &report.window;
+    let seconds = report.duration.as_secs_f64();
+    let stable = match report.is_stable {
+        Some(false) => ", NOT STABLE",
+        Some(true) => ", stable",
+        None => "",
+    };
+    let windows = if report.windows == 1 { "window" } else { "windows" };
+    let _ = writeln!(out, "  {} {windows}, {seconds:.1} s{stable}", report.windows);
+    let _ = writeln!(
+        out,
+        "  Throughput    {:.1} infer/s    {} requests ok, {} failed",
+        report.throughput(),
+        window.succeeded,
+        window.failures.total()
+    );
+    let outside = report.totals.failures.total().saturating_sub(window.failures.total());
+    if outside > 0 {
+        let _ = writeln!(out, "    and {outside} failed outside of these windows; of all");
+    }
+    for (kind, count, text) in report.totals.failures.iter() {
+        let text = if text.is_empty() { String::new() } else { format!(": {text}") };
+        let _ = writeln!(out, "    {count} x {kind}{text}");
+    }
+    if window.latency.count() > 0 {
+        out += &latency(window);
+    }
+    if matches!(report.load, Load::Rate(_)) && window.lag.count() > 0 {
+        let (p99, max) = (window.lag.percentile(99.0), window.lag.max());
+        let _ = writeln!(out, "  Send lag      p99 {}    max {}", show(p99), show(max));
+    }
+    if report.totals.unsent > 0 {
+        let _ = writeln!(out, "  Never sent    {} requests that were due when the load ended", report.totals.unsent);
+    }
+    if let Some(server) = &report.server {
+        out += &server_line(server);
+    }
+    if let (Some(usage), Some(cpu)) = (&report.usage, report.cpu_per_request()) {
+        let each = |time| report.each(time).unwrap_or_default();
+        let switches = usage.switches() as f64 / window.ended_count() as f64;
+        let _ = writeln!(
+            out,
+            "  Process       CPU {} per request (user {}, system {})    {switches:.2} context switches    RSS {:.1} MiB",
+            show(cpu),
+            show(each(usage.user)),
+            show(each(usage.system)),
+            usage.resident_size as f64 / f64::from(1 << 20)
+        );
+    }
+    if let Some(client) = &report.client {
+        out += &client_line(report, client);
+    }
+    out
+}
+
+/// What measuring took. A client that has no time left measures itself.
+fn client_line(report: &Report, client: &Usage) -> String {
+    let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
+    let each = show(report.each(client.cpu()).unwrap_or_default());
+    let is_spinning = matches!(report.load, Load::Rate(_));
+    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
+    format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
+}
+
+/// From here on a thread of the client has hardly any time left; an open loop spins and always does.
+const CLIENT_CORES_MAX: f64 = 0.95;
+
+fn latency(window: &Window) -> String {
+    let times = &window.latency;
+    let mut out = String::from("  Latency     ");
+    for percentile in PERCENTILES {
+        let _ = write!(out, "  p{percentile} {}", show(times.percentile(percentile)));
+    }
+    let (mean, deviation) = (show(times.mean()), show(times.deviation()));
+    let (min, max) = (show(times.min()), show(times.max()));
+    let _ = writeln!(out, "\n                mean {mean} ± {deviation}    min {min}    max {max}");
+    out
+}
+
+/// What the server says of its own time, for each request that it says it answered well.
+fn server_line(server: &Statistics) -> String {
+    format!(
+        "  Server        {} (queue {}, compute input {}, infer {}, output {})    {} requests    {:.1} rows a batch\n",
+        show(server.success.mean()),
+        show(server.queue.mean()),
+        show(server.compute_input.mean()),
+        show(server.compute_infer.mean()),
+        show(server.compute_output.mean()),
+        server.success.count,
+        server.batch_size()
+    )
+}
+
+/// All reports, a line each.
+pub fn summary(reports: &[Report]) -> String {
+    let has_usage = reports.iter().any(|report| report.usage.is_some());
+    let name = reports.first().map_or("", |report| report.load.name());
+    let mut out = format!(
+        "{name:>12} {:>12} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}",
+        "infer/s", "p50", "p90", "p99", "p99.9", "mean", "failed"
+    );
+    out += if has_usage { "   CPU/req\n" } else { "\n" };
+    for report in reports {
+        let times = &report.window.latency;
+        let _ = write!(out, "{:>12} {:>12.1}", report.load.to_string(), report.throughput());
+        for percentile in [50.0, 90.0, 99.0, 99.9] {
+            let _ = write!(out, " {:>9}", show(times.percentile(percentile)));
+        }
+        let _ = write!(out, " {:>9} {:>8}", show(times.mean()), report.window.failures.total());
+        if has_usage {
+            let _ = write!(out, " {:>9}", report.cpu_per_request().map_or("-".to_owned(), show));
+        }
+        out += if report.is_stable == Some(false) { "  not stable\n" } else { "\n" };
+    }
+    out
+}
+
+/// Two servers side by side.
+pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
+    let (a, b) = (&comparison.a, &comparison.b);
+    let rounds = comparison.ratios.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
+    let mut out = format!("{}: {}\n  A  {}\n  B  {}\n", a.load.name(), a.load, names.0, names.1);
+    let _ = writeln!(out, "  {:<18} {:>12} {:>12}   B / A  95 % interval", "", "A", "B");
+    for (name, ratio) in &comparison.ratios {
+        let figure = |report: &Report| match name.as_str() {
+            "throughput" => format!("{:.1}/s", report.throughput()),
+            "latency mean" => show(report.window.latency.mean()),
+            "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), show),
+            name => {
+                let percentile = name.strip_prefix("latency p").and_then(|number| number.parse().ok());
+                show(report.window.latency.percentile(percentile.unwrap_or(50.0)))
+            }
+        };
+        let verdict = if ratio.is_significant() { "" } else { "  no difference shown" };
+        let (low, high) = (ratio.low, ratio.high);
+        let _ = writeln!(
+            out,
+            "  {name:<18} {:>12} {:>12}  {:>6.3}  {low:.3} to {high:.3}{verdict}",
+            figure(a),
+            figure(b),
+            ratio.mean
+        );
+    }
+    let failed = |report: &Report| report.window.failures.total();
+    let _ = writeln!(out, "  {:<18} {:>12} {:>12}", "failed", failed(a), failed(b));
+    for (name, report) in [("A", a), ("B", b)] {
+        for (kind, count, text) in report.totals.failures.iter() {
+            let _ = writeln!(out, "    {name}: {count} x {kind}: {text}");
+        }
+    }
+    let _ =
+        writeln!(out, "  {rounds} rounds A B B A; intervals by a paired t test over the logarithms of their ratios");
+    out
+}
+
+/// A time in microseconds, or what suits it.
+pub fn show(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    match micros {
+        ..99.95 => format!("{micros:.1}us"),
+        ..9_999.5 => format!("{micros:.0}us"),
+        ..99_995.0 => format!("{:.2}ms", micros / 1e3),
+        ..9_999_500.0 => format!("{:.0}ms", micros / 1e3),
+        _ => format!("{:.1}s", micros / 1e6),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::loadgen::report::tests::sample;
+
+    #[test]
+    fn a_block_tells_all_that_was_measured() {
+        expect![[r#"
+            Concurrency: 4
+              3 windows, 2.0 s, stable
+              Throughput    1000.0 infer/s    1000 requests ok, 4 failed
+                4 x HTTP 503: the queue is full
+              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us  p99.9 2000us  p99.99 2000us
+                            mean 1500us ± 289us    min 1000us    max 2000us
+              Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
+              Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
+              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be what limits
+        "#]].assert_eq(&block("", &sample(Load::Concurrency(4), 1.0)));
+        let mut open = sample(Load::Rate(1000.5), 1.0);
+        open.is_stable = Some(false);
+        open.server = None;
+        open.usage = None;
+        open.client = None;
+        open.totals.unsent = 7;
+        expect![[r#"
+            http://b  Request rate: 1000.5
+              3 windows, 2.0 s, NOT STABLE
+              Throughput    1000.0 infer/s    1000 requests ok, 4 failed
+                4 x HTTP 503: the queue is full
+              Latency       p50 1499us  p90 1900us  p95 1950us  p99 1990us  p99.9 2000us  p99.99 2000us
+                            mean 1500us ± 289us    min 1000us    max 2000us
+              Send lag      p99 9.9us    max 10.0us
+              Never sent    7 requests that were due when the load ended
+        "#]]
+        .assert_eq(&block("http://b  ", &open));
+    }
+
+    #[test]
+    fn a_summary_has_a_line_for_each_load() {
+        let reports: Vec<_> =
+            [(1, 1.0), (16, 9.0)].map(|(count, stretch)| sample(Load::Concurrency(count), stretch)).into();
+        expect![[r#"
+             Concurrency      infer/s       p50       p90       p99     p99.9      mean   failed   CPU/req
+                       1       1000.0    1499us    1900us    1990us    2000us    1500us        4     500us
+                      16       1000.0   13.49ms   17.10ms   17.91ms   18.01ms   13.50ms        4     500us
+        "#]]
+        .assert_eq(&summary(&reports));
+    }
+
+    #[test]
+    fn a_comparison_tells_the_ratios_and_what_they_are_worth() {
+        let round = |b| (sample(Load::Concurrency(4), 1.0), sample(Load::Concurrency(4), b));
+        let compared = Comparison::from_rounds(vec![round(1.9), round(2.0), round(2.1)]).unwrap();
+        expect![[r#"
+            Concurrency: 4
+              A  http://a
+              B  http://b
+                                            A            B   B / A  95 % interval
+              throughput             1000.0/s     1000.0/s   1.000  1.000 to 1.000  no difference shown
+              latency mean             1500us       2999us   1.998  1.765 to 2.263
+              latency p50              1499us       2994us   1.999  1.764 to 2.264
+              latency p90              1900us       3793us   1.998  1.764 to 2.264
+              latency p99              1990us       4135us   1.998  1.765 to 2.262
+              CPU per request           500us        500us   1.000  1.000 to 1.000  no difference shown
+              failed                       12           12
+                A: 12 x HTTP 503: the queue is full
+                B: 12 x HTTP 503: the queue is full
+              3 rounds A B B A; intervals by a paired t test over the logarithms of their ratios
+        "#]]
+        .assert_eq(&comparison(("http://a", "http://b"), &compared));
+    }
+
+    #[test]
+    fn times_have_a_unit_that_suits_them() {
+        let got: Vec<_> = [0, 999, 99_940, 123_456, 9_999_400, 12_345_678, 123_456_789, 12_345_678_901]
+            .map(|nanos| show(Duration::from_nanos(nanos)))
+            .into();
+        assert_eq!(got, ["0.0us", "1.0us", "99.9us", "123us", "9999us", "12.35ms", "123ms", "12.3s"]);
+    }
+}

@@ -1,0 +1,182 @@
+//! What one measurement window counted. Pure: a thread fills one, windows of threads and of times
+//! are merged. A request belongs to the window in which it ended, so that each is in exactly one.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::loadgen::failure::{Failure, Failures};
+use crate::time::Instant;
+
+/// The longest time that is told apart from longer ones.
+const LATENCY_MAX: u64 = 3_600_000_000_000;
+/// Digits that a recorded time keeps.
+const DIGITS: u8 = 3;
+
+/// Times in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Times(Histogram<u64>);
+
+impl Times {
+    /// None yet.
+    pub fn new() -> Self {
+        Self(Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS).expect("the bounds are constants that fit"))
+    }
+
+    /// Adds one.
+    pub fn record(&mut self, time: Duration) {
+        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
+    }
+
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Self) {
+        self.0.add(&other.0).expect("both have the same bounds");
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The time that so many percent do not exceed; zero where there is none.
+    pub fn percentile(&self, percentile: f64) -> Duration {
+        if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percentile)) }
+    }
+
+    /// The mean.
+    pub fn mean(&self) -> Duration {
+        Duration::from_nanos(self.0.mean() as u64)
+    }
+
+    /// The standard deviation.
+    pub fn deviation(&self) -> Duration {
+        Duration::from_nanos(if self.0.is_empty() { 0 } else { self.0.stdev() as u64 })
+    }
+
+    /// The shortest.
+    pub fn min(&self) -> Duration {
+        Duration::from_nanos(if self.0.is_empty() { 0 } else { self.0.min() })
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.0.max())
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// One window.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// When it began.
+    pub began: Instant,
+    /// When it ended.
+    pub ended: Instant,
+    /// Requests whose first byte was sent in it.
+    pub sent: u64,
+    /// From send to last byte read, or from when it was due: of successes only.
+    pub latency: Times,
+    /// How long after it was due a request was sent: an open loop's.
+    pub lag: Times,
+    /// Requests answered well.
+    pub succeeded: u64,
+    /// Requests that failed.
+    pub failures: Failures,
+}
+
+impl Window {
+    /// An empty window.
+    pub fn new(began: Instant) -> Self {
+        Self { began, ended: began, ..Self::default() }
+    }
+
+    /// A request ended.
+    pub fn handle_outcome(&mut self, latency: Duration, outcome: Result<(), Failure>) {
+        match outcome {
+            Ok(()) => {
+                self.succeeded += 1;
+                self.latency.record(latency);
+            }
+            Err(failure) => self.failures.add(failure),
+        }
+    }
+
+    /// Requests that ended.
+    pub fn ended_count(&self) -> u64 {
+        self.succeeded + self.failures.total()
+    }
+
+    /// Adds the window of another thread at the same time: it lasts as long as both together.
+    pub fn merge_lane(&mut self, other: &Self) {
+        self.began = self.began.min(other.began);
+        self.ended = self.ended.max(other.ended);
+        self.merge_counts(other);
+    }
+
+    /// Adds the counts of a window, whenever it was.
+    pub fn merge_counts(&mut self, other: &Self) {
+        self.sent += other.sent;
+        self.latency.merge(&other.latency);
+        self.lag.merge(&other.lag);
+        self.succeeded += other.succeeded;
+        self.failures.merge(&other.failures);
+    }
+
+    /// How long it lasted.
+    pub const fn duration(&self) -> Duration {
+        self.ended.since(self.began)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::loadgen::failure::Kind;
+
+    fn within(got: Duration, want: Duration) {
+        let (got, want) = (got.as_secs_f64(), want.as_secs_f64());
+        assert!((got / want - 1.0).abs() < 0.001, "{got} is not {want}");
+    }
+
+    #[test]
+    fn percentiles_are_exact_to_three_digits() {
+        let mut times = Times::new();
+        for micros in 1..=100_000 {
+            times.record(Duration::from_micros(micros));
+        }
+        for (percentile, micros) in [(50.0, 50_000), (90.0, 90_000), (99.0, 99_000), (99.9, 99_900), (99.99, 99_990)] {
+            within(times.percentile(percentile), Duration::from_micros(micros));
+        }
+        within(times.mean(), Duration::from_nanos(50_000_500));
+        within(times.max(), Duration::from_micros(100_000));
+        assert_eq!(times.count(), 100_000);
+        assert_eq!(Times::new().percentile(99.0), Duration::ZERO);
+        assert_eq!((Times::new().deviation(), Times::new().min()), (Duration::ZERO, Duration::ZERO));
+    }
+
+    #[test]
+    fn failures_are_in_the_count_and_not_in_the_latency() {
+        let mut window = Window::new(Instant::from_micros(5));
+        window.handle_outcome(Duration::from_millis(1), Ok(()));
+        window.handle_outcome(Duration::from_secs(9), Err(Failure::new(Kind::Timeout, "")));
+        assert_eq!((window.succeeded, window.ended_count(), window.latency.count()), (1, 2, 1));
+        within(window.latency.max(), Duration::from_millis(1));
+    }
+
+    #[test]
+    fn lanes_share_their_time_and_add_their_counts() {
+        let mut one = Window::new(Instant::from_micros(5));
+        one.ended = Instant::from_micros(9);
+        one.sent = 3;
+        let mut other = Window::new(Instant::from_micros(6));
+        other.ended = Instant::from_micros(11);
+        other.sent = 4;
+        one.merge_lane(&other);
+        assert_eq!((one.duration(), one.sent), (Duration::from_micros(6), 7));
+    }
+}

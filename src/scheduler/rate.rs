@@ -1,0 +1,324 @@
+//! Which instances may run: Triton's rate limiter over all models, as a pure state machine. An
+//! instance with work asks; it runs once its resources are free and nobody who wants any of them
+//! comes before it; it gives them back when its run is over. [`Pools`] finds out, while models
+//! load, how much of each resource there is. Asks no clock and takes no lock. Bounded by the
+//! instances that are registered.
+//!
+//! Triton takes the lowest count of executions × priority first, and lets nobody pass it. Here the
+//! same product is kept as a *pass* that never lags behind those who run, so that an instance
+//! which was idle for an hour does not have that hour to itself afterwards; and who waits is
+//! passed by those who want nothing that it waits for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Range;
+
+/// What `--rate-limit-resource` says there is of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supply {
+    /// Its name, in any case.
+    pub name: String,
+    /// How much.
+    pub count: u64,
+    /// On which device; `None` for each.
+    pub device: Option<u32>,
+}
+
+/// What an instance needs to run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Demand {
+    /// The device that it runs on.
+    pub device: u32,
+    /// Of two that want the same, one with 2 runs half as often as one with 1; 0 is 1.
+    pub priority: u32,
+    /// Its resources.
+    pub needs: Vec<Need>,
+}
+
+/// So much of one resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// Its name.
+    pub name: String,
+    /// Whether all devices share it.
+    pub is_global: bool,
+    /// How much.
+    pub count: u64,
+}
+
+/// Why instances cannot be registered; the texts are Triton's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RateError {
+    /// One list has the resource as a device's own, another as shared by all devices.
+    Both {
+        /// The resource.
+        name: String,
+    },
+    /// There is less of the resource than one instance needs.
+    Short {
+        /// The resource.
+        name: String,
+        /// How much there is.
+        limit: u64,
+        /// How much there must be.
+        required: u64,
+    },
+}
+
+impl fmt::Display for RateError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Both { name } => write!(
+                formatter,
+                "Resource \"{name}\" is present as both global and device-specific resource in the model configuration."
+            ),
+            Self::Short { name, limit, required } => write!(
+                formatter,
+                "Resource count for \"{name}\" is limited to {limit} which will prevent scheduling of one or more model \
+                 instances, the minimum required count is {required}"
+            ),
+        }
+    }
+}
+
+/// Where a resource is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Site {
+    Device(u32),
+    Global,
+}
+
+type Key = (Site, String);
+
+/// The resources of all models, while these load.
+#[derive(Clone, Debug, Default)]
+pub struct Pools {
+    supplies: Vec<Supply>,
+    instances: Vec<(u32, BTreeMap<Key, u64>)>,
+}
+
+impl Pools {
+    /// Nothing is registered. Without a supply there is as much of each resource as the instance
+    /// that needs most of it needs; with one, there is nothing of what no supply names.
+    pub const fn new(supplies: Vec<Supply>) -> Self {
+        Self { supplies, instances: Vec::new() }
+    }
+
+    /// Registers the instances of a model, all or none, and returns their ids.
+    pub fn register(&mut self, demands: &[Demand]) -> Result<Range<usize>, RateError> {
+        let first = self.instances.len();
+        self.instances.extend(demands.iter().map(|demand| (demand.priority.max(1), demand.keyed())));
+        match self.limits() {
+            Ok(_) => Ok(first..self.instances.len()),
+            Err(error) => {
+                self.instances.truncate(first);
+                Err(error)
+            }
+        }
+    }
+
+    /// Everything is registered: nothing runs yet.
+    pub fn into_rate(self) -> Rate {
+        let limits = self.limits().unwrap_or_default();
+        let index = |key: &Key| limits.keys().position(|have| have == key);
+        let instance = |(priority, needs): &(u32, BTreeMap<Key, u64>)| Instance {
+            priority: u64::from(*priority),
+            needs: needs.iter().filter_map(|(key, count)| Some((index(key)?, *count))).collect(),
+            state: State::Idle,
+            pass: 0,
+            number: 0,
+        };
+        let instances = self.instances.iter().map(instance).collect();
+        let resources = limits.values().map(|limit| Resource { limit: *limit, taken: 0 }).collect();
+        Rate { resources, instances, waiting: BTreeSet::new(), clock: 0, asked: 0 }
+    }
+
+    /// How much there is of each resource that somebody needs.
+    fn limits(&self) -> Result<BTreeMap<Key, u64>, RateError> {
+        let mut limits: BTreeMap<Key, u64> = BTreeMap::new();
+        for (key, count) in self.instances.iter().flat_map(|(_, needs)| needs) {
+            let most = limits.entry(key.clone()).or_default();
+            *most = (*most).max(*count);
+        }
+        if !self.supplies.is_empty() {
+            for ((site, name), required) in &mut limits {
+                let limit = self.supply(*site, name);
+                if limit < *required {
+                    return Err(RateError::Short { name: name.clone(), limit, required: *required });
+                }
+                *required = limit;
+            }
+        }
+        let is_on_device = |name: &String| limits.keys().any(|(site, have)| *site != Site::Global && have == name);
+        match limits.keys().find(|(site, name)| *site == Site::Global && is_on_device(name)) {
+            Some((_, name)) => Err(RateError::Both { name: name.clone() }),
+            None => Ok(limits),
+        }
+    }
+
+    /// The largest that is said; a shared resource has no device.
+    fn supply(&self, site: Site, name: &str) -> u64 {
+        let is_here = |supply: &&Supply| match (site, supply.device) {
+            (Site::Global, _) | (_, None) => true,
+            (Site::Device(device), Some(there)) => device == there,
+        };
+        let named = self.supplies.iter().filter(|supply| supply.name.eq_ignore_ascii_case(name));
+        named.filter(is_here).map(|supply| supply.count).max().unwrap_or(0)
+    }
+}
+
+impl Demand {
+    /// Of a resource that is listed twice the last count holds, as in Triton.
+    fn keyed(&self) -> BTreeMap<Key, u64> {
+        let site = |need: &Need| if need.is_global { Site::Global } else { Site::Device(self.device) };
+        self.needs.iter().map(|need| ((site(need), need.name.clone()), need.count)).collect()
+    }
+}
+
+/// Who runs, who waits, and what is taken.
+#[derive(Clone, Debug)]
+pub struct Rate {
+    resources: Vec<Resource>,
+    instances: Vec<Instance>,
+    /// By pass, then by when they asked.
+    waiting: BTreeSet<(u64, u64, usize)>,
+    /// The pass of whoever began to run last.
+    clock: u64,
+    asked: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Resource {
+    limit: u64,
+    taken: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Instance {
+    priority: u64,
+    /// Resources by index, and how much of each.
+    needs: Vec<(usize, u64)>,
+    state: State,
+    pass: u64,
+    number: u64,
+}
+
+/// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; what waits or was granted may give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting,
+    Granted,
+    Running,
+}
+
+impl Rate {
+    /// An instance has work, and asks to run it.
+    pub fn handle_ask(&mut self, id: usize) {
+        let (clock, number) = (self.clock, self.asked);
+        let Some(instance) = self.instances.get_mut(id).filter(|instance| instance.state == State::Idle) else {
+            return;
+        };
+        instance.state = State::Waiting;
+        instance.pass = instance.pass.max(clock);
+        instance.number = number;
+        self.asked += 1;
+        self.waiting.insert((instance.pass, number, id));
+    }
+
+    /// An instance that may run begins to.
+    pub fn handle_start(&mut self, id: usize) {
+        let Some(instance) = self.instances.get_mut(id).filter(|instance| instance.state == State::Granted) else {
+            return;
+        };
+        instance.state = State::Running;
+        self.clock = self.clock.max(instance.pass);
+        instance.pass = instance.pass.saturating_add(instance.priority);
+    }
+
+    /// The run of an instance is over.
+    pub fn handle_end(&mut self, id: usize) {
+        if self.state(id) == Some(State::Running) {
+            self.free(id);
+        }
+    }
+
+    /// An instance that asked has no work any more, whether or not it may run by now.
+    pub fn handle_withdraw(&mut self, id: usize) {
+        match self.state(id) {
+            Some(State::Granted) => self.free(id),
+            Some(State::Waiting) => self.forget(id),
+            _ => {}
+        }
+    }
+
+    /// The next instance that may run: its resources are taken.
+    pub fn poll_grant(&mut self) -> Option<usize> {
+        let mut wanted = BTreeSet::new();
+        let id = self.waiting.iter().map(|(_, _, id)| *id).find(|id| {
+            let needs = self.instances.get(*id).map_or(&[][..], |instance| &instance.needs);
+            let is_free = needs.iter().all(|(index, count)| {
+                let resource = self.resources.get(*index);
+                resource.is_some_and(|resource| resource.has(*count)) && (*count == 0 || !wanted.contains(index))
+            });
+            if !is_free {
+                wanted.extend(needs.iter().filter(|(_, count)| *count > 0).map(|(index, _)| *index));
+            }
+            is_free
+        })?;
+        self.forget(id);
+        let instance = self.instances.get_mut(id)?;
+        instance.state = State::Granted;
+        for (index, count) in &instance.needs {
+            if let Some(resource) = self.resources.get_mut(*index) {
+                resource.taken += count;
+            }
+        }
+        Some(id)
+    }
+
+    /// Whether an instance may run and has not begun.
+    pub fn is_granted(&self, id: usize) -> bool {
+        self.state(id) == Some(State::Granted)
+    }
+
+    /// Whether an instance asked and may not run yet.
+    pub fn is_waiting(&self, id: usize) -> bool {
+        self.state(id) == Some(State::Waiting)
+    }
+
+    /// Of instances that are idle, the one with the least should be asked to work.
+    pub fn pass(&self, id: usize) -> u64 {
+        self.instances.get(id).map_or(0, |instance| instance.pass)
+    }
+
+    fn state(&self, id: usize) -> Option<State> {
+        self.instances.get(id).map(|instance| instance.state)
+    }
+
+    fn forget(&mut self, id: usize) {
+        if let Some(instance) = self.instances.get_mut(id) {
+            instance.state = State::Idle;
+            self.waiting.remove(&(instance.pass, instance.number, id));
+        }
+    }
+
+    fn free(&mut self, id: usize) {
+        let Some(instance) = self.instances.get_mut(id) else { return };
+        instance.state = State::Idle;
+        for (index, count) in &instance.needs {
+            if let Some(resource) = self.resources.get_mut(*index) {
+                resource.taken = resource.taken.saturating_sub(*count);
+            }
+        }
+    }
+}
+
+impl Resource {
+    fn has(&self, count: u64) -> bool {
+        count <= self.limit.saturating_sub(self.taken)
+    }
+}
+
+#[cfg(test)]
+mod tests;

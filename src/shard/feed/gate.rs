@@ -1,0 +1,284 @@
+//! Between an instance and the queue of its model version where there is a rate limit: an instance
+//! takes a batch only with its resources in hand, so that requests wait in the queue, where they
+//! may be cancelled and may grow into a larger batch, and never in front of the instance.
+
+use std::sync::atomic::Ordering;
+
+use crate::scheduler;
+use crate::shard::feed::{Feed, Lanes, Taking, Waiting};
+use crate::shard::limiter::Limiter;
+use crate::shard::sync::fence;
+use crate::time::Instant;
+
+/// What an instance may do now.
+pub(super) enum Taken {
+    /// Run this.
+    Batch(scheduler::Batch<Waiting>),
+    /// Wait to be woken: there is a batch, and its resources are not free.
+    Blocked,
+    /// There is no batch.
+    Nothing,
+}
+
+impl Feed {
+    /// Takes a batch for the instance in a seat, whose last run is over.
+    pub(super) fn take(&self, lanes: &mut Lanes, seat_index: usize, now: Instant) -> Taken {
+        let claims = &mut Taking(self);
+        let Some((limiter, id)) = self.gate(seat_index) else {
+            return lanes.scheduler.poll_batch(now, claims).map_or(Taken::Nothing, Taken::Batch);
+        };
+        let is_ready = lanes.scheduler.poll_ready(now, claims);
+        if !limiter.ask(id, is_ready) {
+            return if is_ready { Taken::Blocked } else { Taken::Nothing };
+        }
+        let Some(batch) = lanes.scheduler.poll_batch(now, claims) else {
+            limiter.ask(id, false);
+            return Taken::Nothing;
+        };
+        let is_more_ready = lanes.scheduler.poll_ready(now, claims);
+        let siblings = self.seats.iter().filter(|_| !is_more_ready).filter_map(|seat| seat.rate_id());
+        if limiter.start(id, siblings) {
+            // They are idle from now on, and were passed over by whoever queued until now.
+            fence(Ordering::SeqCst);
+            if lanes.rings.iter().any(|ring| !ring.is_empty()) {
+                self.wake_one();
+            }
+        }
+        Taken::Batch(batch)
+    }
+
+    /// The instance in a seat can run nothing for now: what it holds is free for others.
+    pub fn rest(&self, seat_index: usize) {
+        if let Some((limiter, id)) = self.gate(seat_index) {
+            limiter.ask(id, false);
+        }
+    }
+
+    /// The instance in a seat runs nothing any more, and watches no delay: another does.
+    pub fn retire(&self, seat_index: usize) {
+        let mut lanes = self.lock();
+        lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
+        drop(lanes);
+        self.rest(seat_index);
+        self.wake_one();
+    }
+
+    fn gate(&self, seat_index: usize) -> Option<(&Limiter, usize)> {
+        Some((self.limiter.as_deref()?, self.seats.get(seat_index)?.rate_id()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::scheduler::rate::{Demand, Need, Pools};
+    use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
+    use crate::shard::clock::now;
+    use crate::shard::feed::{Hold, Lane, Polled, Refusal, Seat};
+    use crate::shard::inbox::Inbox;
+    use crate::shard::ticket::Tickets;
+    use crate::time::Stamps;
+
+    fn tickets() -> Rc<Tickets> {
+        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    }
+
+    fn entry(tickets: &Tickets) -> Entry<Waiting> {
+        let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
+        let (stamps, hold) = (Stamps::default(), Hold::default());
+        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, stamps, hold };
+        let (shape_key, queued_at) = (ShapeKey::new(), now());
+        Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
+    }
+
+    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
+        if lane.submit(entry)? {
+            lane.feed().wake();
+        }
+        Ok(())
+    }
+
+    /// A model for each list; an instance for each number, which needs so much of one resource.
+    fn models(needs: &[&[u64]]) -> (Vec<Arc<Feed>>, Vec<Lane>) {
+        let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
+        let demand = |count: &u64| Demand { needs: vec![need(*count)], ..Demand::default() };
+        let mut pools = Pools::default();
+        let seats: Vec<Vec<Arc<Seat>>> = needs
+            .iter()
+            .map(|needs| {
+                let ids = pools.register(&needs.iter().map(demand).collect::<Vec<_>>()).unwrap();
+                ids.map(|id| Arc::new(Seat::new(id.to_string()).limited(id))).collect()
+            })
+            .collect();
+        let limiter = Arc::new(Limiter::new(pools.into_rate(), seats.concat()));
+        let policy = Policy { rows_max: 2, is_batched: true, ..Policy::default() };
+        let feed = |seats| {
+            let bounds = Bounds { requests: 64, bytes: 64 };
+            let (feed, mut lanes) = Feed::with_seats(policy.clone(), bounds, 1, seats, Some(Arc::clone(&limiter)));
+            (feed, lanes.remove(0))
+        };
+        seats.into_iter().map(feed).unzip()
+    }
+
+    fn polled(feed: &Feed, seat: usize) -> &'static str {
+        match feed.poll(seat, now) {
+            Polled::Batch(_) => "batch",
+            Polled::Blocked => "blocked",
+            Polled::Ended | Polled::Nothing(_) => "nothing",
+        }
+    }
+
+    #[test]
+    fn what_waits_for_resources_waits_in_the_queue_where_it_may_grow_and_be_withdrawn() {
+        let (feeds, mut lanes) = models(&[&[1], &[1]]);
+        let tickets = tickets();
+        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!((polled(&feeds[0], 0), polled(&feeds[1], 0)), ("batch", "blocked"));
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!((polled(&feeds[1], 0), feeds[1].waiting()), ("blocked", 2));
+        assert_eq!(polled(&feeds[0], 0), "nothing", "its run is over");
+        assert_eq!((polled(&feeds[1], 0), feeds[1].waiting(), feeds[1].executions()), ("batch", 0, 1));
+
+        let gone = entry(&tickets);
+        let (ticket, room) = (gone.token.ticket, gone.token.room());
+        submit(&mut lanes[0], gone).ok().unwrap();
+        assert_eq!(polled(&feeds[0], 0), "blocked");
+        let feed = Arc::clone(&feeds[0]);
+        drop(tickets.pending(ticket, move || feed.leave(room)));
+        assert_eq!(polled(&feeds[1], 0), "nothing");
+        assert_eq!(polled(&feeds[0], 0), "nothing", "it may run, and has nothing to");
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!(polled(&feeds[1], 0), "batch", "and holds nothing for that");
+    }
+
+    #[test]
+    fn an_instance_that_needs_less_runs_while_another_waits() {
+        let (feeds, mut lanes) = models(&[&[2, 0], &[2]]);
+        let tickets = tickets();
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!(polled(&feeds[1], 0), "batch");
+        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+        assert_eq!((polled(&feeds[0], 0), polled(&feeds[0], 1)), ("blocked", "batch"));
+        assert_eq!(polled(&feeds[1], 0), "nothing");
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!(polled(&feeds[1], 0), "batch", "the one that waited had no work left, and holds nothing");
+    }
+
+    #[test]
+    fn an_instance_that_rests_or_is_lost_holds_nothing() {
+        let (feeds, mut lanes) = models(&[&[1], &[1]]);
+        let tickets = tickets();
+        for end in [Feed::rest, Feed::retire] {
+            submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+            submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+            assert_eq!((polled(&feeds[0], 0), polled(&feeds[1], 0)), ("batch", "blocked"));
+            end(&feeds[0], 0);
+            assert_eq!((polled(&feeds[1], 0), polled(&feeds[1], 0)), ("batch", "nothing"));
+        }
+    }
+
+    /// Requests to all models at once, so many to each, from a thread each; answers the most of
+    /// the resource that was taken at any time.
+    fn run_all(feeds: &[Arc<Feed>], lanes: Vec<Lane>, needs: &[&[u64]], count: usize) -> usize {
+        let (taken, most, served) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for (feed, needs) in feeds.iter().zip(needs) {
+                for (seat, need) in needs.iter().enumerate() {
+                    let (taken, most, served) = (&taken, &most, &served);
+                    scope.spawn(move || {
+                        while let Some(batch) = feed.next_batch(seat, now) {
+                            let sum = taken.fetch_add(*need as usize, Ordering::SeqCst) + *need as usize;
+                            most.fetch_max(sum, Ordering::SeqCst);
+                            std::thread::yield_now();
+                            served.fetch_add(batch.requests.len(), Ordering::SeqCst);
+                            taken.fetch_sub(*need as usize, Ordering::SeqCst);
+                        }
+                    });
+                }
+            }
+            let shards = lanes.into_iter().map(|mut lane| {
+                scope.spawn(move || {
+                    let tickets = tickets();
+                    for index in 0..count {
+                        loop {
+                            let next = entry(&tickets);
+                            let ticket = next.token.ticket;
+                            if submit(&mut lane, next).is_ok() {
+                                break;
+                            }
+                            tickets.release(ticket);
+                            std::thread::yield_now();
+                        }
+                        tickets.drain();
+                        // Now and then let the instances fall asleep.
+                        while index % 64 == 0 && lane.feed().waiting() > 0 {
+                            std::thread::yield_now();
+                        }
+                    }
+                })
+            });
+            shards.collect::<Vec<_>>().into_iter().for_each(|shard| shard.join().unwrap());
+            while served.load(Ordering::SeqCst) < count * feeds.len() {
+                std::thread::yield_now();
+            }
+            feeds.iter().for_each(|feed| feed.stop());
+        });
+        most.load(Ordering::SeqCst)
+    }
+
+    #[test]
+    fn no_wake_up_is_lost_and_nothing_overcommitted_among_models_that_share_a_resource() {
+        for needs in [&[&[1_u64, 1][..], &[1, 1]][..], &[&[2, 1, 0], &[2], &[1, 1]]] {
+            let (feeds, lanes) = models(needs);
+            let limit = needs.concat().into_iter().max().unwrap() as usize;
+            let most = run_all(&feeds, lanes, needs, 3_000);
+            assert_eq!(most, limit, "{needs:?}");
+        }
+    }
+
+    #[test]
+    fn instances_share_the_work_evenly_and_one_that_is_passive_has_none() {
+        let seats = ["a", "b", "c", "d"].map(|name| Seat::new(name.to_owned()));
+        let seats = seats.into_iter().map(|seat| if seat.name() == "d" { seat.passive() } else { seat });
+        let policy = Policy::default();
+        let bounds = Bounds { requests: 8, bytes: 8 };
+        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None);
+        let served = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for (index, seat) in feed.seats().iter().enumerate() {
+                let (feed, served) = (&feed, &served);
+                scope.spawn(move || {
+                    if seat.is_passive() {
+                        return feed.wait_stopped(index, now);
+                    }
+                    while let Some(batch) = feed.next_batch(index, now) {
+                        served.fetch_add(batch.requests.len(), Ordering::SeqCst);
+                    }
+                });
+            }
+            let tickets = tickets();
+            // One at a time: a single instance could do it all.
+            for index in 0..900 {
+                submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+                while served.load(Ordering::SeqCst) <= index {
+                    std::thread::yield_now();
+                }
+                tickets.drain();
+                while feed.seats().iter().any(|seat| !seat.is_parked()) {
+                    std::thread::yield_now();
+                }
+            }
+            feed.stop();
+        });
+        let batches: Vec<_> = feed.seats().iter().map(|seat| seat.batches()).collect();
+        // One that is not quite asleep again may take a batch out of turn.
+        assert!(batches[..3].iter().all(|count| (200..=400).contains(count)), "{batches:?}");
+        assert_eq!((batches.iter().sum::<u64>(), batches[3]), (900, 0));
+    }
+}

@@ -1,0 +1,321 @@
+//! The types of [`super`] as loom can interleave them, and the faults that are planted in them to
+//! see that the check finds them. Loom has no rings, no queue and no waker that fits, so these are
+//! stand-ins: as little ordered as the originals, and no more. Used by the model check alone.
+
+#![allow(missing_docs, reason = "what each does is told where the original is documented")]
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+use std::time::Duration;
+
+use loom::sync::Notify;
+use loom::sync::atomic::AtomicUsize;
+
+pub use loom::sync::{Mutex, MutexGuard};
+pub use loom::thread::yield_now;
+
+/// What is wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A compare-and-swap looks first and writes then.
+    Claim,
+    /// A subtraction reads first and writes then.
+    Countdown,
+    /// Fences order nothing.
+    Fence,
+    /// A swap reads first and writes then.
+    Swap,
+    /// An `unpark` that comes before `park` is lost.
+    Token,
+}
+
+thread_local! {
+    /// The fault of the check that runs on this thread: loom runs all threads of a check on one.
+    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+}
+
+/// Plants a fault, or takes it away.
+pub fn plant(fault: Option<Fault>) {
+    FAULT.set(fault);
+}
+
+fn is_planted(fault: Fault) -> bool {
+    FAULT.get() == Some(fault)
+}
+
+/// `std::sync::atomic::fence`.
+pub fn fence(ordering: Ordering) {
+    if !is_planted(Fault::Fence) {
+        loom::sync::atomic::fence(ordering);
+    }
+}
+
+/// `std::sync::atomic::AtomicBool`, as far as it is used.
+#[derive(Default)]
+pub struct AtomicBool(loom::sync::atomic::AtomicBool);
+
+impl AtomicBool {
+    pub fn new(value: bool) -> Self {
+        Self(loom::sync::atomic::AtomicBool::new(value))
+    }
+
+    pub fn load(&self, ordering: Ordering) -> bool {
+        self.0.load(ordering)
+    }
+
+    pub fn store(&self, value: bool, ordering: Ordering) {
+        self.0.store(value, ordering);
+    }
+
+    pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
+        if !is_planted(Fault::Swap) {
+            return self.0.swap(value, ordering);
+        }
+        let have = self.0.load(ordering);
+        self.0.store(value, ordering);
+        have
+    }
+}
+
+/// `std::sync::atomic::AtomicI64`, as far as it is used.
+pub struct AtomicI64(loom::sync::atomic::AtomicI64);
+
+impl AtomicI64 {
+    pub fn new(value: i64) -> Self {
+        Self(loom::sync::atomic::AtomicI64::new(value))
+    }
+
+    pub fn load(&self, ordering: Ordering) -> i64 {
+        self.0.load(ordering)
+    }
+
+    pub fn store(&self, value: i64, ordering: Ordering) {
+        self.0.store(value, ordering);
+    }
+
+    pub fn fetch_sub(&self, value: i64, ordering: Ordering) -> i64 {
+        if !is_planted(Fault::Countdown) {
+            return self.0.fetch_sub(value, ordering);
+        }
+        let have = self.0.load(ordering);
+        self.0.store(have - value, ordering);
+        have
+    }
+}
+
+/// `std::sync::atomic::AtomicU64`, as far as it is used.
+pub struct AtomicU64(loom::sync::atomic::AtomicU64);
+
+impl AtomicU64 {
+    pub fn new(value: u64) -> Self {
+        Self(loom::sync::atomic::AtomicU64::new(value))
+    }
+
+    pub fn load(&self, ordering: Ordering) -> u64 {
+        self.0.load(ordering)
+    }
+
+    pub fn store(&self, value: u64, ordering: Ordering) {
+        self.0.store(value, ordering);
+    }
+
+    pub fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> Result<u64, u64> {
+        // What a failed check drops has nobody left to agree with.
+        if std::thread::panicking() {
+            return Err(new);
+        }
+        if !is_planted(Fault::Claim) {
+            return self.0.compare_exchange(old, new, success, failure);
+        }
+        let have = self.0.load(failure);
+        if have != old {
+            return Err(have);
+        }
+        self.0.store(new, success);
+        Ok(old)
+    }
+}
+
+/// `std::thread::Thread`; a token makes the next `park` return. Loom's own mistakes a thread that waits for a lock for one that is parked.
+#[derive(Clone)]
+pub struct Thread(Arc<Parker>);
+
+struct Parker {
+    token: Notify,
+    is_parked: std::sync::atomic::AtomicBool,
+}
+
+loom::thread_local! {
+    static CURRENT: Thread = Thread(Arc::new(Parker { token: Notify::new(), is_parked: false.into() }));
+}
+
+impl Thread {
+    pub fn unpark(&self) {
+        if self.0.is_parked.load(Ordering::Relaxed) || !is_planted(Fault::Token) {
+            self.0.token.notify();
+        }
+    }
+}
+
+/// `std::thread::current`.
+pub fn current() -> Thread {
+    CURRENT.with(Thread::clone)
+}
+
+/// `std::thread::park`.
+pub fn park() {
+    let thread = current();
+    thread.0.is_parked.store(true, Ordering::Relaxed);
+    thread.0.token.wait();
+    thread.0.is_parked.store(false, Ordering::Relaxed);
+}
+
+/// `std::thread::park_timeout`, whose time is never over: nobody is rescued by a timer.
+pub fn park_timeout(_: Duration) {
+    park();
+}
+
+/// `rtrb::RingBuffer`: as there, each side keeps the other's position as it saw it last.
+pub struct RingBuffer<T> {
+    // Never contended: whoever has it does not yield.
+    slots: Box<[std::sync::Mutex<Option<T>>]>,
+    head: AtomicUsize,
+    tail: AtomicUsize,
+}
+
+/// `rtrb::Producer`.
+pub struct Producer<T> {
+    ring: Arc<RingBuffer<T>>,
+    tail: usize,
+    head_seen: usize,
+}
+
+/// `rtrb::Consumer`.
+pub struct Consumer<T> {
+    ring: Arc<RingBuffer<T>>,
+    head: usize,
+    tail_seen: Cell<usize>,
+}
+
+/// `rtrb::PushError`.
+#[derive(Debug)]
+pub enum PushError<T> {
+    Full(T),
+}
+
+impl<T> RingBuffer<T> {
+    #[expect(clippy::new_ret_no_self, reason = "as rtrb's")]
+    pub fn new(capacity: usize) -> (Producer<T>, Consumer<T>) {
+        let slots = (0..capacity).map(|_| std::sync::Mutex::new(None)).collect();
+        let ring = Arc::new(Self { slots, head: AtomicUsize::new(0), tail: AtomicUsize::new(0) });
+        let producer = Producer { ring: Arc::clone(&ring), tail: 0, head_seen: 0 };
+        (producer, Consumer { ring, head: 0, tail_seen: Cell::new(0) })
+    }
+
+    fn swap(&self, position: usize, value: Option<T>) -> Option<T> {
+        std::mem::replace(&mut self.slots[position % self.slots.len()].lock().unwrap(), value)
+    }
+}
+
+impl<T> Producer<T> {
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        let is_full = |head| self.tail - head == self.ring.slots.len();
+        if is_full(self.head_seen) {
+            let head = self.ring.head.load(Ordering::Acquire);
+            if is_full(head) {
+                return Err(PushError::Full(value));
+            }
+            self.head_seen = head;
+        }
+        assert!(self.ring.swap(self.tail, Some(value)).is_none(), "the slot is free");
+        self.tail += 1;
+        self.ring.tail.store(self.tail, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl<T> Consumer<T> {
+    pub fn pop(&mut self) -> Result<T, ()> {
+        if self.is_empty() {
+            return Err(());
+        }
+        let value = self.ring.swap(self.head, None).expect("it was pushed");
+        self.head += 1;
+        self.ring.head.store(self.head, Ordering::Release);
+        Ok(value)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        if self.tail_seen.get() == self.head {
+            self.tail_seen.set(self.ring.tail.load(Ordering::Acquire));
+        }
+        self.tail_seen.get() == self.head
+    }
+}
+
+/// `crossbeam_queue::SegQueue`. Where an older push is under way, the original's `pop` waits for it;
+/// this one finds nothing, and whoever pushes will wake.
+pub struct SegQueue<T> {
+    slots: [Slot<T>; SLOTS],
+    tail: AtomicUsize,
+    /// The shard's alone.
+    head: std::sync::atomic::AtomicUsize,
+}
+
+/// A scenario has no more answers for one shard.
+const SLOTS: usize = 4;
+
+struct Slot<T> {
+    value: std::sync::Mutex<Option<T>>,
+    is_written: AtomicBool,
+}
+
+impl<T> SegQueue<T> {
+    pub fn new() -> Self {
+        let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
+        Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: 0.into() }
+    }
+
+    pub fn push(&self, value: T) {
+        if std::thread::panicking() {
+            return;
+        }
+        let slot = &self.slots[self.tail.fetch_add(1, Ordering::Relaxed)];
+        *slot.value.lock().unwrap() = Some(value);
+        slot.is_written.store(true, Ordering::Release);
+    }
+
+    pub fn pop(&self) -> Option<T> {
+        let slot = self.slots.get(self.head.load(Ordering::Relaxed))?;
+        if !slot.is_written.load(Ordering::Acquire) {
+            return None;
+        }
+        self.head.fetch_add(1, Ordering::Relaxed);
+        slot.value.lock().unwrap().take()
+    }
+}
+
+/// `atomic_waker::AtomicWaker`.
+pub struct AtomicWaker(Mutex<Option<Waker>>);
+
+impl AtomicWaker {
+    pub fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    pub fn register(&self, waker: &Waker) {
+        *self.0.lock().unwrap() = Some(waker.clone());
+    }
+
+    pub fn wake(&self) {
+        if std::thread::panicking() {
+            return;
+        }
+        let waker = self.0.lock().unwrap().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
