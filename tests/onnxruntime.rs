@@ -167,6 +167,51 @@ fn the_wheel_of_an_active_environment_is_found_and_a_model_may_choose_otherwise(
     assert!(load_line(&server, "m").contains("with rten in") && !server.log().contains("opened"), "{}", server.log());
 }
 
+#[test]
+fn ragged_batches_and_optional_inputs_are_served_by_the_library_too() {
+    let Some(environment) = environment() else { return };
+    let repository = Folder::new("onnxruntime-ragged");
+    let segments = "platform: \"onnxruntime_onnx\" max_batch_size: 8 instance_group { count: 1 kind: KIND_CPU }\n\
+        dynamic_batching { preferred_batch_size: 3 max_queue_delay_microseconds: 10000000 }\n\
+        input { name: \"X\" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }\n\
+        batch_input { kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO\n\
+                      target_name: \"ENDS\" data_type: TYPE_INT32 source_input: \"X\" }\n\
+        output { name: \"SUM\" data_type: TYPE_FP32 dims: 1 } output { name: \"TWICE\" data_type: TYPE_FP32 dims: -1 }\n\
+        batch_output { target_name: \"TWICE\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"X\" }";
+    support::repository::add(repository.path(), "segments", segments, Some(&support::onnx::segments()));
+    let add = "input { name: \"x\" data_type: TYPE_FP32 dims: 2 } output { name: \"y\" data_type: TYPE_FP32 dims: 2 }\n\
+        input { name: \"b\" data_type: TYPE_FP32 dims: 2 optional: true }";
+    support::repository::add(repository.path(), "add", add, Some(&support::onnx::add_default()));
+    let server = start(&repository, &[&flag(environment), "--shards=1"], &[]);
+    assert!(load_line(&server, "segments").contains("with ONNX Runtime"), "{}", server.log());
+    let ask = |model: &str, inputs: &[(&str, &str, &str)], want: &[&str]| {
+        let input = |(name, shape, data): &(&str, &str, &str)| {
+            format!(r#"{{"name":"{name}","shape":[{shape}],"datatype":"FP32","data":[{data}]}}"#)
+        };
+        let inputs: Vec<_> = inputs.iter().map(input).collect();
+        let body = format!(r#"{{"inputs":[{}]}}"#, inputs.join(","));
+        let answer = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
+        let text = String::from_utf8(answer.body).unwrap();
+        assert!(answer.status == 200 && want.iter().all(|want| text.contains(want)), "{want:?} {text}");
+    };
+    thread::scope(|scope| {
+        let ask = &ask;
+        scope.spawn(move || {
+            ask("segments", &[("X", "1,3", "1,2,4")], &[r#""data":[7.0]"#, r#""shape":[1,3],"data":[2.0,4.0,8.0]"#]);
+        });
+        scope.spawn(move || {
+            ask("segments", &[("X", "1,1", "8")], &[r#""data":[8.0]"#, r#""shape":[1,1],"data":[16.0]"#])
+        });
+        scope.spawn(move || {
+            ask("segments", &[("X", "1,2", "16,32")], &[r#""data":[48.0]"#, r#""shape":[1,2],"data":[32.0,64.0]"#]);
+        });
+    });
+    assert_eq!(support::metrics::batches_left(server.metrics(), "segments"), 1);
+    ask("add", &[("x", "2", "1,2")], &["[11.0,22.0]"]);
+    ask("add", &[("b", "2", "3,4"), ("x", "2", "1,2")], &["[4.0,6.0]"]);
+    ask("add", &[("x", "2", "1,2")], &["[11.0,22.0]"]);
+}
+
 /// A library that answers as ONNX Runtime of another release would.
 fn old_library(folder: &Folder) -> PathBuf {
     let (source, library) = (folder.path().join("old.c"), folder.path().join("libonnxruntime.so"));

@@ -342,6 +342,9 @@ fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
         return Err(Error::internal(format!("model '{}' takes {want} inputs but {came} came", spec.name)));
     }
     let is_sound = |(tensor, input): (&Tensor, &TensorSpec)| {
+        if input.is_optional && !tensor.is_given() {
+            return tensor.contents.is_empty();
+        }
         tensor.datatype == input.datatype
             && fits(&input.shape, &tensor.shape)
             && (!spec.has_batch_axis() || tensor.shape.first() == Some(&i64::from(request.rows)))

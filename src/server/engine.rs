@@ -49,7 +49,6 @@ impl Engines {
                 Ok(onnxruntime) => Ok(onnxruntime),
                 Err(why) => Err(Error::unavailable(format!("model '{}' needs ONNX Runtime: {why}", spec.name))),
             },
-            None if needs_embedded(spec) => Ok(&Rten),
             None => match self.onnxruntime() {
                 Ok(onnxruntime) => Ok(onnxruntime),
                 Err(_) => Ok(&Rten),
@@ -60,12 +59,6 @@ impl Engines {
     fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
         self.onnxruntime.get_or_init(|| find(&Surroundings::of_process())).as_ref().map_err(String::as_str)
     }
-}
-
-/// What only the embedded engine serves so far: inputs that a request may leave out, and inputs
-/// that say how a batch was put together.
-fn needs_embedded(spec: &ModelSpec) -> bool {
-    !spec.batch_inputs.is_empty() || spec.inputs.iter().any(|input| input.is_optional)
 }
 
 /// The first library that can be used.

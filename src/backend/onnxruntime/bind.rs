@@ -24,29 +24,52 @@ pub(super) struct Port {
     pub(super) is_squeezed: bool,
 }
 
+/// Where an input of the model comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Source {
+    /// It is made of each batch.
+    Batch {
+        /// Its place among the batch inputs.
+        index: usize,
+        /// INT32 or FP32.
+        datatype: Datatype,
+    },
+    /// Each request brings it.
+    Request(Port),
+}
+
 /// Finds the model's inputs in the configuration, in the model's order: a run takes them so.
-pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<Port>, Error> {
-    if let Some(input) = spec.inputs.iter().find(|input| input.is_optional) {
-        let (input, model) = (&input.name, &spec.name);
-        let text = format!("input '{input}' of model '{model}' is optional, which ONNX Runtime cannot serve");
-        return Err(Error::unsupported(text));
-    }
-    if outlets.len() != spec.inputs.len() {
-        let (want, came) = (spec.inputs.len(), outlets.len());
+pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<Source>, Error> {
+    let required = spec.inputs.iter().filter(|input| !input.is_optional);
+    let (want, came) = (required.clone().count() + spec.batch_inputs.len(), outlets.len());
+    if want != came {
         let text = format!("configuration expects {want} inputs, model provides {came}");
         return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
     }
     // The name that is not there is of more use than the one that is not configured.
-    spec.inputs.iter().try_for_each(|input| find(outlets, "input", &input.name).map(drop))?;
-    let bind = |outlet: &Outlet| {
-        let index = spec.input_index(outlet.name());
-        let (index, input) = index.and_then(|index| Some((index, spec.inputs.get(index)?))).ok_or_else(|| {
-            let text = format!("input '{}' of the model is not configured", outlet.name());
-            Error::invalid(format!("unable to load model '{}', {text}", spec.name))
-        })?;
-        port(spec, "input", index, input, outlet)
-    };
-    outlets.iter().map(bind).collect()
+    let names = required.map(|input| &input.name).chain(spec.batch_inputs.iter().map(|input| &input.name));
+    names.map(|name| find(outlets, "input", name).map(drop)).collect::<Result<(), _>>()?;
+    outlets.iter().map(|outlet| bind_input(spec, outlet)).collect()
+}
+
+fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<Source, Error> {
+    let name = outlet.name();
+    if let Some((index, input)) = spec.input_index(name).and_then(|index| Some((index, spec.inputs.get(index)?))) {
+        return port(spec, "input", index, input, outlet).map(Source::Request);
+    }
+    if let Some((index, input)) = spec.batch_inputs.iter().enumerate().find(|(_, input)| input.name == name) {
+        check_datatype(spec, "input", name, input.datatype, outlet)?;
+        return Ok(Source::Batch { index, datatype: input.datatype });
+    }
+    let text = format!("input '{name}' of the model is not configured");
+    Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)))
+}
+
+/// The inputs that a request may leave out, by their places: the library lists none that has an
+/// initial value. The catalogue has held them against the file.
+pub(super) fn optional_inputs(spec: &ModelSpec) -> Vec<Port> {
+    let inputs = spec.inputs.iter().enumerate().filter(|(_, input)| input.is_optional);
+    inputs.map(|(index, input)| Port { index, datatype: input.datatype, is_squeezed: false }).collect()
 }
 
 /// Finds the configured outputs in the model, which may have more of them.
@@ -68,7 +91,21 @@ fn find<'a>(outlets: &'a [Outlet], side: &str, name: &str) -> Result<&'a Outlet,
 }
 
 fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<Port, Error> {
-    let (model, name, want) = (&spec.name, &tensor.name, config_name(tensor.datatype));
+    let rank = check_datatype(spec, side, &tensor.name, tensor.datatype, outlet)?;
+    let is_whole = tensor.is_ragged || tensor.scatter_source.is_some();
+    let is_squeezed = !is_whole && tensor.dims.as_slice() == [1] && rank + 1 == tensor.shape.len();
+    Ok(Port { index, datatype: tensor.datatype, is_squeezed })
+}
+
+/// The rank of the model's tensor, where its datatype is the configured one.
+fn check_datatype(
+    spec: &ModelSpec,
+    side: &str,
+    name: &str,
+    datatype: Datatype,
+    outlet: &Outlet,
+) -> Result<usize, Error> {
+    let (model, want) = (&spec.name, config_name(datatype));
     let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{model}', {text}")));
     let (ty, shape) = match outlet.dtype() {
         ValueType::Tensor { ty, shape, .. } => (*ty, shape),
@@ -76,10 +113,9 @@ fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet:
         ValueType::Map { .. } => return refuse(format!("{side} '{name}' is a map, not a tensor; leave it out")),
         ValueType::Optional(_) => return refuse(format!("{side} '{name}' is an optional value, not a tensor")),
     };
-    if ty != element_type(tensor.datatype) {
+    if ty != element_type(datatype) {
         let came = natural(ty).map_or_else(|| format!("{ty}, which the protocol cannot carry"), config_name);
         return refuse(format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"));
     }
-    let is_squeezed = tensor.dims.as_slice() == [1] && shape.len() + 1 == tensor.shape.len();
-    Ok(Port { index, datatype: tensor.datatype, is_squeezed })
+    Ok(shape.len())
 }

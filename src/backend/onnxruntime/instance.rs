@@ -13,18 +13,20 @@ use ort::value::{DynValue, ValueType};
 use smallvec::SmallVec;
 
 use crate::backend::batch::{Gather, answer_all, check_output, scatter};
+use crate::backend::batch_input::BatchInputs;
 use crate::backend::{Batch, Instance, Request};
 use crate::error::Error;
 use crate::tensor::{Shape, Tensor};
 use crate::time::Clock;
 
-use super::bind::Port;
+use super::bind::{Port, Source};
 use super::{Shared, datatype, told};
 
 /// An instance; it lives on one thread.
 pub(super) struct OnnxruntimeInstance {
     shared: Arc<Shared>,
     gather: Gather,
+    batch_inputs: BatchInputs,
     options: RunOptions<HasSelectedOutputs>,
     /// Until the instance is dropped.
     session: Option<Session>,
@@ -41,7 +43,8 @@ impl OnnxruntimeInstance {
         let options = options.map_err(|error| told(&error))?;
         let feeds = shared.spec.inputs.iter().map(|input| datatype::feed(input.datatype));
         let gather = Gather::new(Arc::clone(&shared.spec), feeds);
-        Ok(Self { shared, gather, options, session, threads })
+        let batch_inputs = BatchInputs::new(Arc::clone(&shared.spec));
+        Ok(Self { shared, gather, batch_inputs, options, session, threads })
     }
 
     /// Runs requests as one batch.
@@ -49,6 +52,9 @@ impl OnnxruntimeInstance {
         let mut requests = self.gather.gather(requests);
         if requests.is_empty() {
             return;
+        }
+        if let Err(error) = self.batch_inputs.make(&requests) {
+            return answer_all(requests, &error);
         }
         let input_end = clock();
         let outcome = self.compute(&requests);
@@ -81,12 +87,30 @@ impl OnnxruntimeInstance {
 
     /// One run of the session.
     fn compute(&mut self, requests: &[Request]) -> Result<Values, Error> {
-        let Self { shared, gather, options, session, .. } = self;
-        let inputs = shared.inputs.iter().map(|port| input(gather, *port, requests));
+        let Self { shared, gather, batch_inputs, options, session, .. } = self;
+        let inputs = shared.inputs.iter().map(|source| match *source {
+            Source::Batch { index, datatype } => {
+                datatype::value(datatype, batch_inputs.shape(index), batch_inputs.contents(index))
+            }
+            Source::Request(port) => input(gather, port, requests),
+        });
         let inputs: SmallVec<[SessionInputValue<'_>; 4]> = inputs.collect::<Result<_, _>>()?;
+        // An optional input that was left out is not bound, as in Triton's backend.
+        let given = shared.optional.iter().filter(|port| !gather.shape(port.index).is_empty());
+        let given =
+            given.map(|port| Ok((*port, input(gather, *port, requests)?))).collect::<Result<Vec<_>, Error>>()?;
         let session = session.as_mut().ok_or_else(|| Error::internal("the instance is being dropped"))?;
         let run = || -> ort::Result<Values> {
-            let outputs = session.run_with_options(&inputs[..], options)?;
+            let outputs = if given.is_empty() {
+                session.run_with_options(&inputs[..], options)?
+            } else {
+                let names = session.inputs().iter().map(|outlet| outlet.name().to_owned()).collect::<Vec<_>>();
+                let spec = &shared.spec;
+                let name =
+                    |port: Port| spec.inputs.get(port.index).map_or_else(String::new, |input| input.name.clone());
+                let given = given.into_iter().map(|(port, value)| (name(port), value));
+                session.run_with_options(names.into_iter().zip(inputs).chain(given).collect::<Vec<_>>(), options)?
+            };
             Ok(outputs.into_iter().map(|(_, value)| value).collect())
         };
         // The crate panics where the library breaks its own rules.
@@ -111,16 +135,16 @@ impl OnnxruntimeInstance {
         };
         // The configuration shows a scalar as one element; what the file says of an output's shape
         // may be nothing.
-        let lacks_one = spec
-            .outputs
-            .get(index)
-            .is_some_and(|output| output.dims.as_slice() == [1] && shape.len() + 1 == output.shape.len());
+        let lacks_one = spec.outputs.get(index).is_some_and(|output| {
+            output.scatter_source.is_none() && output.dims.as_slice() == [1] && shape.len() + 1 == output.shape.len()
+        });
         let shape: Shape = shape.iter().copied().chain(lacks_one.then_some(1)).collect();
         let Some(session) = &self.session else { return Err(Error::internal("the instance is being dropped")) };
         let contents = datatype::contents(value, datatype, &session.inner())?;
         // An output that is an input would be gone with the request.
         let is_input = |input: usize| contains(self.gather.contents(input, requests), &contents);
-        let is_borrowed = (0..self.shared.inputs.len()).any(is_input);
+        let is_made = |input: usize| contains(self.batch_inputs.contents(input), &contents);
+        let is_borrowed = (0..spec.inputs.len()).any(is_input) || (0..spec.batch_inputs.len()).any(is_made);
         let contents = if is_borrowed { bytes::Bytes::copy_from_slice(&contents) } else { contents };
         let output = Tensor { datatype, shape, contents };
         check_output(spec, index, &output, self.gather.rows(), requests)?;

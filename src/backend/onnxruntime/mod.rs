@@ -30,7 +30,7 @@ use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
 
-use bind::Port;
+use bind::{Port, Source};
 use instance::OnnxruntimeInstance;
 use options::Options;
 use weights::Weights;
@@ -56,7 +56,9 @@ struct Shared {
     path: PathBuf,
     options: Options,
     weights: Weights,
-    inputs: Vec<Port>,
+    inputs: Vec<Source>,
+    /// Inputs that a request may leave out, which the library does not list.
+    optional: Vec<Port>,
     outputs: Vec<Port>,
     /// The session of the load, until an instance of as many threads wants one, and that of an
     /// instance that is gone: a large model takes a second to load.
@@ -105,11 +107,12 @@ impl Backend for Onnxruntime {
         let weights = Weights::new(spec, &path)?;
         let session = open_session(spec, &self.environment, &options, &weights, &path, 1)?;
         let inputs = bind::bind_inputs(spec, session.inputs())?;
+        let optional = bind::optional_inputs(spec);
         let outputs = bind::bind_outputs(spec, session.outputs())?;
         let spare = ArrayQueue::new(1);
         spare.force_push((1, session));
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        let shared = Shared { spec, environment, path, options, weights, inputs, outputs, spare };
+        let shared = Shared { spec, environment, path, options, weights, inputs, optional, outputs, spare };
         Ok(Box::new(OnnxruntimeModel { shared: Arc::new(shared) }))
     }
 }
