@@ -13,9 +13,6 @@
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a benchmark stops at the first failure")]
 
-#[path = "../src/backend/onnx_builder.rs"]
-#[expect(dead_code, reason = "tests use the rest of it")]
-mod onnx_builder;
 #[path = "engine/served.rs"]
 mod served;
 #[path = "../tests/support/mod.rs"]
@@ -37,7 +34,7 @@ use deuteron::model::{ModelSpec, TensorSpec};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, element_count};
 use deuteron::time::{Instant, Stamps};
 
-use onnx_builder::{FLOAT, Onnx};
+use support::onnx::builder::{FLOAT, Onnx};
 
 /// How long each case is measured.
 const WINDOW: Duration = Duration::from_millis(1500);

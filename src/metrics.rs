@@ -543,10 +543,9 @@ mod tests {
         workers.count_shared(1, &stamps);
         workers.count_shared(8, &stamps);
         let shard = ShardCells::default();
-        shard.received.add(4);
+        shard.received.add(7);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
-        shard.received.add(3);
         for departure in [Departure::StreamReset, Departure::StreamReset, Departure::CallCancelled] {
             shard.count_cancelled(departure);
         }

@@ -8,8 +8,6 @@ mod support;
 
 #[path = "onnxruntime/engine.rs"]
 mod engine;
-#[path = "../src/backend/onnx_builder.rs"]
-mod onnx_builder;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,9 +15,9 @@ use std::process::Command;
 use std::sync::OnceLock;
 use std::thread;
 
-use onnx_builder::{FLOAT, Onnx};
 use support::folder::Folder;
 use support::http;
+use support::onnx::builder::{FLOAT, Onnx};
 use support::python::Environment;
 use support::server::{Ports, Server};
 

@@ -4,6 +4,8 @@
 //! `cargo test --features oracle --test oracle` compares; with `UPDATE_EXPECT=1` it asks Triton alone and writes
 //! `tests/oracle/recorded.txt` anew.
 
+#![expect(clippy::disallowed_types, reason = "tests that time arrivals take turns at the machine")]
+
 #[path = "oracle/mod.rs"]
 mod oracle;
 mod support;

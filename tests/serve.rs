@@ -504,7 +504,8 @@ fn a_server_out_of_descriptors_waits_quietly_and_recovers() {
     thread::sleep(Duration::from_secs(2));
     let used = ticks(server.id()) - before;
     assert!(used <= 10, "{used} ticks of 200 while it could not accept");
-    assert!(server.log().lines().count() < 20, "{}", server.log());
+    let complaints = server.log().lines().filter(|line| line.contains("cannot accept")).count();
+    assert!((1..10).contains(&complaints), "{}", server.log());
     drop(held);
     let start = Instant::now();
     assert_eq!(http::exchange(server.http(), &infer("identity_fp32", 1.0)).unwrap().status, 200);

@@ -224,12 +224,14 @@ mod tests {
     fn a_summary_has_a_line_for_each_load() {
         let reports: Vec<_> =
             [(1, 1.0), (16, 9.0)].map(|(count, stretch)| sample(Load::Concurrency(count), stretch)).into();
+        // A first line at the margin keeps the blanks of those that follow.
         expect![[r#"
+            -
              Concurrency      infer/s       p50       p90       p99     p99.9      mean   failed   CPU/req
                        1       1000.0    1499us    1900us    1990us    2000us    1500us        4     500us
                       16       1000.0   13.49ms   17.10ms   17.91ms   18.01ms   13.50ms        4     500us
         "#]]
-        .assert_eq(&summary(&reports));
+        .assert_eq(&format!("-\n{}", summary(&reports)));
     }
 
     #[test]

@@ -16,7 +16,9 @@ use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
-use crate::scheduler::{Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler};
+use crate::scheduler::{
+    self, Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler,
+};
 use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
@@ -361,37 +363,37 @@ impl Feed {
         };
         let is_more = !lanes.scheduler.is_empty();
         // Under the lock: the next batch has the next turns.
-        let turns = self.order.iter().flat_map(|order| {
-            taken
-                .tokens
-                .iter()
-                .map(|waiting| order.handle_request(Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>))
-        });
-        let turns: Vec<_> = turns.collect();
+        let turns = self.turns(&taken.tokens);
         drop(lanes);
-        self.handle_batch(seat_index, taken.rows, now);
+        self.handle_batch(seat_index, &taken, now);
         if is_more {
             self.wake_one();
         }
+        Polled::Batch(self.make_batch(taken.tokens, turns, clock))
+    }
+
+    /// The ways by which the answers of a batch keep their order; none where they need not.
+    fn turns(&self, taken: &[Waiting]) -> Vec<Arc<dyn backend::Inbox>> {
+        let inbox = |waiting: &Waiting| Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>;
+        let turns =
+            self.order.iter().flat_map(|order| taken.iter().map(|waiting| order.handle_request(inbox(waiting))));
+        turns.collect()
+    }
+
+    /// The instance in a seat takes a batch.
+    fn handle_batch(&self, seat_index: usize, taken: &scheduler::Batch<Waiting>, now: Instant) {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(seat) = self.seats.get(seat_index) {
+            seat.set_run(taken.rows, now);
             seat.count_batch();
             if self.limiter.is_none() {
                 seat.set_turn(self.executions() as u64);
             }
         }
-        Polled::Batch(self.make_batch(taken.tokens, turns, clock))
-    }
-
-    /// The instance in a seat takes a batch.
-    fn handle_batch(&self, seat_index: usize, rows: u32, now: Instant) {
-        if let Some(seat) = self.seats.get(seat_index) {
-            seat.set_run(rows, now);
-        }
         if let Some(forecast) = &self.forecast {
-            forecast.handle_batch(seat_index, rows, now);
+            forecast.handle_batch(seat_index, taken.rows, now);
         }
     }
 

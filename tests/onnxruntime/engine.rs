@@ -14,8 +14,8 @@ use deuteron::model::config::{Completion, Draft};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, strings};
 use deuteron::time::{Instant, Stamps};
 
-use super::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
 use super::support::folder::Folder;
+use super::support::onnx::builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
 
 const UINT16: i64 = 4;
 const STRING: i64 = 8;

@@ -3,7 +3,7 @@
 use super::protobuf::Message;
 
 #[path = "../../src/backend/onnx_builder.rs"]
-mod builder;
+pub mod builder;
 
 pub use builder::{FLOAT, INT64, Onnx};
 

@@ -47,8 +47,8 @@ pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<So
         return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
     }
     // The name that is not there is of more use than the one that is not configured.
-    let names = required.map(|input| &input.name).chain(spec.batch_inputs.iter().map(|input| &input.name));
-    names.map(|name| find(outlets, "input", name).map(drop)).collect::<Result<(), _>>()?;
+    let mut names = required.map(|input| &input.name).chain(spec.batch_inputs.iter().map(|input| &input.name));
+    names.try_for_each(|name| find(outlets, "input", name).map(drop))?;
     outlets.iter().map(|outlet| bind_input(spec, outlet)).collect()
 }
 

@@ -66,7 +66,7 @@ fn frames(table: &mut Table) {
         vec![part],
         Want::Answers(vec![1]),
     );
-    let unknown = 0xff & !(ACK | END_HEADERS | 0x28);
+    let unknown = !(ACK | END_HEADERS | 0x28);
     for (name, part) in [
         ("PING", frame(PING, unknown & !ACK, 0, b"12345678")),
         ("SETTINGS", frame(SETTINGS, unknown & !ACK, 0, &[])),

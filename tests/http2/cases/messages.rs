@@ -100,7 +100,7 @@ fn names_and_values(table: &mut Table) {
 }
 
 fn pseudo(table: &mut Table) {
-    let lines = |extra: &[(&str, &str)]| fields(&[&extra[..], &REQUEST[..]].concat());
+    let lines = |extra: &[(&str, &str)]| fields(&[extra, &REQUEST[..]].concat());
     malformed(table, "9113 §8.3", "an unknown pseudo-header field", &lines(&[(":unknown", "x")]));
     malformed(table, "9113 §8.3", "a response's pseudo-header field", &lines(&[(":status", "200")]));
     malformed(
