@@ -4,7 +4,7 @@
 //! What decides is pure and told the time: [`schedule`], [`sequence`], [`stability`], [`search`],
 //! [`comparison`], [`input`], [`request`], the exchanges and everything that prints. What touches
 //! sockets, files, threads and the clock is [`lane`], [`link`], [`socket`], [`control`],
-//! [`measure`], [`usage`] and [`run`].
+//! [`measure`], [`usage`] and [`mod@run`].
 //!
 //! Latency counts from the first byte sent to the last byte read, in an open loop from when the
 //! request was due, so that a server which stalls is charged for every request that it kept from
