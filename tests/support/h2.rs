@@ -184,11 +184,19 @@ async fn call_and_cancel(
     index: u32,
     is_answered: bool,
 ) -> bool {
-    let mut sender = sender.ready().await.expect("the connection lives");
-    let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
     if is_answered {
-        stream.send_data(framed, true).expect("the message is sent");
-        let mut body = response.await.expect("an answer comes").into_body();
+        let response = loop {
+            let mut sender = sender.clone().ready().await.expect("the connection lives");
+            let (response, mut stream) = sender.send_request(request.clone(), false).expect("the request is sent");
+            stream.send_data(framed.clone(), true).expect("the message is sent");
+            match response.await {
+                // Those that were reset count until their work is gone; what is refused so was not looked at, and
+                // may be sent again (RFC 9113 §8.7).
+                Err(error) if error.reason() == Some(h2::Reason::REFUSED_STREAM) => tokio::task::yield_now().await,
+                response => break response.expect("an answer comes"),
+            }
+        };
+        let mut body = response.into_body();
         while let Some(chunk) = body.data().await {
             let size = chunk.expect("the body is whole").len();
             body.flow_control().release_capacity(size).expect("the room was taken");
@@ -197,6 +205,8 @@ async fn call_and_cancel(
         assert_eq!(trailers["grpc-status"], "0");
         return true;
     }
+    let mut sender = sender.ready().await.expect("the connection lives");
+    let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
     match index / 4 % 4 {
         0 => {}
         1 => stream.send_data(framed.slice(..framed.len() / 2), false).expect("some of it is sent"),
