@@ -206,7 +206,7 @@ async fn call_and_cancel(
         return true;
     }
     let mut sender = sender.ready().await.expect("the connection lives");
-    let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+    let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
     match index / 4 % 4 {
         0 => {}
         1 => stream.send_data(framed.slice(..framed.len() / 2), false).expect("some of it is sent"),
