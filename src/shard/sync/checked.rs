@@ -25,8 +25,6 @@ pub enum Fault {
     Countdown,
     /// Fences order nothing.
     Fence,
-    /// A swap reads first and writes then.
-    Swap,
     /// An `unpark` that comes before `park` is lost.
     Token,
 }
@@ -70,12 +68,7 @@ impl AtomicBool {
     }
 
     pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
-        if !is_planted(Fault::Swap) {
-            return self.0.swap(value, ordering);
-        }
-        let have = self.0.load(ordering);
-        self.0.store(value, ordering);
-        have
+        self.0.swap(value, ordering)
     }
 }
 

@@ -374,7 +374,6 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
         (Fault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (Fault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
-        (Fault::Swap, || serve_at_once(single(), &[&[1, 1]], 2), "deadlock"),
         (Fault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
     ] {
         let found = find(fault, scenario);
