@@ -17,16 +17,16 @@ use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
     VersionPolicy,
 };
+use crate::model::tensors::Io;
 use crate::model::text::{ConfigText, TextError};
 use crate::model::{batch_io, check, complete, config_json, supported};
-use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_rate_limiter::Resource;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
+use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
@@ -155,12 +155,12 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
 fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
-        let spec = tensor_spec(&config, &input.name, input.data_type(), &input.dims)?;
+        let spec = tensor_spec(&config, &Io::of_input(input))?;
         inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
     }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
-        let mut spec = tensor_spec(&config, &output.name, output.data_type(), &output.dims)?;
+        let mut spec = tensor_spec(&config, &Io::of_output(output))?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
         spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
@@ -249,24 +249,13 @@ fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
     }
 }
 
-fn tensor_spec(config: &ModelConfig, name: &str, data_type: DataType, dims: &[i64]) -> Result<TensorSpec, Error> {
-    let datatype = complete::datatype(data_type)
-        .ok_or_else(|| Error::internal(format!("model '{}': '{name}' has no datatype", config.name)))?;
-    let dims = Shape::from_slice(dims);
-    let mut shape = dims.clone();
-    if config.max_batch_size > 0 {
-        shape.insert(0, -1);
-    }
-    Ok(TensorSpec {
-        name: name.to_owned(),
-        datatype,
-        dims,
-        shape,
-        labels: None,
-        is_optional: false,
-        is_ragged: false,
-        scatter_source: None,
-    })
+fn tensor_spec(config: &ModelConfig, io: &Io<'_>) -> Result<TensorSpec, Error> {
+    let datatype = complete::datatype(io.data_type)
+        .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
+    let is_batching = config.max_batch_size > 0;
+    let is_shape_tensor = io.is_shape_tensor && is_batching;
+    let spec = TensorSpec::new(io.name, datatype, io.dims, is_batching && !is_shape_tensor);
+    Ok(TensorSpec { model_shape: io.model_shape(config.max_batch_size).into(), is_shape_tensor, ..spec })
 }
 
 fn output_labels(

@@ -13,6 +13,7 @@ pub mod repository;
 mod schema;
 pub mod spec;
 mod supported;
+mod tensors;
 pub mod text;
 mod token;
 pub mod weights;

@@ -48,6 +48,8 @@ const SUPPORTED: &[&str] = &[
     "input.is_shape_tensor",
     "input.name",
     "input.optional",
+    "input.reshape",
+    "input.reshape.shape",
     "instance_group",
     "instance_group.count",
     "instance_group.gpus",
@@ -93,6 +95,8 @@ const SUPPORTED: &[&str] = &[
     "output.is_shape_tensor",
     "output.label_filename",
     "output.name",
+    "output.reshape",
+    "output.reshape.shape",
     "parameters",
     "parameters.value",
     "parameters.value.string_value",
@@ -234,11 +238,15 @@ mod tests {
         check("parameters { key: 'a' value { string_value: 'b' } }", "");
         check("runtime: 'a'", "config.pbtxt:1:1: model 'm': 'runtime'");
         check(
-            "input [\n  { name: 'x' },\n  { name: 'y'\n    reshape { } }\n]",
-            "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
+            "instance_group [\n  { name: 'x' },\n  { name: 'y'\n    secondary_devices { } }\n]",
+            "config.pbtxt:4:5: model 'm': 'secondary_devices' of instance_group 'y'",
         );
         check("input { optional: true allow_ragged_batch: true }", "");
-        check("input { reshape { } }", "config.pbtxt:1:9: model 'm': 'reshape' of input 0");
+        check("input { reshape { shape: 1 } } output { reshape { } }", "");
+        check(
+            "instance_group { secondary_devices { } }",
+            "config.pbtxt:1:18: model 'm': 'secondary_devices' of instance_group 0",
+        );
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
