@@ -114,7 +114,7 @@ fn requests_share_a_batch_with_the_same_values_of_a_shape_tensor_alone() {
     let repository = Folder::new("shape-tensor");
     let config = "platform: \"onnxruntime_onnx\" max_batch_size: 8\n\
         instance_group { count: 1 kind: KIND_CPU }\n\
-        dynamic_batching { preferred_batch_size: 6 max_queue_delay_microseconds: 10000000 }\n\
+        dynamic_batching { preferred_batch_size: 6 max_queue_delay_microseconds: 500000 }\n\
         input [ { name: \"x\" data_type: TYPE_FP32 dims: 4 },\n\
                 { name: \"s\" data_type: TYPE_INT64 dims: 2 is_shape_tensor: true } ]\n\
         output { name: \"y\" data_type: TYPE_FP32 dims: [ -1, -1 ] }";
@@ -127,15 +127,20 @@ fn requests_share_a_batch_with_the_same_values_of_a_shape_tensor_alone() {
         assert_eq!(answer["outputs"][0]["shape"], json!([rows, shape[0], shape[1]]), "{answer}");
         assert_eq!(answer["outputs"][0]["data"], json!(data));
     };
-    thread::scope(|scope| {
-        for (rows, shape) in [(1, [2, 2]), (2, [2, 2]), (3, [2, 2]), (2, [4, 1]), (4, [4, 1])] {
-            let infer = &infer;
-            scope.spawn(move || infer(rows, shape));
-        }
-    });
-    let statistics = http::get(server.http(), "/v2/models/m/stats").unwrap().body;
-    let statistics: Value = serde_json::from_slice(&statistics).unwrap();
-    assert_eq!(statistics["model_stats"][0]["inference_count"], 12);
+    let together = |requests: &[(i64, [i64; 2])]| {
+        thread::scope(|scope| {
+            for (rows, shape) in requests {
+                scope.spawn(|| infer(*rows, *shape));
+            }
+        });
+        let statistics = http::get(server.http(), "/v2/models/m/stats").unwrap().body;
+        let statistics: Value = serde_json::from_slice(&statistics).unwrap();
+        let counts =
+            ["inference_count", "execution_count"].map(|name| statistics["model_stats"][0][name].as_u64().unwrap());
+        (counts[0], counts[1])
+    };
+    assert_eq!(together(&[(1, [2, 2]), (2, [2, 2]), (3, [2, 2])]), (6, 1), "the same values");
+    assert_eq!(together(&[(3, [2, 2]), (3, [4, 1])]), (12, 3), "other values");
     let refused = post(
         &server,
         "m",
