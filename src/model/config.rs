@@ -18,8 +18,8 @@ use crate::model::spec::{
     VersionPolicy,
 };
 use crate::model::tensors::Io;
-use crate::model::text::{ConfigText, TextError};
-use crate::model::{batch_io, check, complete, config_json, supported};
+use crate::model::text::{ConfigText, Notation, TextError};
+use crate::model::{batch_io, check, complete, config_json, supported, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -53,8 +53,13 @@ impl Draft {
     /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
     /// names inside its first version directory, which tell the backend where the text does not.
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
+        Self::read(directory, Notation::Text, text.unwrap_or_default(), files)
+    }
+
+    /// The same of a file in another notation.
+    pub fn read(directory: &str, notation: Notation, text: &[u8], files: &[String]) -> Result<Self, Error> {
         check::directory(directory)?;
-        let text = ConfigText::decode(text.unwrap_or_default())?;
+        let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
         })?;
@@ -270,24 +275,41 @@ fn output_labels(
     found.map(Some).ok_or_else(|| Error::internal(format!("model '{model}': the label file '{filename}' was not read")))
 }
 
-/// The fuzz target `config`: any bytes are a configuration or are refused at a place inside the
-/// text, and what is accepted is accepted again in the form that is shown.
-pub fn check_any_text(text: &[u8]) {
-    match ConfigText::decode(text) {
+/// The fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
+/// refused at a place inside the text, what is read is the same when it is written in each notation and
+/// read back, and what is accepted is accepted again in the form that is shown.
+pub fn check_any_text(notation: Notation, text: &[u8]) {
+    match ConfigText::decode(notation, text) {
         Ok(config) => {
             let model: ModelConfig = config.message.transcode_to().expect("it was read over the same descriptor");
-            let _json = config_json::encode(&model);
+            assert_written(&model);
         }
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
-    let Ok(draft) = Draft::new("m", Some(text), &files) else { return };
+    let Ok(draft) = Draft::read("m", notation, text, &files) else { return };
     let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
     let again = Draft { config: shown }.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
+}
+
+fn assert_written(model: &ModelConfig) {
+    let once = write::encode(model, Notation::Text);
+    for notation in Notation::ALL {
+        let text = write::encode(model, notation);
+        let read = ConfigText::decode(notation, text.as_bytes());
+        let read = read.unwrap_or_else(|error| unreadable(&error, &text));
+        let again: ModelConfig = read.message.transcode_to().expect("it was read over the same descriptor");
+        assert_eq!(write::encode(&again, Notation::Text), once, "written in {notation:?} and read back");
+    }
+}
+
+#[expect(clippy::panic, reason = "it is what a fuzz target finds by")]
+fn unreadable(error: &TextError, text: &str) -> ! {
+    panic!("what is written is not read: {error}\n{text}")
 }
 
 fn assert_inside(text: &[u8], error: &TextError) {

@@ -17,6 +17,7 @@ mod tensors;
 pub mod text;
 mod token;
 pub mod weights;
+pub mod write;
 
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,

@@ -209,6 +209,7 @@ impl Place {
 mod tests {
     use super::*;
     use crate::model::schema;
+    use crate::model::text::Notation;
 
     #[test]
     fn every_supported_field_exists_and_the_list_is_sorted() {
@@ -226,7 +227,7 @@ mod tests {
     #[test]
     fn a_field_that_is_not_supported_is_refused_by_name_and_place() {
         let check = |text: &str, want: &str| {
-            let config = ConfigText::decode(text.as_bytes()).unwrap();
+            let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap();
             let got = check_supported("m", &config).map_err(|error| error.text().to_owned());
             let want = if want.is_empty() { Ok(()) } else { Err(format!("{want} is not supported yet; remove it")) };
             assert_eq!(got, want, "{text}");
