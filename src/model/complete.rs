@@ -21,7 +21,7 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 /// The file of an ONNX model where the configuration names none.
-const ONNX_FILENAME: &str = "model.onnx";
+pub const ONNX_FILENAME: &str = "model.onnx";
 /// Instances of an ONNX model on the CPU, where the configuration does not say.
 const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
@@ -57,13 +57,16 @@ pub fn backend_of(platform: &str) -> Option<&'static str> {
 }
 
 /// Fills name, backend, platform and file name. `files` are what the first version's directory
-/// holds.
-pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: &[String]) -> Result<(), Error> {
+/// holds; `None` where nothing may be told from them.
+pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
     }
+    if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
+        return Err(Error::invalid(format!("must specify 'platform' or 'backend' for '{directory}'")));
+    }
     if config.backend.is_empty() {
-        config.backend = find_backend(config, files).map_or_else(String::new, str::to_owned);
+        config.backend = find_backend(config, files.unwrap_or_default()).map_or_else(String::new, str::to_owned);
     }
     if config.backend == ONNX_BACKEND {
         if config.platform.is_empty() {

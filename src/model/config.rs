@@ -53,11 +53,12 @@ impl Draft {
     /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
     /// names inside its first version directory, which tell the backend where the text does not.
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
-        Self::read(directory, Notation::Text, text.unwrap_or_default(), files)
+        Self::read(directory, Notation::Text, text.unwrap_or_default(), Some(files))
     }
 
-    /// The same of a file in another notation.
-    pub fn read(directory: &str, notation: Notation, text: &[u8], files: &[String]) -> Result<Self, Error> {
+    /// The same of a file in any notation; without `files` the text must tell the backend
+    /// (`--disable-auto-complete-config`).
+    pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
         check::directory(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
@@ -143,6 +144,13 @@ impl ModelSpec {
         spec.config_message = config.encode_to_vec().into();
         Ok(spec)
     }
+}
+
+/// The name that a configuration gives its model, if it gives one.
+pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>, Error> {
+    let text = ConfigText::decode(notation, text)?;
+    let name = text.message.get_field_by_name("name");
+    Ok(name.and_then(|name| name.as_str().map(str::to_owned)).filter(|name| !name.is_empty()))
 }
 
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
@@ -287,7 +295,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
-    let Ok(draft) = Draft::read("m", notation, text, &files) else { return };
+    let Ok(draft) = Draft::read("m", notation, text, Some(&files)) else { return };
     let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::{LoadedModel, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::Error;
-use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX};
 use crate::model::config::{Completion, Draft};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
@@ -18,10 +18,10 @@ use crate::model::repository::ModelDirectory;
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
-use crate::server::beneath::Repository;
 use crate::server::engine::Engines;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
+use crate::server::source::Source;
 use crate::shard::clock;
 
 /// One model version, ready to be placed.
@@ -105,21 +105,16 @@ pub fn load_all(settings: &Settings) -> Result<(Vec<Loaded>, Pools), Error> {
     let mut failures = 0;
     let mut names: Vec<String> = Vec::new();
     for path in &settings.repositories {
-        let repository = Repository::open(path).map_err(|error| {
-            Error::invalid(format!("cannot open the model repository '{}': {error}", path.display()))
-        })?;
-        let listing =
-            repository.list().map_err(|error| Error::invalid(format!("cannot list '{}': {error}", path.display())))?;
-        let found = listing.find_models();
-        for (name, error) in &found.refused {
+        let source = Source::open(path, settings)?;
+        for (name, error) in &source.found.refused {
             failures += 1;
             log::error(&format!("'{name}' is no model: {error}"));
         }
-        for directory in &found.models {
+        for directory in &source.found.models {
             let outcome = if names.contains(&directory.name) {
                 Err(Error::invalid("it is not unique: another repository has a model of this name"))
             } else {
-                load_model(&repository, path, directory, settings, &engines)
+                load_model(&source, directory, settings, &engines)
             };
             names.push(directory.name.clone());
             match outcome.and_then(|versions| register(versions, &mut pools, settings)) {
@@ -163,16 +158,14 @@ fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -
 }
 
 fn load_model(
-    repository: &Repository,
-    path: &Path,
+    source: &Source,
     directory: &ModelDirectory,
     settings: &Settings,
     engines: &Engines,
 ) -> Result<Vec<Loaded>, Error> {
     let name = &directory.name;
-    let config = directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
-    let draft = Draft::new(name, config.transpose()?.as_deref(), &directory.files)?;
-    let labels = read_labels(repository, name, &draft)?;
+    let draft = source.draft(directory, settings)?;
+    let labels = read_labels(source, directory, &draft)?;
     let choice = directory.choose_versions(&draft.version_policy())?;
     if let VersionPolicy::Specific(_) = draft.version_policy() {
         for version in &choice.missing {
@@ -181,19 +174,30 @@ fn load_model(
     }
     let mut loaded = Vec::new();
     for version in choice.versions {
-        let onnx = match draft.onnx_filename() {
-            Some(file) => {
-                let bytes = read(repository, &format!("{name}/{version}/{file}"), MODEL_SIZE_MAX)?;
-                Some(OnnxSignature::decode(&bytes)?)
-            }
-            None => None,
-        };
-        let completion = completion(settings, draft.backend());
-        let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &labels, completion)?);
-        let directory = path.join(name).join(version.to_string());
+        let spec = Arc::new(complete(source, directory, version, &draft, &labels, settings)?);
+        let directory = source.root.join(directory.version_path(version));
         loaded.push(load_version(spec, version, &directory, settings, engines)?);
     }
     Ok(loaded)
+}
+
+/// The configuration of a version with what its file says, checked.
+pub fn complete(
+    source: &Source,
+    directory: &ModelDirectory,
+    version: u64,
+    draft: &Draft,
+    labels: &BTreeMap<String, Arc<Labels>>,
+    settings: &Settings,
+) -> Result<ModelSpec, Error> {
+    let onnx = match draft.onnx_filename() {
+        Some(file) => {
+            let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+            Some(OnnxSignature::decode(&bytes)?)
+        }
+        None => None,
+    };
+    draft.clone().complete(onnx.as_ref(), labels, completion(settings, draft.backend()))
 }
 
 fn completion(settings: &Settings, backend: &str) -> Completion {
@@ -231,17 +235,18 @@ fn load_version(
     Ok(Loaded { spec, version, model: Arc::from(model), choice, rate_ids: 0..0 })
 }
 
-fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
-    // The path is the model's own, relative to the repository.
-    repository.read(path, size_max).map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
-}
-
-fn read_labels(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+/// The label files that a configuration names.
+pub fn read_labels(
+    source: &Source,
+    directory: &ModelDirectory,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
     let mut labels = BTreeMap::new();
-    for file in draft.label_filenames() {
-        let bytes = read(repository, &format!("{name}/{file}"), LABELS_SIZE_MAX)?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::invalid(format!("'{name}/{file}' is not UTF-8")))?;
-        labels.insert(file.to_owned(), Arc::new(Labels::from_text(&text)));
+    for name in draft.label_filenames() {
+        let path = directory.file(name);
+        let text = String::from_utf8(source.read(&path, LABELS_SIZE_MAX)?);
+        let text = text.map_err(|_| Error::invalid(format!("'{path}' is not UTF-8")))?;
+        labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
 }

@@ -9,6 +9,8 @@ pub mod load;
 pub mod log;
 pub mod placement;
 pub mod plan;
+pub mod show;
+pub mod source;
 pub mod threads;
 
 use std::io::{self, Write};
@@ -40,6 +42,7 @@ pub fn run(settings: &Settings) -> ExitCode {
 }
 
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
+    settings.warnings.iter().for_each(|warning| log::warning(warning));
     // Before any thread starts, so that all inherit nothing but this thread's way of taking them.
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
     let began = clock::now();
