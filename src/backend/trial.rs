@@ -32,6 +32,8 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         default_model_filename: "model.onnx".to_owned(),
         parameters: Default::default(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),

@@ -93,6 +93,7 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     latency_target(config)?;
     instance_groups(config)?;
     accelerators(config)?;
+    metric_tags(config)?;
     tensors::check(config)?;
     batch_io::check(config)
 }
@@ -198,6 +199,34 @@ fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     }
     let name = &config.name;
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
+}
+
+/// A tag is a label, and a label of another kind makes the whole page of metrics unreadable.
+fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
+    let is_label = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let mut keys: Vec<_> = config.metric_tags.keys().collect();
+    keys.sort_unstable();
+    match keys.into_iter().find(|key| !is_label(key)) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(format!(
+            "model '{}': 'metric_tags' has the key '{}'; a key has letters, digits and '_' alone, as labels of Prometheus",
+            config.name,
+            key.escape_debug()
+        ))),
+    }
+}
+
+/// The library of a backend: those of ours are built in, under Triton's names.
+pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
+    let ModelConfig { name, runtime, backend, .. } = config;
+    let usual = format!("libtriton_{backend}.so");
+    if runtime.is_empty() || *runtime == usual {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "model '{name}': 'runtime' is '{}', but backend '{backend}' is built in; remove it, or name '{usual}'",
+        runtime.escape_debug()
+    )))
 }
 
 fn accelerators(config: &ModelConfig) -> Result<(), Error> {

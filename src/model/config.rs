@@ -19,7 +19,7 @@ use crate::model::spec::{
 };
 use crate::model::tensors::Io;
 use crate::model::text::{ConfigText, Notation, TextError};
-use crate::model::{batch_io, check, complete, config_json, supported, write};
+use crate::model::{batch_io, check, complete, config_json, supported, warm_up, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -32,6 +32,7 @@ use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParame
 #[derive(Clone, Debug)]
 pub struct Draft {
     config: ModelConfig,
+    notes: Vec<String>,
 }
 
 /// How much is derived from the model file.
@@ -72,12 +73,21 @@ impl Draft {
         }
         complete::fill_backend(&mut config, directory, files)?;
         check::backend(&config)?;
-        supported::check_supported(directory, &text)?;
+        check::runtime(&config)?;
+        let notes = supported::check_supported(directory, &text)?;
         check::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
+        filenames.sort_unstable();
+        filenames.into_iter().try_for_each(|file| check::filename(directory, "cc_model_filenames", file))?;
         for output in &config.output {
             check::filename(directory, "label_filename", &output.label_filename)?;
         }
-        Ok(Self { config })
+        Ok(Self { config, notes })
+    }
+
+    /// What the configuration says that changes nothing here, each with the reason.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The name of the model.
@@ -178,6 +188,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
     }
+    let warm_ups = warm_up::samples(&config, &inputs)?;
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -193,10 +204,19 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
         optimization: optimization(&config),
+        warm_ups,
+        metric_labels: metric_labels(&config),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),
     })
+}
+
+/// Triton puts an underscore before each, so that none is taken for one of its own.
+fn metric_labels(config: &ModelConfig) -> String {
+    let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", escaped(value))).collect()
 }
 
 fn optimization(config: &ModelConfig) -> Optimization {
@@ -300,7 +320,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown }.complete(None, &labels, Completion::default());
+    let again = Draft { config: shown, notes: Vec::new() }.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }
 

@@ -16,6 +16,7 @@ mod supported;
 mod tensors;
 pub mod text;
 mod token;
+pub mod warm_up;
 pub mod weights;
 pub mod write;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::labels::Labels;
+use crate::model::warm_up::WarmUp;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// A checked model configuration. One is shared by all shards and instances.
@@ -38,6 +39,10 @@ pub struct ModelSpec {
     pub parameters: BTreeMap<String, String>,
     /// What is asked of the engine.
     pub optimization: Optimization,
+    /// `model_warmup`: what every instance runs before it serves.
+    pub warm_ups: Vec<WarmUp>,
+    /// `metric_tags` as labels of the model's metrics: each `_key="value",`.
+    pub metric_labels: String,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,

@@ -30,6 +30,8 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::backend::{LoadedModel, Threads, threads};
@@ -22,6 +21,7 @@ use crate::server::engine::Engines;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
+use crate::server::warm_up;
 use crate::shard::clock;
 
 /// One model version, ready to be placed.
@@ -165,6 +165,7 @@ fn load_model(
 ) -> Result<Vec<Loaded>, Error> {
     let name = &directory.name;
     let draft = source.draft(directory, settings)?;
+    draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
     let labels = read_labels(source, directory, &draft)?;
     let choice = directory.choose_versions(&draft.version_policy())?;
     if let VersionPolicy::Specific(_) = draft.version_policy() {
@@ -175,8 +176,7 @@ fn load_model(
     let mut loaded = Vec::new();
     for version in choice.versions {
         let spec = Arc::new(complete(source, directory, version, &draft, &labels, settings)?);
-        let directory = source.root.join(directory.version_path(version));
-        loaded.push(load_version(spec, version, &directory, settings, engines)?);
+        loaded.push(load_version(spec, version, (source, directory), settings, engines)?);
     }
     Ok(loaded)
 }
@@ -209,14 +209,20 @@ fn completion(settings: &Settings, backend: &str) -> Completion {
 fn load_version(
     spec: Arc<ModelSpec>,
     version: u64,
-    directory: &Path,
+    (source, directory): (&Source, &ModelDirectory),
     settings: &Settings,
     engines: &Engines,
 ) -> Result<Loaded, Error> {
     let began = clock::now();
     let backend = engines.choose(&spec)?;
+    let path = source.root.join(directory.version_path(version));
     let (model, choice) = threads::enter(1, |threads: &Threads| {
-        let model = backend.load(&spec, directory)?;
+        let model = backend.load(&spec, &path)?;
+        let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
+        if !spec.warm_ups.is_empty() {
+            // What fails is to fail the load, and not the first worker.
+            drop(model.new_instance(threads)?);
+        }
         let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, settings))?;
         Ok::<_, Error>((model, choice))
     })?;

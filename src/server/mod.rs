@@ -12,6 +12,7 @@ pub mod plan;
 pub mod show;
 pub mod source;
 pub mod threads;
+pub mod warm_up;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;

@@ -633,19 +633,39 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().ends_with(&want), "{text}: {}", got.text());
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
-    check("runtime: 'x.so'", "runtime");
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("optimization { eager_batching: true }", "optimization.eager_batching");
-    check("optimization { gather_kernel_buffer_threshold: 1 }", "optimization.gather_kernel_buffer_threshold");
     check("sequence_batching { }", "sequence_batching");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
-    check("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames");
-    check("metric_tags { key: 'a' value: 'b' }", "metric_tags");
-    check("model_warmup [ { name: 'w' } ]", "model_warmup");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
     check("response_cache { enable: true }", "response_cache.enable");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");
+}
+
+#[test]
+fn libraries_files_and_tags_are_held_against_what_can_be() {
+    check_effective("runtime: 'libtriton_onnxruntime.so'", MODEL, &[r#""runtime":"libtriton_onnxruntime.so""#]);
+    check(
+        "runtime: 'x.so'",
+        MODEL,
+        "model 'm': 'runtime' is 'x.so', but backend 'onnxruntime' is built in; remove it, or name \
+         'libtriton_onnxruntime.so'",
+    );
+    check_effective("cc_model_filenames { key: '7.5' value: 'x' }", MODEL, &[r#""cc_model_filenames":{"7.5":"x"}"#]);
+    check(
+        "cc_model_filenames { key: '7.5' value: '../x' }",
+        MODEL,
+        "model 'm': 'cc_model_filenames' is '../x'; name a file beneath the model's directory, by a relative path without \
+         '..'",
+    );
+    let tags = "metric_tags { key: 'team' value: 'a\"\\\\' } metric_tags { key: '1' value: '' }";
+    assert_eq!(spec(tags, MODEL).unwrap().metric_labels, r#"_1="",_team="a\"\\","#);
+    for key in ["", "a-b", "é", "a b"] {
+        let want = format!(
+            "model 'm': 'metric_tags' has the key '{key}'; a key has letters, digits and '_' alone, as labels of Prometheus"
+        );
+        check(&format!("metric_tags {{ key: '{key}' value: 'v' }}"), MODEL, &want);
+    }
 }
 
 #[test]

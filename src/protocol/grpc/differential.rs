@@ -161,6 +161,8 @@ fn model() -> ModelSpec {
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
