@@ -50,6 +50,8 @@ pub struct Settings {
     pub warnings: Vec<String>,
     /// Settings of the backends.
     pub backend_config: BackendConfig,
+    /// Bytes of the response cache; 0 for none.
+    pub cache_size: usize,
     /// How long a drain waits for what is in flight.
     pub exit_timeout: Duration,
     /// Bytes of an HTTP body.
@@ -136,6 +138,7 @@ impl Default for Settings {
             auto_complete_disabled: false,
             warnings: Vec::new(),
             backend_config: BackendConfig::default(),
+            cache_size: 0,
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
@@ -362,6 +365,15 @@ const FLAGS: &[Flag] = &[
             if let Some(is_on) = settings.backend_config.apply(value)? {
                 settings.auto_complete = is_on;
             }
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["cache-config"],
+        value: "local,size=BYTES",
+        help: "Bytes of the response cache, for models with response_cache { enable: true }; each shard has its share [0]",
+        apply: |settings, value| {
+            settings.cache_size = parse_cache(value)?;
             Ok(())
         },
     },
@@ -625,6 +637,16 @@ fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
     Ok(cores.into_iter().collect())
 }
 
+/// `local,size=BYTES`.
+fn parse_cache(value: &str) -> Result<usize, String> {
+    match value.split_once(',').map(|(name, setting)| (name, setting.split_once('='))) {
+        Some(("local", Some(("size", size)))) => parse(size),
+        Some(("local", Some((setting, _)))) => Err(format!("'{setting}' is no setting of the cache; expected 'size'")),
+        Some((name, Some(_))) if name != "local" => Err(format!("there is no cache '{name}'; expected 'local'")),
+        _ => Err("option format is '<cache name>,<setting>=<value>'".to_owned()),
+    }
+}
+
 /// `NAME,cpu-cores=2-5`.
 fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
     let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
@@ -735,8 +757,12 @@ mod tests {
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-        let more =
-            [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|epoll|glommio", "glommio")];
+        let more = [
+            ("NAME:COUNT[:DEVICE]", "n:7"),
+            ("none|deadline", "deadline"),
+            ("local,size=BYTES", "local,size=7"),
+            ("auto|ring|epoll|glommio", "glommio"),
+        ];
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
@@ -756,6 +782,15 @@ mod tests {
         check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
+        for (cache, want) in [
+            ("local", "option format is '<cache name>,<setting>=<value>'"),
+            ("local,size", "option format is '<cache name>,<setting>=<value>'"),
+            ("local,size=x", "expected a whole number"),
+            ("local,length=1", "'length' is no setting of the cache; expected 'size'"),
+            ("redis,host=x", "there is no cache 'redis'; expected 'local'"),
+        ] {
+            check(&format!("m --cache-config={cache}"), &format!("--cache-config={cache}: {want}"));
+        }
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");

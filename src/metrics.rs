@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::error::Code;
 use crate::metrics::histogram::TimeCells;
-use crate::time::Stamps;
+use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
@@ -112,6 +112,10 @@ pub struct ModelCells {
     compute_input_duration: Counter,
     compute_infer_duration: Counter,
     compute_output_duration: Counter,
+    cache_hit: Counter,
+    cache_miss: Counter,
+    cache_hit_duration: Counter,
+    cache_miss_duration: Counter,
 }
 
 impl ModelCells {
@@ -131,6 +135,23 @@ impl ModelCells {
         self.compute_input_duration.add_duration(stamps.compute_input_duration());
         self.compute_infer_duration.add_duration(stamps.compute_infer_duration());
         self.compute_output_duration.add_duration(stamps.compute_output_duration());
+    }
+
+    /// A request was answered with what the cache had: it was looked for from `began` until `now`, so many
+    /// milliseconds after the epoch. As in Triton it is no inference.
+    pub fn count_cache_hit(&self, received: Instant, began: Instant, now: Instant, epoch_millis: u64) {
+        self.success.add(1);
+        self.last_inference.raise(epoch_millis);
+        self.request_duration.add_duration(now.since(received));
+        self.queue_duration.add_duration(began.since(received));
+        self.cache_hit.add(1);
+        self.cache_hit_duration.add_duration(now.since(began));
+    }
+
+    /// An answer that the cache had not took so long to be looked for and kept.
+    pub fn count_cache_miss(&self, duration: Duration) {
+        self.cache_miss.add(1);
+        self.cache_miss_duration.add_duration(duration);
     }
 
     /// A request that had reached the model's queue failed, so long after it was received.
@@ -239,6 +260,8 @@ pub struct ModelFigures<'a> {
     pub version: u64,
     /// Labels of its own, each with its comma.
     pub labels: &'a str,
+    /// Whether its answers are kept.
+    pub is_cached: bool,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers, where it has workers.
@@ -292,6 +315,10 @@ struct Family {
 
 enum Value {
     BatchSizes,
+    /// Where the model's answers are kept.
+    CacheCount(fn(&ModelCells) -> &Counter),
+    /// The same.
+    CacheMicros(fn(&ModelCells) -> &Counter),
     Count(fn(&ModelCells) -> &Counter),
     Executions,
     Failures,
@@ -305,7 +332,7 @@ enum Value {
     Run,
 }
 
-const FAMILIES: [Family; 18] = [
+const FAMILIES: [Family; 22] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -365,6 +392,30 @@ const FAMILIES: [Family; 18] = [
         kind: "gauge",
         help: "Instantaneous number of pending requests awaiting execution per-model.",
         value: Value::Figure(|model| model.pending),
+    },
+    Family {
+        name: "nv_cache_num_hits_per_model",
+        kind: "counter",
+        help: "Number of cache hits per model",
+        value: Value::CacheCount(|cells| &cells.cache_hit),
+    },
+    Family {
+        name: "nv_cache_num_misses_per_model",
+        kind: "counter",
+        help: "Number of cache misses per model",
+        value: Value::CacheCount(|cells| &cells.cache_miss),
+    },
+    Family {
+        name: "nv_cache_hit_duration_per_model",
+        kind: "counter",
+        help: "Total cache hit duration per model, in microseconds",
+        value: Value::CacheMicros(|cells| &cells.cache_hit_duration),
+    },
+    Family {
+        name: "nv_cache_miss_duration_per_model",
+        kind: "counter",
+        help: "Total cache miss (insert+lookup) duration per model, in microseconds",
+        value: Value::CacheMicros(|cells| &cells.cache_miss_duration),
     },
     Family {
         name: "deuteron_batches_total",
@@ -428,10 +479,11 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
             let rows = model.batch_cells().map(BatchCells::rows).sum();
             histogram::encode_sizes(out, family.name, &labels(), &batches::sum(model.batch_cells()), rows);
         }
-        Value::Count(counter) => line(out, "", sum(counter)),
+        Value::CacheCount(_) | Value::CacheMicros(_) if !model.is_cached => {}
+        Value::CacheCount(counter) | Value::Count(counter) => line(out, "", sum(counter)),
         Value::Executions => line(out, "", model.executions()),
         Value::Figure(figure) => line(out, "", figure(model)),
-        Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
+        Value::CacheMicros(counter) | Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
         Value::Instances => {
             for (instance, batches) in &model.instances {
                 let instance = label(instance);
@@ -530,7 +582,6 @@ fn head(out: &mut String, name: &str, kind: &str, help: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Instant;
 
     #[test]
     fn the_text_sums_the_cells_of_all_shards() {
@@ -555,6 +606,7 @@ mod tests {
             name: "m",
             version: 1,
             labels: "",
+            is_cached: false,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],

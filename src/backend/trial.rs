@@ -34,6 +34,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         optimization: Default::default(),
         warm_ups: Vec::new(),
         metric_labels: String::new(),
+        is_cached: false,
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),

@@ -37,7 +37,8 @@ pub struct Statistics {
 /// Requests of one model version, and where their time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InferenceStatistics {
-    /// Answered with outputs; the others but `fail` are parts of these.
+    /// Answered with outputs; the others but `fail` are parts of these, those of the engine without
+    /// what the cache answered.
     pub success: Total,
     /// Refused by the queue, failed or left by their clients.
     pub fail: Total,
@@ -49,13 +50,15 @@ pub struct InferenceStatistics {
     pub compute_infer: Total,
     /// Had their outputs made ready.
     pub compute_output: Total,
+    /// Were answered with what the cache had.
+    pub cache_hit: Total,
+    /// Were looked for in the cache, ran, and were kept.
+    pub cache_miss: Total,
 }
 
 impl InferenceStatistics {
-    /// All of them under their names, in the protocol's order. There is no cache, so that nothing
-    /// was found in it or missed.
+    /// All of them under their names, in the protocol's order.
     pub const fn by_name(&self) -> [(&'static str, Total); 8] {
-        let none = Total { count: 0, nanos: 0 };
         [
             ("success", self.success),
             ("fail", self.fail),
@@ -63,8 +66,8 @@ impl InferenceStatistics {
             ("compute_input", self.compute_input),
             ("compute_infer", self.compute_infer),
             ("compute_output", self.compute_output),
-            ("cache_hit", none),
-            ("cache_miss", none),
+            ("cache_hit", self.cache_hit),
+            ("cache_miss", self.cache_miss),
         ]
     }
 }
@@ -86,7 +89,9 @@ impl ModelFigures<'_> {
     pub fn statistics(&self) -> Statistics {
         let sum = |counter: fn(&ModelCells) -> &Counter| self.cells.iter().map(|cells| counter(cells).get()).sum();
         let count = sum(|cells| &cells.success);
+        let hits = sum(|cells| &cells.cache_hit);
         let total = |counter| Total { count, nanos: sum(counter) };
+        let computed = |counter| Total { count: count.saturating_sub(hits), nanos: sum(counter) };
         let fail = self.cells.iter().flat_map(|cells| &cells.failure).map(Counter::get).sum();
         let last = self.cells.iter().map(|cells| cells.last_inference.get()).max();
         Statistics {
@@ -99,9 +104,14 @@ impl ModelFigures<'_> {
                 success: total(|cells| &cells.request_duration),
                 fail: Total { count: fail, nanos: sum(|cells| &cells.failure_duration) },
                 queue: total(|cells| &cells.queue_duration),
-                compute_input: total(|cells| &cells.compute_input_duration),
-                compute_infer: total(|cells| &cells.compute_infer_duration),
-                compute_output: total(|cells| &cells.compute_output_duration),
+                compute_input: computed(|cells| &cells.compute_input_duration),
+                compute_infer: computed(|cells| &cells.compute_infer_duration),
+                compute_output: computed(|cells| &cells.compute_output_duration),
+                cache_hit: Total { count: hits, nanos: sum(|cells| &cells.cache_hit_duration) },
+                cache_miss: Total {
+                    count: sum(|cells| &cells.cache_miss),
+                    nanos: sum(|cells| &cells.cache_miss_duration),
+                },
             },
             batches: batches::sum(self.batch_cells()),
         }
@@ -132,10 +142,13 @@ mod tests {
         workers.count_shared(3, &stamps);
         one.count_failure(FailureReason::Rejected, Duration::from_nanos(7));
         two.count_failure(FailureReason::Canceled, Duration::from_nanos(5));
+        one.count_cache_hit(at(100), at(101), at(104), 1_800);
+        two.count_cache_miss(Duration::from_nanos(9));
         let figures = ModelFigures {
             name: "m",
             version: 2,
             labels: "",
+            is_cached: true,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],
@@ -151,16 +164,18 @@ mod tests {
         let want = Statistics {
             name: "m".to_owned(),
             version: 2,
-            last_inference: 1_700,
+            last_inference: 1_800,
             inference_count: 4,
             execution_count: 2,
             inference: InferenceStatistics {
-                success: total(2, 56),
+                success: total(3, 60),
                 fail: total(2, 12),
-                queue: total(2, 8),
+                queue: total(3, 9),
                 compute_input: total(2, 2),
                 compute_infer: total(2, 40),
                 compute_output: total(2, 6),
+                cache_hit: total(1, 3),
+                cache_miss: total(1, 9),
             },
             batches: vec![batch(1), batch(3)],
         };

@@ -96,6 +96,7 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     instance_groups(config)?;
     accelerators(config)?;
     metric_tags(config)?;
+    response_cache(config)?;
     tensors::check(config)?;
     batch_io::check(config)
 }
@@ -201,6 +202,22 @@ fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     }
     let name = &config.name;
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
+}
+
+/// An answer that depends on those before it, or that is none or many, is not kept.
+fn response_cache(config: &ModelConfig) -> Result<(), Error> {
+    let is_decoupled = config.model_transaction_policy.is_some_and(|policy| policy.decoupled);
+    let with = match &config.scheduling_choice {
+        _ if !config.response_cache.is_some_and(|cache| cache.enable) => return Ok(()),
+        Some(SchedulingChoice::SequenceBatching(_)) => "sequence batching",
+        Some(SchedulingChoice::EnsembleScheduling(_)) => "ensemble scheduling",
+        _ if is_decoupled => "'decoupled' transaction policy",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "Response Cache does not currently support model {} with {with}. Please disable the response cache.",
+        config.name
+    )))
 }
 
 /// A tag is a label, and a label of another kind makes the whole page of metrics unreadable.
@@ -435,4 +452,42 @@ fn same_shape(config: &ModelConfig, io: &Io<'_>, tensor: &OnnxTensor) -> Result<
 fn shown(shape: &[i64]) -> String {
     let dimensions: Vec<_> = shape.iter().map(i64::to_string).collect();
     format!("[{}]", dimensions.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::proto::inference::{
+        ModelEnsembling, ModelResponseCache, ModelSequenceBatching, ModelTransactionPolicy,
+    };
+
+    #[test]
+    fn answers_of_sequences_ensembles_and_decoupled_models_are_not_kept() {
+        let plain = |enable| ModelConfig {
+            name: "m".to_owned(),
+            response_cache: Some(ModelResponseCache { enable }),
+            ..ModelConfig::default()
+        };
+        let check = |config: &ModelConfig, want: &str| {
+            let got = response_cache(config).err().map(|error| error.text().to_owned()).unwrap_or_default();
+            let text = "Response Cache does not currently support model m with";
+            let want = if want.is_empty() {
+                String::new()
+            } else {
+                format!("{text} {want}. Please disable the response cache.")
+            };
+            assert_eq!(got, want);
+        };
+        let sequences = SchedulingChoice::SequenceBatching(ModelSequenceBatching::default());
+        let ensemble = SchedulingChoice::EnsembleScheduling(ModelEnsembling::default());
+        let decoupled = Some(ModelTransactionPolicy { decoupled: true });
+        check(&plain(true), "");
+        check(&ModelConfig { scheduling_choice: Some(sequences.clone()), ..plain(true) }, "sequence batching");
+        check(&ModelConfig { scheduling_choice: Some(ensemble), ..plain(true) }, "ensemble scheduling");
+        check(&ModelConfig { model_transaction_policy: decoupled, ..plain(true) }, "'decoupled' transaction policy");
+        check(
+            &ModelConfig { scheduling_choice: Some(sequences), model_transaction_policy: decoupled, ..plain(false) },
+            "",
+        );
+    }
 }

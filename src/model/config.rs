@@ -206,6 +206,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         optimization: optimization(&config),
         warm_ups,
         metric_labels: metric_labels(&config),
+        is_cached: config.response_cache.is_some_and(|cache| cache.enable),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),

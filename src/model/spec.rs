@@ -43,6 +43,8 @@ pub struct ModelSpec {
     pub warm_ups: Vec<WarmUp>,
     /// `metric_tags` as labels of the model's metrics: each `_key="value",`.
     pub metric_labels: String,
+    /// `response_cache { enable: true }`, where the server has a cache.
+    pub is_cached: bool,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,

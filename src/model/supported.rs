@@ -114,6 +114,7 @@ const SUPPORTED: &[&str] = &[
     "parameters.value.string_value",
     "platform",
     "response_cache",
+    "response_cache.enable",
     "runtime",
     "version_policy",
     "version_policy.all",
@@ -261,7 +262,6 @@ mod tests {
         "optimization.cuda.graph_spec",
         "optimization.cuda.graphs",
         "optimization.cuda.output_copy_stream",
-        "response_cache.enable",
         "sequence_batching",
     ];
 

@@ -32,6 +32,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         optimization: Default::default(),
         warm_ups: Vec::new(),
         metric_labels: String::new(),
+        is_cached: false,
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
@@ -64,6 +65,7 @@ pub fn statistics() -> Statistics {
             compute_input: total(4, 20),
             compute_infer: total(4, 60),
             compute_output: total(4, 10),
+            ..InferenceStatistics::default()
         },
         batches: vec![
             BatchFigures { rows: 1, count: 1, compute_input: 5, compute_infer: 20, compute_output: 2 },

@@ -197,7 +197,13 @@ pub fn complete(
         }
         None => None,
     };
-    draft.clone().complete(onnx.as_ref(), labels, completion(settings, draft.backend()))
+    let mut spec = draft.clone().complete(onnx.as_ref(), labels, completion(settings, draft.backend()))?;
+    if spec.is_cached && settings.cache_size == 0 {
+        let name = &spec.name;
+        log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
+        spec.is_cached = false;
+    }
+    Ok(spec)
 }
 
 fn completion(settings: &Settings, backend: &str) -> Completion {

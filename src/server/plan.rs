@@ -92,6 +92,7 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         http2_streams_max: settings.http2_streams_max,
         http2_resets_max: settings.http2_resets_max,
         http2_control_frames_max: settings.http2_control_frames_max,
+        cache_size: settings.cache_size,
         exit_timeout: settings.exit_timeout,
         io: match settings.io {
             Io::Auto => IoPath::Auto,

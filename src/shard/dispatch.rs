@@ -17,6 +17,7 @@ use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
+use crate::shard::cache::Key;
 use crate::shard::clock;
 use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Way, run_guarded};
@@ -68,6 +69,14 @@ struct Submission {
     arrival: Arrival,
 }
 
+/// What came of looking into the response cache.
+enum Lookup {
+    /// The outputs of an answer.
+    Hit(Vec<Tensor>),
+    /// Nothing under this key, after so long.
+    Miss(Key, Duration),
+}
+
 /// When a request came, and when its client will have given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -86,6 +95,10 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
     ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
+        let lookup = self.look_up(model, &request, arrival);
+        if let Some(Lookup::Hit(outputs)) = lookup {
+            return Ok((outputs, request.plan));
+        }
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
@@ -107,7 +120,38 @@ impl Shard {
         let spec = &model.served().spec;
         let answer = answer
             .map(|answer| Answer { outputs: answer.outputs.and_then(|outputs| spec.to_client(outputs)), ..answer });
-        books.settle(answer).map(|outputs| (outputs, plan))
+        let outputs = books.settle(answer)?;
+        if let Some(Lookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &outputs, took);
+        }
+        Ok((outputs, plan))
+    }
+
+    /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
+    /// kept.
+    fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<Lookup> {
+        let served = model.served();
+        let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
+        let began = clock::now();
+        let key = cache.key(&served.spec, &request.inputs);
+        let found = cache.find(&key);
+        let now = clock::now();
+        let Some(outputs) = found else { return Some(Lookup::Miss(key, now.since(began))) };
+        if let Some(cells) = served.cells.get(self.index) {
+            cells.count_cache_hit(arrival.received, began, now, clock::epoch_millis(now));
+        }
+        Some(Lookup::Hit(outputs))
+    }
+
+    /// Keeps an answer; what looking for it and keeping it took is what the miss cost.
+    fn remember(&self, model: &LocalModel, key: Key, outputs: &[Tensor], looked_up: Duration) {
+        let began = clock::now();
+        if let Some(cache) = &self.cache {
+            cache.borrow_mut().keep(key, &model.served().spec, outputs);
+        }
+        if let Some(cells) = model.served().cells.get(self.index) {
+            cells.count_cache_miss(looked_up + clock::now().since(began));
+        }
     }
 
     async fn run_inline(

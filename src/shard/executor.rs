@@ -9,6 +9,7 @@ use std::sync::Arc;
 use crate::backend::Threads;
 use crate::error::Error;
 use crate::shard::burst::Bursts;
+use crate::shard::cache::ResponseCache;
 use crate::shard::connections::Connections;
 use crate::shard::feed::Lane;
 use crate::shard::inbox::Inbox;
@@ -82,10 +83,17 @@ impl Shard {
             connections: Rc::new(Connections::new(world.connections_max)),
             threads: threads.clone(),
             bursts: Bursts::default(),
+            cache: cache(&world),
             buffers: RefCell::default(),
             world,
         })
     }
+}
+
+/// A shard's share of the response cache.
+fn cache(world: &World) -> Option<RefCell<ResponseCache>> {
+    let size = world.cache_size.checked_div(world.shard_cells.len()).filter(|size| *size > 0);
+    size.map(|size| RefCell::new(ResponseCache::new(size)))
 }
 
 impl Addresses {

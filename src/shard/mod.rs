@@ -3,6 +3,7 @@
 
 pub mod body;
 pub mod burst;
+pub mod cache;
 pub mod clock;
 pub mod connections;
 pub mod dispatch;
@@ -44,6 +45,7 @@ use crate::backend::Threads;
 use crate::limits::DRAIN_GRACE;
 use crate::metrics::ShardCells;
 use crate::shard::burst::Bursts;
+use crate::shard::cache::ResponseCache;
 use crate::shard::connections::Connections;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
@@ -84,6 +86,8 @@ pub struct World {
     pub http2_resets_max: u32,
     /// Frames that move nothing which its client may send in a while.
     pub http2_control_frames_max: u32,
+    /// Bytes of the response cache, over all shards; 0 for none.
+    pub cache_size: usize,
     /// How long a drain waits.
     pub exit_timeout: Duration,
     /// The way of the sockets.
@@ -131,6 +135,8 @@ pub struct Shard {
     pub threads: Threads,
     /// The instances to wake at the end of this turn.
     pub bursts: Bursts,
+    /// Answers that may be given again, where the server has a cache.
+    pub cache: Option<RefCell<ResponseCache>>,
     /// Buffers for replies, between two uses.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }

@@ -96,6 +96,7 @@ impl Served {
             name: &self.spec.name,
             version: self.version,
             labels: &self.spec.metric_labels,
+            is_cached: self.spec.is_cached,
             cells: self.cells.iter().collect(),
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),

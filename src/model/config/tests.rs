@@ -233,7 +233,7 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     check(
         "platform: 'onnxruntime_onnx' backend: 'identity'",
         "",
-        "model configuration must contain at least one input, none were specified for m",
+        "unexpected 'platform' and 'backend' pair, got:onnxruntime_onnx, identity",
     );
     check(
         "platform: 'tensorrt_plan' backend: 'onnxruntime'",
@@ -638,7 +638,6 @@ fn what_is_not_built_is_refused_by_name() {
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
-    check("response_cache { enable: true }", "response_cache.enable");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");
 }
 

@@ -163,6 +163,7 @@ fn model() -> ModelSpec {
         optimization: Default::default(),
         warm_ups: Vec::new(),
         metric_labels: String::new(),
+        is_cached: false,
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

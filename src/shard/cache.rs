@@ -1,0 +1,261 @@
+//! The response cache of one shard (`--cache-config=local,size=N`): outputs by what a request brought,
+//! for models with `response_cache { enable: true }`. A shard has its share of the bytes, and asks no
+//! other: no lock, and no other thread's memory, on a request's path. The oldest answer that nobody
+//! asked for goes first.
+//!
+//! A key is the loaded model version and 128 bits of keyed hash over the inputs. A version that is
+//! loaded anew is another, so that its answers are never those of the one before. Outputs are kept
+//! whole: which of them a response sends, and in which form, is decided after they were found.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use slab::Slab;
+
+use crate::model::ModelSpec;
+use crate::tensor::Tensor;
+
+/// What an entry takes besides the bytes of its tensors, about.
+const ENTRY_SIZE: usize = 512;
+
+/// What names an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Key {
+    /// The address of the model version's configuration, which an entry keeps alive.
+    model: usize,
+    inputs: [u64; 2],
+}
+
+/// Answers of one shard's models. Lives on its shard.
+pub struct ResponseCache {
+    hashers: [RandomState; 2],
+    cache: Cache<Answered>,
+}
+
+struct Answered {
+    outputs: Vec<Tensor>,
+    /// Held, so that no other version is ever found at its address.
+    _spec: Arc<ModelSpec>,
+}
+
+impl ResponseCache {
+    /// A cache of so many bytes.
+    pub fn new(size_max: usize) -> Self {
+        Self { hashers: [RandomState::new(), RandomState::new()], cache: Cache::new(size_max) }
+    }
+
+    /// The name of the answer to these inputs. The keys of the hash are this process's secret, so that
+    /// nobody can make two requests that are taken for one.
+    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> Key {
+        let hash = |state: &RandomState| {
+            let mut hasher = state.build_hasher();
+            for input in inputs {
+                hasher.write_u8(u8::from(input.is_given()));
+                hasher.write_usize(input.shape.len());
+                input.shape.iter().for_each(|size| hasher.write_i64(*size));
+                hasher.write_usize(input.contents.len());
+                hasher.write(&input.contents);
+            }
+            hasher.finish()
+        };
+        Key { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
+    }
+
+    /// The outputs of an answer that is there.
+    pub fn find(&mut self, key: &Key) -> Option<Vec<Tensor>> {
+        self.cache.find(key).map(|answered| answered.outputs.clone())
+    }
+
+    /// Keeps an answer, in memory of its own: an output may be a part of a large batch. One that is
+    /// larger than the cache is not kept.
+    pub fn keep(&mut self, key: Key, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
+        let size = outputs.iter().fold(ENTRY_SIZE, |size, output| size.saturating_add(output.contents.len()));
+        if size > self.cache.size_max {
+            return;
+        }
+        let copy = |output: &Tensor| Tensor { contents: Bytes::copy_from_slice(&output.contents), ..output.clone() };
+        let outputs = outputs.iter().map(copy).collect();
+        self.cache.insert(key, Answered { outputs, _spec: Arc::clone(spec) }, size);
+    }
+}
+
+/// Values by key, up to so many bytes; the one that was used the longest ago goes first.
+struct Cache<V> {
+    size_max: usize,
+    size: usize,
+    by_key: HashMap<Key, usize>,
+    entries: Slab<Entry<V>>,
+    /// The ends of the list of entries by their last use.
+    newest: Option<usize>,
+    oldest: Option<usize>,
+}
+
+struct Entry<V> {
+    key: Key,
+    value: V,
+    size: usize,
+    newer: Option<usize>,
+    older: Option<usize>,
+}
+
+impl<V> Cache<V> {
+    fn new(size_max: usize) -> Self {
+        Self { size_max, size: 0, by_key: HashMap::new(), entries: Slab::new(), newest: None, oldest: None }
+    }
+
+    fn find(&mut self, key: &Key) -> Option<&V> {
+        let index = *self.by_key.get(key)?;
+        self.unlink(index);
+        self.link_newest(index);
+        self.entries.get(index).map(|entry| &entry.value)
+    }
+
+    /// Puts a value in; what does not fit beside it goes.
+    fn insert(&mut self, key: Key, value: V, size: usize) {
+        if let Some(index) = self.by_key.get(&key).copied() {
+            self.remove(index);
+        }
+        if size > self.size_max {
+            return;
+        }
+        while self.size > self.size_max - size {
+            let Some(oldest) = self.oldest else { break };
+            self.remove(oldest);
+        }
+        let index = self.entries.insert(Entry { key, value, size, newer: None, older: None });
+        self.by_key.insert(key, index);
+        self.size += size;
+        self.link_newest(index);
+    }
+
+    fn remove(&mut self, index: usize) {
+        self.unlink(index);
+        if let Some(entry) = self.entries.try_remove(index) {
+            self.by_key.remove(&entry.key);
+            self.size -= entry.size;
+        }
+    }
+
+    fn unlink(&mut self, index: usize) {
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        let (newer, older) = (entry.newer.take(), entry.older.take());
+        match newer.and_then(|newer| self.entries.get_mut(newer)) {
+            Some(entry) => entry.older = older,
+            None => self.newest = older,
+        }
+        match older.and_then(|older| self.entries.get_mut(older)) {
+            Some(entry) => entry.newer = newer,
+            None => self.oldest = newer,
+        }
+    }
+
+    fn link_newest(&mut self, index: usize) {
+        let before = self.newest.replace(index);
+        match before.and_then(|before| self.entries.get_mut(before)) {
+            Some(entry) => entry.newer = Some(index),
+            None => self.oldest = Some(index),
+        }
+        if let Some(entry) = self.entries.get_mut(index) {
+            entry.older = before;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::trial::{spec, tensor};
+    use crate::tensor::Datatype;
+
+    fn key(name: char) -> Key {
+        Key { model: 0, inputs: [u64::from(u32::from(name)), 0] }
+    }
+
+    /// `+a3` puts in, `?a` asks; what is there afterwards from the newest to the oldest, and the bytes.
+    fn script(size_max: usize, text: &str) -> String {
+        let mut cache = Cache::new(size_max);
+        for word in text.split_whitespace() {
+            let name = word.chars().nth(1).unwrap();
+            match word.split_at(2) {
+                ("?a" | "?b" | "?c" | "?d", "") => assert!(cache.find(&key(name)).is_none_or(|value| *value == name)),
+                (_, size) => cache.insert(key(name), name, size.parse().unwrap()),
+            }
+        }
+        let (mut names, mut at, mut older) = (String::new(), cache.newest, None);
+        while let Some(entry) = at.map(|index| &cache.entries[index]) {
+            assert_eq!(entry.newer, older, "the list is linked both ways");
+            names.push(entry.value);
+            (older, at) = (at, entry.older);
+        }
+        assert_eq!(cache.oldest, older);
+        assert_eq!((names.len(), names.len()), (cache.entries.len(), cache.by_key.len()));
+        assert!(cache.size <= cache.size_max);
+        format!("{names} {}", cache.size)
+    }
+
+    #[test]
+    fn what_was_used_the_longest_ago_goes_first() {
+        let check = |text: &str, want: &str| assert_eq!(script(10, text), want, "{text}");
+        check("", " 0");
+        check("+a3 +b3 +c3", "cba 9");
+        check("+a3 +b3 +c3 +d3", "dcb 9");
+        check("+a3 +b3 +c3 ?a +d3", "dac 9");
+        check("+a3 +b3 +c3 ?c ?b ?a", "abc 9");
+        check("+a3 +b3 +c3 +d10", "d 10");
+        check("+a3 +b3 +c11", "ba 6");
+        check("+a3 +b3 +a9", "a 9");
+        check("+a3 +b3 +a11", "b 3");
+        check("+a10 ?b +b1 ?a", "b 1");
+        check("+a0 +b0 +c10 +d0", "dcba 10");
+        check("+a5 +b5 ?a +c5 ?b ?a", "ac 10");
+    }
+
+    #[test]
+    fn the_same_inputs_of_the_same_version_are_found_and_no_others() {
+        let model = |name: &str| {
+            let mut spec = spec(8, &[("a", Datatype::Uint8, &[-1]), ("b", Datatype::Uint8, &[-1])], &[]);
+            spec.name = name.to_owned();
+            Arc::new(spec)
+        };
+        let (one, two) = (model("m"), model("m"));
+        let mut cache = ResponseCache::new(10_000);
+        let inputs = |a: &[u8], b: &[u8]| vec![tensor(&[1, a.len() as i64], a), tensor(&[1, b.len() as i64], b)];
+        let outputs = |value: f32| vec![tensor(&[1], &[value])];
+        let same = cache.key(&one, &inputs(&[1, 2], &[3]));
+        cache.keep(same, &one, &outputs(7.0));
+        let again = cache.key(&one, &inputs(&[1, 2], &[3]));
+        assert_eq!(cache.find(&again), Some(outputs(7.0)));
+        let left_out =
+            Tensor { shape: Default::default(), contents: Default::default(), ..inputs(&[1], &[3]).remove(0) };
+        let others = [
+            cache.key(&two, &inputs(&[1, 2], &[3])),
+            cache.key(&one, &inputs(&[1], &[2, 3])),
+            cache.key(&one, &inputs(&[1, 3], &[3])),
+            cache.key(&one, &[tensor(&[2, 1], &[1_u8, 2]), tensor(&[1, 1], &[3_u8])]),
+            cache.key(&one, &[inputs(&[1, 2], &[3]).remove(0), left_out]),
+        ];
+        for (index, other) in others.iter().enumerate() {
+            assert_eq!(cache.find(other), None, "{index}");
+        }
+        assert_ne!(same.inputs[0], same.inputs[1], "two hashes, not one twice");
+        cache.keep(others[1], &one, &[tensor(&[10_000], &[0_u8; 10_000])]);
+        assert_eq!((cache.find(&others[1]), cache.find(&same)), (None, Some(outputs(7.0))), "too large to be kept");
+        cache.keep(others[2], &one, &[tensor(&[9_300], &[0_u8; 9_300])]);
+        assert_eq!(cache.find(&same), None, "it made room");
+    }
+
+    #[test]
+    fn what_is_kept_shares_no_memory_with_the_batch_that_it_came_from() {
+        let model = Arc::new(spec(8, &[], &[]));
+        let mut cache = ResponseCache::new(10_000);
+        let whole = tensor(&[100], &[0_f32; 100]);
+        let part = Tensor { shape: [1].into_iter().collect(), contents: whole.contents.slice(4..8), ..whole };
+        let key = cache.key(&model, &[]);
+        cache.keep(key, &model, std::slice::from_ref(&part));
+        let found = cache.find(&key).unwrap();
+        assert_ne!(found[0].contents.as_ptr(), part.contents.as_ptr());
+        assert_eq!(found, [part]);
+    }
+}
