@@ -253,6 +253,7 @@ impl ShardCells {
 }
 
 /// One model version to show: its cells on every shard, and what waits in its queue now.
+#[derive(Default)]
 pub struct ModelFigures<'a> {
     /// The model's name.
     pub name: &'a str,
@@ -605,8 +606,6 @@ mod tests {
         let model = ModelFigures {
             name: "m",
             version: 1,
-            labels: "",
-            is_cached: false,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
@@ -616,6 +615,7 @@ mod tests {
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
             late: 6,
+            ..ModelFigures::default()
         };
         let text = encode(&[model], &[&shard]);
         for line in [
