@@ -173,7 +173,7 @@ impl Peer {
             frame::encode(Kind::Data, flags, stream, part, bytes);
         }
         let Some(answer) = feed(machine, bytes) else { unreachable!("the call is whole") };
-        machine.send_answer(stream, [answer], None, Instant::ZERO);
+        machine.send_answer(stream, [answer], Instant::ZERO);
         let sent = drain(machine);
         assert!(black_box(sent) > message.len() - 5);
     }

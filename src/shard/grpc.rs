@@ -96,7 +96,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => Err(Error::internal("the call was answered before")),
     };
     match outcome {
-        Ok((parts, end)) => link.with(|connection| connection.send_answer(stream, parts, end, clock::now())),
+        Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),
         Err(error) => end(&link, stream, Some(&error)),
     }
 }

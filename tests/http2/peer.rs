@@ -130,7 +130,7 @@ impl Machine {
                 Event::Next(stream) => assert_eq!(connection.take_next(stream), Ok(Taken::Nothing)),
                 Event::Reset { stream, .. } => connection.handle_gone(stream),
                 Event::Whole { stream, .. } => {
-                    connection.send_answer(stream, [bytes::Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])], None, now);
+                    connection.send_answer(stream, [bytes::Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])], now);
                 }
             }
         }

@@ -123,8 +123,8 @@ impl Caller {
             Event::Whole { stream, message, .. } => {
                 // One in three stays without an answer: its work failed.
                 match message.len() % 3 {
-                    0 => connection.send_answer(stream, [message], None, now),
-                    1 => connection.send_answer(stream, [Bytes::from(vec![0; ANSWER_SIZE]), message], None, now),
+                    0 => connection.send_answer(stream, [message], now),
+                    1 => connection.send_answer(stream, [Bytes::from(vec![0; ANSWER_SIZE]), message], now),
                     _ => {}
                 }
                 connection.handle_gone(stream);

@@ -97,8 +97,13 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         }
     }
 
-    /// Answers a call with one message, given in parts, and its end, well where there is no status.
-    pub fn send_answer(
+    /// Answers a call with one message, given in parts, and its end.
+    pub fn send_answer(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
+        self.send_answer_and_status(id, message, None, now);
+    }
+
+    /// The same with a status that says more than that the call ended well.
+    pub fn send_answer_and_status(
         &mut self,
         id: StreamId,
         message: impl IntoIterator<Item = Bytes>,

@@ -146,10 +146,10 @@ fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
     frame::encode_window_update(StreamId::CONNECTION, 0x7000_0000, &mut window);
     write(&mut machine, &[window, whole_call(1), whole_call(3), whole_call(5)].concat(), Instant::ZERO);
     let large = Bytes::from(vec![7; 100 * 1024 * 1024]);
-    machine.send_answer(StreamId(1), [large.clone()], None, Instant::ZERO);
-    machine.send_answer(StreamId(3), [large], None, Instant::ZERO);
+    machine.send_answer(StreamId(1), [large.clone()], Instant::ZERO);
+    machine.send_answer(StreamId(3), [large], Instant::ZERO);
     sent(&mut machine, 5_000_000);
-    machine.send_answer(StreamId(5), [Bytes::from_static(b"small")], None, Instant::ZERO);
+    machine.send_answer(StreamId(5), [Bytes::from_static(b"small")], Instant::ZERO);
     let (mut before, mut by_stream) = (0, [0; 6]);
     for (head, payload) in sent(&mut machine, 2_000_000) {
         if head.stream == StreamId(5) {
@@ -198,7 +198,7 @@ fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
         write(&mut machine, &whole_call(1), Instant::ZERO);
         let parts = [0..10, 10..10, 10..7_000, 7_000..199_999, 199_999..200_000];
         let parts = parts.map(|range| Bytes::copy_from_slice(&content[range]));
-        machine.send_answer(StreamId(1), parts, None, Instant::ZERO);
+        machine.send_answer(StreamId(1), parts, Instant::ZERO);
         let (mut got, mut is_ended) = (Vec::new(), false);
         for _ in 0..200_000 {
             let frames = sent(&mut machine, usize::MAX);
@@ -404,7 +404,7 @@ fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
     machine.handle_gone(StreamId(1));
     let events = write(&mut machine, &whole_call(7), Instant::ZERO);
     assert!(matches!(events[..], [Event::Call { .. }, Event::Whole { .. }]), "{events:?}");
-    machine.send_answer(StreamId(3), [Bytes::from_static(b"late")], None, Instant::ZERO);
+    machine.send_answer(StreamId(3), [Bytes::from_static(b"late")], Instant::ZERO);
     assert!(!refused(&mut machine, 7) && machine.stream_count() == 2, "the work on 3 goes on");
 }
 
@@ -434,7 +434,7 @@ fn timers_end_what_does_not_move() {
     // An answer that its client opens no window for.
     let mut machine = machine_with(Settings::default(), &[(4, 0)]);
     write(&mut machine, &whole_call(1), Instant::ZERO);
-    machine.send_answer(StreamId(1), [Bytes::from_static(b"nobody takes it")], None, Instant::ZERO);
+    machine.send_answer(StreamId(1), [Bytes::from_static(b"nobody takes it")], Instant::ZERO);
     sent(&mut machine, usize::MAX);
     assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
     machine.handle_timeout(late(WRITE_TIMEOUT));
@@ -477,7 +477,7 @@ fn a_drain_lets_what_is_open_end_and_takes_no_more() {
     assert_eq!(last(&sent(&mut machine, usize::MAX)), [3]);
     assert!(!machine.is_finished());
     for id in [1, 3] {
-        machine.send_answer(StreamId(id), [Bytes::from_static(b"x")], None, Instant::ZERO);
+        machine.send_answer(StreamId(id), [Bytes::from_static(b"x")], Instant::ZERO);
     }
     assert!(!machine.is_finished());
     sent(&mut machine, usize::MAX);
