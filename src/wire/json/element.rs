@@ -103,17 +103,26 @@ enum Stop {
 /// Reads numbers into memory, which they must fill.
 pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
+    let mut pause = 0_u32;
     walk(array, |cursor| {
-        let count = T::read_run(cursor, &mut slots);
-        if count > 0 {
-            return Ok(count);
+        if pause == 0 {
+            let count = T::read_run(cursor, &mut slots);
+            if count > 0 {
+                return Ok(count);
+            }
+            pause = RUN_PAUSE;
         }
+        pause = pause.saturating_sub(1);
         let slot = slots.next().ok_or(Stop::Full)?;
         *slot = T::read(cursor).map_err(Stop::Miss)?;
         Ok(1)
     })?;
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
+
+/// Elements that are read one by one after one that no run takes: those of a tensor are often alike, and
+/// trying costs something.
+const RUN_PAUSE: u32 = 4;
 
 /// Reads `true` and `false` as 1 and 0 into memory, which they must fill.
 pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayError> {
