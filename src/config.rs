@@ -68,6 +68,8 @@ pub struct Settings {
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
+    /// Whether every answer says where its time went, and not only those to clients that ask.
+    pub tells_timing: bool,
     /// What is logged.
     pub log: LogSettings,
 }
@@ -139,6 +141,7 @@ impl Default for Settings {
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             io: Io::Auto,
             spin: Duration::ZERO,
+            tells_timing: false,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -423,6 +426,16 @@ const FLAGS: &[Flag] = &[
         value: "COUNT",
         help: "Frames an HTTP/2 client may send in 10 s that move nothing [10000]; beyond it GOAWAY",
         apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
+    },
+    Flag {
+        names: &["server-timing"],
+        value: "",
+        help: "Answer every inference with Server-Timing (over gRPC a trailer), not only to clients that send \
+               'want-server-timing: 1'",
+        apply: |settings, _| {
+            settings.tells_timing = true;
+            Ok(())
+        },
     },
     Flag {
         names: &["log-verbose"],

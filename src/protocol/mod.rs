@@ -6,5 +6,7 @@ pub mod grpc;
 pub mod infer;
 pub mod rest;
 pub mod route;
+pub mod timing;
+
 #[cfg(test)]
 pub(crate) mod testing;

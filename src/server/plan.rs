@@ -100,6 +100,7 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
             Io::Ring => IoPath::Ring,
         },
         spin: settings.spin,
+        tells_timing: settings.tells_timing,
         warn: log::warning,
     }
 }

@@ -68,6 +68,16 @@ struct Submission {
     arrival: Arrival,
 }
 
+/// What a model gave for a request.
+pub struct Inferred {
+    /// In the order of the model's outputs.
+    pub outputs: Vec<Tensor>,
+    /// What the response needs.
+    pub plan: ResponsePlan,
+    /// When what happened.
+    pub stamps: Stamps,
+}
+
 /// When a request came, and when its client will have given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -78,14 +88,13 @@ pub struct Arrival {
 }
 
 impl Shard {
-    /// Runs a request on a model version: its outputs in the order of the model's outputs, and
-    /// what its response needs. The future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
     pub async fn infer(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-    ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
+    ) -> Result<Inferred, Error> {
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
@@ -104,7 +113,7 @@ impl Shard {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
         };
-        books.settle(answer).map(|outputs| (outputs, plan))
+        books.settle(answer).map(|(outputs, stamps)| Inferred { outputs, plan, stamps })
     }
 
     async fn run_inline(
@@ -212,7 +221,7 @@ struct ModelBooks {
 }
 
 impl ModelBooks {
-    fn settle(mut self, answer: Result<Answer, Error>) -> Result<Vec<Tensor>, Error> {
+    fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
         self.is_settled = true;
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => {
@@ -223,7 +232,7 @@ impl ModelBooks {
             Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
             _ => self.count_failure(FailureReason::Rejected),
         }
-        answer.and_then(|answer| answer.outputs)
+        answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))
     }
 
     fn count_failure(&self, reason: FailureReason) {

@@ -90,6 +90,8 @@ pub struct World {
     pub io: IoPath,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
+    /// Whether every answer says where its time went.
+    pub tells_timing: bool,
     /// Tells a person what happened, once.
     pub warn: fn(&str),
 }

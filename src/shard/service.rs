@@ -11,9 +11,10 @@ use crate::metrics::{Departure, Statistics};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
 use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, Route, route, unavailable_model};
-use crate::shard::Shard;
-use crate::shard::dispatch::{Account, Arrival};
+use crate::protocol::timing::{self, Timing};
+use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::models::Served;
+use crate::shard::{Shard, clock};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -40,7 +41,7 @@ pub async fn handle_message(
     };
     outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
-        if is_coded(&message.fields) {
+        if Asked::read(&message.fields).is_coded {
             // What a body may come in (RFC 9110 §12.5.3).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
         }
@@ -48,10 +49,36 @@ pub async fn handle_message(
     })
 }
 
-/// Whether a body came in a coding that would have to be undone, as compression; none is built in.
-fn is_coded(fields: &Fields) -> bool {
-    let codings = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"Content-Encoding"));
-    let mut codings = codings.flat_map(|(_, codings)| codings.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+/// What the fields of a request ask for, found in one pass over them.
+#[derive(Default)]
+struct Asked<'a> {
+    /// Whether its body came in a coding that would have to be undone, as compression; none is built in.
+    is_coded: bool,
+    /// What tells where the binary section of the body begins.
+    header_length: Option<&'a [u8]>,
+    /// Whether the client asks where the time goes.
+    wants_timing: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn read(fields: &'a Fields) -> Self {
+        let mut asked = Self::default();
+        for (name, value) in fields.iter() {
+            if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
+                asked.header_length = asked.header_length.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
+                asked.is_coded |= has_coding(value);
+            } else if name.eq_ignore_ascii_case(timing::WANT.as_bytes()) {
+                asked.wants_timing |= timing::is_wanted(value);
+            }
+        }
+        asked
+    }
+}
+
+/// Whether one of a list of codings is not the identity.
+fn has_coding(codings: &[u8]) -> bool {
+    let mut codings = codings.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
@@ -79,14 +106,21 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
     let model = Rc::clone(shard.models.find(path.name, path.version)?);
     let served = model.served();
-    if is_coded(&message.fields) {
+    let asked = Asked::read(&message.fields);
+    if asked.is_coded {
         return Err(Error::unsupported("Unsupported compression type"));
     }
-    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH))?;
+    let header_length = rest::HeaderLength::from_field(asked.header_length)?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
+    let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None };
-    let (outputs, plan) = shard.infer(&model, request, arrival).await?;
-    rest::encode(&served.spec, served.version, &plan, outputs)
+    let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
+    if let Some(decoded) = decoded {
+        let text = Timing { stamps, decoded, encoded: clock::now() }.text();
+        reply.fields.push((timing::FIELD, Bytes::from(text)));
+    }
+    Ok(reply)
 }
 
 impl Facts for Shard {
@@ -153,7 +187,7 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("Content-Type", "gzip");
             codings.iter().for_each(|coding| fields.push("content-encoding", coding));
-            assert_eq!(is_coded(&fields), want, "{codings:?}");
+            assert_eq!(Asked::read(&fields).is_coded, want, "{codings:?}");
         };
         for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
             check(plain, false);

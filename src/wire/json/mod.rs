@@ -11,6 +11,8 @@ mod cursor;
 mod document;
 mod element;
 mod number;
+mod shortest;
+mod window;
 pub mod writer;
 
 use std::fmt;
