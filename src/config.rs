@@ -36,6 +36,14 @@ pub struct Settings {
     pub is_rate_limited: bool,
     /// How much there is of what resources; where none is named, as much as one instance needs.
     pub rate_resources: Vec<RateResource>,
+    /// When models are loaded and unloaded.
+    pub control_mode: ControlMode,
+    /// How often the repositories are looked at, with [`ControlMode::Poll`].
+    pub repository_poll: Duration,
+    /// The models that are loaded at start, with [`ControlMode::Explicit`]; `*` is all.
+    pub load_models: Vec<String>,
+    /// Models that load at a time.
+    pub load_threads: usize,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -83,6 +91,17 @@ pub struct RateResource {
     pub device: Option<u32>,
 }
 
+/// When models are loaded and unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All at start, and never again.
+    None,
+    /// All at start, and whenever the repositories change.
+    Poll,
+    /// Those that a flag names at start, and what clients ask for.
+    Explicit,
+}
+
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
@@ -121,6 +140,10 @@ impl Default for Settings {
             host_policies: BTreeMap::new(),
             is_rate_limited: false,
             rate_resources: Vec::new(),
+            control_mode: ControlMode::None,
+            repository_poll: limits::REPOSITORY_POLL,
+            load_models: Vec::new(),
+            load_threads: limits::MODEL_LOAD_THREADS,
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
@@ -284,6 +307,48 @@ const FLAGS: &[Flag] = &[
         help: "How much there is of a resource; the CPU is device 0 [as much as the instance needs that needs most]",
         apply: |settings, value| {
             settings.rate_resources.push(parse_resource(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-control-mode"],
+        value: "none|poll|explicit",
+        help: "Load all models at start and never again; follow what changes in the repositories; or load what clients \
+               ask for [none]",
+        apply: |settings, value| {
+            settings.control_mode = match value {
+                "none" => ControlMode::None,
+                "poll" => ControlMode::Poll,
+                "explicit" => ControlMode::Explicit,
+                _ => return Err("expected 'none', 'poll' or 'explicit'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["repository-poll-secs"],
+        value: "SECONDS",
+        help: "How often the repositories are looked at, with --model-control-mode=poll [15]; 0 for never",
+        apply: |settings, value| {
+            settings.repository_poll = Duration::from_secs(parse(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["load-model"],
+        value: "MODEL",
+        help: "Load it at start, with --model-control-mode=explicit; may be given more than once; * for all",
+        apply: |settings, value| {
+            settings.load_models.push(value.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-load-thread-count"],
+        value: "COUNT",
+        help: "Models that load at a time [4]",
+        apply: |settings, value| {
+            settings.load_threads = at_least_one(value)?;
             Ok(())
         },
     },
@@ -492,6 +557,14 @@ fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> R
 }
 
 fn check(settings: Settings) -> Result<Settings, String> {
+    if settings.is_rate_limited && settings.control_mode != ControlMode::None {
+        return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
+                    not go with --model-control-mode=poll or explicit yet"
+            .into());
+    }
+    if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
+        return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
+    }
     if settings.repositories.is_empty() {
         return Err("no model repository: name a directory of models, as in `deuteron serve examples/models`".into());
     }

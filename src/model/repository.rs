@@ -2,6 +2,9 @@
 //! are models, which of theirs are versions, and which versions a policy serves. It opens
 //! nothing.
 
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+
 use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
 use crate::model::check;
@@ -21,8 +24,21 @@ pub struct Entry {
     pub name: String,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// What it holds, as far as the server looked: two levels below the repository are enough.
+    /// What it holds, as far as the server looked.
     pub children: Vec<Entry>,
+    /// What changes when the file does: made of its size, place and time of change; 0 for a directory.
+    pub stamp: u64,
+    /// Why the server did not look at all of it, where it did not.
+    pub fault: Option<String>,
+}
+
+/// What changes when something in a model's directory does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Of what all versions share: the configuration, labels, files for warm-up.
+    pub shared: u64,
+    /// Of each version's directory, with its number, the highest first.
+    pub versions: Vec<(u64, u64)>,
 }
 
 /// What was found in a repository.
@@ -48,6 +64,8 @@ pub struct ModelDirectory {
     /// What the directory of the first version, as names are sorted, holds: the backend is told
     /// from it where the configuration does not say.
     pub files: Vec<String>,
+    /// What changes when the directory does.
+    pub mark: Mark,
 }
 
 /// Versions that a policy serves.
@@ -85,6 +103,9 @@ impl ModelDirectory {
     /// Reads a directory of a repository as a model's.
     pub fn from_entry(entry: &Entry) -> Result<Self, Error> {
         check::directory(&entry.name)?;
+        if let Some(fault) = &entry.fault {
+            return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
+        }
         let is_version = |child: &&Entry| child.is_directory && version(&child.name).is_some();
         let mut directories: Vec<_> = entry.children.iter().filter(is_version).collect();
         if directories.len() > VERSIONS_MAX {
@@ -101,7 +122,8 @@ impl ModelDirectory {
         let mut versions: Vec<_> = directories.iter().filter_map(|directory| version(&directory.name)).collect();
         versions.sort_unstable_by(|one, other| other.cmp(one));
         let is_config = |child: &Entry| !child.is_directory && child.name == "config.pbtxt";
-        Ok(Self { name: entry.name.clone(), has_config: entry.children.iter().any(is_config), versions, files })
+        let has_config = entry.children.iter().any(is_config);
+        Ok(Self { name: entry.name.clone(), has_config, versions, files, mark: Mark::from_entry(entry) })
     }
 
     /// Which of the versions a policy serves; fails where it serves none.
@@ -128,6 +150,33 @@ impl ModelDirectory {
     }
 }
 
+impl Mark {
+    fn from_entry(entry: &Entry) -> Self {
+        let number = |child: &Entry| version(&child.name).filter(|_| child.is_directory);
+        let shared: Vec<&Entry> = entry.children.iter().filter(|child| number(child).is_none()).collect();
+        let mut versions: Vec<_> = entry
+            .children
+            .iter()
+            .filter_map(|child| Some((number(child)?, digest(&child.children.iter().collect::<Vec<_>>()))))
+            .collect();
+        versions.sort_unstable_by(|one, other| other.cmp(one));
+        Self { shared: digest(&shared), versions }
+    }
+}
+
+/// Of the entries in any order: names, stamps, and what lies below. Hidden names do not count:
+/// editors and mounts leave them behind while they work.
+fn digest(entries: &[&Entry]) -> u64 {
+    let mut entries: Vec<_> = entries.iter().filter(|entry| !entry.name.starts_with('.')).collect();
+    entries.sort_by(|one, other| one.name.cmp(&other.name));
+    let mut hasher = DefaultHasher::new();
+    for entry in entries {
+        (&entry.name, entry.is_directory, entry.stamp).hash(&mut hasher);
+        digest(&entry.children.iter().collect::<Vec<_>>()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
 /// The number of a version's directory: digits without a leading zero. Triton's own directories
 /// beside them (`warmup`, `initial_state`, `configs`) are not numbers.
 pub fn version(name: &str) -> Option<u64> {
@@ -138,6 +187,10 @@ pub fn version(name: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn entry(name: String, is_directory: bool) -> Entry {
+        Entry { name, is_directory, ..Entry::default() }
+    }
 
     /// `a/ b` are a directory and a file; what follows a directory in brackets is inside it.
     fn entries(text: &str) -> Vec<Entry> {
@@ -151,7 +204,7 @@ mod tests {
                 }
                 _ => {
                     let name = word.trim_end_matches('/').to_owned();
-                    stack.last_mut().unwrap().push(Entry { name, is_directory: word.ends_with('/'), children: vec![] });
+                    stack.last_mut().unwrap().push(entry(name, word.ends_with('/')));
                 }
             }
         }
@@ -183,6 +236,39 @@ mod tests {
         check("lost+found/ é/ ok-1.2_3/ [ 1/ ]", "ok-1.2_3 [1] ; refused lost+found; refused é");
         let long = "a".repeat(256);
         check(&format!("{long}/ [ 1/ ]"), &format!("refused {long}"));
+    }
+
+    #[test]
+    fn a_mark_changes_with_what_lies_there_and_only_where_it_does() {
+        let mark = |text: &str, change: &dyn Fn(&mut Entry)| {
+            let mut model = entries(text).remove(0);
+            change(&mut model);
+            ModelDirectory::from_entry(&model).unwrap().mark
+        };
+        let text = "m/ [ config.pbtxt warmup/ [ a ] 1/ [ f ] 2/ [ f ] ]";
+        let base = mark(text, &|_| ());
+        assert_eq!(
+            base,
+            mark("m/ [ 2/ [ f ] warmup/ [ a ] 1/ [ f ] config.pbtxt .x ]", &|_| ()),
+            "order, hidden names"
+        );
+        let config = mark(text, &|model| model.children[0].stamp = 1);
+        assert!(config.shared != base.shared && config.versions == base.versions);
+        let warmup = mark(text, &|model| model.children[1].children[0].stamp = 1);
+        assert!(warmup.shared != base.shared && warmup.versions == base.versions);
+        let file = mark(text, &|model| model.children[2].children[0].stamp = 1);
+        assert!(file.shared == base.shared && file.versions[0] == base.versions[0]);
+        assert_ne!(file.versions[1], base.versions[1]);
+        let more = mark("m/ [ config.pbtxt warmup/ [ a ] 1/ [ f ] 2/ [ f g ] ]", &|_| ());
+        assert!(more.shared == base.shared && more.versions[0] != base.versions[0]);
+    }
+
+    #[test]
+    fn a_directory_that_was_not_looked_at_whole_is_no_model() {
+        let mut model = entries("m/ [ 1/ ]").remove(0);
+        model.fault = Some("it holds more names than are looked at".to_owned());
+        let error = ModelDirectory::from_entry(&model).unwrap_err();
+        assert_eq!(error.text(), "model 'm': it holds more names than are looked at");
     }
 
     #[test]

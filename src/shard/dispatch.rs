@@ -103,6 +103,10 @@ impl Shard {
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            Way::Gone => {
+                self.tickets.release(submission.ticket);
+                Err(Error::unavailable("the model version was unloaded"))
+            }
         };
         books.settle(answer).map(|outputs| (outputs, plan))
     }

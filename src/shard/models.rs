@@ -1,5 +1,6 @@
 //! The models that are served. [`Served`] is shared by all threads; [`LocalModel`] is one shard's
-//! hold on it: its lane to the workers, or its own instance. Nothing here is locked.
+//! hold on it: its lane to the workers, or its own instance. Nothing here is locked; what is served
+//! changes by messages (`shard::catalogue`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,7 +14,9 @@ use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::metrics::{ModelCells, ModelFigures};
 use crate::model::ModelSpec;
+use crate::model::index::Overview;
 use crate::scheduler::Released;
+use crate::shard::catalogue::{Change, HeldWay, Hold, Tell, Told};
 use crate::shard::feed::{Feed, Lane, batch_sizes};
 
 /// One model version that is served.
@@ -108,12 +111,14 @@ impl Served {
     }
 }
 
-/// One shard's hold on a model version. Lives on its shard.
+/// One shard's hold on a model version. Lives on its shard, until the last request that uses it has
+/// its answer; what it is made of goes back to the control thread then.
 pub struct LocalModel {
     served: Arc<Served>,
     way: Way,
     /// Whether the shard's own instance died and could not be made anew.
     is_dead: Cell<bool>,
+    tell: Tell,
 }
 
 /// How a shard reaches an instance.
@@ -122,17 +127,27 @@ pub enum Way {
     Inline(RefCell<Box<dyn Instance>>),
     /// The workers', by a lane.
     Lane(RefCell<Lane>),
+    /// No longer: it was given back.
+    Gone,
 }
 
 impl LocalModel {
-    /// A shard's hold: with a lane where the model runs on workers, with an instance of its own
-    /// where it runs inline.
-    pub fn new(served: Arc<Served>, lane: Option<Lane>, threads: &Threads) -> Result<Self, Error> {
-        let way = match lane {
-            Some(lane) => Way::Lane(RefCell::new(lane)),
-            None => Way::Inline(RefCell::new(served.loaded.new_instance(threads)?)),
+    /// A shard's hold, as the control thread made it.
+    pub fn new(hold: Hold, tell: &Tell) -> Self {
+        let way = match hold.way {
+            HeldWay::Lane(lane) => Way::Lane(RefCell::new(lane)),
+            HeldWay::Instance(instance) => Way::Inline(RefCell::new(instance)),
         };
-        Ok(Self { served, way, is_dead: Cell::new(false) })
+        Self { served: hold.served, way, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+    }
+
+    /// The same at the start of the server, when the shard makes what runs inside it itself.
+    pub fn begin(served: Arc<Served>, lane: Option<Lane>, threads: &Threads, tell: &Tell) -> Result<Self, Error> {
+        let way = match lane {
+            Some(lane) => HeldWay::Lane(lane),
+            None => HeldWay::Instance(served.loaded.new_instance(threads)?),
+        };
+        Ok(Self::new(Hold { served, way }, tell))
     }
 
     /// The model version.
@@ -152,6 +167,17 @@ impl LocalModel {
     /// How to reach an instance.
     pub const fn way(&self) -> &Way {
         &self.way
+    }
+}
+
+impl Drop for LocalModel {
+    fn drop(&mut self) {
+        let way = match std::mem::replace(&mut self.way, Way::Gone) {
+            Way::Inline(instance) => HeldWay::Instance(instance.into_inner()),
+            Way::Lane(lane) => HeldWay::Lane(lane.into_inner()),
+            Way::Gone => return,
+        };
+        (self.tell)(Told::Released(Hold { served: Arc::clone(&self.served), way }));
     }
 }
 
@@ -175,44 +201,78 @@ pub fn run_guarded(
 }
 
 /// The models of one shard by name and version. Lives on its shard.
-#[derive(Default)]
 pub struct LocalModels {
-    by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>>,
+    by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
+    overview: RefCell<Arc<Overview>>,
+    tell: Tell,
 }
 
 impl LocalModels {
     /// Takes the models in.
-    pub fn new(models: impl IntoIterator<Item = LocalModel>) -> Self {
-        let mut by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>> = HashMap::new();
-        for model in models {
-            by_name.entry(model.served.spec.name.as_str().into()).or_default().push(Rc::new(model));
-        }
-        for versions in by_name.values_mut() {
-            versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
-        }
-        Self { by_name }
+    pub fn new(models: impl IntoIterator<Item = LocalModel>, overview: Arc<Overview>, tell: Tell) -> Self {
+        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
+        models.into_iter().for_each(|model| new.insert(model));
+        new
     }
 
-    /// The versions of a model, highest first; empty where there is no such model.
-    pub fn versions(&self, name: &str) -> &[Rc<LocalModel>] {
-        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    /// Takes a change up, between two requests. What is served no more is given back when nothing
+    /// of it waits for an answer.
+    pub fn handle_change(&self, change: Change) {
+        self.overview.replace(change.overview);
+        for gone in &change.gone {
+            let mut by_name = self.by_name.borrow_mut();
+            if let Some(versions) = by_name.get_mut(gone.spec.name.as_str()) {
+                versions.retain(|model| !Arc::ptr_eq(&model.served, gone));
+                if versions.is_empty() {
+                    by_name.remove(gone.spec.name.as_str());
+                }
+            }
+        }
+        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.tell)));
     }
 
-    /// A version of a model, the highest where none is named; the texts are Triton's.
-    pub fn find(&self, name: &str, version: Option<u64>) -> Result<&Rc<LocalModel>, Error> {
-        let versions = self.versions(name);
-        let Some(highest) = versions.first() else {
-            return Err(Error::not_found(format!("Request for unknown model: '{name}' is not found")));
+    fn insert(&self, model: LocalModel) {
+        let mut by_name = self.by_name.borrow_mut();
+        let versions = by_name.entry(model.served.spec.name.as_str().into()).or_default();
+        versions.retain(|have| have.served.version != model.served.version);
+        versions.push(Rc::new(model));
+        versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
+    }
+
+    /// The versions of a model that serve, in ascending order, as Triton lists them.
+    pub fn versions(&self, name: &str) -> Vec<u64> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        versions.iter().rev().map(|model| model.served.version).collect()
+    }
+
+    /// A version of a model; where none is named the highest that is ready, or the highest where
+    /// none is.
+    pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let found = match version {
+            Some(version) => versions.iter().find(|model| model.served.version == version),
+            None => versions.iter().find(|model| model.served.is_ready()).or_else(|| versions.first()),
         };
-        let Some(version) = version else { return Ok(highest) };
-        let found = versions.iter().find(|model| model.served.version == version);
-        found.ok_or_else(|| {
-            Error::not_found(format!("Request for unknown model: '{name}' version {version} is not found"))
-        })
+        found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
-    /// All model versions.
-    pub fn iter(&self) -> impl Iterator<Item = &Rc<LocalModel>> {
-        self.by_name.values().flatten()
+    /// What is known of all models.
+    pub fn overview(&self) -> Arc<Overview> {
+        Arc::clone(&self.overview.borrow())
+    }
+
+    /// Whether every instance of all models lives.
+    pub fn are_alive(&self) -> bool {
+        self.by_name.borrow().values().flatten().all(|model| model.served.is_ready())
+    }
+
+    /// All model versions that serve, by name, the highest version of each first.
+    pub fn served(&self) -> Vec<Arc<Served>> {
+        let by_name = self.by_name.borrow();
+        let mut served: Vec<_> = by_name.values().flatten().map(|model| Arc::clone(&model.served)).collect();
+        served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
+        served
     }
 }
