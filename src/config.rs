@@ -728,13 +728,16 @@ mod tests {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
         let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
+        let more = [&more[..], &[("none|poll|explicit", "poll")]].concat();
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
             let value = if name == "strict-model-config" { "true" } else { value };
             let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
-            assert_ne!(serve(&line).unwrap(), serve("m").unwrap(), "{line}");
+            let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
+            let line = line.replacen('m', without, 1);
+            assert_ne!(serve(&line).unwrap(), serve(without).unwrap(), "{line}");
         }
     }
 
@@ -750,6 +753,11 @@ mod tests {
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        let text = "--model-control-mode=off: expected 'none', 'poll' or 'explicit'";
+        check("m --model-control-mode=off", text);
+        let text = "--load-model names models for --model-control-mode=explicit; without it all are loaded";
+        check("m --load-model=a", text);
+        assert!(serve("m --rate-limit=execution_count --model-control-mode=poll").unwrap_err().contains("at start"));
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");
             check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));

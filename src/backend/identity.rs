@@ -270,7 +270,10 @@ mod tests {
             with("execute_delay_ms", "-1"),
             "parameter 'execute_delay_ms' of model 'm' must be a whole number, got '-1'",
         );
-        check(with("creation_delay_sec", "1"), "parameter 'creation_delay_sec' of model 'm' is not supported");
+        check(
+            with("creation_delay_sec", "x"),
+            "parameter 'creation_delay_sec' of model 'm' must be a whole number, got 'x'",
+        );
         assert!(load(with("instance_wise_delay_multiplier", "2")).unwrap().may_run_inline());
         assert!(!load(with("execute_delay_ms", "2")).unwrap().may_run_inline());
     }

@@ -111,8 +111,9 @@ impl Overview {
         self.find(name).is_some_and(|model| version.is_none() || model.versions.iter().any(is_it))
     }
 
-    /// Whether every model serves, or was unloaded on request (Triton's strict readiness). What
-    /// was never asked for does not count.
+    /// Whether every model serves in some version, or was unloaded on request. What was never asked
+    /// for does not count. Triton's strict readiness also wants that no other version of it failed or
+    /// unloads; but a server whose old version goes on must not be taken out of service for that.
     pub fn is_ready(&self) -> bool {
         self.models.iter().all(ModelOverview::is_ready)
     }
@@ -163,14 +164,12 @@ impl Overview {
 
 impl ModelOverview {
     fn is_ready(&self) -> bool {
-        let is_fine = |version: &VersionOverview| match version.state {
-            State::Ready => true,
-            State::Unavailable => version.reason == UNLOADED,
-            State::Loading | State::Unloading => false,
-        };
-        let serves = self.versions.iter().any(|version| version.state == State::Ready);
-        let is_begun = !self.versions.is_empty() && self.failure.is_none();
-        self.versions.iter().all(is_fine) && (serves || (is_begun && self.loading.is_none()))
+        if self.versions.iter().any(|version| version.state == State::Ready) {
+            return true;
+        }
+        let is_out = |version: &VersionOverview| version.state == State::Unavailable && version.reason == UNLOADED;
+        let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
+        !is_wanted && self.versions.iter().all(is_out)
     }
 
     fn index(&self, entries: &mut Vec<IndexEntry>) {
@@ -312,7 +311,9 @@ mod tests {
         check(loading(of(Unavailable, UNLOADED)), false);
         check(loading(model("m", vec![])), false);
         check(failed(model("m", vec![]), "no configuration"), false);
-        check(model("m", vec![version(1, Ready, ""), version(2, Unavailable, "x")]), false);
+        check(model("m", vec![version(1, Ready, ""), version(2, Unavailable, "x")]), true);
+        check(model("m", vec![version(1, Unloading, ""), version(2, Ready, "")]), true);
+        check(model("m", vec![version(1, Unavailable, UNLOADED), version(2, Unavailable, "x")]), false);
     }
 
     #[test]

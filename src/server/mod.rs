@@ -14,7 +14,6 @@ pub mod repositories;
 pub mod start;
 pub mod threads;
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -28,7 +27,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
 use crate::server::control::job::Tools;
-use crate::server::control::model::{Model, Version};
+use crate::server::control::model::{Models, Version};
 use crate::server::control::{Control, Event};
 use crate::server::load::Loader;
 use crate::server::plan::{Plan, Planned};
@@ -120,9 +119,9 @@ fn roster(events: &mpsc::Sender<Event>) -> (Roster, mpsc::Receiver<std::convert:
 fn begin(
     tools: &Tools,
     planned: Vec<Planned>,
-    mut models: BTreeMap<String, Model>,
+    mut models: Models,
     addresses: Addresses,
-) -> Result<(BTreeMap<String, Model>, Vec<JoinHandle<()>>), Error> {
+) -> Result<(Models, Vec<JoinHandle<()>>), Error> {
     let mut shards: Vec<Vec<_>> = tools.world.mailboxes.iter().map(|_| Vec::new()).collect();
     for Planned { served, lanes, places, took } in planned {
         let crew = Crew::begin(&served, &places, &tools.roster)?;
@@ -188,7 +187,7 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
     Ok(Addresses { http: claim(settings.http)?, grpc: claim(settings.grpc)?, metrics: claim(settings.metrics)? })
 }
 
-fn announce(addresses: Addresses, models: &BTreeMap<String, Model>) {
+fn announce(addresses: Addresses, models: &Models) {
     if let Some(address) = addresses.grpc {
         log::info(&format!("Started GRPCInferenceService at {address}"));
     }

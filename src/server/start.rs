@@ -13,7 +13,7 @@ use crate::model::changes::{Action, actions};
 use crate::model::index::Progress;
 use crate::model::repository::ModelDirectory;
 use crate::scheduler::rate::Pools;
-use crate::server::control::model::Model;
+use crate::server::control::model::Models;
 use crate::server::load::{self, Failure, Held, Loaded, Loader, Source};
 use crate::server::log;
 use crate::server::repositories::Repositories;
@@ -29,7 +29,7 @@ pub struct Start {
     /// The resources that they share.
     pub pools: Pools,
     /// What is known of all models that were asked for.
-    pub models: BTreeMap<String, Model>,
+    pub models: Models,
 }
 
 /// One model that is to be loaded.
@@ -48,7 +48,7 @@ struct Done {
 
 /// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
 pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -> Result<Start, Error> {
-    let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: BTreeMap::new() };
+    let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: Models::new() };
     let tasks = start.find(settings, repositories);
     for done in load_side_by_side(tasks, settings.load_threads, loader, repositories) {
         start.take(done, settings);

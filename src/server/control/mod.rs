@@ -23,7 +23,7 @@ use crate::config::ControlMode;
 use crate::model::index::{Overview, Progress, State};
 use crate::model::repository::ModelDirectory;
 use crate::server::control::job::{Finished, Job, Tools};
-use crate::server::control::model::{Model, Version};
+use crate::server::control::model::{Model, Models, Version};
 use crate::server::control::retire::{Pending, Retiring};
 use crate::server::log;
 use crate::server::repositories::Look;
@@ -60,7 +60,7 @@ pub enum Event {
 pub struct Control {
     tools: Arc<Tools>,
     events: Receiver<Event>,
-    models: BTreeMap<String, Model>,
+    models: Models,
     /// The models with a load under way, and what waits for its end.
     busy: BTreeMap<String, VecDeque<Wanted>>,
     /// Loads that wait for a thread.
@@ -90,7 +90,7 @@ pub enum Wanted {
 
 impl Control {
     /// The control thread of a server whose shards run.
-    pub fn new(tools: Arc<Tools>, events: Receiver<Event>, models: BTreeMap<String, Model>) -> Self {
+    pub fn new(tools: Arc<Tools>, events: Receiver<Event>, models: Models) -> Self {
         let shards = tools.world.mailboxes.len();
         let mut control = Self {
             tools,
@@ -124,7 +124,7 @@ impl Control {
     }
 
     /// What is known of all models.
-    pub fn overview(models: &BTreeMap<String, Model>) -> Arc<Overview> {
+    pub fn overview(models: &Models) -> Arc<Overview> {
         Arc::new(Overview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
     }
 

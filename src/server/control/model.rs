@@ -12,6 +12,9 @@ use crate::server::load::{Failure, Held};
 use crate::server::threads::Crew;
 use crate::shard::models::Served;
 
+/// The models that were found and asked for, by name.
+pub type Models = BTreeMap<String, Model>;
+
 /// A model that was found and asked for.
 #[derive(Default)]
 pub struct Model {
