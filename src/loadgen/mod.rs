@@ -10,6 +10,7 @@
 //! request was due, so that a server which stalls is charged for every request that it kept from
 //! being sent (no coordinated omission).
 
+pub mod call;
 pub mod clock;
 pub mod comparison;
 pub mod control;
