@@ -16,8 +16,10 @@ use crate::limits;
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Directories of models.
+    /// Directories of models, one model's own directory, or ONNX files.
     pub repositories: Vec<PathBuf>,
+    /// The name of the only model, where a path holds one.
+    pub model_name: Option<String>,
     /// Where HTTP is served; `None` where it is not.
     pub http: Option<(IpAddr, u16)>,
     /// Where gRPC is served; `None` where it is not.
@@ -50,6 +52,10 @@ pub struct Settings {
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
+    /// Whether a flag says that nothing is, whatever another says.
+    pub auto_complete_disabled: bool,
+    /// What to tell of the flags when the server starts.
+    pub warnings: Vec<String>,
     /// Settings of the backends.
     pub backend_config: BackendConfig,
     /// How long a drain waits for what is in flight.
@@ -131,6 +137,7 @@ impl Default for Settings {
         let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
             repositories: Vec::new(),
+            model_name: None,
             http: Some((everywhere, 8000)),
             grpc: Some((everywhere, 8001)),
             metrics: Some((everywhere, 8002)),
@@ -147,6 +154,8 @@ impl Default for Settings {
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
+            auto_complete_disabled: false,
+            warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
@@ -170,10 +179,24 @@ impl Default for Settings {
 pub enum Command {
     /// Serve models.
     Serve(Box<Settings>),
+    /// Print the effective configuration of the model in the only path, in this form.
+    ShowConfig(Box<Settings>, ConfigForm),
     /// Print the help.
     Help,
     /// Print the version.
     Version,
+}
+
+/// The form of a configuration that is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigForm {
+    /// As `GET /v2/models/M/config` answers.
+    Json,
+    /// As a `config.pbtxt`.
+    #[default]
+    Pbtxt,
+    /// As a `config.toml`.
+    Toml,
 }
 
 /// One flag.
@@ -190,9 +213,19 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["model-repository", "model-store"],
         value: "DIRECTORY",
-        help: "A directory of models; may be given more than once, and without the flag's name",
+        help: "A directory of models, a model's own directory or an ONNX file; may be given more than once, and without \
+               the flag's name",
         apply: |settings, value| {
             settings.repositories.push(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-name"],
+        value: "NAME",
+        help: "Name of the model where the path holds one [that in its configuration, or of its directory or file]",
+        apply: |settings, value| {
+            settings.model_name = Some(value.to_owned());
             Ok(())
         },
     },
@@ -367,18 +400,19 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["strict-model-config"],
         value: "BOOL",
-        help: "Take nothing from the model file that the configuration leaves out [false]",
+        help: "Deprecated: the same as --disable-auto-complete-config, which overrides it [false]",
         apply: |settings, value| {
             settings.auto_complete = !parse_bool(value)?;
+            settings.warnings.push(STRICT_DEPRECATED.to_owned());
             Ok(())
         },
     },
     Flag {
         names: &["disable-auto-complete-config"],
         value: "",
-        help: "The same as --strict-model-config=true",
+        help: "Take nothing from the model file that the configuration leaves out; there must be one",
         apply: |settings, _| {
-            settings.auto_complete = false;
+            settings.auto_complete_disabled = true;
             Ok(())
         },
     },
@@ -515,6 +549,10 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
+/// Triton's words for its own flag of the same name.
+const STRICT_DEPRECATED: &str =
+    "'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.";
+
 /// Reads a command line, the program's name left out. The error is one line for a person.
 pub fn parse_command<I>(arguments: I) -> Result<Command, String>
 where
@@ -525,24 +563,50 @@ where
 
     let mut settings = Settings::default();
     let mut parser = lexopt::Parser::from_args(arguments);
-    let mut is_first = true;
+    let mut words = 0;
+    let mut form = None;
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
-            Arg::Value(word) if is_first && word == "help" => return Ok(Command::Help),
+            Arg::Value(word) if words == 0 && word == "help" => return Ok(Command::Help),
             Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
-            Arg::Value(word) if is_first && word == "serve" => {}
+            Arg::Value(word) if words == 0 && word == "serve" => {}
+            Arg::Value(word) if words == 0 && word == "config" => {
+                let show = parser.next().map_err(|error| error.to_string())?;
+                if !matches!(show, Some(Arg::Value(word)) if word == "show") {
+                    return Err("expected `deuteron config show PATH`".to_owned());
+                }
+                form = Some(ConfigForm::default());
+            }
             Arg::Value(path) => settings.repositories.push(PathBuf::from(path)),
             Arg::Short(letter) => return Err(format!("unknown flag '-{letter}'; --help lists them")),
+            Arg::Long("format") if form.is_some() => form = Some(parse_form(&mut parser)?),
             Arg::Long(name) => {
                 let flag = FLAGS.iter().find(|flag| flag.names.contains(&name));
                 let flag = flag.ok_or_else(|| format!("unknown flag '--{name}'; --help lists them"))?;
                 apply(flag, &mut parser, &mut settings)?;
             }
         }
-        is_first = false;
+        words += 1;
     }
-    check(settings).map(|settings| Command::Serve(Box::new(settings)))
+    let settings = Box::new(check(settings)?);
+    match form {
+        None => Ok(Command::Serve(settings)),
+        Some(_) if settings.repositories.len() > 1 => {
+            Err("one path at a time, as in `deuteron config show m`".to_owned())
+        }
+        Some(form) => Ok(Command::ShowConfig(settings, form)),
+    }
+}
+
+fn parse_form(parser: &mut lexopt::Parser) -> Result<ConfigForm, String> {
+    let value = parser.value().map_err(|error| error.to_string())?;
+    match value.to_str() {
+        Some("json") => Ok(ConfigForm::Json),
+        Some("pbtxt") => Ok(ConfigForm::Pbtxt),
+        Some("toml") => Ok(ConfigForm::Toml),
+        _ => Err(format!("--format={}: expected pbtxt, json or toml", value.to_string_lossy())),
+    }
 }
 
 fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> Result<(), String> {
@@ -556,7 +620,20 @@ fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> R
     (flag.apply)(settings, &value).map_err(|why| format!("--{name}={value}: {why}"))
 }
 
-fn check(settings: Settings) -> Result<Settings, String> {
+fn check(mut settings: Settings) -> Result<Settings, String> {
+    if settings.auto_complete_disabled {
+        if settings.auto_complete && !settings.warnings.is_empty() {
+            settings.warnings.push(
+                "Overriding deprecated '--strict-model-config' from False to True in favor of \
+                 '--disable-auto-complete-config'!"
+                    .to_owned(),
+            );
+        }
+        settings.auto_complete = false;
+    }
+    if settings.model_name.is_some() && settings.repositories.len() > 1 {
+        return Err("--model-name names one model, and there are several paths".to_owned());
+    }
     if settings.is_rate_limited && settings.control_mode != ControlMode::None {
         return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
                     not go with --model-control-mode=poll or explicit yet"
@@ -585,7 +662,8 @@ fn check(settings: Settings) -> Result<Settings, String> {
 pub fn help() -> String {
     let mut out = String::from(
         "deuteron: a light inference server\n\n\
-         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         Usage: deuteron serve PATH... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         \x20      deuteron config show PATH [--format=pbtxt|json|toml] [FLAGS], which prints what would be served\n\
          \x20      deuteron bench -m MODEL [FLAGS], which measures a server; `deuteron bench --help`\n\nFlags:\n",
     );
     for flag in FLAGS {
@@ -789,6 +867,40 @@ mod tests {
             "m --http-port=9000 --grpc-port=9000",
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port",
         );
+    }
+
+    #[test]
+    fn the_deprecated_flag_gives_way_to_the_one_that_disables() {
+        let check = |line: &str, is_on: bool, warnings: usize| {
+            let settings = serve(line).unwrap();
+            assert_eq!((settings.auto_complete, settings.warnings.len()), (is_on, warnings), "{line}");
+        };
+        check("m", true, 0);
+        check("m --strict-model-config=true", false, 1);
+        check("m --strict-model-config=false", true, 1);
+        check("m --disable-auto-complete-config", false, 0);
+        check("m --disable-auto-complete-config --strict-model-config=false", false, 2);
+        check("m --strict-model-config=true --disable-auto-complete-config", false, 1);
+    }
+
+    #[test]
+    fn a_configuration_is_shown_in_one_of_three_forms() {
+        let parse = |line: &str| parse_command(line.split_whitespace().map(str::to_owned));
+        let shown = |line: &str| match parse(line) {
+            Ok(Command::ShowConfig(settings, form)) => Ok((settings.repositories.clone(), form)),
+            Ok(other) => panic!("{other:?}"),
+            Err(why) => Err(why),
+        };
+        assert_eq!(shown("config show m"), Ok((vec!["m".into()], ConfigForm::Pbtxt)));
+        assert_eq!(shown("config show m --format=json"), Ok((vec!["m".into()], ConfigForm::Json)));
+        assert_eq!(shown("config show --format toml m"), Ok((vec!["m".into()], ConfigForm::Toml)));
+        let check = |line: &str, want: &str| assert_eq!(parse(line).unwrap_err(), want, "{line}");
+        check("config show m --format=xml", "--format=xml: expected pbtxt, json or toml");
+        check("config", "expected `deuteron config show PATH`");
+        check("config m", "expected `deuteron config show PATH`");
+        check("config show m n", "one path at a time, as in `deuteron config show m`");
+        check("m --format=json", "unknown flag '--format'; --help lists them");
+        check("m n --model-name=x", "--model-name names one model, and there are several paths");
     }
 
     #[test]

@@ -129,6 +129,10 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Runs of one sample of `model_warmup`: a slip of the finger must not hold a start up for days.
+pub const WARM_UP_RUNS_MAX: u32 = 10_000;
+/// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
+pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Cores that a flag may name: as many as a mask of the kernel's interface has.

@@ -239,6 +239,8 @@ pub struct ModelFigures<'a> {
     pub name: &'a str,
     /// Its version.
     pub version: u64,
+    /// Labels of its own, each with its comma.
+    pub labels: &'a str,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers, where it has workers.
@@ -419,11 +421,11 @@ const FAMILIES: [Family; 18] = [
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
     let sum = |counter: fn(&ModelCells) -> &Counter| model.cells.iter().map(|cells| counter(cells).get()).sum::<u64>();
-    let (name, version) = (model.name, model.version);
+    let (name, version, own) = (model.name, model.version, model.labels);
     let line = |out: &mut String, labels: &str, value: u64| {
-        let _ = writeln!(out, "{}{{model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
+        let _ = writeln!(out, "{}{{{own}model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
     };
-    let labels = || format!("model=\"{name}\",version=\"{version}\"");
+    let labels = || format!("{own}model=\"{name}\",version=\"{version}\"");
     match family.value {
         Value::BatchSizes => {
             let rows = model.batch_cells().map(BatchCells::rows).sum();
@@ -436,7 +438,8 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         Value::Instances => {
             for (instance, batches) in &model.instances {
                 let instance = label(instance);
-                let _ = writeln!(out, "{}{{instance=\"{instance}\",{}}} {batches}", family.name, labels());
+                let own = format!("{own}instance=\"{instance}\"");
+                let _ = writeln!(out, "{}{{{own},model=\"{name}\",version=\"{version}\"}} {batches}", family.name);
             }
         }
         Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
@@ -555,6 +558,7 @@ mod tests {
         let model = ModelFigures {
             name: "m",
             version: 1,
+            labels: "",
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],

@@ -93,8 +93,10 @@ impl IdentityModel {
 
     /// What an input that was left out comes back as, one element where a dimension may be any.
     fn zeros(&self, input: &TensorSpec, rows: u32) -> Result<Tensor, Error> {
-        let rows = self.spec.has_batch_axis().then_some(i64::from(rows));
-        let shape: Shape = rows.into_iter().chain(input.dims.iter().map(|size| (*size).max(1))).collect();
+        let mut shape: Shape = input.model_shape.iter().map(|size| (*size).max(1)).collect();
+        if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
+            *first = i64::from(rows);
+        }
         // An empty string is its length, four bytes of zero.
         let size = byte_size(input.datatype, &shape).and_then(|size| match size {
             Some(size) => Ok(Some(size)),
@@ -124,8 +126,10 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
         let (left, right) = (config_name(input.datatype), config_name(output.datatype));
         return Err(Error::invalid(format!("expected input and output datatype to match, got {left} and {right}")));
     }
-    if input.dims != output.dims {
-        let (left, right) = (ShapeText(&input.dims), ShapeText(&output.dims));
+    let axis = usize::from(spec.has_batch_axis() && !input.is_shape_tensor);
+    let [left, right] = [input, output].map(|tensor| tensor.model_shape.get(axis..).unwrap_or_default());
+    if left != right || input.is_shape_tensor != output.is_shape_tensor {
+        let (left, right) = (ShapeText(left), ShapeText(right));
         return Err(Error::invalid(format!("expected input and output shape to match, got {left} and {right}")));
     }
     Ok(source)
@@ -236,9 +240,9 @@ mod tests {
         let empty = Tensor { datatype: bytes, shape: [2, 2].into_iter().collect(), contents: vec![0; 16].into() };
         assert_eq!(got, [given.clone(), tensor(&[2, 1, 2], &[0_f32; 4]), empty]);
 
-        model.inputs[1].dims = [1 << 40].into_iter().collect();
+        model.inputs[1].model_shape = [-1, 1 << 40].into_iter().collect();
         let batch = answers.batch(vec![(vec![given, left_out(fp32), left_out(bytes)], 2)]);
-        model.outputs[1].dims = model.inputs[1].dims.clone();
+        model.outputs[1].model_shape = model.inputs[1].model_shape.clone();
         enter(1, |threads| load(model).unwrap().new_instance(threads).unwrap().run(batch));
         let error = answers.outputs(1).remove(0).unwrap_err();
         assert_eq!(

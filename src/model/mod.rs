@@ -15,9 +15,12 @@ pub mod repository;
 mod schema;
 pub mod spec;
 mod supported;
+mod tensors;
 pub mod text;
 mod token;
+pub mod warm_up;
 pub mod weights;
+pub mod write;
 
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,

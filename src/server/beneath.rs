@@ -35,19 +35,23 @@ impl Repository {
 
     /// The names in it, and what each directory holds. One that cannot be looked at says so itself.
     pub fn list(&self) -> io::Result<Listing> {
-        let names = self.names()?;
-        let entry = |(name, is_directory): (String, bool)| match is_directory && !name.starts_with('.') {
-            true => self.list_model(&name),
-            false => Entry { name, is_directory, ..Entry::default() },
+        let entry = |entry: Entry| match entry.is_directory && !entry.name.starts_with('.') {
+            true => self.list_model(&entry.name),
+            false => entry,
         };
-        Ok(Listing { entries: names.into_iter().map(entry).collect() })
+        Ok(Listing { entries: self.names()?.into_iter().map(entry).collect() })
     }
 
     /// The names in it, and whether each is a directory.
-    pub fn names(&self) -> io::Result<Vec<(String, bool)>> {
+    pub fn names(&self) -> io::Result<Vec<Entry>> {
         let mut count = MODELS_MAX;
-        let entries = self.entries(".", 0, &mut count)?;
-        Ok(entries.into_iter().map(|entry| (entry.name, entry.is_directory)).collect())
+        self.entries(".", 0, &mut count)
+    }
+
+    /// What changes when a file does; 0 where there is none.
+    pub fn stamp(&self, path: &str) -> u64 {
+        let status = self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
+        status.as_ref().map_or(0, stamp)
     }
 
     /// Whether a directory of a name lies in it.

@@ -4,14 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{LoadedModel, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
-use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX};
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::index::{Progress, Stage};
@@ -21,10 +20,11 @@ use crate::model::repository::{Mark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
-use crate::server::beneath::Repository;
 use crate::server::engine::Engines;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
+use crate::server::source::Source;
+use crate::server::warm_up;
 use crate::shard::clock;
 
 /// One model version, ready to be placed.
@@ -101,17 +101,13 @@ fn queue_policy(rules: &QueueRules) -> QueuePolicy {
     }
 }
 
-/// Where one model lies: beneath a repository, or where a client's files were put.
+/// A model, and the path that holds it.
 #[derive(Clone, Copy)]
-pub struct Source<'a> {
-    /// The directory that its own lies in.
-    pub repository: &'a Repository,
-    /// The path of that directory.
-    pub path: &'a Path,
-    /// What lies in its own.
+pub struct Lying<'a> {
+    /// Its files are read beneath this.
+    pub source: &'a Source,
+    /// What of it lies there.
     pub directory: &'a ModelDirectory,
-    /// The text of a configuration that goes before the one that lies there.
-    pub config: Option<&'a [u8]>,
 }
 
 /// The configuration of a model, read, and what it asks for.
@@ -205,13 +201,13 @@ impl Loader {
     /// fails them all.
     pub fn load_model(
         &self,
-        source: Source<'_>,
+        lying: Lying<'_>,
         held: &Held,
         progress: &Progress,
     ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
         progress.set_stage(Stage::Reading);
-        let opened = self.open(source)?;
-        let Mark { shared, versions } = &source.directory.mark;
+        let opened = self.open(lying)?;
+        let Mark { shared, versions } = &lying.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
         let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
@@ -219,22 +215,18 @@ impl Loader {
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             progress.set_versions(loaded.len(), changes.loaded.len());
-            let outcome = self.load_version(source, &opened, *version);
+            let outcome = self.load_version(lying, &opened, *version);
             loaded.push(outcome.map_err(|error| Failure::Version(*version, error))?);
         }
         Ok((loaded, changes))
     }
 
     /// Reads the configuration of a model, and labels.
-    pub fn open(&self, source: Source<'_>) -> Result<Opened, Failure> {
-        let Source { repository, directory, .. } = source;
+    pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
         let name = &directory.name;
-        let lying = || directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
-        let draft = match source.config {
-            Some(config) => Draft::new(name, Some(config), &directory.files)?,
-            None => Draft::new(name, lying().transpose()?.as_deref(), &directory.files)?,
-        };
-        let labels = read_labels(repository, name, &draft)?;
+        let draft = source.draft(directory, &self.settings)?;
+        draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        let labels = read_labels(source, directory, &draft)?;
         let choice = directory.choose_versions(&draft.version_policy()).map_err(Failure::Policy)?;
         if let VersionPolicy::Specific(_) = draft.version_policy() {
             for version in &choice.missing {
@@ -244,23 +236,21 @@ impl Loader {
         Ok(Opened { draft, labels, versions: choice.versions })
     }
 
-    /// Loads one version of a model and decides where it runs.
-    pub fn load_version(&self, source: Source<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
+    /// Loads one version of a model, warms it up and decides where it runs.
+    pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
-        let (name, draft) = (&source.directory.name, &opened.draft);
-        let onnx = match draft.onnx_filename() {
-            Some(file) => {
-                let bytes = read(source.repository, &format!("{name}/{version}/{file}"), MODEL_SIZE_MAX)?;
-                Some(OnnxSignature::decode(&bytes)?)
-            }
-            None => None,
-        };
-        let completion = completion(&self.settings, draft.backend());
-        let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &opened.labels, completion)?);
-        let directory = source.path.join(name).join(version.to_string());
+        let Lying { source, directory } = lying;
+        let Opened { draft, labels, .. } = opened;
+        let spec = Arc::new(complete(source, directory, version, draft, labels, &self.settings)?);
         let backend = self.engines.choose(&spec)?;
+        let path = source.root.join(directory.version_path(version));
         let (model, choice) = threads::enter(1, |threads: &Threads| {
-            let model = backend.load(&spec, &directory)?;
+            let model = backend.load(&spec, &path)?;
+            let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
+            if !spec.warm_ups.is_empty() {
+                // What fails is to fail the load, and not the first worker.
+                drop(model.new_instance(threads)?);
+            }
             let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
         })?;
@@ -270,7 +260,8 @@ impl Loader {
             Site::Worker => "on workers",
         };
         log::info(&format!(
-            "loaded '{name}' version {version} with {} in {took:?}, runs {place} ({})",
+            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            spec.name,
             backend.name(),
             choice.why
         ));
@@ -308,23 +299,43 @@ pub fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Setting
     Ok(versions)
 }
 
+/// The configuration of a version with what its file says, checked.
+pub fn complete(
+    source: &Source,
+    directory: &ModelDirectory,
+    version: u64,
+    draft: &Draft,
+    labels: &BTreeMap<String, Arc<Labels>>,
+    settings: &Settings,
+) -> Result<ModelSpec, Error> {
+    let onnx = match draft.onnx_filename() {
+        Some(file) => {
+            let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+            Some(OnnxSignature::decode(&bytes)?)
+        }
+        None => None,
+    };
+    draft.clone().complete(onnx.as_ref(), labels, completion(settings, draft.backend()))
+}
+
 fn completion(settings: &Settings, backend: &str) -> Completion {
     let default = Completion::default();
     let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
     Completion { is_on: settings.auto_complete, rows_max_default }
 }
 
-fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
-    // The path is the model's own, relative to the repository.
-    repository.read(path, size_max).map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
-}
-
-fn read_labels(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+/// The label files that a configuration names.
+pub fn read_labels(
+    source: &Source,
+    directory: &ModelDirectory,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
     let mut labels = BTreeMap::new();
-    for file in draft.label_filenames() {
-        let bytes = read(repository, &format!("{name}/{file}"), LABELS_SIZE_MAX)?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::invalid(format!("'{name}/{file}' is not UTF-8")))?;
-        labels.insert(file.to_owned(), Arc::new(Labels::from_text(&text)));
+    for name in draft.label_filenames() {
+        let path = directory.file(name);
+        let text = String::from_utf8(source.read(&path, LABELS_SIZE_MAX)?);
+        let text = text.map_err(|_| Error::invalid(format!("'{path}' is not UTF-8")))?;
+        labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
 }

@@ -8,11 +8,15 @@ pub mod engine;
 pub mod library;
 pub mod load;
 pub mod log;
+pub mod overlay;
 pub mod placement;
 pub mod plan;
 pub mod repositories;
 pub mod start;
+pub mod show;
+pub mod source;
 pub mod threads;
+pub mod warm_up;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -52,6 +56,7 @@ pub fn run(settings: &Settings) -> ExitCode {
 }
 
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
+    settings.warnings.iter().for_each(|warning| log::warning(warning));
     // Before any thread starts, so that all inherit nothing but this thread's way of taking them.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
     let (events, heard) = mpsc::channel();
@@ -61,7 +66,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
     let loader = Arc::new(Loader::new(&settings)?);
-    let repositories = Arc::new(Repositories::open(&settings.repositories)?);
+    let repositories = Arc::new(Repositories::open(&settings)?);
     let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
@@ -133,7 +138,7 @@ fn begin(
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = places.into_iter().map(|place| place.cores).collect();
         model.shared = Some(model.mark.shared);
-        model.serving.insert(number, Version { served, crew, cores, mark, took });
+        model.serving.insert(number, Version { served, crew, cores, mark, took, overlay: None });
     }
     for version in models.values().flat_map(|model| model.serving.values()) {
         version.crew.wait()?;

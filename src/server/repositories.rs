@@ -2,18 +2,20 @@
 //! helpers; every look is bounded by `server::beneath`.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
 
+use crate::config::Settings;
 use crate::error::Error;
 use crate::model::changes::{NOT_UNIQUE, Sighting, Sightings};
-use crate::model::repository::{Listing, ModelDirectory};
-use crate::server::beneath::Repository;
+use crate::model::repository::{Found, ModelDirectory};
 use crate::server::log;
+use crate::server::source::Source;
 
 /// All model repositories, in the order of their flags.
 pub struct Repositories {
-    all: Vec<(PathBuf, Repository)>,
+    settings: Arc<Settings>,
+    all: Vec<Source>,
 }
 
 /// One look at them.
@@ -26,30 +28,26 @@ pub struct Look {
 }
 
 impl Repositories {
-    /// Opens the directories; fails where one is not there.
-    pub fn open(paths: &[PathBuf]) -> Result<Self, Error> {
-        let open = |path: &PathBuf| {
-            let opened = Repository::open(path).map_err(|error| {
-                Error::invalid(format!("cannot open the model repository '{}': {error}", path.display()))
-            })?;
-            Ok((path.clone(), opened))
-        };
-        Ok(Self { all: paths.iter().map(open).collect::<Result<_, Error>>()? })
+    /// Opens the paths; fails where one is not there.
+    pub fn open(settings: &Arc<Settings>) -> Result<Self, Error> {
+        let open = |path: &PathBuf| Source::open(path, settings);
+        let all = settings.repositories.iter().map(open).collect::<Result<_, Error>>()?;
+        Ok(Self { settings: Arc::clone(settings), all })
     }
 
-    /// A repository and its path.
-    pub fn repository(&self, origin: usize) -> Option<(&Path, &Repository)> {
-        self.all.get(origin).map(|(path, repository)| (path.as_path(), repository))
+    /// One of them.
+    pub fn source(&self, origin: usize) -> Option<&Source> {
+        self.all.get(origin)
     }
 
     /// Looks at all of them.
     pub fn look(&self) -> Look {
         let mut look = Look::default();
-        for (origin, (path, repository)) in self.all.iter().enumerate() {
-            match repository.list() {
-                Ok(listing) => look.take(origin, &listing),
+        for (origin, source) in self.all.iter().enumerate() {
+            match source.look(&self.settings) {
+                Ok(found) => look.take(origin, found),
                 Err(error) => {
-                    log::error(&format!("failed to poll model repository '{}': {error}", path.display()));
+                    log::error(&format!("failed to poll model repository '{}': {error}", source.root.display()));
                     look.sightings.unreadable.push(origin);
                 }
             }
@@ -59,22 +57,22 @@ impl Repositories {
 
     /// Looks for one model in all of them.
     pub fn find(&self, name: &str) -> Result<(usize, ModelDirectory), Error> {
-        let mut having = self.all.iter().enumerate().filter(|(_, (_, repository))| repository.has(name));
-        let Some((origin, (_, repository))) = having.next() else {
-            return Err(Error::not_found("model not found in any model repository."));
-        };
-        if having.next().is_some() {
-            return Err(Error::invalid(NOT_UNIQUE));
+        let mut found = None;
+        for (origin, source) in self.all.iter().enumerate() {
+            if let Some(directory) = source.find(name, &self.settings)?
+                && found.replace((origin, directory)).is_some()
+            {
+                return Err(Error::invalid(NOT_UNIQUE));
+            }
         }
-        Ok((origin, ModelDirectory::from_entry(&repository.list_model(name))?))
+        found.ok_or_else(|| Error::not_found("model not found in any model repository."))
     }
 
     /// The names of all models, in order, and whether several repositories have one.
-    pub fn names(&self) -> io::Result<Vec<(String, bool)>> {
+    pub fn names(&self) -> Result<Vec<(String, bool)>, Error> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-        for (_, repository) in &self.all {
-            let names = repository.names()?.into_iter();
-            for (name, _) in names.filter(|(name, is_directory)| *is_directory && !name.starts_with('.')) {
+        for source in &self.all {
+            for name in source.names(&self.settings)? {
                 *counts.entry(name).or_default() += 1;
             }
         }
@@ -83,8 +81,7 @@ impl Repositories {
 }
 
 impl Look {
-    fn take(&mut self, origin: usize, listing: &Listing) {
-        let found = listing.find_models();
+    fn take(&mut self, origin: usize, found: Found) {
         for (name, error) in found.refused {
             let mark = Err(error.text().to_owned());
             self.sightings.models.push(Sighting { name, origin, mark });

@@ -14,7 +14,7 @@ use crate::model::index::Progress;
 use crate::model::repository::ModelDirectory;
 use crate::scheduler::rate::Pools;
 use crate::server::control::model::Models;
-use crate::server::load::{self, Failure, Held, Loaded, Loader, Source};
+use crate::server::load::{self, Failure, Held, Loaded, Loader, Lying};
 use crate::server::log;
 use crate::server::repositories::Repositories;
 use crate::shard::clock;
@@ -163,9 +163,9 @@ fn run(task: Task, loader: &Loader, repositories: &Repositories) -> Done {
     let began = clock::now();
     let load = || {
         let gone = || Error::internal("its repository is gone");
-        let (path, repository) = repositories.repository(task.origin).ok_or_else(gone)?;
-        let source = Source { repository, path, directory: &task.directory, config: None };
-        loader.load_model(source, &Held::default(), &task.progress).map(|(loaded, _)| loaded)
+        let source = repositories.source(task.origin).ok_or_else(gone)?;
+        let lying = Lying { source, directory: &task.directory };
+        loader.load_model(lying, &Held::default(), &task.progress).map(|(loaded, _)| loaded)
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

@@ -98,6 +98,7 @@ impl Served {
         ModelFigures {
             name: &self.spec.name,
             version: self.version,
+            labels: &self.spec.metric_labels,
             cells: self.cells.iter().collect(),
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),

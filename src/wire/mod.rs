@@ -7,5 +7,7 @@ pub mod http1;
 pub mod http2;
 pub mod json;
 pub mod message;
+pub mod placed;
 pub mod proto;
 pub mod protobuf;
+pub mod toml;

@@ -12,9 +12,12 @@ use crate::error::Error;
 use crate::model::changes::VersionChanges;
 use crate::model::index::{Progress, Stage};
 use crate::model::repository::{Mark, ModelDirectory};
+use crate::model::text::Notation;
+use crate::protocol::repository::Load;
 use crate::server::control::Event;
 use crate::server::cores::Cores;
-use crate::server::load::{Failure, Held, Loaded, Loader, Source};
+use crate::server::load::{Failure, Held, Loaded, Loader, Lying};
+use crate::server::overlay::Overlay;
 use crate::server::plan::Planned;
 use crate::server::repositories::Repositories;
 use crate::server::threads::{Crew, Roster};
@@ -45,22 +48,44 @@ pub struct Tools {
 pub struct Job {
     /// The model.
     pub name: String,
-    /// Where it lies; none where that is to be found out.
-    pub place: Option<(usize, ModelDirectory)>,
-    /// What serves of it.
+    /// Where it lies.
+    pub place: Place,
+    /// What serves of it and need not be loaded again.
     pub held: Held,
+    /// The versions that serve.
+    pub serving: Vec<u64>,
     /// The cores of each worker that will stay.
     pub taken: Vec<Vec<usize>>,
     /// How far it is.
     pub progress: Arc<Progress>,
 }
 
+/// Where a model lies.
+pub enum Place {
+    /// That is to be found out, for what a client asks.
+    Asked(Box<Load>),
+    /// In one of the repositories.
+    Known(usize, Box<ModelDirectory>),
+}
+
+/// A model that was found.
+pub struct Found {
+    /// Which of the repositories has it; none where a client brought it.
+    pub origin: Option<usize>,
+    /// What lies there.
+    pub mark: Mark,
+    /// Whether a client brought its configuration, or all of it: the next load starts anew.
+    pub is_brought: bool,
+    /// The files that it brought.
+    pub overlay: Option<Arc<Overlay>>,
+}
+
 /// What came of a load.
 pub struct Finished {
     /// The model.
     pub name: String,
-    /// Where it lies and what lay there; none where there is no such model.
-    pub found: Option<(usize, Mark)>,
+    /// The model as it was found; none where there is none.
+    pub found: Option<Found>,
     /// The versions that stand ready, and what becomes of those that serve.
     pub outcome: Result<(Vec<Standing>, VersionChanges), Failure>,
     /// How long it took.
@@ -86,7 +111,7 @@ impl Job {
     pub fn run(self, tools: &Tools) {
         let began = clock::now();
         let name = self.name.clone();
-        let mut found = self.place.as_ref().map(|(origin, directory)| (*origin, directory.mark.clone()));
+        let mut found = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(tools, &mut found)));
         let outcome = outcome.unwrap_or_else(|panic| {
             Err(Failure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
@@ -99,20 +124,27 @@ impl Job {
     fn load(
         self,
         tools: &Tools,
-        found: &mut Option<(usize, Mark)>,
+        found: &mut Option<Found>,
     ) -> Result<(Vec<Standing>, VersionChanges), Failure> {
         self.progress.set_stage(Stage::Reading);
-        let (origin, directory) = match self.place {
-            Some(place) => place,
-            None => tools.repositories.find(&self.name).map_err(Failure::Absent)?,
+        let (directory, is_brought, overlay) = match self.place {
+            Place::Known(origin, directory) => ((Some(origin), *directory), false, None),
+            Place::Asked(load) => find(*load, &tools.repositories)?,
         };
-        *found = Some((origin, directory.mark.clone()));
+        let (origin, directory) = directory;
+        *found = Some(Found { origin, mark: directory.mark.clone(), is_brought, overlay: overlay.clone() });
         // Only now it is known that there is such a model.
         let _ = tools.events.send(Event::Begun(self.name.clone(), Arc::clone(&self.progress)));
-        let (path, repository) =
-            tools.repositories.repository(origin).ok_or_else(|| Error::internal("its repository is gone"))?;
-        let source = Source { repository, path, directory: &directory, config: None };
-        let (loaded, changes) = tools.loader.load_model(source, &self.held, &self.progress)?;
+        let source = overlay.as_deref().map(Overlay::source);
+        let source = source.or_else(|| tools.repositories.source(origin?));
+        let source = source.ok_or_else(|| Error::internal("its repository is gone"))?;
+        // What a client brings is loaded whatever serves.
+        let held = if is_brought { Held::default() } else { self.held };
+        let lying = Lying { source, directory: &directory };
+        let (loaded, mut changes) = tools.loader.load_model(lying, &held, &self.progress)?;
+        if is_brought {
+            changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
+        }
         self.progress.set_stage(Stage::Starting);
         let mut taken = self.taken;
         let mut standing = Vec::with_capacity(loaded.len());
@@ -123,6 +155,28 @@ impl Job {
         }
         Ok((standing, changes))
     }
+}
+
+/// What was found: by its origin, whether a client brought something of it, and its files.
+type Places = ((Option<usize>, ModelDirectory), bool, Option<Arc<Overlay>>);
+
+/// Looks for what a client asks for, or takes what it brings.
+fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
+    if load.files.is_empty() {
+        let (origin, directory) = repositories.find(&load.name).map_err(Failure::Absent)?;
+        let given = load.config.map(|config| (Notation::Json, config));
+        let is_brought = given.is_some();
+        return Ok(((Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }), is_brought, None));
+    }
+    let Some(config) = load.config.clone() else {
+        let text = "its files were brought without the load parameter 'config', which must come with them";
+        return Err(Failure::Config(Error::invalid(text)));
+    };
+    let overlay = Overlay::new(&load)
+        .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
+    let entry = overlay.source().repository.list_model(&load.name);
+    let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
+    Ok(((None, directory), true, Some(Arc::new(overlay))))
 }
 
 /// Makes the instances of a loaded model version.

@@ -20,11 +20,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::config::ControlMode;
+use crate::error::Error;
 use crate::model::index::{Overview, Progress, State};
 use crate::model::repository::ModelDirectory;
 use crate::server::control::job::{Finished, Job, Tools};
 use crate::server::control::model::{Model, Models, Version};
 use crate::server::control::retire::{Pending, Retiring};
+use crate::protocol::repository::Load;
 use crate::server::log;
 use crate::server::repositories::Look;
 use crate::server::threads::spawn;
@@ -53,7 +55,7 @@ pub enum Event {
     /// The repositories were looked at.
     Looked(Look),
     /// The names in the repositories were listed.
-    Listed(io::Result<Vec<(String, bool)>>),
+    Listed(Result<Vec<(String, bool)>, Error>),
 }
 
 /// The control thread's state.
@@ -61,8 +63,8 @@ pub struct Control {
     tools: Arc<Tools>,
     events: Receiver<Event>,
     models: Models,
-    /// The models with a load under way, and what waits for its end.
-    busy: BTreeMap<String, VecDeque<Wanted>>,
+    /// The models with a load under way.
+    busy: BTreeMap<String, Busy>,
     /// Loads that wait for a thread.
     jobs: VecDeque<Job>,
     running: usize,
@@ -78,10 +80,19 @@ pub struct Control {
     has_failed: bool,
 }
 
+/// A load that is under way.
+#[derive(Default)]
+struct Busy {
+    /// Who asked for it.
+    reply: Option<Reply>,
+    /// What is to be done about the model afterwards.
+    waiting: VecDeque<Wanted>,
+}
+
 /// Something to be done about a model when its turn comes.
 pub enum Wanted {
     /// A client wants it loaded.
-    Load(Reply),
+    Load(Box<Load>, Reply),
     /// A look at the repositories found it new or changed.
     Follow(usize, Box<ModelDirectory>),
     /// A client wants it unloaded, or it has gone.

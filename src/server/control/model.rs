@@ -9,6 +9,7 @@ use crate::model::changes::Known;
 use crate::model::index::{LoadCounts, ModelOverview, Progress, State, UNLOADED, VersionOverview};
 use crate::model::repository::Mark;
 use crate::server::load::{Failure, Held};
+use crate::server::overlay::Overlay;
 use crate::server::threads::Crew;
 use crate::shard::models::Served;
 
@@ -34,6 +35,8 @@ pub struct Model {
     pub loads: LoadCounts,
     /// The load that is under way.
     pub loading: Option<Arc<Progress>>,
+    /// Whether a client brought something of it with its last load.
+    pub is_brought: bool,
     /// Whether it is to be forgotten once nothing of it serves: it lies in no repository any more.
     pub is_gone: bool,
 }
@@ -50,6 +53,8 @@ pub struct Version {
     pub mark: u64,
     /// How long its load took.
     pub took: Duration,
+    /// The files that a client brought for it.
+    pub overlay: Option<Arc<Overlay>>,
 }
 
 impl Model {

@@ -2,7 +2,6 @@
 //! one thing at a time for each model. What is decided here touches no file.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 
 use crate::error::Error;
@@ -10,11 +9,12 @@ use crate::model::changes::{Action, VersionChanges, actions};
 use crate::model::index::{Overview, Progress};
 use crate::model::repository::Mark;
 use crate::protocol::repository::Order;
-use crate::server::control::job::{Finished, Job, Standing};
+use crate::server::control::job::{Finished, Job, Place, Standing};
 use crate::server::control::model::Version;
-use crate::server::control::{Control, Event, Wanted};
-use crate::server::load::Failure;
+use crate::server::control::{Busy, Control, Event, Wanted};
+use crate::server::load::{Failure, Held};
 use crate::server::log;
+use crate::server::overlay::Overlay;
 use crate::server::repositories::Look;
 use crate::server::threads::spawn;
 use crate::shard::clock;
@@ -28,12 +28,7 @@ impl Control {
         }
         match order {
             Order::Index { only_ready } => self.list(only_ready, reply),
-            Order::Load(load) => match load.config.is_some() || !load.files.is_empty() {
-                true => reply.send(Err(Error::unsupported(
-                    "the load parameters 'config' and 'file:' are not built into this server",
-                ))),
-                false => self.want(load.name, Wanted::Load(reply)),
-            },
+            Order::Load(load) => self.want(load.name.clone(), Wanted::Load(Box::new(load), reply)),
             // No model here depends on another.
             Order::Unload { name, .. } => self.want(name, Wanted::Unload(Some(reply))),
         }
@@ -42,35 +37,30 @@ impl Control {
     /// Does something about a model, or leaves it for when its load has ended.
     pub(super) fn want(&mut self, name: String, wanted: Wanted) {
         match self.busy.get_mut(&name) {
-            Some(waiting) => waiting.push_back(wanted),
+            Some(busy) => busy.waiting.push_back(wanted),
             None => self.begin(name, wanted),
         }
     }
 
     fn begin(&mut self, name: String, wanted: Wanted) {
-        let place = match wanted {
+        let (place, reply) = match wanted {
             Wanted::Unload(reply) => return self.unload(&name, reply),
-            Wanted::Follow(origin, directory) => {
-                self.busy.insert(name.clone(), VecDeque::new());
-                Some((origin, *directory))
-            }
-            Wanted::Load(reply) => {
-                // It is answered when the load has ended; until then it leads what waits.
-                self.busy.insert(name.clone(), VecDeque::from([Wanted::Load(reply)]));
-                None
-            }
+            Wanted::Follow(origin, directory) => (Place::Known(origin, directory), None),
+            Wanted::Load(load, reply) => (Place::Asked(load), Some(reply)),
         };
+        self.busy.insert(name.clone(), Busy { reply, ..Busy::default() });
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(Progress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
         let taken = others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
         let taken = taken.collect();
-        let held = self.models.get(&name).map(super::model::Model::held).unwrap_or_default();
+        let (mut held, mut serving) = (Held::default(), Vec::new());
         if let Some(model) = self.models.get_mut(&name) {
+            (held, serving) = (model.held(), model.serving.keys().copied().collect());
             model.loading = Some(Arc::clone(&progress));
             self.publish_overview();
         }
-        self.jobs.push_back(Job { name, place, held, taken, progress });
+        self.jobs.push_back(Job { name, place, held, serving, taken, progress });
         self.start_jobs();
     }
 
@@ -90,25 +80,20 @@ impl Control {
         if self.is_draining {
             return;
         }
-        let mut waiting = self.busy.remove(&name).unwrap_or_default();
-        let reply = match waiting.pop_front() {
-            Some(Wanted::Load(reply)) => Some(reply),
-            Some(other) => {
-                waiting.push_front(other);
-                None
-            }
-            None => None,
-        };
+        let Busy { reply, waiting } = self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
-        if let Some((origin, mark)) = found {
+        let mut overlay = None;
+        if let Some(found) = found {
             let model = self.models.entry(name.clone()).or_default();
-            (model.origin, model.mark, model.loading, model.is_gone) = (Some(origin), mark, None, false);
+            (model.origin, model.mark, model.is_brought) = (found.origin, found.mark, found.is_brought);
+            (model.loading, model.is_gone) = (None, false);
             model.loads.time += took;
+            overlay = found.overlay;
         }
         match outcome {
-            Ok((standing, changes)) => self.replace(&name, standing, &changes, reply),
+            Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
             Err(failure) => self.handle_failure(&name, &failure, reply),
         }
         self.go_on(name, waiting);
@@ -122,10 +107,16 @@ impl Control {
     }
 
     /// The new versions serve instead of the old.
-    fn replace(&mut self, name: &str, standing: Vec<Standing>, changes: &VersionChanges, reply: Option<Reply>) {
+    fn replace(
+        &mut self,
+        name: &str,
+        (standing, overlay): (Vec<Standing>, Option<Arc<Overlay>>),
+        changes: &VersionChanges,
+        reply: Option<Reply>,
+    ) {
         let Some(model) = self.models.get_mut(name) else { return };
         model.failure = None;
-        model.shared = Some(model.mark.shared);
+        model.shared = (!model.is_brought).then_some(model.mark.shared);
         let has_changed = !standing.is_empty() || !changes.retired.is_empty();
         if has_changed {
             model.loads.succeeded += 1;
@@ -135,7 +126,7 @@ impl Control {
         for Standing { served, holds, crew, cores, took } in standing {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-            let version = Version { served, crew, cores, mark, took };
+            let version = Version { served, crew, cores, mark, took, overlay: overlay.clone() };
             if let Some(old) = model.serving.insert(number, version) {
                 retired.push((name.to_owned(), old));
             }
@@ -241,11 +232,11 @@ impl Control {
         let tools = Arc::clone(&self.tools);
         let body = move || drop(tools.events.send(Event::Listed(tools.repositories.names())));
         if let Err(error) = spawn("list".to_owned(), body) {
-            self.handle_listed(Err(io::Error::other(error)));
+            self.handle_listed(Err(error));
         }
     }
 
-    pub(super) fn handle_listed(&mut self, names: io::Result<Vec<(String, bool)>>) {
+    pub(super) fn handle_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
         let models = self.models.iter().map(|(name, model)| model.overview_now(name)).collect();
         let overview = Overview { models };
         for (only_ready, reply) in self.listing.drain(..) {

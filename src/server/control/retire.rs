@@ -78,9 +78,10 @@ impl Control {
         }
         for Retiring { name, version, .. } in over {
             let number = version.served.version;
-            let Version { served, crew, .. } = version;
+            let Version { served, crew, overlay, .. } = version;
             crew.join();
             drop(served);
+            drop(overlay);
             log::info(&format!("freed '{name}' version {number}"));
             let is_left = self.retiring.iter().any(|other| other.name == name && other.number() == number);
             let Some(model) = self.models.get_mut(&name) else { continue };
