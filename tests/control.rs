@@ -386,6 +386,89 @@ fn a_server_that_drains_refuses_what_was_ordered() {
     assert_eq!(answer.status, 503, "{}", String::from_utf8_lossy(&answer.body));
 }
 
+/// The JSON of a load with parameters.
+fn parameters(parameters: &[(&str, &str)]) -> String {
+    let parameters: serde_json::Map<_, _> =
+        parameters.iter().map(|(key, value)| ((*key).to_owned(), Value::from(*value))).collect();
+    serde_json::json!({ "parameters": parameters }).to_string()
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in bytes.chunks(3) {
+        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
+        for place in 0..4 {
+            let digit = DIGITS[(bits >> (18 - 6 * place) & 63) as usize];
+            text.push(if place <= group.len() { char::from(digit) } else { '=' });
+        }
+    }
+    text
+}
+
+#[test]
+fn a_client_brings_a_configuration_and_files_of_its_own() {
+    let repository = Folder::new("override");
+    identity(repository.path(), "m", &["1"], "");
+    let server = Server::deuteron(repository.path(), &[EXPLICIT]);
+    let load_with = |name: &str, brought: &[(&str, &str)]| {
+        post(&server, &format!("/v2/repository/models/{name}/load"), &parameters(brought))
+    };
+    let rows_max = || {
+        let config: Value = serde_json::from_str(&get(&server, "/v2/models/m/config").1).unwrap();
+        config["max_batch_size"].as_u64().unwrap()
+    };
+    assert_eq!(load(&server, "m").0, 200);
+    let config = get(&server, "/v2/models/m/config").1.replace("\"max_batch_size\":8", "\"max_batch_size\":5");
+    assert_eq!(load_with("m", &[("config", &config)]), (200, String::new()));
+    assert_eq!(rows_max(), 5);
+    // Triton keeps it until a load that brings none.
+    assert_eq!(load(&server, "m").0, 200);
+    assert_eq!(rows_max(), 8);
+    for (config, want) in [("{", "failed to poll from model repository"), (r#"{"name":"other"}"#, "directory name")] {
+        let (status, text) = load_with("m", &[("config", config)]);
+        assert!(status == 500 && text.contains("failed to load 'm'") && text.contains(want), "{status} {text}");
+        assert_eq!((rows_max(), infer(&server, "m").0), (8, 200), "what serves goes on");
+    }
+    assert_eq!(load(&server, "m").0, 200, "nothing lies there that fails");
+
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1/model.onnx");
+    let file = base64(&fs::read(digits).unwrap());
+    let config = r#"{"backend":"onnxruntime"}"#;
+    assert_eq!(load_with("brought", &[("config", config), ("file:3/model.onnx", &file)]), (200, String::new()));
+    assert_eq!(index(&server), "brought 3 READY; m 1 READY");
+    let metadata = get(&server, "/v2/models/brought").1;
+    assert!(metadata.contains("\"versions\":[\"3\"]") && metadata.contains("onnxruntime_onnx"), "{metadata}");
+    let overlays = || {
+        fs::read_dir(std::env::temp_dir()).unwrap().flatten().filter(|entry| {
+            entry.file_name().to_string_lossy().starts_with(&format!("deuteron-model-{}-", server.id()))
+        })
+    };
+    assert_eq!(overlays().count(), 1);
+    // The files go before what lies in the repository, and a plain load takes that again.
+    assert_eq!(load_with("m", &[("config", config), ("file:7/model.onnx", &file)]), (200, String::new()));
+    assert!(index(&server).contains("m 7 READY"), "{}", index(&server));
+    assert_eq!(load(&server, "m").0, 200);
+    wait_index(&server, "brought 3 READY; m 1 READY");
+    assert_eq!((rows_max(), infer(&server, "m").0), (8, 200));
+    assert_eq!(unload(&server, "brought").0, 200);
+    wait_until("the end of the files", || overlays().count() == 0);
+
+    let (status, text) = load_with("m", &[("file:1/model.onnx", &file)]);
+    assert!(status == 500 && text.contains("failed to load 'm', failed to poll from model repository"), "{text}");
+    assert_eq!(load(&server, "m").0, 200, "nothing lies there that fails");
+    for path in ["file:../x", "file:1/../../x", "file:/etc/x", "file:x"] {
+        let (status, text) = load_with("m", &[("config", config), (path, &file)]);
+        assert!(status == 400 && text.contains("is no path of a file"), "{path}: {status} {text}");
+    }
+    let (status, text) = load_with("m", &[("config", config), ("file:1/model.onnx", "?")]);
+    assert_eq!((status, text.as_str()), (400, r#"{"error":"load parameter 'file:1/model.onnx' is not valid base64"}"#));
+    let (status, text) = load_with("m", &[("config", config), ("file:1/model.onnx", "Zm9v")]);
+    assert!(status == 400 && text.contains("load failed for model 'm': version 1 is at UNAVAILABLE state"), "{text}");
+    assert_eq!(infer(&server, "m").0, 200);
+    assert_eq!(overlays().count(), 0);
+}
+
 fn resident_kib(server: &Server) -> u64 {
     let status = fs::read_to_string(format!("/proc/{}/status", server.id())).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();

@@ -7,6 +7,7 @@ mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod fuzz;
 pub mod index;
 pub mod initial;
 pub mod labels;

@@ -156,8 +156,7 @@ impl ModelDirectory {
     /// A directory that is not in a repository but a model by itself, under the name that it has.
     pub fn of_listing(name: String, listing: Listing) -> Result<Self, Error> {
         let files: Vec<_> = listing.entries.iter().map(|entry| entry.name.clone()).collect();
-        let entry =
-            Entry { name: "m".to_owned(), is_directory: true, children: listing.entries, ..Entry::default() };
+        let entry = Entry { name: "m".to_owned(), is_directory: true, children: listing.entries, ..Entry::default() };
         let mut model = Self { name, path: ".".to_owned(), ..Self::from_entry(&entry)? };
         if model.versions.is_empty() {
             (model.is_flat, model.versions, model.files) = (true, vec![1], files);

@@ -12,9 +12,9 @@ pub mod overlay;
 pub mod placement;
 pub mod plan;
 pub mod repositories;
-pub mod start;
 pub mod show;
 pub mod source;
+pub mod start;
 pub mod threads;
 pub mod warm_up;
 

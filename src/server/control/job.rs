@@ -121,11 +121,7 @@ impl Job {
         let _ = tools.events.send(Event::Finished(Box::new(Finished { name, found, outcome, took })));
     }
 
-    fn load(
-        self,
-        tools: &Tools,
-        found: &mut Option<Found>,
-    ) -> Result<(Vec<Standing>, VersionChanges), Failure> {
+    fn load(self, tools: &Tools, found: &mut Option<Found>) -> Result<(Vec<Standing>, VersionChanges), Failure> {
         self.progress.set_stage(Stage::Reading);
         let (directory, is_brought, overlay) = match self.place {
             Place::Known(origin, directory) => ((Some(origin), *directory), false, None),
@@ -166,7 +162,11 @@ fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
         let (origin, directory) = repositories.find(&load.name).map_err(Failure::Absent)?;
         let given = load.config.map(|config| (Notation::Json, config));
         let is_brought = given.is_some();
-        return Ok(((Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }), is_brought, None));
+        return Ok((
+            (Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }),
+            is_brought,
+            None,
+        ));
     }
     let Some(config) = load.config.clone() else {
         let text = "its files were brought without the load parameter 'config', which must come with them";

@@ -82,13 +82,17 @@ impl Model {
         }
     }
 
-    /// Forgets what became of versions that did not load, or no longer lie there.
-    pub fn forget_past(&mut self) {
+    /// Forgets what became of versions that did not load.
+    pub fn forget_failures(&mut self) {
+        self.failure = None;
+        self.past.retain(|_, (state, reason)| *state == State::Unloading || reason == UNLOADED);
+    }
+
+    /// Forgets versions that were taken out and no longer lie there.
+    pub fn forget_gone(&mut self) {
         let Self { past, mark, .. } = self;
-        past.retain(|number, (state, reason)| {
-            let lies_there = mark.versions.iter().any(|(have, _)| have == number);
-            *state == State::Unloading || (reason == UNLOADED && lies_there)
-        });
+        let lies_there = |number: &u64| mark.versions.iter().any(|(have, _)| have == number);
+        past.retain(|number, (_, reason)| reason != UNLOADED || lies_there(number));
     }
 
     /// What is to be told of it now: an instance that died shows too, which the shards see by

@@ -94,7 +94,10 @@ impl Control {
         }
         match outcome {
             Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
-            Err(failure) => self.handle_failure(&name, &failure, reply),
+            Err(failure) => {
+                drop(overlay);
+                self.handle_failure(&name, &failure, reply);
+            }
         }
         self.go_on(name, waiting);
     }
@@ -115,7 +118,6 @@ impl Control {
         reply: Option<Reply>,
     ) {
         let Some(model) = self.models.get_mut(name) else { return };
-        model.failure = None;
         model.shared = (!model.is_brought).then_some(model.mark.shared);
         let has_changed = !standing.is_empty() || !changes.retired.is_empty();
         if has_changed {
@@ -133,7 +135,8 @@ impl Control {
             model.past.remove(&number);
             come.push(holds);
         }
-        model.forget_past();
+        model.forget_failures();
+        model.forget_gone();
         if has_changed {
             let numbers: Vec<_> = model.serving.keys().map(u64::to_string).collect();
             log::info(&format!("'{name}' serves version {}", numbers.join(", ")));
@@ -161,9 +164,8 @@ impl Control {
         };
         let numbers: Vec<u64> = model.serving.keys().copied().collect();
         let retired = Self::take_out(model, name, &numbers);
-        model.failure = None;
         model.shared = None;
-        model.forget_past();
+        model.forget_failures();
         if !retired.is_empty() {
             log::info(&format!("unloading '{name}'"));
         } else if model.is_gone || model.past.is_empty() {

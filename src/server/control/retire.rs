@@ -88,7 +88,7 @@ impl Control {
             if let Some(past) = model.past.get_mut(&number).filter(|past| past.0 == State::Unloading && !is_left) {
                 *past = (State::Unavailable, UNLOADED.to_owned());
             }
-            model.forget_past();
+            model.forget_gone();
             let is_over = !model.past.values().any(|past| past.0 == State::Unloading);
             if model.is_gone && model.serving.is_empty() && is_over && !self.busy.contains_key(&name) {
                 self.models.remove(&name);
