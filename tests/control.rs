@@ -165,6 +165,19 @@ fn flags_name_what_is_loaded_at_start() {
 }
 
 #[test]
+fn what_cannot_be_loaded_at_start_ends_the_server() {
+    let repository = Folder::new("absent");
+    identity(repository.path(), "a", &["1"], "");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_deuteron"));
+    command.arg("serve").arg(repository.path()).args([EXPLICIT, "--load-model=a", "--load-model=b"]);
+    let output = command.args(["--http-port=0", "--grpc-port=0", "--metrics-port=0"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("failed to poll model 'b': model not found in any model repository."), "{text}");
+    assert!(text.contains("creating server: Internal - failed to load all models"), "{text}");
+}
+
+#[test]
 fn a_name_in_two_repositories_is_served_by_neither() {
     let (one, two) = (Folder::new("one"), Folder::new("two"));
     identity(one.path(), "double", &["1"], "");
@@ -308,6 +321,10 @@ fn a_poll_follows_what_lies_in_the_repository() {
     wait_index(&server, "a 1 READY; b 4 READY; b 5 READY");
     fs::remove_dir_all(repository.path().join("b/4")).unwrap();
     wait_index(&server, "a 1 READY; b 5 READY");
+    let loads = || metric(&server, "deuteron_model_loads_total{model=\"b\",outcome=\"success\"}");
+    let before = loads();
+    fs::write(repository.path().join("b/5/model.bin"), "changed").unwrap();
+    wait_until("the load of what changed", || loads() == before + 1);
     identity(repository.path(), "a", &[], "max_batch_size: 3\n");
     wait_until("the failure", || index(&server).starts_with("a 1 READY "));
     assert_eq!(infer(&server, "a").0, 200);

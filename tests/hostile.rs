@@ -105,7 +105,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     model(repository, "nested", &nested);
     let wide: String =
         (0..20_000).map(|index| format!("input {{ name: 'i{index}' data_type: TYPE_FP32 dims: 1 }}\n")).collect();
-    model(repository, "wide", &wide[..wide.len().min(1 << 20)].rsplit_once('\n').unwrap().0.replace("input", "input"));
+    model(repository, "wide", wide[..1 << 19].rsplit_once('\n').unwrap().0);
     model(repository, "huge", &format!("name: \"{}\"", "n".repeat(2 << 20)));
     fs::write(model(repository, "garbage", onnx_config).join("1/model.onnx"), b"\x08\x08\x3a\xff\xff\xff\xff\x0fx")
         .unwrap();
@@ -138,9 +138,32 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     ]
 }
 
+/// A folder in memory where there is such a place: a disk takes a minute for a hundred thousand directories.
+struct Memory(std::path::PathBuf);
+
+impl Memory {
+    fn new() -> Self {
+        let shared = Path::new("/dev/shm");
+        let base = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
+        let path = base.join(format!("deuteron-hostile-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
 #[test]
 fn what_means_harm_fails_alone() {
-    let (repository, outside) = (Folder::new("hostile"), Folder::new("outside"));
+    let (repository, outside) = (Memory::new(), Folder::new("outside"));
     let bad = write(repository.path(), outside.path());
     let flags =
         ["--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=poll", "--repository-poll-secs=1"];

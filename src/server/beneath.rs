@@ -108,10 +108,11 @@ impl Repository {
             *left = left.checked_sub(1).ok_or_else(|| io::Error::other("it holds more names than are looked at"))?;
             let below = format!("{path}/{name}");
             let is_followed = path == "." || levels + LINKED_LEVELS > LEVELS;
-            let entry = self.entry(&below, name, &directory, is_followed)?;
-            let children =
-                if entry.is_directory && levels > 0 { self.entries(&below, levels - 1, left)? } else { Vec::new() };
-            entries.push(Entry { children, ..entry });
+            entries.push(self.entry(&below, name, &directory, is_followed)?);
+        }
+        // Only now, so that a flood of names is refused before anything in them is opened.
+        for entry in entries.iter_mut().filter(|entry| entry.is_directory && levels > 0) {
+            entry.children = self.entries(&format!("{path}/{}", entry.name), levels - 1, left)?;
         }
         Ok(entries)
     }

@@ -148,6 +148,14 @@ impl Failure {
         }
     }
 
+    /// What the index says: with the kind of the failure where a version had one, as Triton does.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Version(_, error) => format!("{}: {error}", kind(error.code())),
+            other => other.error().text().to_owned(),
+        }
+    }
+
     /// What a client is told who asked for the load, in Triton's words
     /// (`model_repository_manager.cc`), and why, where Triton tells that to its log alone.
     pub fn told(&self, name: &str) -> Error {
@@ -156,9 +164,8 @@ impl Failure {
             Self::Absent(_) => Error::internal(unpolled),
             Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
             Self::Policy(error) => Error::invalid(format!("load failed for model '{name}': {error}\n")),
-            Self::Version(version, error) => {
-                let kind = kind(error.code());
-                let state = format!("version {version} is at UNAVAILABLE state: {kind}: {error};\n");
+            Self::Version(version, _) => {
+                let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
                 Error::invalid(format!("load failed for model '{name}': {state}"))
             }
         }

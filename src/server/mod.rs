@@ -95,7 +95,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Those who serve were told to end when the control thread let go of them. One that computes on
     // is left behind: its answers have no reader.
     if ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        log::warning("a model still computes; its worker is left behind");
+        log::warning("a model still computes, or loads; its thread is left behind");
     }
     log::info("ended");
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })

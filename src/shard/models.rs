@@ -277,3 +277,119 @@ impl LocalModels {
         served
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::backend::Batch;
+    use crate::model::config::{Completion, Draft};
+    use crate::model::index::{ModelOverview, State, UNLOADED, VersionOverview};
+    use crate::shard::sync::SegQueue;
+
+    struct Nothing;
+
+    impl LoadedModel for Nothing {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Self))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Nothing {
+        fn run(&mut self, _: Batch) {}
+    }
+
+    fn served(name: &str, version: u64) -> Arc<Served> {
+        let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }\n\
+                    output { name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }";
+        let draft = Draft::new(name, Some(text.as_bytes()), &[]).unwrap();
+        let spec = Arc::new(draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap());
+        Arc::new(Served::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
+    }
+
+    fn hold(served: &Arc<Served>) -> Hold {
+        Hold { served: Arc::clone(served), way: HeldWay::Instance(Box::new(Nothing)) }
+    }
+
+    fn change(gone: &[&Arc<Served>], come: &[&Arc<Served>]) -> Change {
+        let (gone, come) = (gone.iter().map(|served| Arc::clone(served)), come.iter().map(|served| hold(served)));
+        let version =
+            VersionOverview { version: 9, state: State::Unavailable, reason: UNLOADED.to_owned(), load_time: None };
+        let model = ModelOverview { name: "m".to_owned(), versions: vec![version], ..ModelOverview::default() };
+        Change {
+            number: 1,
+            overview: Arc::new(Overview { models: vec![model] }),
+            gone: gone.collect(),
+            come: come.collect(),
+        }
+    }
+
+    /// No models, and the versions that are given back.
+    fn models() -> (LocalModels, Arc<SegQueue<u64>>) {
+        let released = Arc::new(SegQueue::new());
+        let told = Arc::clone(&released);
+        let tell: Tell = Arc::new(move |what| {
+            if let Told::Released(hold) = what {
+                told.push(hold.served.version);
+            }
+        });
+        (LocalModels::new([], Arc::default(), tell), released)
+    }
+
+    fn found(models: &LocalModels, version: Option<u64>) -> Result<u64, String> {
+        let model = models.find("m", version).map_err(|error| error.text().to_owned())?;
+        Ok(model.served.version)
+    }
+
+    #[test]
+    fn a_change_swaps_versions_and_gives_back_what_serves_no_more() {
+        let (models, released) = models();
+        let unknown = |rest: &str| Err(format!("Request for unknown model: 'm' {rest}"));
+        assert_eq!(found(&models, None), unknown("is not found"));
+        let (one, two, again) = (served("m", 1), served("m", 2), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        assert_eq!((found(&models, None), found(&models, Some(1)), models.versions("m")), (Ok(2), Ok(1), vec![1, 2]));
+        models.handle_change(change(&[], &[&again]));
+        assert_eq!((released.pop(), models.versions("m")), (Some(2), vec![1, 2]), "the same number, another version");
+        assert!(Arc::ptr_eq(&models.find("m", Some(2)).unwrap().served, &again));
+        models.handle_change(change(&[&two], &[]));
+        assert_eq!(models.versions("m"), [1, 2], "the old one was gone, the new one stays");
+        models.handle_change(change(&[&again, &one], &[]));
+        assert_eq!((released.pop(), released.pop()), (Some(2), Some(1)));
+        assert_eq!(found(&models, None), unknown("has no available versions"));
+        assert_eq!(found(&models, Some(9)), unknown("version 9 is not at ready state"));
+        assert!(models.served().is_empty());
+    }
+
+    #[test]
+    fn a_version_is_given_back_when_its_last_request_has_its_answer() {
+        let (models, released) = models();
+        let one = served("m", 1);
+        models.handle_change(change(&[], &[&one]));
+        let (request, other) = (models.find("m", None).unwrap(), models.find("m", None).unwrap());
+        models.handle_change(change(&[&one], &[]));
+        drop(request);
+        assert_eq!(released.pop(), None, "another request has it still");
+        drop(other);
+        assert_eq!((released.pop(), released.pop()), (Some(1), None));
+    }
+
+    #[test]
+    fn who_names_no_version_gets_the_highest_that_is_ready() {
+        let (models, _released) = models();
+        let (one, two) = (served("m", 1), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        two.handle_death();
+        assert_eq!((found(&models, None), found(&models, Some(2)), models.are_alive()), (Ok(1), Ok(2), false));
+        one.handle_death();
+        assert_eq!(found(&models, None), Ok(2), "as if all were ready");
+        two.handle_revival();
+        one.handle_revival();
+        assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
+    }
+}

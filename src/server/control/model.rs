@@ -71,7 +71,7 @@ impl Model {
 
     /// A load failed; what serves goes on.
     pub fn handle_failure(&mut self, failure: &Failure) {
-        let text = failure.error().text().to_owned();
+        let text = failure.reason();
         match failure {
             Failure::Version(version, _) if !self.serving.contains_key(version) => {
                 self.past.insert(*version, (State::Unavailable, text.clone()));
