@@ -38,6 +38,14 @@ pub struct Settings {
     pub is_rate_limited: bool,
     /// How much there is of what resources; where none is named, as much as one instance needs.
     pub rate_resources: Vec<RateResource>,
+    /// When models are loaded and unloaded.
+    pub control_mode: ControlMode,
+    /// How often the repositories are looked at, with [`ControlMode::Poll`].
+    pub repository_poll: Duration,
+    /// The models that are loaded at start, with [`ControlMode::Explicit`]; `*` is all.
+    pub load_models: Vec<String>,
+    /// Models that load at a time.
+    pub load_threads: usize,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -76,6 +84,8 @@ pub struct Settings {
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
+    /// Whether every answer says where its time went, and not only those to clients that ask.
+    pub tells_timing: bool,
     /// What is logged.
     pub log: LogSettings,
 }
@@ -89,6 +99,17 @@ pub struct RateResource {
     pub count: u64,
     /// On which device; `None` for each.
     pub device: Option<u32>,
+}
+
+/// When models are loaded and unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All at start, and never again.
+    None,
+    /// All at start, and whenever the repositories change.
+    Poll,
+    /// Those that a flag names at start, and what clients ask for.
+    Explicit,
 }
 
 /// The way of the sockets.
@@ -132,6 +153,10 @@ impl Default for Settings {
             host_policies: BTreeMap::new(),
             is_rate_limited: false,
             rate_resources: Vec::new(),
+            control_mode: ControlMode::None,
+            repository_poll: limits::REPOSITORY_POLL,
+            load_models: Vec::new(),
+            load_threads: limits::MODEL_LOAD_THREADS,
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
@@ -151,6 +176,7 @@ impl Default for Settings {
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             io: Io::Auto,
             spin: Duration::ZERO,
+            tells_timing: false,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -326,6 +352,48 @@ const FLAGS: &[Flag] = &[
         },
     },
     Flag {
+        names: &["model-control-mode"],
+        value: "none|poll|explicit",
+        help: "Load all models at start and never again; follow what changes in the repositories; or load what clients \
+               ask for [none]",
+        apply: |settings, value| {
+            settings.control_mode = match value {
+                "none" => ControlMode::None,
+                "poll" => ControlMode::Poll,
+                "explicit" => ControlMode::Explicit,
+                _ => return Err("expected 'none', 'poll' or 'explicit'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["repository-poll-secs"],
+        value: "SECONDS",
+        help: "How often the repositories are looked at, with --model-control-mode=poll [15]; 0 for never",
+        apply: |settings, value| {
+            settings.repository_poll = Duration::from_secs(parse(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["load-model"],
+        value: "MODEL",
+        help: "Load it at start, with --model-control-mode=explicit; may be given more than once; * for all",
+        apply: |settings, value| {
+            settings.load_models.push(value.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-load-thread-count"],
+        value: "COUNT",
+        help: "Models that load at a time [4]",
+        apply: |settings, value| {
+            settings.load_threads = at_least_one(value)?;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["exit-on-error"],
         value: "BOOL",
         help: "End when a model fails to load at start [true]",
@@ -471,6 +539,16 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
     },
     Flag {
+        names: &["server-timing"],
+        value: "",
+        help: "Answer every inference with Server-Timing (over gRPC a trailer), not only to clients that send \
+               'want-server-timing: 1'",
+        apply: |settings, _| {
+            settings.tells_timing = true;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["log-verbose"],
         value: "LEVEL",
         help: "0 for none; from 1 on what each load decided [0]",
@@ -583,6 +661,14 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     }
     if settings.model_name.is_some() && settings.repositories.len() > 1 {
         return Err("--model-name names one model, and there are several paths".to_owned());
+    }
+    if settings.is_rate_limited && settings.control_mode != ControlMode::None {
+        return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
+                    not go with --model-control-mode=poll or explicit yet"
+            .into());
+    }
+    if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
+        return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }
     if settings.repositories.is_empty() {
         return Err("no model repository: name a directory of models, as in `deuteron serve examples/models`".into());
@@ -762,6 +848,7 @@ mod tests {
             ("none|deadline", "deadline"),
             ("local,size=BYTES", "local,size=7"),
             ("auto|ring|epoll|glommio", "glommio"),
+            ("none|poll|explicit", "poll"),
         ];
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
@@ -769,7 +856,9 @@ mod tests {
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
             let value = if name == "strict-model-config" { "true" } else { value };
             let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
-            assert_ne!(serve(&line).unwrap(), serve("m").unwrap(), "{line}");
+            let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
+            let line = line.replacen('m', without, 1);
+            assert_ne!(serve(&line).unwrap(), serve(without).unwrap(), "{line}");
         }
     }
 
@@ -794,6 +883,11 @@ mod tests {
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        let text = "--model-control-mode=off: expected 'none', 'poll' or 'explicit'";
+        check("m --model-control-mode=off", text);
+        let text = "--load-model names models for --model-control-mode=explicit; without it all are loaded";
+        check("m --load-model=a", text);
+        assert!(serve("m --rate-limit=execution_count --model-control-mode=poll").unwrap_err().contains("at start"));
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");
             check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));

@@ -3,6 +3,7 @@
 
 mod batches;
 mod histogram;
+mod loads;
 mod statistics;
 
 use std::fmt::Write;
@@ -14,6 +15,7 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
 
 use crate::metrics::statistics::nanos_of;
@@ -295,7 +297,7 @@ impl ModelFigures<'_> {
 }
 
 /// The text of `/metrics` (Prometheus text format 0.0.4).
-pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells]) -> String {
+pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells], loads: &[LoadFigures<'_>]) -> String {
     let mut out = String::with_capacity(4096);
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
@@ -303,6 +305,7 @@ pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells]) -> String {
             encode_model(&mut out, family, model);
         }
     }
+    loads::encode(&mut out, loads);
     encode_shards(&mut out, shards);
     out
 }
@@ -617,7 +620,7 @@ mod tests {
             late: 6,
             ..ModelFigures::default()
         };
-        let text = encode(&[model], &[&shard]);
+        let text = encode(&[model], &[&shard], &[]);
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
             "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
@@ -661,7 +664,7 @@ mod tests {
         let shard = ShardCells::default();
         CALMED.iter().for_each(|label| shard.count_calmed(label));
         shard.count_calmed("nothing");
-        let text = encode(&[], &[&shard]);
+        let text = encode(&[], &[&shard], &[]);
         for label in CALMED {
             assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
         }

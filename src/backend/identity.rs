@@ -1,5 +1,5 @@
 //! The built-in `identity`: outputs are the inputs, the same memory. Triton's test backend, with
-//! its parameters `execute_delay_ms` and `instance_wise_delay_multiplier`; it serves all datatypes
+//! its parameters `execute_delay_ms`, `instance_wise_delay_multiplier` and `creation_delay_sec`; it serves all datatypes
 //! and measures the server alone. It computes nothing, so nothing in it needs a bound. The output
 //! of an optional input that was left out is zeros, as Triton's.
 
@@ -33,10 +33,13 @@ impl Backend for Identity {
         "identity"
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a load that takes as long as its configuration says")]
     fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         if spec.inputs.len() != spec.outputs.len() {
             return Err(Error::invalid("model configuration must have equal input/output pairs"));
         }
+        // Triton's test of loads that take long.
+        thread::sleep(Duration::from_secs(number(spec, "creation_delay_sec")?.into()));
         let sources = spec.outputs.iter().enumerate().map(|(index, output)| source(spec, index, output));
         Ok(Box::new(IdentityModel {
             spec: Arc::clone(spec),
@@ -136,10 +139,6 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
 /// `instance_wise_delay_multiplier` is above zero; a CPU is device 0, which counts as 1.
 fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
     number(spec, "instance_wise_delay_multiplier")?;
-    if spec.parameters.contains_key("creation_delay_sec") {
-        let text = format!("parameter 'creation_delay_sec' of model '{}' is not supported", spec.name);
-        return Err(Error::unsupported(text));
-    }
     number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))
 }
 
@@ -275,7 +274,10 @@ mod tests {
             with("execute_delay_ms", "-1"),
             "parameter 'execute_delay_ms' of model 'm' must be a whole number, got '-1'",
         );
-        check(with("creation_delay_sec", "1"), "parameter 'creation_delay_sec' of model 'm' is not supported");
+        check(
+            with("creation_delay_sec", "x"),
+            "parameter 'creation_delay_sec' of model 'm' must be a whole number, got 'x'",
+        );
         assert!(load(with("instance_wise_delay_multiplier", "2")).unwrap().may_run_inline());
         assert!(!load(with("execute_delay_ms", "2")).unwrap().may_run_inline());
     }

@@ -2,10 +2,13 @@
 //! and listings that it is given.
 
 mod batch_io;
+pub mod changes;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod fuzz;
+pub mod index;
 pub mod initial;
 pub mod labels;
 pub mod onnx;

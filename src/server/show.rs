@@ -31,7 +31,8 @@ pub fn run(settings: &Settings, form: ConfigForm) -> ExitCode {
 fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     let Some(path) = settings.repositories.first() else { return Ok(String::new()) };
     let source = Source::open(path, settings)?;
-    let model = match (source.found.models.as_slice(), source.found.refused.as_slice()) {
+    let found = source.look(settings)?;
+    let model = match (found.models.as_slice(), found.refused.as_slice()) {
         ([model], []) => model,
         ([], []) => return Err(Error::invalid(format!("'{}' holds no model", path.display()))),
         (models, refused) => {

@@ -13,49 +13,90 @@ use crate::model::repository::{Found, Listing, ModelDirectory};
 use crate::model::text::Notation;
 use crate::server::beneath::Repository;
 
-/// A path that was opened, and the models that it holds.
+/// A path that was opened.
 pub struct Source {
     /// Files are read beneath it.
     pub repository: Repository,
     /// Where it lies.
     pub root: PathBuf,
-    /// What was found in it.
-    pub found: Found,
+    kind: Kind,
+}
+
+/// What a path holds.
+enum Kind {
+    /// A model's directory, as it was named.
+    Directory(PathBuf),
+    /// An ONNX file, as it was named, and where it lies.
+    File(PathBuf, PathBuf),
+    /// Models.
+    Repository,
 }
 
 impl Source {
     /// Opens a path.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
-        let cannot =
-            |verb: &str, error: io::Error| Error::invalid(format!("cannot {verb} '{}': {error}", path.display()));
         if path.is_file() {
             // What a link leads to may lie anywhere: the user named it.
-            let file = path.canonicalize().map_err(|error| cannot("open the model", error))?;
+            let file = path.canonicalize().map_err(|error| cannot("open the model", path, &error))?;
             let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-            let repository = Repository::open(&root).map_err(|error| cannot("open the model", error))?;
-            let model = file_model(path, &file, settings)?;
-            return Ok(Self { repository, root, found: Found { models: vec![model], ..Found::default() } });
+            let repository = Repository::open(&root).map_err(|error| cannot("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: Kind::File(path.to_path_buf(), file) });
         }
-        let repository = Repository::open(path).map_err(|error| cannot("open the model repository", error))?;
-        let listing = repository.list().map_err(|error| cannot("list", error))?;
-        let found = match listing.is_model() {
-            true => Found { models: vec![directory_model(path, listing, &repository, settings)?], ..Found::default() },
+        let repository = Repository::open(path).map_err(|error| cannot("open the model repository", path, &error))?;
+        let listing = repository.list().map_err(|error| cannot("list", path, &error))?;
+        let kind = match listing.is_model() {
+            true => Kind::Directory(path.to_path_buf()),
             false if settings.model_name.is_some() => {
                 return Err(Error::invalid(format!(
                     "--model-name is for a path that holds one model, and '{}' is a model repository",
                     path.display()
                 )));
             }
-            false => listing.find_models(),
+            false => Kind::Repository,
         };
-        Ok(Self { repository, root: path.to_path_buf(), found })
+        Ok(Self { repository, root: path.to_path_buf(), kind })
+    }
+
+    /// Opens a directory that holds models and nothing else.
+    pub fn of_directory(root: PathBuf) -> io::Result<Self> {
+        Ok(Self { repository: Repository::open(&root)?, root, kind: Kind::Repository })
+    }
+
+    /// Looks for models.
+    pub fn look(&self, settings: &Settings) -> Result<Found, Error> {
+        let list = |path: &Path| self.repository.list().map_err(|error| cannot("list", path, &error));
+        let model = match &self.kind {
+            Kind::Repository => return Ok(list(&self.root)?.find_models()),
+            Kind::File(given, file) => file_model(given, file, &self.repository, settings)?,
+            Kind::Directory(path) => directory_model(path, list(path)?, &self.repository, settings)?,
+        };
+        Ok(Found { models: vec![model], ..Found::default() })
+    }
+
+    /// Looks for one model; none where it has none of this name.
+    pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
+        if let Kind::Repository = self.kind {
+            let has = self.repository.has(name);
+            return has.then(|| ModelDirectory::from_entry(&self.repository.list_model(name))).transpose();
+        }
+        Ok(self.look(settings)?.models.into_iter().find(|model| model.name == name))
+    }
+
+    /// The names of its models.
+    pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
+        if let Kind::Repository = self.kind {
+            let names = self.repository.names().map_err(|error| cannot("list", &self.root, &error))?;
+            let models = names.into_iter().filter(|entry| entry.is_directory && !entry.name.starts_with('.'));
+            return Ok(models.map(|entry| entry.name).collect());
+        }
+        Ok(self.look(settings)?.models.into_iter().map(|model| model.name).collect())
     }
 
     /// Reads and checks a model's configuration, as far as its own file says it.
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<Draft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
-        if let Some(text) = &model.generated {
-            return Draft::read(&model.name, Notation::Text, text.as_bytes(), files);
+        if let Some((notation, text)) = &model.given {
+            return Draft::read(&model.name, *notation, text.as_bytes(), files);
         }
         let Some(notation) = model.notation()? else {
             if settings.auto_complete {
@@ -78,7 +119,16 @@ impl Source {
     }
 }
 
-fn file_model(given: &Path, file: &Path, settings: &Settings) -> Result<ModelDirectory, Error> {
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
+    Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
+}
+
+fn file_model(
+    given: &Path,
+    file: &Path,
+    repository: &Repository,
+    settings: &Settings,
+) -> Result<ModelDirectory, Error> {
     let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
     let (stem, filename) = (text(given.file_stem()), text(file.file_name()));
     let (Some(stem), Some(filename)) = (stem, filename) else {
@@ -91,7 +141,7 @@ fn file_model(given: &Path, file: &Path, settings: &Settings) -> Result<ModelDir
         )));
     }
     let name = settings.model_name.clone().unwrap_or(stem);
-    ModelDirectory::of_file(name, &filename)
+    ModelDirectory::of_file(name, &filename, repository.stamp(&filename))
 }
 
 fn directory_model(

@@ -72,9 +72,19 @@ struct Submission {
 /// What came of looking into the response cache.
 enum Lookup {
     /// The outputs of an answer.
-    Hit(Vec<Tensor>),
+    Hit(Vec<Tensor>, Stamps),
     /// Nothing under this key, after so long.
     Miss(Key, Duration),
+}
+
+/// What a model gave for a request.
+pub struct Inferred {
+    /// In the order of the model's outputs.
+    pub outputs: Vec<Tensor>,
+    /// What the response needs.
+    pub plan: ResponsePlan,
+    /// When what happened.
+    pub stamps: Stamps,
 }
 
 /// When a request came, and when its client will have given up.
@@ -87,17 +97,16 @@ pub struct Arrival {
 }
 
 impl Shard {
-    /// Runs a request on a model version: its outputs in the order of the model's outputs, and
-    /// what its response needs. The future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
     pub async fn infer(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-    ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
+    ) -> Result<Inferred, Error> {
         let lookup = self.look_up(model, &request, arrival);
-        if let Some(Lookup::Hit(outputs)) = lookup {
-            return Ok((outputs, request.plan));
+        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
+            return Ok(Inferred { outputs, plan: request.plan, stamps });
         }
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
@@ -116,15 +125,19 @@ impl Shard {
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            Way::Gone => {
+                self.tickets.release(submission.ticket);
+                Err(Error::unavailable("the model version was unloaded"))
+            }
         };
         let spec = &model.served().spec;
         let answer = answer
             .map(|answer| Answer { outputs: answer.outputs.and_then(|outputs| spec.to_client(outputs)), ..answer });
-        let outputs = books.settle(answer)?;
+        let (outputs, stamps) = books.settle(answer)?;
         if let Some(Lookup::Miss(key, took)) = lookup {
             self.remember(model, key, &outputs, took);
         }
-        Ok((outputs, plan))
+        Ok(Inferred { outputs, plan, stamps })
     }
 
     /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
@@ -140,7 +153,9 @@ impl Shard {
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_cache_hit(arrival.received, began, now, clock::epoch_millis(now));
         }
-        Some(Lookup::Hit(outputs))
+        let stamps =
+            Stamps { received: arrival.received, batched: began, input_end: began, infer_end: began, output_end: now };
+        Some(Lookup::Hit(outputs, stamps))
     }
 
     /// Keeps an answer; what looking for it and keeping it took is what the miss cost.
@@ -259,7 +274,7 @@ struct ModelBooks {
 }
 
 impl ModelBooks {
-    fn settle(mut self, answer: Result<Answer, Error>) -> Result<Vec<Tensor>, Error> {
+    fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
         self.is_settled = true;
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => {
@@ -270,7 +285,7 @@ impl ModelBooks {
             Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
             _ => self.count_failure(FailureReason::Rejected),
         }
-        answer.and_then(|answer| answer.outputs)
+        answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))
     }
 
     fn count_failure(&self, reason: FailureReason) {

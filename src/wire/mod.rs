@@ -1,5 +1,6 @@
 //! Formats: bytes to values and back. No word of inference, no I/O.
 
+pub mod base64;
 pub mod grpc;
 pub mod hpack;
 pub mod http1;

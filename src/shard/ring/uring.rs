@@ -26,6 +26,9 @@ const SUBMISSIONS: u32 = 1024;
 const COMPLETIONS: u32 = 4 * SUBMISSIONS;
 /// Buffers of finished sends that are kept for the next.
 const SPARES_MAX: usize = 64;
+/// `IORING_RECVSEND_POLL_FIRST` (linux/io_uring.h): what was there has been read, so that a try before
+/// the wait would find nothing.
+const POLL_FIRST: u16 = 1;
 /// Names what nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
@@ -80,7 +83,7 @@ impl Uring {
 
     /// Receives into a buffer of the kernel's choice.
     pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> Key {
-        let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).buf_group(GROUP).build();
+        let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).ioprio(POLL_FIRST).buf_group(GROUP).build();
         self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), Kind::Other, socket, Vec::new())
     }
 

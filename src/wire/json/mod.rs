@@ -12,6 +12,8 @@ mod document;
 mod element;
 mod number;
 pub mod placed;
+mod shortest;
+mod window;
 pub mod writer;
 
 use std::fmt;
