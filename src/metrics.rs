@@ -552,9 +552,8 @@ mod tests {
         shard.received.add(7);
         shard.succeeded.add(2);
         shard.count_refused(Code::Unavailable);
-        for departure in [Departure::StreamReset, Departure::StreamReset, Departure::CallCancelled] {
-            shard.count_cancelled(departure);
-        }
+        let departures = [Departure::StreamReset, Departure::StreamReset, Departure::CallCancelled];
+        departures.into_iter().for_each(|departure| shard.count_cancelled(departure));
         let model = ModelFigures {
             name: "m",
             version: 1,

@@ -177,7 +177,7 @@ fn what_is_not_built_is_refused_by_name_at_load() {
     refuses_to_start("instance_group [{ passive: true }]\n", "every instance group is passive");
     refuses_to_start("instance_group [{ name: \"a\" }, { name: \"a\" }]\n", "two instance groups are named 'a'");
     refuses_to_start("response_cache { enable: true }\n", "response_cache");
-    refuses_to_start("model_warmup [{ name: \"w\" }]\n", "model_warmup");
+    refuses_to_start("model_warmup [{ name: \"w\" batch_size: 1 }]\n", "failed to run warmup sample 'w'");
     refuses_to_start(&parameter("placement", "moon"), "expected 'inline' or 'worker'");
     refuses_to_start(&format!("{}{}", parameter("execute_delay_ms", "1"), parameter("placement", "inline")), "inline");
     refuses_to_start("max_batch_size: -1\n", "max_batch_size");

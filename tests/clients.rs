@@ -17,6 +17,7 @@ fn tritonclient_gets_what_it_expects() {
     let Some(environment) = Environment::create("clients", &list, &["python3"]) else { return };
     let repository = repository::write(Flavour::Deuteron);
     repository::add_example(repository.path(), "digits");
+    repository::add_configured(repository.path());
     let mut server = Server::deuteron(repository.path(), &[]);
     let output = Command::new(environment.python())
         .arg(folder.join("clients.py"))

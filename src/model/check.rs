@@ -55,10 +55,12 @@ pub fn filename(model: &str, field: &str, path: &str) -> Result<(), Error> {
 /// Platform and backend go together, and are here.
 pub fn backend(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, platform, backend, .. } = config;
+    // `custom` says nothing: any backend of its own may go with it.
+    let expected = complete::backend_of(platform).filter(|_| platform != "custom");
     let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
     match backend.as_str() {
         "" => Err(Error::invalid(format!("unexpected platform type '{platform}' for {name}"))),
-        ONNX_BACKEND if !is_onnx => {
+        _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
         }
         ONNX_BACKEND | IDENTITY_BACKEND => Ok(()),

@@ -185,17 +185,17 @@ fn check_shape_tensors(config: &ModelConfig) -> Result<(), String> {
     for input in config.input.iter().filter(|input| input.is_shape_tensor) {
         let name = &input.name;
         let other = if input.optional {
-            "optional"
+            "be 'optional'"
         } else if input.allow_ragged_batch {
-            "allow_ragged_batch"
+            "have 'allow_ragged_batch'"
         } else if config.batch_input.iter().any(|batch| batch.source_input.contains(name)) {
-            "the source of a 'batch_input'"
+            "be the source of a 'batch_input'"
         } else if config.batch_output.iter().any(|batch| batch.source_input.contains(name)) {
-            "the source of a 'batch_output'"
+            "be the source of a 'batch_output'"
         } else {
             continue;
         };
-        return Err(format!("model input '{name}' is a shape tensor, which cannot be {other}"));
+        return Err(format!("model input '{name}' is a shape tensor, which cannot {other}"));
     }
     let targets = config.batch_output.iter().flat_map(|batch| &batch.target_name);
     let mut outputs = config.output.iter().filter(|output| output.is_shape_tensor);

@@ -145,6 +145,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {
         exit_timeout: settings.exit_timeout,
         io: match settings.io {
             Io::Auto => IoPath::Auto,
+            Io::Epoll => IoPath::Epoll,
             Io::Glommio => IoPath::Glommio,
             Io::Ring => IoPath::Ring,
         },

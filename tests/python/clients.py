@@ -18,7 +18,7 @@ import traceback
 os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"  # gRPC would ask a proxy of the environment
 
 from checks import registry
-from checks import status, answers, classification, rpc, load, models  # noqa: F401
+from checks import status, answers, classification, rpc, load, models, configuration  # noqa: F401
 from checks import refusals, refusals_http, refusals_grpc  # noqa: F401
 
 RUN_SECONDS_MAX = 600

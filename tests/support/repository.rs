@@ -94,6 +94,36 @@ pub fn add(repository: &Path, name: &str, config: &str, file: Option<&[u8]>) {
     }
 }
 
+/// Adds models of which the configuration says more than what they compute: reshape, one value a row, labels of
+/// each output.
+pub fn add_configured(repository: &Path) {
+    let onnx = onnx::Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    let twice = onnx.input("x", onnx::FLOAT, &[-1]).output("y", onnx::FLOAT, &[-1]).into_bytes();
+    let scalar = |side: &str, name: &str| {
+        format!("{side} {{ name: \"{name}\" data_type: TYPE_FP32 dims: [ 1 ] reshape: {{ shape: [ ] }} }}\n")
+    };
+    let scalars = scalar("input", "x") + &scalar("output", "y") + "max_batch_size: 8 platform: \"onnxruntime_onnx\"\n";
+    add(repository, "scalars", &scalars, Some(&twice));
+    add(repository, "scalars_generated", "", Some(&twice));
+    let reshaped = "backend: \"identity\" max_batch_size: 8\n\
+        input { name: \"INPUT0\" data_type: TYPE_FP32 dims: [ -1, 2, -1 ] reshape { shape: [ -1, 1, 2, -1 ] } }\n\
+        output { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: [ 1, -1, 2, -1 ] reshape { shape: [ -1, 1, 2, -1 ] } }\n";
+    add(repository, "reshaped", reshaped, None);
+    let mut labelled = "backend: \"identity\" max_batch_size: 8\n".to_owned();
+    for (index, labels) in ["fruit.txt", "animals/pets.txt", ""].into_iter().enumerate() {
+        let tensor = format!("data_type: TYPE_FP32 dims: 2 }}\noutput {{ name: \"OUTPUT{index}\"");
+        let _ = writeln!(
+            labelled,
+            "input {{ name: \"INPUT{index}\" {tensor} data_type: TYPE_FP32 dims: 2 label_filename: \"{labels}\" }}"
+        );
+    }
+    add(repository, "labelled", &labelled, None);
+    let folder = repository.join("labelled");
+    fs::create_dir(folder.join("animals")).expect("the folder is ours");
+    fs::write(folder.join("fruit.txt"), "apple\nbanana\n").expect("the folder is ours");
+    fs::write(folder.join("animals/pets.txt"), "cat\ndog\n").expect("the folder is ours");
+}
+
 /// Lets the requests of a model share batches.
 pub fn set_batched(repository: &Path, name: &str) {
     let path = repository.join(name).join("config.pbtxt");

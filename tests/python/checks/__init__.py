@@ -10,6 +10,9 @@ They expect these models, all of version 1, tensors named INPUT0, OUTPUT0 and so
   `classify_nobatch`: the same with max_batch_size 0; `classify_int`: INT32, no labels;
 - `slow`: identity FP32 [-1], max_batch_size 8, 300 ms for each run;
 - `addsub`: ONNX, INPUT0, INPUT1 INT32 [16], to their sum and difference, max_batch_size 8;
+- `scalars`, `scalars_generated`: ONNX, x FP32 [1] to y, twice it, one value a row in the model; `reshaped`:
+  identity FP32 [-1, 2, -1] to [1, -1, 2, -1]; `labelled`: three times identity FP32 [2], labels apple, banana
+  of OUTPUT0 and cat, dog of OUTPUT1;
 - `digits` of `examples/models`;
 - `magika` and `resnet50`, if they are there.
 """
