@@ -233,7 +233,13 @@ impl Shard {
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        let pending = self.tickets.pending(ticket, move || feed.leave(room));
+        let is_stopped = feed.is_stopped();
+        let mut pending = self.tickets.pending(ticket, move || feed.leave(room));
+        // It was on its way when the model version was unloaded: its workers may have ended before they
+        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
+        if is_stopped && pending.withdraw() {
+            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
+        }
         let answer = answer_unless_expired(pending, timeout_at);
         let Some(deadline) = deadline else { return answer.await };
         let late = async {
