@@ -7,6 +7,7 @@ pub mod engine;
 pub mod library;
 pub mod load;
 pub mod log;
+pub mod memory;
 pub mod placement;
 pub mod plan;
 pub mod threads;
@@ -51,6 +52,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let threads = describe(&plan);
     let failed = Arc::new(AtomicBool::new(false));
     let mut fleet = Fleet::start(plan, addresses, end_on_failure(&signals, &failed))?;
+    memory::give_back();
     world.lifecycle.start();
     announce(addresses, &world);
     log::info(&format!(
