@@ -88,8 +88,10 @@ pub struct RateResource {
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// Our own ring where the kernel has what it needs, else glommio.
+    /// Our own ring where the kernel has what it needs, else epoll.
     Auto,
+    /// Readiness and system calls.
+    Epoll,
     /// glommio's sockets.
     Glommio,
     /// Our own ring, or nothing.
@@ -379,14 +381,15 @@ const FLAGS: &[Flag] = &[
     },
     Flag {
         names: &["io"],
-        value: "auto|ring|glommio",
-        help: "The way of the sockets: our own io_uring (Linux 6.1) or glommio's [auto: the first that starts]",
+        value: "auto|ring|epoll|glommio",
+        help: "The way of the sockets: our own io_uring (Linux 6.1), epoll or glommio's [auto: io_uring, else epoll]",
         apply: |settings, value| {
             settings.io = match value {
                 "auto" => Io::Auto,
+                "epoll" => Io::Epoll,
                 "glommio" => Io::Glommio,
                 "ring" => Io::Ring,
-                _ => return Err("expected 'auto', 'ring' or 'glommio'".to_owned()),
+                _ => return Err("expected 'auto', 'ring', 'epoll' or 'glommio'".to_owned()),
             };
             Ok(())
         },
@@ -667,7 +670,8 @@ mod tests {
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
+        let more =
+            [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|epoll|glommio", "glommio")];
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
@@ -688,7 +692,7 @@ mod tests {
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
-        check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
+        check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");

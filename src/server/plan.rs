@@ -95,6 +95,7 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         exit_timeout: settings.exit_timeout,
         io: match settings.io {
             Io::Auto => IoPath::Auto,
+            Io::Epoll => IoPath::Epoll,
             Io::Glommio => IoPath::Glommio,
             Io::Ring => IoPath::Ring,
         },

@@ -139,7 +139,7 @@ impl Fleet {
         let (name, index) = (format!("shard-{}", parts.index), parts.index);
         let shard = spawn(name.clone(), move || {
             let tell = move |outcome: Result<&'static str, Error>| {
-                started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
+                started.tell(outcome.map(|name| tell_sockets(index, name)));
             };
             let run = move || threads::enter(1, move |threads| executor::run(parts, threads, tell));
             match catch_unwind(AssertUnwindSafe(run)) {
@@ -179,4 +179,14 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// Says by what a shard moves its bytes; aloud where it may be for want of io_uring.
+fn tell_sockets(index: usize, name: &str) {
+    log::verbose(&format!("shard {index} runs on {name}"));
+    if index == 0 && name == "epoll" {
+        log::info(
+            "sockets are served by epoll: io_uring was not asked for, is forbidden, or is older than Linux 6.1's",
+        );
+    }
 }

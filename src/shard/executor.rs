@@ -44,9 +44,9 @@ pub fn run(
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
-                "cannot start io_uring for shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
+                "cannot start the sockets of shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
                  Linux 5.8 and a memory-lock limit of at least 512 KiB (ulimit -l), both that io_uring is not \
-                 forbidden (a container's seccomp profile may do so)"
+                 forbidden (a container's seccomp profile may do so); --io=epoll needs neither"
             ))));
             return Ok(());
         }
@@ -66,7 +66,7 @@ pub fn run(
         let outcome = outcome.map(|()| name);
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
-    outcome.map_err(|error| Error::unavailable(format!("its io_uring takes nothing any more: {error}")))
+    outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
 }
 
 impl Shard {
