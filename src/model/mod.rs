@@ -2,10 +2,13 @@
 //! and listings that it is given.
 
 mod batch_io;
+pub mod changes;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod fuzz;
+pub mod index;
 pub mod initial;
 pub mod labels;
 pub mod onnx;
@@ -13,9 +16,12 @@ pub mod repository;
 mod schema;
 pub mod spec;
 mod supported;
+mod tensors;
 pub mod text;
 mod token;
+pub mod warm_up;
 pub mod weights;
+pub mod write;
 
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,

@@ -4,6 +4,7 @@ pub mod check;
 pub mod classification;
 pub mod grpc;
 pub mod infer;
+pub mod repository;
 pub mod rest;
 pub mod route;
 pub mod timing;

@@ -112,7 +112,14 @@ impl Shard {
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            Way::Gone => {
+                self.tickets.release(submission.ticket);
+                Err(Error::unavailable("the model version was unloaded"))
+            }
         };
+        let spec = &model.served().spec;
+        let answer = answer
+            .map(|answer| Answer { outputs: answer.outputs.and_then(|outputs| spec.to_client(outputs)), ..answer });
         books.settle(answer).map(|(outputs, stamps)| Inferred { outputs, plan, stamps })
     }
 
@@ -270,16 +277,18 @@ fn refusal_text(refusal: Refusal) -> String {
 }
 
 /// What two requests of a model must have in common to share a batch: which of the optional inputs
-/// are given, and the dimensions in which they may differ, the batch axis and ragged inputs left
-/// out.
+/// are given, the dimensions in which they may differ, the batch axis and ragged inputs left
+/// out, and the values of shape tensors.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
     let pairs = spec.inputs.iter().zip(inputs);
     let given = pairs.clone().filter(|(input, _)| input.is_optional);
     let given = given.map(|(_, tensor)| i64::from(tensor.is_given()));
+    let values = pairs.clone().filter(|(input, _)| input.is_shape_tensor);
+    let values = values.flat_map(|(_, tensor)| tensor.contents.iter().copied().map(i64::from));
     let variable = pairs.filter(|(input, _)| !input.is_ragged && input.dims.contains(&-1));
     let sizes = variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied());
-    given.chain(sizes).collect()
+    given.chain(values).chain(sizes).collect()
 }
 
 #[cfg(test)]
@@ -334,7 +343,17 @@ mod tests {
         for (index, one) in keys.iter().enumerate() {
             assert!(keys.iter().skip(index + 1).all(|other| other != one), "{index}: {keys:?}");
         }
+        model.inputs[0].is_shape_tensor = true;
+        let values = |values: [u8; 2]| {
+            let others =
+                (0..3).map(|_| Tensor { datatype: uint8, shape: Default::default(), contents: Default::default() });
+            let inputs: Vec<_> = std::iter::once(tensor(&[2], &values)).chain(others).collect();
+            shape_key(&model, &inputs)
+        };
+        assert_eq!(values([1, 2]), values([1, 2]));
+        assert_ne!(values([1, 2]), values([2, 1]), "the values of a shape tensor are the same in a batch");
         model.inputs.truncate(1);
+        model.inputs[0].is_shape_tensor = false;
         assert!(key(&model, 1, "3", "4", true).is_empty(), "nothing may differ");
     }
 

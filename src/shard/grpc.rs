@@ -13,7 +13,9 @@ use crate::connection::http2::{CallFault, Deadline, Plan, Status, Taken};
 use crate::error::{Code, Error};
 use crate::metrics::Departure;
 use crate::protocol::grpc::encode::Parts;
+use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
+use crate::protocol::repository::not_explicit;
 use crate::protocol::route::version_of;
 use crate::protocol::timing::Timing;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
@@ -92,6 +94,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
             outcome
         }
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
+        Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => Err(Error::internal("the call was answered before")),
     };
@@ -99,6 +102,14 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),
         Err(error) => end(&link, stream, Some(&error)),
     }
+}
+
+async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<Parts, Error> {
+    if rpc != RepositoryRpc::Index && !shard.world.is_controlled {
+        return Err(not_explicit());
+    }
+    let entries = shard.order(rpc.order(message)?).await?;
+    rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
 /// Answers the messages of a reflection one by one.
@@ -122,7 +133,7 @@ pub async fn reflection(link: Rc<Link>, stream: StreamId) {
 async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
     let mut told = None;
     loop {
-        let is_ready = shard.world.is_ready();
+        let is_ready = shard.is_ready();
         if told.replace(is_ready) != Some(is_ready) {
             match service::health(is_ready) {
                 Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
@@ -157,7 +168,7 @@ async fn infer(
     let received = clock::now();
     let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
-    let model = Rc::clone(shard.models.find(request.model_name, version)?);
+    let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
     let decoded = is_timed.then(clock::now);

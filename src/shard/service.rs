@@ -3,18 +3,22 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::Error;
 use crate::metrics::{Departure, Statistics};
+use crate::model::index::{IndexEntry, Progress};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
+use crate::protocol::repository::{Order, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
-use crate::protocol::route::{ModelPath, Route, route, unavailable_model};
+use crate::protocol::route::{ModelPath, RepositoryAction, Route, route, unavailable_model};
 use crate::protocol::timing::{self, Timing};
+use crate::shard::catalogue::Told;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::models::Served;
-use crate::shard::{Shard, clock};
+use crate::shard::{Shard, clock, errand};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -36,6 +40,7 @@ pub async fn handle_message(
             account.settle(&outcome);
             outcome
         }
+        Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
@@ -83,28 +88,32 @@ fn has_coding(codings: &[u8]) -> bool {
 }
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
-    let world = &shard.world;
     Ok(match route {
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version()),
         Route::ServerLive => server::live_reply(),
-        Route::ServerReady => server::ready_reply(world.is_ready()),
+        Route::ServerReady => server::ready_reply(shard.is_ready(), &shard.loads()),
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
-            server::model_metadata_reply(facts.spec, &facts.versions)
+            server::model_metadata_reply(&facts.spec, &facts.versions)
         }
         Route::ModelReady(path) => {
-            let model = shard.models.find(path.name, path.version)?;
-            server::model_ready_reply(path.name, model.served().is_ready())
+            let is_ready = match shard.models.find(path.name, path.version) {
+                Ok(model) => model.served().is_ready(),
+                // It loads, failed to or was unloaded.
+                Err(_) if shard.models.overview().has(path.name, path.version) => false,
+                Err(error) => return Err(error),
+            };
+            server::model_ready_reply(path.name, is_ready)
         }
-        Route::ModelConfig(path) => server::model_config_reply(shard.model(path.name, path.version)?.spec),
+        Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
+        Route::ModelInfer(_) | Route::Repository(_) => return Err(Error::internal("what waits has a way of its own")),
     })
 }
 
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
-    let model = Rc::clone(shard.models.find(path.name, path.version)?);
+    let model = shard.models.find(path.name, path.version)?;
     let served = model.served();
     let asked = Asked::read(&message.fields);
     if asked.is_coded {
@@ -121,6 +130,47 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
     Ok(reply)
+}
+
+async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
+    if let RepositoryAction::Index = action {
+        return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
+    }
+    if !shard.world.is_controlled {
+        return Err(not_explicit());
+    }
+    let order = match action {
+        RepositoryAction::Index => return Err(Error::internal("the index was answered before")),
+        RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
+        RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
+    };
+    shard.order(order).await?;
+    Ok(rest::repository::done_reply())
+}
+
+impl Shard {
+    /// Has the control thread do something, and waits until it has. Dropped before, it is done all
+    /// the same.
+    pub async fn order(&self, order: Order) -> Result<Vec<IndexEntry>, Error> {
+        if self.world.lifecycle.is_draining() {
+            return Err(errand::stopping());
+        }
+        let (reply, awaited) = self.world.orders.enter(&order)?;
+        (self.world.tell)(Told::Ordered(order, reply));
+        awaited.await
+    }
+
+    /// How far the loads are that are under way.
+    fn loads(&self) -> Vec<server::LoadNote> {
+        let now = clock::now();
+        let note = |(name, progress): (&str, &Progress)| {
+            let (done, versions) = progress.versions();
+            let stage = progress.stage().as_str();
+            let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
+            server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
+        };
+        self.models.overview().loading().map(note).collect()
+    }
 }
 
 impl Facts for Shard {
@@ -141,10 +191,10 @@ impl Facts for Shard {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.is_ready()
+        Self::is_ready(self)
     }
 
-    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
         let model = self.models.find(name, version)?;
         if !model.served().is_ready() {
             let version = model.served().version;
@@ -154,15 +204,15 @@ impl Facts for Shard {
         }
         let versions = match version {
             Some(version) => vec![version],
-            // In ascending order, as Triton lists them.
-            None => self.models.versions(name).iter().rev().map(|model| model.served().version).collect(),
+            None => self.models.versions(name),
         };
-        Ok(ModelFacts { spec: &model.served().spec, versions })
+        Ok(ModelFacts { spec: Arc::clone(&model.served().spec), versions })
     }
 
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
         let is_named = |served: &Served| name.is_none_or(|name| served.spec.name == name);
-        let mut models: Vec<_> = self.world.served.iter().filter(|served| is_named(served)).collect();
+        let served = self.models.served();
+        let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
         if let Some(name) = name {
             if models.is_empty() {
                 return Err(unavailable_model(name));
