@@ -90,6 +90,7 @@ const FILE_READERS: &[&str] = &["src/backend/onnxruntime/weights.rs"];
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
     "src/backend/onnxruntime/strings.rs",
+    "src/server/memory.rs",
     "src/shard/io/mod.rs",
     "src/shard/ring/buffers.rs",
     "src/shard/ring/driver.rs",

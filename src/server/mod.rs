@@ -8,6 +8,7 @@ pub mod engine;
 pub mod library;
 pub mod load;
 pub mod log;
+pub mod memory;
 pub mod overlay;
 pub mod placement;
 pub mod plan;
@@ -80,6 +81,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let tools =
         Tools { settings, loader, repositories, world: Arc::clone(&world), cores, roster, events: events.clone() };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
+    memory::give_back();
     world.lifecycle.start();
     announce(addresses, &models);
     log::info(&format!(

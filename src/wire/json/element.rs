@@ -103,14 +103,16 @@ enum Stop {
 /// Reads numbers into memory, which they must fill.
 pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
-    let mut pause = 0_u32;
+    let (mut pause, mut pause_next) = (0_u32, 1_u32);
     walk(array, |cursor| {
         if pause == 0 {
             let count = T::read_run(cursor, &mut slots);
             if count > 0 {
+                pause_next = 1;
                 return Ok(count);
             }
-            pause = RUN_PAUSE;
+            pause = pause_next;
+            pause_next = pause_next.saturating_mul(2).min(RUN_PAUSE_MAX);
         }
         pause = pause.saturating_sub(1);
         let slot = slots.next().ok_or(Stop::Full)?;
@@ -120,9 +122,9 @@ pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<()
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
 
-/// Elements that are read one by one after one that no run takes: those of a tensor are often alike, and
-/// trying costs something.
-const RUN_PAUSE: u32 = 4;
+/// Elements that are read one by one after several that no run takes: those of a tensor are often alike,
+/// and trying costs something.
+const RUN_PAUSE_MAX: u32 = 64;
 
 /// Reads `true` and `false` as 1 and 0 into memory, which they must fill.
 pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayError> {
