@@ -2,6 +2,7 @@
 //! tritonserver's where it has the flag.
 
 mod backend;
+mod value;
 
 pub use self::backend::{BackendConfig, Engine, OnnxruntimeConfig};
 
@@ -11,6 +12,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::config::value::{
+    allow, at_least_one, parse, parse_bool, parse_cache, parse_cores, parse_host_policy, parse_resource, set_address,
+    set_bool, set_count, set_port, set_small_count,
+};
 use crate::limits;
 
 /// How a server was asked to run.
@@ -701,119 +706,6 @@ pub fn help() -> String {
     }
     out.push_str("  -h, --help\n        Print this\n  -V, --version\n        Print the version\n");
     out
-}
-
-fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| "expected a whole number".to_owned())
-}
-
-/// `2-5,8`, each core once, in order.
-fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
-    let wrong = || "expected cores, as in 2-5,8".to_owned();
-    let mut cores = std::collections::BTreeSet::new();
-    for range in value.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let core = |text: &str| text.parse::<usize>().ok().filter(|core| *core < limits::CORES_MAX).ok_or_else(wrong);
-        let (first, last) = (core(first)?, core(last)?);
-        if first > last {
-            return Err(wrong());
-        }
-        cores.extend(first..=last);
-    }
-    Ok(cores.into_iter().collect())
-}
-
-/// `local,size=BYTES`.
-fn parse_cache(value: &str) -> Result<usize, String> {
-    match value.split_once(',').map(|(name, setting)| (name, setting.split_once('='))) {
-        Some(("local", Some(("size", size)))) => parse(size),
-        Some(("local", Some((setting, _)))) => Err(format!("'{setting}' is no setting of the cache; expected 'size'")),
-        Some((name, Some(_))) if name != "local" => Err(format!("there is no cache '{name}'; expected 'local'")),
-        _ => Err("option format is '<cache name>,<setting>=<value>'".to_owned()),
-    }
-}
-
-/// `NAME,cpu-cores=2-5`.
-fn parse_host_policy(value: &str) -> Result<(String, Vec<usize>), String> {
-    let parts = value.split_once(',').and_then(|(name, setting)| Some((name, setting.split_once('=')?)));
-    match parts {
-        Some((name, ("cpu-cores", cores))) if !name.is_empty() => Ok((name.to_owned(), parse_cores(cores)?)),
-        Some((name, ("numa-node", _))) if !name.is_empty() => {
-            Err("'numa-node' is not supported yet; give the cores of the node by 'cpu-cores'".to_owned())
-        }
-        Some((name, (setting, _))) if !name.is_empty() && !setting.is_empty() => {
-            Err(format!("'{setting}' is no setting of a host policy; expected 'cpu-cores'"))
-        }
-        _ => Err("option format is '<policy name>,<setting>=<value>'".to_owned()),
-    }
-}
-
-/// `NAME:COUNT` or `NAME:COUNT:DEVICE`.
-fn parse_resource(value: &str) -> Result<RateResource, String> {
-    let mut parts = value.split(':');
-    let name = parts.next().filter(|name| !name.is_empty());
-    let count = parts.next().and_then(|count| count.parse().ok());
-    let device = parts.next().map(|device| device.parse().ok());
-    match (name, count, device, parts.next()) {
-        (Some(name), Some(count), None, None) => Ok(RateResource { name: name.to_owned(), count, device: None }),
-        (Some(name), Some(count), Some(Some(device)), None) => {
-            Ok(RateResource { name: name.to_owned(), count, device: Some(device) })
-        }
-        _ => Err("option format is '<resource_name>:<count>:<device>' or '<resource_name>:<count>'".to_owned()),
-    }
-}
-
-fn at_least_one(value: &str) -> Result<usize, String> {
-    parse(value).and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })
-}
-
-fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
-    *place = at_least_one(value)?;
-    Ok(())
-}
-
-fn set_small_count(place: &mut u32, value: &str) -> Result<(), String> {
-    *place = parse(value)
-        .and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })?;
-    Ok(())
-}
-
-/// As tritonserver reads them: true, false, 1, 0 in any case.
-fn parse_bool(value: &str) -> Result<bool, String> {
-    match value.to_ascii_lowercase().as_str() {
-        "true" | "1" => Ok(true),
-        "false" | "0" => Ok(false),
-        _ => Err("expected true or false".to_owned()),
-    }
-}
-
-fn set_bool(place: &mut bool, value: &str) -> Result<(), String> {
-    *place = parse_bool(value)?;
-    Ok(())
-}
-
-fn set_port(place: &mut Endpoint, value: &str) -> Result<(), String> {
-    let port = value.parse().map_err(|_| "expected a port from 0 to 65535".to_owned())?;
-    if let Some((_, have)) = place {
-        *have = port;
-    }
-    Ok(())
-}
-
-fn set_address(place: &mut Endpoint, value: &str) -> Result<(), String> {
-    let name = if value == "localhost" { "127.0.0.1" } else { value };
-    let address = name.parse().map_err(|_| "expected an IP address".to_owned())?;
-    if let Some((have, _)) = place {
-        *have = address;
-    }
-    Ok(())
-}
-
-fn allow(place: &mut Endpoint, value: &str) -> Result<(), String> {
-    if !parse_bool(value)? {
-        *place = None;
-    }
-    Ok(())
 }
 
 #[cfg(test)]
