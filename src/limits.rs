@@ -26,6 +26,8 @@ pub const JSON_NODES_MAX: usize = 262_144;
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters in one place of a request.
 pub const PARAMETERS_MAX: usize = 256;
+/// Bytes of a sequence's id where it is a string, as Triton bounds them.
+pub const SEQUENCE_ID_SIZE_MAX: usize = 128;
 /// Dimensions of a tensor.
 pub const RANK_MAX: usize = 32;
 /// Bytes of a model's name.

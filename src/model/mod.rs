@@ -11,12 +11,14 @@ pub mod labels;
 pub mod onnx;
 pub mod repository;
 mod schema;
+pub mod sequence;
 pub mod spec;
 mod supported;
 pub mod text;
 mod token;
 pub mod weights;
 
+pub use sequence::{CorrelationId, SequenceMark};
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
     ResourceRules, TensorSpec, VersionPolicy,

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::model::{ModelSpec, TensorSpec};
+use crate::limits::SEQUENCE_ID_SIZE_MAX;
+use crate::model::{CorrelationId, ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::infer::OutputPlan;
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
@@ -36,6 +37,34 @@ pub struct AskedOutput<'a> {
     pub is_binary: bool,
     /// The so many best classes instead of the tensor; 0 for the tensor.
     pub class_count: u32,
+}
+
+/// The parameters of the sequence extension, as a request gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SequenceParameters {
+    /// `sequence_id`.
+    pub id: Option<CorrelationId>,
+    /// `sequence_start`.
+    pub is_start: bool,
+    /// `sequence_end`.
+    pub is_end: bool,
+}
+
+impl SequenceParameters {
+    /// The place of the request in its sequence. The flags of a request without an id mean nothing.
+    pub fn into_mark(self) -> Option<SequenceMark> {
+        let Self { id, is_start, is_end } = self;
+        id.map(|id| SequenceMark { id, is_start, is_end })
+    }
+}
+
+/// A `sequence_id` that is a string.
+pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
+    if text.len() > SEQUENCE_ID_SIZE_MAX {
+        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes");
+        return Err(Error::invalid(text));
+    }
+    Ok(CorrelationId::from_text(text))
 }
 
 /// The words Triton puts before the errors of its core: `[request id: 42] `.

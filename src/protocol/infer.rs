@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::model::SequenceMark;
 use crate::tensor::Tensor;
 
 /// A checked inference request.
@@ -18,6 +19,8 @@ pub struct InferRequest {
     pub priority: u64,
     /// `timeout`; zero where the request has none.
     pub timeout: Duration,
+    /// Its place in a sequence, where it is part of one.
+    pub sequence: Option<SequenceMark>,
     /// What the response needs.
     pub plan: ResponsePlan,
 }

@@ -91,7 +91,7 @@ impl Shard {
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             )));
         };
-        let InferRequest { inputs, rows, priority, timeout, plan } = request;
+        let InferRequest { inputs, rows, priority, timeout, plan, .. } = request;
         let books = ModelBooks {
             model: Rc::clone(model),
             shard: self.index,
