@@ -181,7 +181,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         } else if let Place::Slot { instance, .. } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
         {
-            instance.in_flight.push(run);
+            instance.in_flight.push((run, held.number));
         }
         Some(front.token)
     }

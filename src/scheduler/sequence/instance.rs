@@ -19,8 +19,8 @@ pub(super) struct Instance {
     pub(super) ready: BTreeSet<usize>,
     /// Of an oldest strategy: the sequences with a request to run, as a queue of its own.
     pub(super) former: Option<Scheduler<Offer>>,
-    /// Sequences that its batch has requests of.
-    pub(super) in_flight: Vec<usize>,
+    /// Sequences that its batch has requests of, with their numbers.
+    pub(super) in_flight: Vec<(usize, u64)>,
     /// Slots whose sequences were ended, until a batch tells.
     pub(super) ended: Vec<usize>,
     /// When it asked to be asked again.

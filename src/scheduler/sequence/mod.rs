@@ -171,10 +171,11 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
-    /// A request arrived. Given back where its sequence does not run and it does not begin it.
+    /// A request arrived. Entries come in arrival order, before anything is polled at a later time.
+    /// Given back where its sequence does not run and it does not begin it.
     pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), Unstarted<T>> {
-        // What is over by now is over before this.
-        self.handle_alarms(now);
+        // What was over when it arrived is over; what waited to be heard was not idle.
+        self.handle_alarms(entry.queued_at);
         let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
         let running = self.open.get(&id).copied();
         if running.is_none() && !is_start {
@@ -187,6 +188,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if is_start {
                 held.started_at = queued_at;
             }
+            // Somebody goes on with it.
+            held.is_left = false;
             held.queue.push_back(Held { token, is_start, is_end, shape_key, queued_at, timeout_at });
             self.entry_count += 1;
         }
@@ -242,7 +245,12 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if self.runs.get(run).is_some_and(|held| held.has_run) {
                 self.break_run(run, End::Instance, now, claims);
             }
-            if !is_renewed && self.runs.get(run).is_some() {
+            if self.runs.get(run).is_none() {
+                continue;
+            }
+            if is_renewed {
+                self.attend(run, now);
+            } else {
                 self.unplace(run);
             }
         }
@@ -501,15 +509,43 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     fn take_in_flight(&mut self, instance: usize) -> Vec<usize> {
-        self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.in_flight)).unwrap_or_default()
+        let in_flight = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.in_flight));
+        let mut in_flight = in_flight.unwrap_or_default();
+        // One that ended meanwhile may have left its index to another.
+        in_flight.retain(|(run, number)| self.runs.get(*run).is_some_and(|run| run.number == *number));
+        in_flight.into_iter().map(|(run, _)| run).collect()
     }
 
     fn handle_alarms(&mut self, now: Instant) {
         while let Some(alarm) = self.alarms.first().copied().filter(|alarm| alarm.at <= now) {
             self.alarms.pop_first();
-            let is_backlogged = self.backlog.contains_key(&alarm.number);
-            self.end(alarm.run, if is_backlogged { End::Timeout } else { End::Idle }, now);
+            if self.backlog.contains_key(&alarm.number) {
+                self.expire(alarm.run, now);
+            } else {
+                self.end(alarm.run, End::Idle, now);
+            }
         }
+    }
+
+    /// Of what waits for a slot under one id, those sequences have ended of which a request has
+    /// waited too long.
+    fn expire(&mut self, run: usize, now: Instant) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        held.alarm_at = None;
+        let id = held.id.clone();
+        let (expired, count, is_last) = held.take_expired(now);
+        self.entry_count -= expired.len();
+        self.broken.extend(expired.into_iter().map(|entry| Broken { token: entry.token, end: End::Timeout }));
+        if held.queue.is_empty() {
+            (1..count).for_each(|_| self.count(End::Timeout));
+            return self.end(run, End::Timeout, now);
+        }
+        if is_last && self.open.get(&id) == Some(&run) {
+            // What comes now without a beginning goes on with none of those before.
+            self.open.remove(&id);
+        }
+        (0..count).for_each(|_| self.count(End::Timeout));
+        self.set_alarm(run);
     }
 
     fn set_alarm(&mut self, run: usize) {

@@ -65,6 +65,25 @@ impl<K, T> Run<K, T> {
             is_left: false,
         }
     }
+
+    /// Takes out the sequences of which a request has waited too long, from the request that begins
+    /// one to before the next that does; how many they are, and whether the last is one of them.
+    pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<Held<T>>, usize, bool) {
+        let mut sequences: Vec<Vec<Held<T>>> = Vec::new();
+        for entry in std::mem::take(&mut self.queue) {
+            match sequences.last_mut() {
+                Some(sequence) if !entry.is_start => sequence.push(entry),
+                _ => sequences.push(vec![entry]),
+            }
+        }
+        let is_over = |entry: &Held<T>| entry.timeout_at.is_some_and(|at| at <= now);
+        let is_last = sequences.last().is_some_and(|last| last.iter().any(is_over));
+        let (expired, kept): (Vec<_>, Vec<_>) =
+            sequences.into_iter().partition(|sequence| sequence.iter().any(is_over));
+        self.queue = kept.into_iter().flatten().collect();
+        let count = expired.len();
+        (expired.into_iter().flatten().collect(), count, is_last)
+    }
 }
 
 /// Sequences by index; that of one that has ended is given to another.

@@ -133,9 +133,9 @@ fn check(policy: SequencePolicy, script: &str, want: Expect) {
     }
     let sequences = &timeline.sequences;
     let ends = End::ALL.iter().filter(|end| sequences.ended(**end) > 0);
-    let ends: Vec<_> = ends.map(|end| format!("{} {}", end.as_str(), sequences.ended(*end))).collect();
+    let ends: String = ends.map(|end| format!(", {} {}", end.as_str(), sequences.ended(*end))).collect();
     let (active, backlogged) = (sequences.active(), sequences.backlogged());
-    writeln!(timeline.lines, "{active} active, {backlogged} wait; {}", ends.join(", ")).unwrap();
+    writeln!(timeline.lines, "{active} active, {backlogged} wait{ends}").unwrap();
     want.assert_eq(&timeline.lines);
 }
 
@@ -169,7 +169,7 @@ fn sequences_take_the_lowest_slots_over_all_instances_and_keep_them() {
             20  | done 0    | 0: 0a2 1c2 (full)
             21  | done 1    | ask at 121
             30  | done 0    | ask at 121
-            4 active, 0 wait; 
+            4 active, 0 wait
         "#]],
     );
 }
@@ -189,7 +189,7 @@ fn a_slot_without_a_request_is_an_empty_row_and_those_above_the_last_are_none() 
             6   | done 0    | 0: 0- 1- 2c2 (idle), ask at 106
             7   | a2        | ask at 106
             8   | done 0    | 0: 0a2 (idle), ask at 106
-            3 active, 0 wait; 
+            3 active, 0 wait
         "#]],
     );
 }
@@ -209,7 +209,7 @@ fn a_sequence_must_begin_and_is_over_after_its_end() {
             6   | done 0    | 0: 0b1 (full)
             7   | done 0    | 0: 0b2 (full)
             8   | done 0    | -
-            0 active, 0 wait; end 2
+            0 active, 0 wait, end 2
         "#]],
     );
 }
@@ -232,7 +232,7 @@ fn with_all_slots_taken_a_sequence_waits_and_the_oldest_has_the_next_slot() {
             40  | done 0    | 0: 0c1 (full)
             50  | done 0    | 0: 0c2 (full)
             60  | done 0    | -
-            0 active, 0 wait; end 3
+            0 active, 0 wait, end 3
         "#]],
     );
 }
@@ -249,7 +249,7 @@ fn a_sequence_that_begins_again_goes_on_in_its_slot() {
             5   | done 0    | 0: 0a2 (idle)
             6   | done 0    | 0: 0a3 (idle)
             7   | done 0    | ask at 107
-            1 active, 0 wait; restart 1
+            1 active, 0 wait, restart 1
         "#]],
     );
 }
@@ -268,7 +268,7 @@ fn an_idle_sequence_ends_and_its_slot_is_told() {
             116 | done 0    | ask at 216
             216 | wake      | -
             300 | ^c1       | 0: 0c1 (full) ended [0]
-            1 active, 0 wait; idle 2
+            1 active, 0 wait, idle 2
         "#]],
     );
 }
@@ -289,7 +289,7 @@ fn a_request_that_has_gone_ends_its_sequence_and_what_is_behind_it_is_refused() 
             20  | done 0    | 0: 0- 1b2 (idle)
             21  | ^a4       | -
             22  | done 0    | 0: 0a4 (idle), ask at 122
-            2 active, 0 wait; cancel 1
+            2 active, 0 wait, cancel 1
         "#]],
     );
 }
@@ -312,7 +312,7 @@ fn a_client_that_leaves_ends_its_sequence_but_none_that_was_begun_after() {
             14  | <c        | ask at 106
             20  | done 0    | ask at 106
             21  | c3        | c3 unstarted, ask at 106
-            1 active, 0 wait; cancel 2, restart 1
+            1 active, 0 wait, cancel 2, restart 1
         "#]],
     );
 }
@@ -332,7 +332,7 @@ fn a_timeout_is_for_those_that_wait_for_a_slot() {
             90  | done 0    | ask at 190
             91  | a2$       | 0: 0a2 (full)
             95  | done 0    | 0: 0c1 (full)
-            1 active, 0 wait; end 1, timeout 1
+            1 active, 0 wait, end 1, timeout 1
         "#]],
     );
 }
@@ -352,7 +352,7 @@ fn a_batch_waits_for_slots_until_enough_are_ready_or_the_delay_is_over() {
             100 | done 0    | ask at 1020
             101 | a3        | ask at 151
             110 | drain     | 0: 0a3 (idle), ask at 1020
-            2 active, 0 wait; 
+            2 active, 0 wait
         "#]],
     );
 }
@@ -370,7 +370,7 @@ fn slots_of_another_shape_are_left_out_and_the_oldest_goes_first() {
             10  | done 0    | 0: 0a1 1- 2c1 (idle)
             20  | done 0    | 0: 0- 1b1 (idle), ask at 120
             30  | done 0    | ask at 120
-            3 active, 0 wait; 
+            3 active, 0 wait
         "#]],
     );
 }
@@ -395,7 +395,7 @@ fn what_an_instance_held_is_lost_with_it_and_what_had_not_begun_goes_on_elsewher
             10  | back 0    | 0: 0a3 (full) ended [0]
             11  | done 0    | ask at 111
             12  | done 1    | 1: 0c1 (full), ask at 111
-            2 active, 0 wait; end 1, instance 1
+            2 active, 0 wait, end 1, instance 1
         "#]],
     );
     check(
@@ -407,7 +407,7 @@ fn what_an_instance_held_is_lost_with_it_and_what_had_not_begun_goes_on_elsewher
             2   | ^a2       | -
             3   | renewed 0 | 0: 0a2 1b1 (full) ended [0]
             4   | done 0    | ask at 104
-            2 active, 0 wait; instance 1
+            2 active, 0 wait, instance 1
         "#]],
     );
 }
@@ -430,7 +430,7 @@ fn the_oldest_requests_are_batched_one_of_a_sequence_in_whatever_slots_they_are(
             9   | done 0    | ask at 108
             10  | c2$       | 0: 2c2 (idle), ask at 108
             11  | done 0    | ask at 108
-            2 active, 0 wait; end 1
+            2 active, 0 wait, end 1
         "#]],
     );
 }
@@ -460,7 +460,7 @@ fn the_oldest_strategy_has_the_preferred_sizes_and_delay_of_a_batcher() {
             54  | a4        | a4 unstarted, ask at 73
             73  | wake      | 0: 1b2 (delay) ended [0]
             80  | done 0    | ask at 180
-            1 active, 0 wait; cancel 1
+            1 active, 0 wait, cancel 1
         "#]],
     );
 }
@@ -479,7 +479,7 @@ fn a_drain_refuses_the_backlog_and_an_unload_ends_all() {
             5   | done 0    | ask at 105
             6   | unload    | -
             7   | a3        | a3 unstarted
-            0 active, 0 wait; unload 2
+            0 active, 0 wait, unload 2
         "#]],
     );
     check(
@@ -491,7 +491,7 @@ fn a_drain_refuses_the_backlog_and_an_unload_ends_all() {
             2   | -b1       | -
             3   | sweep     | -
             4   | done 0    | ask at 104
-            1 active, 0 wait; cancel 1
+            1 active, 0 wait, cancel 1
         "#]],
     );
 }
