@@ -76,7 +76,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 const ONLY_IN: &[(&str, &[&str])] = &[
     ("glommio::", &["shard"]),
     ("io_uring::", &["shard"]),
-    ("h2::", &["loadgen"]),
+    ("h2::", &[]),
+    ("tokio::", &[]),
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),

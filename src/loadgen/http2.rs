@@ -1,342 +1,460 @@
-//! gRPC from the client's side, on the `h2` crate, which reads and writes a pair of buffers here
-//! and no socket: it is driven by whoever has bytes for it, wakes nobody, and can be replaced by
-//! any codec that takes bytes.
+//! gRPC from the client's side, over frames of ours (RFC 9113). Bytes in, bytes and outcomes out: it
+//! has no socket, waits for nobody, and takes from the server what it needs to know and no more. A
+//! load is not the place to judge a server's HTTP/2; what cannot be understood ends the connection.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::future::Future;
-use std::io;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::collections::{HashMap, VecDeque};
 
-use bytes::{Buf, Bytes, BytesMut};
-use h2::client::{Connection, ResponseFuture, SendRequest};
-use h2::{RecvStream, SendStream};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::Bytes;
 
+use crate::loadgen::call::Call;
 use crate::loadgen::exchange::{Exchange, Finished};
 use crate::loadgen::failure::{Failure, Kind};
-use crate::loadgen::request::{Method, Outgoing};
+use crate::loadgen::request::Outgoing;
+use crate::wire::hpack::decoder::Decoder;
+use crate::wire::hpack::encoder::{Encoder, Indexing};
+use crate::wire::http2::error::{ErrorCode, Fault};
+use crate::wire::http2::frame::{self, FrameHead, Kind as Frame};
+use crate::wire::http2::settings::{self, PeerSettings};
+use crate::wire::http2::{PREFACE, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
 /// Bytes that the server may send before we make room: no reply waits for it.
 const WINDOW: u32 = 1 << 30;
-/// Bytes of a DATA frame that we accept: fewer frames for a large tensor.
-const FRAME_SIZE_MAX: u32 = 1 << 20;
-/// Bytes that wait in `h2` for the server to make room, for each stream.
-const SEND_BUFFER_SIZE: usize = 1 << 30;
+/// Bytes of a frame that we accept: fewer frames for a large tensor.
+const FRAME_SIZE_MAX: usize = 1 << 20;
+/// Bytes of a field block: a head and trailers are far smaller.
+const BLOCK_SIZE_MAX: usize = 256 * 1024;
 /// Streams that are opened before the server has said how many it takes: no server should take
 /// fewer (RFC 9113 §6.5.2).
-const STREAMS_FIRST: usize = 100;
-/// Bytes that are written at once.
+const STREAMS_FIRST: u32 = 100;
+/// Bytes that are made ahead of the socket.
 const OUTPUT_SIZE_MAX: usize = 256 * 1024;
 
 /// One connection.
+#[derive(Debug)]
 pub struct Http2 {
-    pipe: Rc<RefCell<Pipe>>,
-    state: State,
-    is_woken: Arc<Flag>,
-    waker: Waker,
     authority: String,
-    fields: HeaderMap,
+    fields: Vec<(String, String)>,
     keeps_bodies: bool,
     /// Requests for which the server has no room yet.
     waiting: VecDeque<(usize, Outgoing)>,
-    streams: Vec<Stream>,
-    /// Heads of requests, ready to be copied.
-    heads: Vec<(Method, Request<()>)>,
+    calls: HashMap<StreamId, Call>,
+    /// The streams that have something to send and room for it, each in its turn.
+    sending: VecDeque<StreamId>,
+    next: StreamId,
+    phase: Phase,
+    peer: PeerSettings,
+    /// Room of the connection at the server.
+    room: i64,
+    /// Bytes that came since the server was last given room for more.
+    received: u32,
+    encoder: Encoder,
+    decoder: Decoder,
+    /// A field block on its way out.
+    block: Vec<u8>,
+    /// What came of a frame and is not whole yet.
+    partial: Vec<u8>,
+    /// The DATA frame in progress.
+    data: Option<DataFrame>,
+    /// The field block in progress: its stream, whether it ends that, and its bytes.
+    fields_in: Option<(StreamId, bool, Vec<u8>)>,
     output: Vec<u8>,
     output_at: usize,
     finished: VecDeque<Finished>,
 }
 
-type Handshake = dyn Future<Output = Result<(SendRequest<Bytes>, Connection<Transport, Bytes>), h2::Error>>;
-
-enum State {
-    Handshake(Pin<Box<Handshake>>),
-    Open(Box<Connection<Transport, Bytes>>, SendRequest<Bytes>),
+/// ```text
+/// Greeting ──► Open ──► Leaving (GOAWAY) ──► Closed
+///     └──────────┴── a fault, the end ─────────▲
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// The server's SETTINGS are awaited (§3.4).
+    Greeting,
+    Open,
+    /// The server takes no more streams.
+    Leaving,
     Closed,
 }
 
-/// One place for a stream: it is used again, with its waker.
-struct Stream {
-    flag: Arc<Flag>,
-    waker: Waker,
-    call: Option<Call>,
-}
-
-struct Call {
-    token: usize,
-    /// Kept so that the body goes on being sent; resets the stream where the call is given up.
-    send: SendStream<Bytes>,
-    reply: Reply,
-}
-
-enum Reply {
-    Head(ResponseFuture),
-    Body(RecvStream, BytesMut),
+/// A DATA frame whose payload is passed on as it comes.
+#[derive(Clone, Copy, Debug)]
+struct DataFrame {
+    head: FrameHead,
+    /// Bytes of content that are still to come, and bytes of padding behind them.
+    left: usize,
+    padding: usize,
 }
 
 impl Http2 {
     /// A connection to an authority; fields are added to every request.
     pub fn new(authority: &str, fields: &[(String, String)], keeps_bodies: bool) -> Self {
-        let pipe = Rc::new(RefCell::new(Pipe::default()));
-        let mut builder = h2::client::Builder::new();
-        builder
-            .initial_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .max_frame_size(FRAME_SIZE_MAX)
-            .max_send_buffer_size(SEND_BUFFER_SIZE)
-            .initial_max_send_streams(STREAMS_FIRST)
-            .enable_push(false);
-        let transport = Transport(Rc::clone(&pipe));
-        let handshake = Box::pin(async move { builder.handshake(transport).await });
-        let host = fields.iter().find(|(name, _)| name.eq_ignore_ascii_case("host"));
-        let own = fields.iter().filter(|(name, _)| !name.eq_ignore_ascii_case("host"));
-        let own = own.filter_map(|(name, value)| {
-            Some((HeaderName::try_from(name.as_str()).ok()?, HeaderValue::try_from(value.as_str()).ok()?))
-        });
-        let is_woken = Flag::raised();
+        let is_host = |name: &str| name.eq_ignore_ascii_case("host");
+        let host = fields.iter().find(|(name, _)| is_host(name));
+        let own = fields.iter().filter(|(name, _)| !is_host(name));
+        let mut output = PREFACE.to_vec();
+        // Nothing is to be pushed (§6.5.2).
+        let ours = [
+            (settings::ENABLE_PUSH, 0),
+            (settings::INITIAL_WINDOW_SIZE, WINDOW),
+            (settings::MAX_FRAME_SIZE, FRAME_SIZE_MAX as u32),
+        ];
+        settings::encode(&ours, &mut output);
+        frame::encode_window_update(StreamId::CONNECTION, WINDOW - WINDOW_SIZE_INITIAL, &mut output);
         Self {
-            pipe,
-            state: State::Handshake(handshake),
-            waker: Waker::from(Arc::clone(&is_woken)),
-            is_woken,
             authority: host.map_or(authority, |(_, value)| value).to_owned(),
-            fields: own.collect(),
+            fields: own.map(|(name, value)| (name.to_ascii_lowercase(), value.clone())).collect(),
             keeps_bodies,
             waiting: VecDeque::new(),
-            streams: Vec::new(),
-            heads: Vec::new(),
-            output: Vec::new(),
+            calls: HashMap::new(),
+            sending: VecDeque::new(),
+            next: StreamId(1),
+            phase: Phase::Greeting,
+            peer: PeerSettings::default(),
+            room: WINDOW_SIZE_INITIAL.into(),
+            received: 0,
+            encoder: Encoder::default(),
+            decoder: Decoder::default(),
+            block: Vec::new(),
+            partial: Vec::new(),
+            data: None,
+            fields_in: None,
+            output,
             output_at: 0,
             finished: VecDeque::new(),
         }
     }
 
-    /// Lets `h2` do all it can with the bytes it has.
-    fn drive(&mut self) -> Result<(), Failure> {
-        while self.is_woken.take() {
-            self.drive_connection()?;
-            self.send_waiting()?;
-            for stream in &mut self.streams {
-                if stream.flag.take() {
-                    self.finished.extend(stream.poll(self.keeps_bodies));
-                }
+    /// Streams that may be open now.
+    fn streams_max(&self) -> usize {
+        let streams_max = match self.phase {
+            Phase::Greeting => self.peer.streams_max.min(STREAMS_FIRST),
+            Phase::Open => self.peer.streams_max,
+            Phase::Leaving | Phase::Closed => 0,
+        };
+        usize::try_from(streams_max).unwrap_or(usize::MAX)
+    }
+
+    /// Opens streams and frames their messages, as far as there is room here and at the server.
+    fn write(&mut self) {
+        while self.output.len() < OUTPUT_SIZE_MAX && self.calls.len() < self.streams_max() {
+            let Some((token, outgoing)) = self.waiting.pop_front() else { break };
+            self.open(token, &outgoing);
+        }
+        while self.output.len() < OUTPUT_SIZE_MAX && self.room > 0 {
+            let Some(stream) = self.sending.pop_front() else { break };
+            self.send_part(stream);
+        }
+    }
+
+    fn open(&mut self, token: usize, outgoing: &Outgoing) {
+        let stream = self.next;
+        self.next = StreamId(stream.0 + 2);
+        if self.next > StreamId::LARGEST {
+            // The numbers are used up (§5.1.1): what is in flight ends, and then the connection.
+            self.phase = Phase::Leaving;
+        }
+        self.block.clear();
+        self.encoder.begin_block(&mut self.block);
+        let own = self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", outgoing.method.path()),
+            (":authority", &self.authority),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ];
+        for (name, value) in fields.into_iter().chain(own) {
+            self.encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Insert, &mut self.block);
+        }
+        let size_max = usize::try_from(self.peer.frame_size_max).unwrap_or(usize::MAX);
+        let mut rest = self.block.as_slice();
+        let mut kind = Frame::Headers;
+        while kind == Frame::Headers || !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.len().min(size_max));
+            rest = after;
+            let end = if rest.is_empty() { frame::END_HEADERS } else { 0 };
+            let last = if kind == Frame::Headers && outgoing.bytes.is_empty() { frame::END_STREAM } else { 0 };
+            frame::encode(kind, end | last, stream, part, &mut self.output);
+            kind = Frame::Continuation;
+        }
+        self.calls.insert(stream, Call::new(token, outgoing.bytes.clone(), self.peer.initial_window_size.into()));
+        if !outgoing.bytes.is_empty() {
+            self.sending.push_back(stream);
+        }
+    }
+
+    /// One frame of a message.
+    fn send_part(&mut self, stream: StreamId) {
+        let Some(call) = self.calls.get_mut(&stream) else { return };
+        let room = usize::try_from(self.room.min(call.room)).unwrap_or(0);
+        if room == 0 {
+            call.is_blocked = true;
+            return;
+        }
+        let size_max = usize::try_from(self.peer.frame_size_max).unwrap_or(usize::MAX);
+        let part = call.unsent.split_to(call.unsent.len().min(room).min(size_max));
+        let last = if call.unsent.is_empty() { frame::END_STREAM } else { 0 };
+        frame::encode(Frame::Data, last, stream, &part, &mut self.output);
+        call.room -= part.len() as i64;
+        self.room -= part.len() as i64;
+        if !call.unsent.is_empty() {
+            self.sending.push_back(stream);
+        }
+    }
+
+    /// Takes what came; what is not whole is kept.
+    fn read(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        let mut partial = std::mem::take(&mut self.partial);
+        let is_joined = !partial.is_empty();
+        if is_joined {
+            partial.extend_from_slice(bytes);
+        }
+        let mut rest = if is_joined { partial.as_slice() } else { bytes };
+        while self.read_frame(&mut rest)? {}
+        let left = rest.len();
+        if is_joined {
+            partial.drain(..partial.len() - left);
+        } else {
+            partial.extend_from_slice(bytes.get(bytes.len() - left..).unwrap_or_default());
+        }
+        self.partial = partial;
+        Ok(())
+    }
+
+    /// Takes a frame, or what there is of a DATA frame; false where more must come first.
+    fn read_frame(&mut self, rest: &mut &[u8]) -> Result<bool, Failure> {
+        if let Some(data) = self.data.take() {
+            return self.read_data(data, rest);
+        }
+        let Some(head) = FrameHead::decode(rest) else { return Ok(false) };
+        head.check(FRAME_SIZE_MAX).map_err(|fault| malformed(&fault))?;
+        self.check_order(&head)?;
+        let content = rest.get(frame::HEAD_SIZE..).unwrap_or_default();
+        if head.kind == Frame::Data {
+            let Some((field, content)) = content.split_at_checked(head.padding_field_size()) else { return Ok(false) };
+            let padding = field.first().map_or(0, |size| usize::from(*size));
+            let left = head.size.checked_sub(field.len() + padding);
+            let left = left.ok_or_else(|| malformed(&frame::padding_fault()))?;
+            *rest = content;
+            self.give_room(head.stream, head.size);
+            self.data = Some(DataFrame { head, left, padding });
+            return Ok(true);
+        }
+        let Some(payload) = content.get(..head.size) else { return Ok(false) };
+        *rest = content.get(head.size..).unwrap_or_default();
+        self.handle_frame(&head, payload)?;
+        Ok(true)
+    }
+
+    /// The server's SETTINGS come first, and nothing comes between the parts of a field block.
+    fn check_order(&self, head: &FrameHead) -> Result<(), Failure> {
+        let is_greeting = head.kind == Frame::Settings && !head.has(frame::ACK);
+        let block = self.fields_in.as_ref().map(|(stream, ..)| *stream);
+        let is_next = match block {
+            Some(stream) => head.kind == Frame::Continuation && head.stream == stream,
+            None => head.kind != Frame::Continuation,
+        };
+        if is_next && (is_greeting || self.phase != Phase::Greeting) {
+            return Ok(());
+        }
+        Err(Failure::new(Kind::Malformed, format!("{:?} is not the frame that must come now", head.kind)))
+    }
+
+    fn read_data(&mut self, mut data: DataFrame, rest: &mut &[u8]) -> Result<bool, Failure> {
+        let (part, after) = rest.split_at(rest.len().min(data.left));
+        let (_, after) = after.split_at(if part.len() == data.left { after.len().min(data.padding) } else { 0 });
+        let passed = rest.len() - after.len() - part.len();
+        *rest = after;
+        data.left -= part.len();
+        data.padding -= passed;
+        if let Some(call) = self.calls.get_mut(&data.head.stream)
+            && !call.handle_data(part, self.keeps_bodies)
+        {
+            return Err(Failure::new(Kind::Malformed, "DATA comes before the head"));
+        }
+        if data.left + data.padding > 0 {
+            self.data = Some(data);
+            return Ok(false);
+        }
+        if data.head.has(frame::END_STREAM) {
+            self.finish(data.head.stream);
+        }
+        Ok(true)
+    }
+
+    /// So much came: the server is given room again before it has none.
+    fn give_room(&mut self, stream: StreamId, size: usize) {
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        self.received = self.received.saturating_add(size);
+        if self.received > WINDOW / 2 {
+            let received = std::mem::take(&mut self.received);
+            frame::encode_window_update(StreamId::CONNECTION, received, &mut self.output);
+        }
+        let Some(call) = self.calls.get_mut(&stream) else { return };
+        call.received = call.received.saturating_add(size);
+        if call.received > WINDOW / 2 {
+            frame::encode_window_update(stream, std::mem::take(&mut call.received), &mut self.output);
+        }
+    }
+
+    fn handle_frame(&mut self, head: &FrameHead, payload: &[u8]) -> Result<(), Failure> {
+        match head.kind {
+            Frame::Headers => {
+                let block = head.headers_block(payload).map_err(|fault| malformed(&fault))?;
+                self.handle_block(head, head.has(frame::END_STREAM), Vec::new(), block)
             }
+            Frame::Continuation => match self.fields_in.take() {
+                Some((_, is_last, block)) => self.handle_block(head, is_last, block, payload),
+                None => Ok(()),
+            },
+            Frame::RstStream => {
+                let code = ErrorCode::from_number(frame::number(payload));
+                self.fail(head.stream, &format!("the server reset the stream: {code:?}"));
+                Ok(())
+            }
+            Frame::Settings if head.has(frame::ACK) => Ok(()),
+            Frame::Settings => self.handle_settings(payload),
+            Frame::Ping if head.has(frame::ACK) => Ok(()),
+            Frame::Ping => {
+                frame::encode(Frame::Ping, frame::ACK, StreamId::CONNECTION, payload, &mut self.output);
+                Ok(())
+            }
+            Frame::GoAway => {
+                self.handle_goaway(payload);
+                Ok(())
+            }
+            Frame::WindowUpdate => self.handle_window_update(head.stream, frame::window_increment(payload).into()),
+            Frame::Data | Frame::Priority | Frame::PushPromise | Frame::Unknown(_) => Ok(()),
+        }
+    }
+
+    /// A part of a field block. Every block is decoded, for those that come later build on it.
+    fn handle_block(
+        &mut self,
+        head: &FrameHead,
+        is_last: bool,
+        mut begun: Vec<u8>,
+        part: &[u8],
+    ) -> Result<(), Failure> {
+        if begun.len() + part.len() > BLOCK_SIZE_MAX {
+            return Err(Failure::new(Kind::Malformed, "a head is too large"));
+        }
+        if !head.has(frame::END_HEADERS) {
+            begun.extend_from_slice(part);
+            self.fields_in = Some((head.stream, is_last, begun));
+            return Ok(());
+        }
+        let is_whole = begun.is_empty();
+        if !is_whole {
+            begun.extend_from_slice(part);
+        }
+        let mut call = self.calls.get_mut(&head.stream);
+        let decoded = self.decoder.decode(if is_whole { part } else { &begun }, |field| {
+            if let Some(call) = &mut call {
+                call.handle_field(&field);
+            }
+        });
+        decoded.map_err(|error| Failure::new(Kind::Malformed, error.to_string()))?;
+        if let Some(call) = call {
+            call.handle_fields_end();
+        }
+        if is_last {
+            self.finish(head.stream);
         }
         Ok(())
     }
 
-    fn drive_connection(&mut self) -> Result<(), Failure> {
-        let mut context = Context::from_waker(&self.waker);
-        if let State::Handshake(handshake) = &mut self.state {
-            match handshake.as_mut().poll(&mut context) {
-                Poll::Pending => return Ok(()),
-                Poll::Ready(Ok((send, connection))) => self.state = State::Open(Box::new(connection), send),
-                Poll::Ready(Err(error)) => return Err(failure(&error)),
-            }
+    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
+        let before = i64::from(self.peer.initial_window_size);
+        self.peer.apply(payload).map_err(|fault| malformed(&fault))?;
+        settings::encode_acknowledgement(&mut self.output);
+        self.encoder.set_table_size_max(usize::try_from(self.peer.header_table_size).unwrap_or(usize::MAX));
+        let more = i64::from(self.peer.initial_window_size) - before;
+        let streams: Vec<_> = self.calls.keys().copied().filter(|_| more != 0).collect();
+        for stream in streams {
+            self.handle_window_update(stream, more)?;
         }
-        if let State::Open(connection, _) = &mut self.state {
-            match Pin::new(connection).poll(&mut context) {
-                Poll::Pending => {}
-                Poll::Ready(Ok(())) => self.state = State::Closed,
-                Poll::Ready(Err(error)) => {
-                    self.state = State::Closed;
-                    return Err(failure(&error));
-                }
-            }
+        if self.phase == Phase::Greeting {
+            self.phase = Phase::Open;
         }
         Ok(())
     }
 
-    fn send_waiting(&mut self) -> Result<(), Failure> {
-        let mut context = Context::from_waker(&self.waker);
-        while let State::Open(_, send) = &mut self.state {
-            let Some((_, outgoing)) = self.waiting.front() else { break };
-            match send.poll_ready(&mut context) {
-                Poll::Pending => break,
-                Poll::Ready(Ok(())) => {}
-                Poll::Ready(Err(error)) => return Err(failure(&error)),
+    fn handle_window_update(&mut self, stream: StreamId, more: i64) -> Result<(), Failure> {
+        let room = match self.calls.get_mut(&stream) {
+            _ if stream == StreamId::CONNECTION => &mut self.room,
+            Some(call) => {
+                if call.is_blocked && call.room + more > 0 {
+                    call.is_blocked = false;
+                    self.sending.push_back(stream);
+                }
+                &mut call.room
             }
-            let head = head(&mut self.heads, outgoing.method, &self.authority, &self.fields)?;
-            let (reply, mut stream) = send.send_request(head, false).map_err(|error| failure(&error))?;
-            stream.send_data(outgoing.bytes.clone(), true).map_err(|error| failure(&error))?;
-            let Some((token, _)) = self.waiting.pop_front() else { break };
-            let call = Call { token, send: stream, reply: Reply::Head(reply) };
-            // The connection has something to write, and the stream something to wait for.
-            self.is_woken.raise();
-            match self.streams.iter_mut().find(|stream| stream.call.is_none()) {
-                Some(stream) => stream.begin(call),
-                None => self.streams.push(Stream::new(call)),
-            }
+            None => return Ok(()),
+        };
+        *room += more;
+        if *room > WINDOW_SIZE_MAX.into() {
+            return Err(Failure::new(Kind::Malformed, "a window is larger than 2^31 - 1"));
         }
         Ok(())
     }
-}
 
-/// The head of a call, made once for each method.
-fn head(
-    heads: &mut Vec<(Method, Request<()>)>,
-    method: Method,
-    authority: &str,
-    fields: &HeaderMap,
-) -> Result<Request<()>, Failure> {
-    if let Some((_, head)) = heads.iter().find(|(have, _)| *have == method) {
-        return Ok(head.clone());
-    }
-    let uri = Uri::builder().scheme("http").authority(authority).path_and_query(method.path()).build();
-    let uri = uri.map_err(|error| Failure::new(Kind::Malformed, error.to_string()))?;
-    let mut head = Request::new(());
-    *head.method_mut() = http::Method::POST;
-    *head.uri_mut() = uri;
-    *head.headers_mut() = fields.clone();
-    head.headers_mut().insert(http::header::TE, HeaderValue::from_static("trailers"));
-    head.headers_mut().insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    heads.push((method, head.clone()));
-    Ok(head)
-}
-
-impl Stream {
-    fn new(call: Call) -> Self {
-        let flag = Flag::raised();
-        Self { waker: Waker::from(Arc::clone(&flag)), flag, call: Some(call) }
-    }
-
-    fn begin(&mut self, call: Call) {
-        self.call = Some(call);
-        self.flag.raise();
-    }
-
-    /// Reads on; the call, once it has ended.
-    fn poll(&mut self, keeps_bodies: bool) -> Option<Finished> {
-        let call = self.call.as_mut()?;
-        let mut context = Context::from_waker(&self.waker);
-        let Poll::Ready(outcome) = call.poll(&mut context, keeps_bodies) else { return None };
-        let token = call.token;
-        self.call = None;
-        Some(Finished { token, outcome })
-    }
-}
-
-impl Call {
-    fn poll(&mut self, context: &mut Context<'_>, keeps_bodies: bool) -> Poll<Result<Bytes, Failure>> {
-        loop {
-            match &mut self.reply {
-                Reply::Head(reply) => {
-                    let reply = match std::task::ready!(Pin::new(reply).poll(context)) {
-                        Ok(reply) => reply,
-                        Err(error) => return Poll::Ready(Err(failure(&error))),
-                    };
-                    let (head, body) = reply.into_parts();
-                    if head.status != http::StatusCode::OK {
-                        return Poll::Ready(Err(Failure::new(Kind::Http(head.status.as_u16()), "")));
-                    }
-                    // Trailers-Only: the status stands in the head (PROTOCOL-HTTP2.md, "Responses").
-                    if head.headers.contains_key("grpc-status") {
-                        return Poll::Ready(status(&head.headers).map(|()| Bytes::new()));
-                    }
-                    self.reply = Reply::Body(body, BytesMut::new());
-                }
-                Reply::Body(body, kept) => {
-                    while let Some(part) = std::task::ready!(body.poll_data(context)) {
-                        let part = match part {
-                            Ok(part) => part,
-                            Err(error) => return Poll::Ready(Err(failure(&error))),
-                        };
-                        let _ = body.flow_control().release_capacity(part.len());
-                        if keeps_bodies {
-                            kept.extend_from_slice(&part);
-                        }
-                    }
-                    let trailers = match std::task::ready!(body.poll_trailers(context)) {
-                        Ok(trailers) => trailers.unwrap_or_default(),
-                        Err(error) => return Poll::Ready(Err(failure(&error))),
-                    };
-                    return Poll::Ready(status(&trailers).and_then(|()| message(kept)));
-                }
-            }
+    fn handle_goaway(&mut self, payload: &[u8]) {
+        let last = StreamId(frame::number(payload) & StreamId::LARGEST.0);
+        let code = ErrorCode::from_number(frame::number(payload.get(4..).unwrap_or_default()));
+        let text = String::from_utf8_lossy(payload.get(8..).unwrap_or_default());
+        self.phase = Phase::Leaving;
+        let unseen: Vec<_> = self.calls.keys().copied().filter(|stream| *stream > last).collect();
+        for stream in unseen {
+            self.fail(stream, &format!("the server closes the connection: {code:?} {text}"));
         }
     }
-}
 
-/// The message behind its prefix.
-fn message(kept: &mut BytesMut) -> Result<Bytes, Failure> {
-    let mut bytes = std::mem::take(kept).freeze();
-    bytes.advance(bytes.len().min(crate::wire::grpc::PREFIX_SIZE));
-    Ok(bytes)
-}
-
-/// What the trailers say became of the call.
-fn status(trailers: &HeaderMap) -> Result<(), Failure> {
-    let code = trailers.get("grpc-status").and_then(|value| value.to_str().ok()?.parse().ok());
-    let text = || {
-        let text = trailers.get("grpc-message").map(|value| percent_decoded(value.as_bytes()));
-        text.unwrap_or_default()
-    };
-    match code {
-        Some(0) => Ok(()),
-        Some(code) => Err(Failure::new(Kind::Grpc(code), text())),
-        None => Err(Failure::new(Kind::Malformed, "no grpc-status")),
-    }
-}
-
-fn percent_decoded(text: &[u8]) -> String {
-    let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let mut out = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let digits = if *first == b'%' { after.first_chunk::<2>() } else { None };
-        match digits.and_then(|[high, low]| Some(hex(*high)? << 4 | hex(*low)?)) {
-            Some(byte) => {
-                out.push(byte);
-                rest = after.get(2..).unwrap_or_default();
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
+    fn finish(&mut self, stream: StreamId) {
+        let Some(call) = self.calls.remove(&stream) else { return };
+        if !call.unsent.is_empty() {
+            // It was answered before it was asked: the rest is not wanted (§8.1).
+            frame::encode_reset(stream, ErrorCode::NoError, &mut self.output);
         }
+        self.finished.push_back(Finished { token: call.token, outcome: call.into_outcome() });
     }
-    String::from_utf8_lossy(&out).into_owned()
+
+    fn fail(&mut self, stream: StreamId, text: &str) {
+        let Some(call) = self.calls.remove(&stream) else { return };
+        self.finished.push_back(Finished { token: call.token, outcome: Err(Failure::new(Kind::Closed, text)) });
+    }
 }
 
-/// The end of a connection or stream that the server chose, or else a breach of the protocol.
-fn failure(error: &h2::Error) -> Failure {
-    let kind = if error.is_io() || error.is_remote() { Kind::Closed } else { Kind::Malformed };
-    Failure::new(kind, error.to_string())
+fn malformed(fault: &Fault) -> Failure {
+    Failure::new(Kind::Malformed, fault.text.clone())
 }
 
 impl Exchange for Http2 {
     fn handle_request(&mut self, token: usize, request: &Outgoing) {
         self.waiting.push_back((token, request.clone()));
-        self.is_woken.raise();
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.pipe.borrow_mut().incoming.extend_from_slice(bytes);
-        self.is_woken.raise();
-        self.drive()
+        let outcome = self.read(bytes);
+        if outcome.is_err() {
+            self.phase = Phase::Closed;
+        }
+        outcome
     }
 
     fn handle_end(&mut self) {
-        self.pipe.borrow_mut().has_ended = true;
-        self.is_woken.raise();
-        // What was in flight fails for the end of the connection, whatever `h2` calls it.
-        let _ = self.drive();
-        self.state = State::Closed;
+        self.phase = Phase::Closed;
+        let streams: Vec<_> = self.calls.keys().copied().collect();
+        streams.into_iter().for_each(|stream| self.fail(stream, "the server closed the connection"));
     }
 
     fn handle_cancel(&mut self, token: usize) -> bool {
         self.waiting.retain(|(have, _)| *have != token);
-        for stream in &mut self.streams {
-            if let Some(mut call) = stream.call.take_if(|call| call.token == token) {
-                call.send.send_reset(h2::Reason::CANCEL);
-                self.is_woken.raise();
-            }
+        let stream = self.calls.iter().find(|(_, call)| call.token == token).map(|(stream, _)| *stream);
+        if let Some(stream) = stream {
+            self.calls.remove(&stream);
+            frame::encode_reset(stream, ErrorCode::Cancel, &mut self.output);
         }
         true
     }
@@ -349,14 +467,9 @@ impl Exchange for Http2 {
         if self.output_at >= self.output.len() {
             self.output.clear();
             self.output_at = 0;
-            if self.drive().is_err() {
-                self.state = State::Closed;
-            }
-            std::mem::swap(&mut self.output, &mut self.pipe.borrow_mut().outgoing);
-            if self.output.len() >= OUTPUT_SIZE_MAX {
-                // `h2` stopped where the buffer was full.
-                self.is_woken.raise();
-            }
+        }
+        if self.output_at == 0 {
+            self.write();
         }
         self.output.get(self.output_at..).filter(|rest| !rest.is_empty())
     }
@@ -366,121 +479,231 @@ impl Exchange for Http2 {
     }
 
     fn is_over(&self) -> bool {
-        matches!(self.state, State::Closed)
-    }
-}
-
-/// Raised by a waker, taken by the loop.
-#[derive(Debug)]
-struct Flag(AtomicBool);
-
-impl Flag {
-    fn raised() -> Arc<Self> {
-        Arc::new(Self(AtomicBool::new(true)))
-    }
-
-    fn raise(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether it was raised. Only this thread wakes, so that a load and a store are enough.
-    fn take(&self) -> bool {
-        let is_raised = self.0.load(Ordering::Relaxed);
-        if is_raised {
-            self.0.store(false, Ordering::Relaxed);
-        }
-        is_raised
-    }
-}
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.raise();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        self.raise();
-    }
-}
-
-/// The bytes between `h2` and whoever has the socket.
-#[derive(Debug, Default)]
-struct Pipe {
-    incoming: BytesMut,
-    outgoing: Vec<u8>,
-    has_ended: bool,
-}
-
-/// `h2`'s end of the pipe.
-#[derive(Debug)]
-struct Transport(Rc<RefCell<Pipe>>);
-
-impl AsyncRead for Transport {
-    fn poll_read(self: Pin<&mut Self>, _: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let mut pipe = self.0.borrow_mut();
-        if pipe.incoming.is_empty() {
-            return if pipe.has_ended { Poll::Ready(Ok(())) } else { Poll::Pending };
-        }
-        let size = pipe.incoming.len().min(buffer.remaining());
-        buffer.put_slice(&pipe.incoming.split_to(size));
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Transport {
-    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut pipe = self.0.borrow_mut();
-        let room = OUTPUT_SIZE_MAX.saturating_sub(pipe.outgoing.len());
-        if room == 0 {
-            return Poll::Pending;
-        }
-        let part = bytes.get(..bytes.len().min(room)).unwrap_or_default();
-        pipe.outgoing.extend_from_slice(part);
-        Poll::Ready(Ok(part.len()))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
+        self.phase == Phase::Closed || self.phase == Phase::Leaving && self.calls.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::loadgen::request::Method;
 
-    #[test]
-    fn texts_of_a_status_are_decoded() {
-        let check = |text: &str, want: &str| assert_eq!(percent_decoded(text.as_bytes()), want);
-        check("plain", "plain");
-        check("50%25 caf%C3%A9", "50% café");
-        check("%zz%1", "%zz%1");
+    fn outgoing(message: &[u8]) -> Outgoing {
+        Outgoing { method: Method::ModelInfer, bytes: Bytes::copy_from_slice(message) }
+    }
+
+    fn sent(exchange: &mut Http2) -> Vec<u8> {
+        let mut sent = Vec::new();
+        while let Some(bytes) = exchange.poll_output() {
+            sent.extend_from_slice(bytes);
+            let size = bytes.len();
+            exchange.handle_sent(size);
+        }
+        sent
+    }
+
+    /// The frames of some bytes: kind, flags, stream, size.
+    fn frames(mut bytes: &[u8]) -> Vec<(Frame, u8, u32, usize)> {
+        bytes = bytes.strip_prefix(PREFACE).unwrap_or(bytes);
+        let mut frames = Vec::new();
+        while let Some(head) = FrameHead::decode(bytes) {
+            frames.push((head.kind, head.flags, head.stream.0, head.size));
+            bytes = &bytes[frame::HEAD_SIZE + head.size..];
+        }
+        assert!(bytes.is_empty());
+        frames
+    }
+
+    /// What a server says, frame by frame.
+    #[derive(Default)]
+    struct Script {
+        encoder: Encoder,
+        bytes: Vec<u8>,
+    }
+
+    impl Script {
+        fn settings(mut self, entries: &[(u16, u32)]) -> Self {
+            settings::encode(entries, &mut self.bytes);
+            self
+        }
+
+        fn frame(mut self, kind: Frame, flags: u8, stream: u32, payload: &[u8]) -> Self {
+            frame::encode(kind, flags, StreamId(stream), payload, &mut self.bytes);
+            self
+        }
+
+        fn block(&mut self, fields: &[(&str, &str)]) -> Vec<u8> {
+            let mut block = Vec::new();
+            for (name, value) in fields {
+                self.encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Insert, &mut block);
+            }
+            block
+        }
+
+        fn fields(mut self, flags: u8, stream: u32, fields: &[(&str, &str)]) -> Self {
+            let block = self.block(fields);
+            self.frame(Frame::Headers, flags | frame::END_HEADERS, stream, &block)
+        }
+
+        /// A good answer to a call.
+        fn answer(self, stream: u32, message: &[u8]) -> Self {
+            self.fields(0, stream, &[(":status", "200"), ("content-type", "application/grpc")])
+                .frame(Frame::Data, 0, stream, message)
+                .fields(frame::END_STREAM, stream, &[("grpc-status", "0"), ("grpc-message", "")])
+        }
+    }
+
+    fn finished(exchange: &mut Http2) -> Vec<(usize, Result<Bytes, String>)> {
+        let next = std::iter::from_fn(|| exchange.poll_finished());
+        let mut finished: Vec<_> =
+            next.map(|end| (end.token, end.outcome.map_err(|failure| failure.to_string()))).collect();
+        finished.sort_by_key(|(token, _)| *token);
+        finished
     }
 
     #[test]
     fn a_connection_begins_with_the_preface_and_waits_for_nobody() {
         let mut exchange = Http2::new("localhost:1", &[], true);
-        let first = exchange.poll_output().unwrap().to_vec();
-        assert!(first.starts_with(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"));
-        exchange.handle_sent(first.len());
-        exchange
-            .handle_request(3, &Outgoing { method: Method::ModelInfer, bytes: Bytes::from_static(b"\0\0\0\0\x01x") });
-        // HEADERS and DATA, without waiting for the server's SETTINGS (RFC 9113 §3.4).
-        let sent = exchange.poll_output().unwrap().to_vec();
+        let first = sent(&mut exchange);
+        assert!(first.starts_with(PREFACE));
+        exchange.handle_request(3, &outgoing(b"\0\0\0\0\x01x"));
+        // HEADERS and DATA, without waiting for the server's SETTINGS (§3.4).
+        let sent = sent(&mut exchange);
         assert!(sent.ends_with(b"\0\0\0\0\x01x"), "{sent:?}");
+        let kinds: Vec<_> = frames(&sent).into_iter().map(|(kind, flags, ..)| (kind, flags)).collect();
+        assert_eq!(kinds, [(Frame::Headers, frame::END_HEADERS), (Frame::Data, frame::END_STREAM)]);
         assert!(!exchange.is_over());
     }
 
     #[test]
-    fn a_peer_that_speaks_something_else_is_malformed() {
+    fn answers_are_the_same_however_they_are_split() {
+        let script = || {
+            Script::default()
+                .settings(&[(settings::INITIAL_WINDOW_SIZE, 9)])
+                .fields(0, 1, &[(":status", "103")])
+                .answer(1, b"\0\0\0\0\x03one")
+                .fields(frame::END_STREAM, 3, &[(":status", "200"), ("grpc-status", "5"), ("grpc-message", "no%20m")])
+                .frame(Frame::Unknown(77), 1, 3, b"?")
+                .fields(frame::END_STREAM, 5, &[(":status", "503")])
+                .fields(0, 7, &[(":status", "200")])
+                .frame(Frame::Data, frame::PADDED, 7, b"\x02\0\0\0\0\x04se__")
+                .frame(Frame::Data, frame::END_STREAM, 7, b"ve")
+        };
+        let mut interleaved = script();
+        let block = interleaved.block(&[("grpc-status", "0")]);
+        let interleaved = interleaved
+            .fields(0, 9, &[(":status", "200")])
+            .frame(Frame::Headers, frame::END_STREAM, 9, &block[..1])
+            .frame(Frame::Continuation, frame::END_HEADERS, 9, &block[1..])
+            .frame(Frame::RstStream, 0, 11, &8_u32.to_be_bytes());
+        let want = vec![
+            (1, Ok(Bytes::from_static(b"one"))),
+            (3, Err("gRPC 5 NOT_FOUND: no m".to_owned())),
+            (5, Err("HTTP 503".to_owned())),
+            (7, Err("malformed answer: no grpc-status".to_owned())),
+            (9, Ok(Bytes::new())),
+            (11, Err("connection closed: the server reset the stream: Cancel".to_owned())),
+        ];
+        for step in 1..=interleaved.bytes.len() {
+            let mut exchange = Http2::new("localhost:1", &[], true);
+            [1, 3, 5, 7, 9, 11].iter().for_each(|token| exchange.handle_request(*token, &outgoing(b"ask")));
+            sent(&mut exchange);
+            for part in interleaved.bytes.chunks(step) {
+                exchange.handle_bytes(part).unwrap();
+            }
+            assert_eq!(finished(&mut exchange), want, "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn no_more_is_sent_than_there_is_room_for() {
         let mut exchange = Http2::new("localhost:1", &[], true);
-        exchange.handle_request(3, &Outgoing { method: Method::ModelInfer, bytes: Bytes::new() });
-        let size = exchange.poll_output().unwrap().len();
-        exchange.handle_sent(size);
-        let error = exchange.handle_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap_err();
-        assert_eq!(error.kind, Kind::Malformed, "{error}");
+        exchange
+            .handle_bytes(&Script::default().settings(&[(settings::INITIAL_WINDOW_SIZE, 40_000), (3, 2)]).bytes)
+            .unwrap();
+        (0..3).for_each(|token| exchange.handle_request(token, &outgoing(&[7; 50_000])));
+        let data = |bytes: &[u8]| -> Vec<_> {
+            let frames = frames(bytes).into_iter();
+            frames
+                .filter(|(kind, ..)| *kind == Frame::Data)
+                .map(|(_, flags, stream, size)| (flags, stream, size))
+                .collect()
+        };
+        // Two streams, in turns, and no more than the connection's first 65,535 bytes.
+        let first = data(&sent(&mut exchange));
+        assert_eq!(first, [(0, 1, 16_384), (0, 3, 16_384), (0, 1, 16_384), (0, 3, 16_383)]);
+        let more =
+            |script: Script, stream: u32, size: u32| script.frame(Frame::WindowUpdate, 0, stream, &size.to_be_bytes());
+        exchange.handle_bytes(&more(Script::default(), 0, 100_000).bytes).unwrap();
+        // Each stream has its own room too.
+        assert_eq!(data(&sent(&mut exchange)), [(0, 1, 7_232), (0, 3, 7_233)]);
+        let script = Script::default().settings(&[(settings::INITIAL_WINDOW_SIZE, 45_000)]);
+        exchange.handle_bytes(&more(script, 1, 5_000).bytes).unwrap();
+        let mut rest = data(&sent(&mut exchange));
+        rest.sort_unstable();
+        assert_eq!(rest, [(0, 3, 5_000), (1, 1, 10_000)]);
+        exchange.handle_bytes(&Script::default().answer(1, b"\0\0\0\0\0").bytes).unwrap();
+        assert_eq!(finished(&mut exchange), [(0, Ok(Bytes::new()))]);
+        let last = frames(&sent(&mut exchange));
+        assert!(last.iter().any(|(kind, _, stream, _)| (*kind, *stream) == (Frame::Headers, 5)), "{last:?}");
+    }
+
+    #[test]
+    fn a_server_that_leaves_answers_what_it_has_seen() {
+        let mut exchange = Http2::new("localhost:1", &[], true);
+        (0..3).for_each(|token| exchange.handle_request(token, &outgoing(b"ask")));
+        sent(&mut exchange);
+        let goaway = Script::default().settings(&[]).frame(Frame::GoAway, 0, 0, b"\0\0\0\x03\0\0\0\x0bcalm");
+        exchange.handle_bytes(&goaway.bytes).unwrap();
+        let unseen = "connection closed: the server closes the connection: EnhanceYourCalm calm";
+        assert_eq!(finished(&mut exchange), [(2, Err(unseen.to_owned()))]);
+        exchange.handle_request(3, &outgoing(b"ask"));
+        assert!(!frames(&sent(&mut exchange)).iter().any(|(kind, ..)| *kind == Frame::Headers));
+        assert!(!exchange.is_over());
+        exchange.handle_bytes(&Script::default().answer(3, b"\0\0\0\0\0").bytes).unwrap();
+        exchange.handle_end();
+        let closed = "connection closed: the server closed the connection";
+        assert_eq!(finished(&mut exchange), [(0, Err(closed.to_owned())), (1, Ok(Bytes::new()))]);
+        assert!(exchange.is_over());
+    }
+
+    #[test]
+    fn a_request_that_is_given_up_is_reset_and_its_answer_passed_over() {
+        let mut exchange = Http2::new("localhost:1", &[], true);
+        exchange.handle_request(1, &outgoing(b"ask"));
+        sent(&mut exchange);
+        assert!(exchange.handle_cancel(1));
+        let reset = frames(&sent(&mut exchange));
+        assert_eq!(reset, [(Frame::RstStream, 0, 1, 4)]);
+        // Its fields are still read: those of the next answer build on them.
+        exchange.handle_request(2, &outgoing(b"ask"));
+        sent(&mut exchange);
+        let answers = Script::default().settings(&[]).answer(1, b"\0\0\0\0\x01a").answer(3, b"\0\0\0\0\x01b");
+        exchange.handle_bytes(&answers.frame(Frame::Ping, 0, 0, b"pingpong").bytes).unwrap();
+        assert_eq!(finished(&mut exchange), [(2, Ok(Bytes::from_static(b"b")))]);
+        let answer = frames(&sent(&mut exchange));
+        assert_eq!(answer, [(Frame::Settings, frame::ACK, 0, 0), (Frame::Ping, frame::ACK, 0, 8)]);
+    }
+
+    #[test]
+    fn a_peer_that_speaks_something_else_is_malformed() {
+        let settings = || Script::default().settings(&[]);
+        for bytes in [
+            b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
+            Script::default().frame(Frame::Ping, 0, 0, b"pingpong").bytes,
+            settings().frame(Frame::Data, 0, 1, b"x").bytes,
+            settings().frame(Frame::Data, frame::PADDED, 1, b"\x01").bytes,
+            settings().frame(Frame::Headers, frame::END_HEADERS, 1, b"\xff").bytes,
+            settings().frame(Frame::Headers, 0, 1, b"").frame(Frame::Ping, 0, 0, b"pingpong").bytes,
+            settings().frame(Frame::Continuation, 0, 1, b"").bytes,
+            settings().frame(Frame::PushPromise, 0, 1, b"\0\0\0\x02").bytes,
+            settings().frame(Frame::WindowUpdate, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).bytes,
+        ] {
+            let mut exchange = Http2::new("localhost:1", &[], true);
+            exchange.handle_request(3, &outgoing(b"ask"));
+            sent(&mut exchange);
+            let error = exchange.handle_bytes(&bytes).unwrap_err();
+            assert_eq!((error.kind, exchange.is_over()), (Kind::Malformed, true), "{error} {bytes:?}");
+        }
     }
 }

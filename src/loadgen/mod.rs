@@ -11,6 +11,7 @@
 //! being sent (no coordinated omission).
 
 pub mod base64;
+pub mod call;
 pub mod clock;
 pub mod comparison;
 pub mod control;

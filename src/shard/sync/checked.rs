@@ -25,6 +25,8 @@ pub enum Fault {
     Countdown,
     /// Fences order nothing.
     Fence,
+    /// A swap reads first and writes then.
+    Swap,
     /// An `unpark` that comes before `park` is lost.
     Token,
 }
@@ -68,7 +70,12 @@ impl AtomicBool {
     }
 
     pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
-        self.0.swap(value, ordering)
+        if !is_planted(Fault::Swap) {
+            return self.0.swap(value, ordering);
+        }
+        let have = self.0.load(ordering);
+        self.0.store(value, ordering);
+        have
     }
 }
 

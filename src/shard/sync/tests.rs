@@ -28,7 +28,7 @@ use super::{Mutex, Thread, current, park};
 use crate::backend::{Answer, Batch, answering};
 use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
 use crate::shard::burst::Bursts;
-use crate::shard::feed::{Feed, Hold, Lane, Waiting};
+use crate::shard::feed::{Feed, Hold, Lane, Seat, Waiting};
 use crate::shard::inbox::Inbox;
 use crate::shard::ticket::{Pending, Tickets};
 use crate::time::{Instant, Stamps};
@@ -214,17 +214,29 @@ fn stop(feed: &Feed, instances: Vec<loom::thread::JoinHandle<usize>>, want: usiz
 
 /// Shards with so many requests each, all answered by so many instances.
 fn serve(policy: Policy, requests: Turns, instances: usize) {
-    serve_at(policy, requests, instances, None);
+    serve_at(policy, requests, &vec![0; instances], None);
 }
 
 /// The same in as many batches as there are instances, each of which runs until all do.
 fn serve_at_once(policy: Policy, requests: Turns, instances: usize) {
-    serve_at(policy, requests, instances, Some(&Meeting::new(instances)));
+    serve_at(policy, requests, &vec![0; instances], Some(&Meeting::new(instances)));
 }
 
-fn serve_at(policy: Policy, requests: Turns, instances: usize, meeting: Option<&Arc<Meeting>>) {
-    let (feed, lanes) = Feed::new(policy, BOUNDS, requests.len(), instances);
-    let instances = (0..instances).map(|seat| instance(&feed, seat, meeting)).collect();
+/// The same where the first of two instances is the one that is woken, as often as it sleeps: the
+/// other has had its turns.
+fn serve_at_once_by_the_first(policy: Policy, requests: Turns) {
+    serve_at(policy, requests, &[0, 1_000], Some(&Meeting::new(2)));
+}
+
+/// An instance for each of the turns that they have had.
+fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<&Arc<Meeting>>) {
+    let seats = turns_had.iter().map(|turn| {
+        let seat = Seat::new(String::new());
+        seat.set_turn(*turn);
+        Arc::new(seat)
+    });
+    let (feed, lanes) = Feed::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None);
+    let instances = (0..turns_had.len()).map(|seat| instance(&feed, seat, meeting)).collect();
     let mut shards: Vec<_> =
         lanes.into_iter().zip(requests).map(|(lane, turns)| move || submit_all(lane, turns)).collect();
     let last = shards.pop().expect("there is one shard at least");
@@ -259,6 +271,7 @@ fn an_instance_that_is_busy_leaves_nothing_to_one_that_sleeps_on() {
     check(1, || serve_at_once(single(), &[&[1, 1]], 2));
     check(1, || serve_at_once(single(), &[&[1], &[1]], 2));
     check(2, || serve_at_once(single(), &[&[2]], 2));
+    check(2, || serve_at_once_by_the_first(single(), &[&[1, 1]]));
 }
 
 #[test]
@@ -374,6 +387,7 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
         (Fault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
         (Fault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (Fault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
         (Fault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
     ] {
         let found = find(fault, scenario);

@@ -8,15 +8,18 @@ use super::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZE_INITIAL, WI
 pub const ENTRY_SIZE: usize = 6;
 
 const HEADER_TABLE_SIZE: u16 = 1;
-const ENABLE_PUSH: u16 = 2;
+/// Whether a server may push (§6.5.2).
+pub const ENABLE_PUSH: u16 = 2;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
-const INITIAL_WINDOW_SIZE: u16 = 4;
-const MAX_FRAME_SIZE: u16 = 5;
+/// What the window of a new stream has.
+pub const INITIAL_WINDOW_SIZE: u16 = 4;
+/// Bytes of the largest payload that is taken.
+pub const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// What a peer told us that we keep to. What it says about pushing and streams of ours is checked and
-/// forgotten: this server pushes nothing.
+/// What a peer told us that we keep to. What it says about pushing is checked and forgotten: nothing is
+/// pushed here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
     /// Bytes of the dynamic table that it decodes with.
@@ -25,11 +28,18 @@ pub struct PeerSettings {
     pub initial_window_size: u32,
     /// Bytes of the largest payload that it takes.
     pub frame_size_max: u32,
+    /// Streams that we may open, where it is the server.
+    pub streams_max: u32,
 }
 
 impl Default for PeerSettings {
     fn default() -> Self {
-        Self { header_table_size: 4_096, initial_window_size: WINDOW_SIZE_INITIAL, frame_size_max: FRAME_SIZE_LEAST }
+        Self {
+            header_table_size: 4_096,
+            initial_window_size: WINDOW_SIZE_INITIAL,
+            frame_size_max: FRAME_SIZE_LEAST,
+            streams_max: u32::MAX,
+        }
     }
 }
 
@@ -59,6 +69,7 @@ impl PeerSettings {
                 return Err(Fault::of_connection(ErrorCode::ProtocolError, text));
             }
             MAX_FRAME_SIZE => self.frame_size_max = value,
+            MAX_CONCURRENT_STREAMS => self.streams_max = value,
             // RFC 9218 §2.1.
             NO_RFC7540_PRIORITIES if value > 1 => {
                 let text = "SETTINGS_NO_RFC7540_PRIORITIES is neither 0 nor 1";

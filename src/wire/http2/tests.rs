@@ -83,7 +83,7 @@ fn settings_are_applied_in_order_and_checked() {
         settings::encode(entries, &mut frame);
         settings.apply(&frame[frame::HEAD_SIZE..]).map(|()| settings).map_err(|fault: Fault| fault.code)
     };
-    let want = PeerSettings { header_table_size: 9, initial_window_size: 8, frame_size_max: 16_385 };
+    let want = PeerSettings { header_table_size: 9, initial_window_size: 8, frame_size_max: 16_385, streams_max: 0 };
     assert_eq!(apply(&[(1, 1), (4, 8), (1, 9), (3, 0), (6, 1), (2, 0), (77, 77), (5, 16_385)]), Ok(want));
     assert_eq!(apply(&[(2, 2)]), Err(ErrorCode::ProtocolError));
     assert_eq!(apply(&[(4, 0x8000_0000)]), Err(ErrorCode::FlowControlError));
@@ -94,7 +94,7 @@ fn settings_are_applied_in_order_and_checked() {
     let ours = OurSettings { streams_max: 1, initial_window_size: 2, frame_size_max: 16_384, field_list_size_max: 3 };
     let mut frame = Vec::new();
     ours.encode(&mut frame);
-    let want = PeerSettings { initial_window_size: 2, frame_size_max: 16_384, ..PeerSettings::default() };
+    let want = PeerSettings { initial_window_size: 2, streams_max: 1, ..PeerSettings::default() };
     let mut settings = PeerSettings::default();
     settings.apply(&frame[frame::HEAD_SIZE..]).unwrap();
     assert_eq!((settings, frame.len()), (want, frame::HEAD_SIZE + 5 * settings::ENTRY_SIZE));
