@@ -54,6 +54,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Bytes of state that one instance keeps for its sequences.
+    pub sequence_state_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// Connections of one shard.
@@ -130,6 +132,7 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
@@ -361,6 +364,12 @@ const FLAGS: &[Flag] = &[
         value: "BYTES",
         help: "Bytes of tensors that may wait for one model version [268435456]; beyond it 503",
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["sequence-state-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of state that one instance keeps for its sequences [268435456]; beyond it they end",
+        apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
     },
     Flag {
         names: &["admission"],

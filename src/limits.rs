@@ -48,6 +48,10 @@ pub const FORECAST_LEVELS_MAX: usize = 64;
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Sequences that may have a slot of one model version: each is some hundreds of bytes.
+pub const SEQUENCE_SLOTS_MAX: usize = 1024 * 1024;
+/// Bytes of state that one instance keeps for its sequences (`--sequence-state-bytes-max`).
+pub const SEQUENCE_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard; beyond it a new one is closed at once.

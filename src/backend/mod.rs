@@ -3,11 +3,13 @@
 //! used from any thread, so that an engine that answers later, or from threads of its own, fits
 //! the same trait. A backend never sees a queue or a socket.
 
+pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
 pub mod identity;
 pub mod onnxruntime;
 pub mod rten;
+pub mod sequence;
 pub mod text;
 pub mod threads;
 
@@ -16,9 +18,11 @@ mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
+pub use self::accumulate::Accumulate;
 pub use self::identity::Identity;
 pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
+pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;
@@ -68,6 +72,8 @@ pub struct Batch {
     pub rows: u32,
     /// What to stamp with.
     pub clock: Clock,
+    /// Slots whose sequences ended otherwise than by a request: what is kept of them goes.
+    pub ended: Vec<usize>,
 }
 
 /// One request of a batch.
@@ -79,6 +85,8 @@ pub struct Request {
     pub rows: u32,
     /// Takes its answer.
     pub responder: Responder,
+    /// Its place, where the model serves sequences.
+    pub sequence: Option<SequenceRow>,
 }
 
 /// The answer of a backend to one request.
@@ -187,6 +195,17 @@ impl Responder {
     /// A responder for a ticket of a shard.
     pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
         Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
+    }
+
+    /// A responder that answers nobody: for a row without a request.
+    pub fn nobody() -> Self {
+        let ticket = Ticket { index: 0, generation: 0 };
+        Self { inbox: None, ticket, stamps: Stamps::default(), batch_rows: 0, is_first: false, executions: None }
+    }
+
+    /// Has the answer pass by another inbox, if there will be one.
+    pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn Inbox>) -> Arc<dyn Inbox>) {
+        self.inbox = self.inbox.take().map(wrap);
     }
 
     /// Says what batch the request became part of, and whether it is its first.

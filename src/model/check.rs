@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX, RANK_MAX};
-use crate::model::batch_io;
-use crate::model::complete::{self, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
+use crate::model::{batch_io, sequence_batching};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_input::Format;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -61,7 +61,8 @@ pub fn backend(config: &ModelConfig) -> Result<(), Error> {
         ONNX_BACKEND if !is_onnx => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
         }
-        ONNX_BACKEND | IDENTITY_BACKEND => Ok(()),
+        ONNX_BACKEND => Ok(()),
+        built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
         _ => Err(missing_backend(config)),
     }
 }
@@ -89,6 +90,9 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
         dynamic_batching(config, batching)?;
+    }
+    if let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice {
+        sequence_batching::check(config, batching)?;
     }
     latency_target(config)?;
     instance_groups(config)?;

@@ -18,7 +18,7 @@ use crate::model::spec::{
     VersionPolicy,
 };
 use crate::model::text::{ConfigText, TextError};
-use crate::model::{batch_io, check, complete, config_json, supported};
+use crate::model::{batch_io, check, complete, config_json, sequence_batching, supported};
 use crate::tensor::Shape;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -32,6 +32,8 @@ use crate::wire::proto::inference::{DataType, ModelConfig, ModelInstanceGroup, M
 #[derive(Clone, Debug)]
 pub struct Draft {
     config: ModelConfig,
+    /// What the files of initial states hold, by name.
+    states: BTreeMap<String, Arc<[u8]>>,
 }
 
 /// How much is derived from the model file.
@@ -71,7 +73,7 @@ impl Draft {
         for output in &config.output {
             check::filename(directory, "label_filename", &output.label_filename)?;
         }
-        Ok(Self { config })
+        Ok(Self { config, states: BTreeMap::new() })
     }
 
     /// The name of the model.
@@ -103,6 +105,16 @@ impl Draft {
         names
     }
 
+    /// The files of initial states to read inside the model's directory, each once.
+    pub fn state_filenames(&self) -> Vec<String> {
+        sequence_batching::state_filenames(&self.config)
+    }
+
+    /// The same with what [`Self::state_filenames`] hold.
+    pub fn with_state_files(self, states: BTreeMap<String, Arc<[u8]>>) -> Self {
+        Self { states, ..self }
+    }
+
     /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
     /// holds, `labels` is what [`Self::label_filenames`] hold.
     pub fn complete(
@@ -116,10 +128,15 @@ impl Draft {
         }
         complete::normalize(&mut self.config);
         check::config(&self.config)?;
+        let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
-            check::agreement(&self.config, onnx)?;
+            check::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
-        into_spec(self.config, labels)
+        let sequence = engine.map(|engine| {
+            let engine = Arc::new(into_spec(engine, labels)?);
+            sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
+        });
+        Ok(ModelSpec { sequence: sequence.transpose()?, ..into_spec(self.config, labels)? })
     }
 }
 
@@ -175,6 +192,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         outputs,
         batch_inputs: batch_io::inputs(&config),
         batching: batching(&config),
+        sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
@@ -297,7 +315,7 @@ pub fn check_any_text(text: &[u8]) {
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown }.complete(None, &labels, Completion::default());
+    let again = Draft { config: shown, states: BTreeMap::new() }.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }
 

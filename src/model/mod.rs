@@ -12,13 +12,16 @@ pub mod onnx;
 pub mod repository;
 mod schema;
 pub mod sequence;
+mod sequence_batching;
 pub mod spec;
 mod supported;
 pub mod text;
 mod token;
 pub mod weights;
 
-pub use sequence::{CorrelationId, SequenceMark};
+pub use sequence::{
+    ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
+};
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
     ResourceRules, TensorSpec, VersionPolicy,

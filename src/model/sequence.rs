@@ -4,6 +4,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::ModelSpec;
+use crate::tensor::{Datatype, Tensor};
 
 /// The correlation id of a sequence: `sequence_id` of its requests. Zero and the empty string mean
 /// no sequence and are never held here.
@@ -36,6 +40,83 @@ impl CorrelationId {
     pub fn from_text(text: &str) -> Option<Self> {
         (!text.is_empty()).then(|| Self::Text(text.into()))
     }
+}
+
+/// `sequence_batching`: how a model serves sequences.
+#[derive(Clone, Debug)]
+pub struct SequenceBatching {
+    /// How requests of several sequences become batches.
+    pub strategy: SequenceStrategy,
+    /// `max_sequence_idle_microseconds`.
+    pub idle_max: Duration,
+    /// What tells the model of each row's sequence, in the order of the engine's inputs behind those
+    /// that requests bring.
+    pub controls: Vec<ControlSpec>,
+    /// What the server keeps of each sequence, in the order of the engine's inputs behind those.
+    pub states: Vec<StateSpec>,
+    /// How many of the engine's outputs, the first ones, requests may ask for.
+    pub outputs_asked: usize,
+    /// The model as its engine sees it: with controls and states as inputs like others, and the
+    /// states that it gives back as outputs behind those that requests ask for.
+    pub engine: Arc<ModelSpec>,
+}
+
+/// `direct` or `oldest`.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SequenceStrategy {
+    /// A sequence keeps its row of the batch.
+    Direct {
+        /// `max_queue_delay_microseconds`.
+        queue_delay_max: Duration,
+        /// `minimum_slot_utilization`.
+        utilization_min: f32,
+    },
+    /// The oldest requests of the candidates are batched.
+    Oldest {
+        /// `max_candidate_sequences`, for each instance.
+        candidates_max: u32,
+        /// `preferred_batch_size`, ascending, each once.
+        rows_preferred: Vec<u32>,
+        /// `max_queue_delay_microseconds`.
+        queue_delay_max: Duration,
+    },
+}
+
+/// One `control_input`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ControlSpec {
+    /// The model's input.
+    pub name: String,
+    /// What it tells.
+    pub kind: ControlKind,
+    /// Its datatype.
+    pub datatype: Datatype,
+    /// The bytes of false and of true; empty for a correlation id.
+    pub values: [Vec<u8>; 2],
+}
+
+/// What a control tells of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlKind {
+    /// `CONTROL_SEQUENCE_CORRID`: whose it is.
+    CorrelationId,
+    /// `CONTROL_SEQUENCE_END`: it is the last.
+    End,
+    /// `CONTROL_SEQUENCE_READY`: there is a request in it.
+    Ready,
+    /// `CONTROL_SEQUENCE_START`: it is the first.
+    Start,
+}
+
+/// One `state`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StateSpec {
+    /// The model's input, for messages.
+    pub input_name: String,
+    /// The place among the engine's outputs of what it becomes.
+    pub output: usize,
+    /// What it is when a sequence begins, with a row's part of the batch axis.
+    pub initial: Tensor,
 }
 
 /// As Triton writes it in its texts.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::labels::Labels;
+use crate::model::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape};
 
 /// A checked model configuration. One is shared by all shards and instances.
@@ -27,6 +28,8 @@ pub struct ModelSpec {
     pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
+    /// How sequences are served; `None` where the model has no `sequence_batching`.
+    pub sequence: Option<Arc<SequenceBatching>>,
     /// The instances, by group.
     pub instance_groups: Vec<InstanceGroup>,
     /// Which versions are served.

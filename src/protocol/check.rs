@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::limits::SEQUENCE_ID_SIZE_MAX;
-use crate::model::{CorrelationId, ModelSpec, SequenceMark, TensorSpec};
+use crate::model::{ControlKind, CorrelationId, ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::infer::OutputPlan;
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
@@ -56,6 +56,35 @@ impl SequenceParameters {
         let Self { id, is_start, is_end } = self;
         id.map(|id| SequenceMark { id, is_start, is_end })
     }
+}
+
+/// Holds a request against a model that serves sequences, or none; the texts, without the request's
+/// id, are Triton's (`sequence_batch_scheduler.cc`).
+pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) -> Result<(), Error> {
+    let (Some(sequence), model) = (&spec.sequence, &spec.name) else { return Ok(()) };
+    if rows != 1 {
+        return Err(Error::invalid(format!(
+            "inference request to model '{model}' must specify batch-size 1 due to requirements of sequence batcher"
+        )));
+    }
+    let Some(mark) = mark else {
+        return Err(Error::invalid(format!(
+            "inference request to model '{model}' must specify a non-zero or non-empty correlation ID"
+        )));
+    };
+    let control = sequence.controls.iter().find(|control| control.kind == ControlKind::CorrelationId);
+    let Some(control) = control else { return Ok(()) };
+    let is_text = matches!(mark.id, CorrelationId::Text(_));
+    if is_text == (control.datatype == Datatype::Bytes) {
+        return Ok(());
+    }
+    let came = if is_text { Datatype::Bytes } else { Datatype::Uint64 };
+    Err(Error::invalid(format!(
+        "sequence batching control '{}' data-type is '{}', but model '{model}' expects '{}'",
+        control.name,
+        came.name(),
+        control.datatype.name()
+    )))
 }
 
 /// A `sequence_id` that is a string.

@@ -7,16 +7,17 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::backend::{LoadedModel, Threads, threads};
+use crate::backend::{LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::Error;
-use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::config::{Completion, Draft};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
-use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, VersionPolicy};
+use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, Pools, Supply};
+use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::beneath::Repository;
 use crate::server::engine::Engines;
@@ -49,6 +50,27 @@ impl Loaded {
     fn demands(&self) -> impl Iterator<Item = Demand> {
         let active = self.worker_groups().filter(|group| !group.is_passive);
         active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
+    }
+
+    /// How it serves sequences, where it does; the number of instances is the feed's.
+    pub fn sequence_policy(&self) -> Option<SequencePolicy> {
+        let sequence = self.spec.sequence.as_ref()?;
+        let rows_max = self.spec.rows_max;
+        let rows = usize::try_from(rows_max).unwrap_or(usize::MAX).max(1);
+        let (strategy, slots) = match &sequence.strategy {
+            SequenceStrategy::Direct { queue_delay_max, utilization_min } => {
+                // The least count whose share of the slots is enough.
+                let least = (0..=rows).find(|count| *count as f64 >= f64::from(*utilization_min) * rows as f64);
+                (Strategy::Direct { queue_delay_max: *queue_delay_max, slots_least: least.unwrap_or(rows) }, rows)
+            }
+            SequenceStrategy::Oldest { candidates_max, rows_preferred, queue_delay_max } => {
+                let (rows_preferred, queue_delay_max) = (rows_preferred.clone(), *queue_delay_max);
+                let is_batched = rows_max > 0;
+                let policy = Policy { rows_max, is_batched, rows_preferred, queue_delay_max, ..Policy::default() };
+                (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
+            }
+        };
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
     }
 
     /// How it batches.
@@ -173,6 +195,8 @@ fn load_model(
     let config = directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
     let draft = Draft::new(name, config.transpose()?.as_deref(), &directory.files)?;
     let labels = read_labels(repository, name, &draft)?;
+    let states = read_states(repository, name, &draft)?;
+    let draft = draft.with_state_files(states);
     let choice = directory.choose_versions(&draft.version_policy())?;
     if let VersionPolicy::Specific(_) = draft.version_policy() {
         for version in &choice.missing {
@@ -212,7 +236,14 @@ fn load_version(
     let began = clock::now();
     let backend = engines.choose(&spec)?;
     let (model, choice) = threads::enter(1, |threads: &Threads| {
-        let model = backend.load(&spec, directory)?;
+        let model = match &spec.sequence {
+            None => backend.load(&spec, directory)?,
+            Some(sequence) => {
+                let inner = backend.load(&sequence.engine, directory)?;
+                let bytes_max = settings.sequence_state_bytes_max;
+                Box::new(Sequential::new(inner, &spec, Arc::clone(sequence), bytes_max)) as Box<dyn LoadedModel>
+            }
+        };
         let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, settings))?;
         Ok::<_, Error>((model, choice))
     })?;
@@ -244,4 +275,14 @@ fn read_labels(repository: &Repository, name: &str, draft: &Draft) -> Result<BTr
         labels.insert(file.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
+}
+
+/// The initial states of sequences, from the files that the configuration names.
+fn read_states(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
+    let mut states = BTreeMap::new();
+    for file in draft.state_filenames() {
+        let bytes = read(repository, &format!("{name}/initial_state/{file}"), SEQUENCE_STATE_BYTES_MAX)?;
+        states.insert(file, bytes.into());
+    }
+    Ok(states)
 }

@@ -66,7 +66,8 @@ impl Plan {
                 }
                 Site::Worker => {
                     let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
-                    let (feed, ends) = Feed::with_seats(policy, bounds, shards, seats, limiter.clone());
+                    let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
+                    let (feed, ends) = Feed::with_seats(policy, bounds, shards, seats, limiter.clone(), sequences);
                     lanes.iter_mut().zip(ends).for_each(|(lanes, end)| lanes.push(Some(end)));
                     Placement::Worker(feed)
                 }

@@ -12,14 +12,14 @@ use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells};
-use crate::model::ModelSpec;
+use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::clock;
-use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
-use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::shard::feed::{Feed, Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
+use crate::shard::models::{LocalModel, Ran, Way, run_guarded};
 use crate::shard::runtime;
 use crate::shard::ticket::Pending;
 use crate::tensor::Tensor;
@@ -65,6 +65,7 @@ struct Submission {
     rows: u32,
     priority: u64,
     timeout: Duration,
+    sequence: Option<SequenceMark>,
     arrival: Arrival,
 }
 
@@ -91,7 +92,7 @@ impl Shard {
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             )));
         };
-        let InferRequest { inputs, rows, priority, timeout, plan, .. } = request;
+        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
         let books = ModelBooks {
             model: Rc::clone(model),
             shard: self.index,
@@ -99,7 +100,7 @@ impl Shard {
             received: arrival.received,
             is_settled: false,
         };
-        let submission = Submission { ticket, inputs, rows, priority, timeout, arrival };
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
@@ -120,14 +121,15 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
         responder.set_batch(rows, true);
-        let batch = Batch { requests: vec![Request { inputs, rows, responder }], rows, clock: clock::now };
+        let requests = vec![Request { inputs, rows, responder, sequence: None }];
+        let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let served = model.served();
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_execution();
         }
         let renew = || served.loaded.new_instance(&self.threads);
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
-        model.set_alive(backend::answering_myself(run));
+        model.set_alive(backend::answering_myself(run) != Ran::Dead);
         self.tickets.drain();
         let answer = pending.await;
         // As Triton: a batch of which no request succeeds is not counted.
@@ -144,14 +146,16 @@ impl Shard {
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, arrival } = submission;
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival } = submission;
         let feed = Arc::clone(lane.borrow().feed());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps, hold: Hold::default() };
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some());
+        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -167,18 +171,71 @@ impl Shard {
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
+        if let Some(id) = sequence {
+            let of_feed = Arc::clone(&feed);
+            let pending = self.tickets.pending(ticket, move || of_feed.leave(room));
+            let presence = Presence { feed, id: Some(id), since: queued_at };
+            let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
+            return unless_late(presence.answer(pending, timeout_at), deadline).await;
+        }
         let queue = feed.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
         let pending = self.tickets.pending(ticket, move || feed.leave(room));
         let answer = answer_unless_expired(pending, timeout_at);
-        let Some(deadline) = deadline else { return answer.await };
-        let late = async {
-            sleep_until(deadline).await;
-            Err(deadline_exceeded())
-        };
-        future::or(answer, late).await
+        unless_late(answer, deadline).await
+    }
+}
+
+/// The answer, if it comes before the client has given up.
+async fn unless_late(
+    answer: impl Future<Output = Result<Answer, Error>>,
+    deadline: Option<Instant>,
+) -> Result<Answer, Error> {
+    let Some(deadline) = deadline else { return answer.await };
+    let late = async {
+        sleep_until(deadline).await;
+        Err(deadline_exceeded())
+    };
+    future::or(answer, late).await
+}
+
+/// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
+/// sequence ends: what comes next would be made of a state that lacks this request.
+struct Presence {
+    feed: Arc<Feed>,
+    id: Option<CorrelationId>,
+    since: Instant,
+}
+
+impl Presence {
+    /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
+    /// instance be busy.
+    async fn answer(mut self, mut pending: Pending, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+        if let Some(timeout_at) = timeout_at {
+            let timer = async {
+                sleep_until(timeout_at).await;
+                None
+            };
+            let answer = future::or(async { Some((&mut pending).await) }, timer).await;
+            if let Some(answer) = answer {
+                self.id = None;
+                return Ok(answer);
+            }
+            self.feed.refuse_over(clock::now());
+        }
+        let answer = pending.await;
+        self.id = None;
+        Ok(answer)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.feed.depart(id, self.since);
+        }
     }
 }
 

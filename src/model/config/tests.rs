@@ -636,7 +636,7 @@ fn what_is_not_built_is_refused_by_name() {
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
     check("optimization { eager_batching: true }", "optimization.eager_batching");
     check("optimization { gather_kernel_buffer_threshold: 1 }", "optimization.gather_kernel_buffer_threshold");
-    check("sequence_batching { }", "sequence_batching");
+    check("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames");
     check("metric_tags { key: 'a' value: 'b' }", "metric_tags");

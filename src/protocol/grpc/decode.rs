@@ -31,8 +31,10 @@ pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferReque
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
     let (inputs, rows) = check::check(spec, message.id, inputs)?;
+    let sequence = sequence.into_mark();
+    check::check_sequence(spec, sequence.as_ref(), rows)?;
     let plan = ResponsePlan { id: message.id.to_owned(), outputs };
-    Ok(InferRequest { inputs, rows, priority, timeout, sequence: sequence.into_mark(), plan })
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
 /// What a request's parameters say of when it runs.

@@ -119,8 +119,10 @@ fn decode_document(
     check_forms(spec, &outputs)?;
     let (inputs, rows) = check(spec, id, inputs)?;
     let Parameters { priority, timeout, sequence, .. } = parameters;
+    let sequence = sequence.into_mark();
+    check::check_sequence(spec, sequence.as_ref(), rows)?;
     let plan = ResponsePlan { id: id.to_owned(), outputs };
-    Ok(InferRequest { inputs, rows, priority, timeout, sequence: sequence.into_mark(), plan })
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
 /// Decodes one input, and takes its bytes off the binary section where it has any there.
@@ -315,6 +317,7 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
     let outputs = check_outputs(spec, "", &[], true)?;
     let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
     let (inputs, rows) = check(spec, "", vec![tensor])?;
+    check::check_sequence(spec, None, rows)?;
     let plan = ResponsePlan { id: String::new(), outputs };
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
