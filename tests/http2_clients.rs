@@ -61,6 +61,25 @@ fn messages_of_any_size_come_back_bit_for_bit() {
 }
 
 #[test]
+fn a_message_of_a_gibibyte_comes_back_where_the_flag_allows_it() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--grpc-max-message-size=1100000000"]);
+    // Bytes that stand nowhere before the tensor.
+    let part: Vec<u8> = (0..1 << 20).map(|index: u32| 0xf0 | (index % 13) as u8).collect();
+    let size = i64::from(1_u32 << 30);
+    let input = Message::new().bytes(1, "INPUT0").bytes(2, "UINT8").packed(3, &[1, size]);
+    let mut head = Message::new().bytes(1, "identity_uint8").message(5, input).into_bytes();
+    // Field 7 and its length, as a varint of five bytes.
+    head.extend_from_slice(&[7 << 3 | 2, 0x80, 0x80, 0x80, 0x80, 0x04]);
+    let echoed = support::h2::echo(server.grpc(), INFER, &head, part.clone().into(), 1_024);
+    assert_eq!(echoed, (1 << 30, Some("0".to_owned())));
+    // One byte more than the flag allows is refused before it was sent (8: RESOURCE_EXHAUSTED).
+    let refused = support::h2::echo(server.grpc(), INFER, &head, part.into(), 1_050);
+    assert_eq!(refused, (0, Some("8".to_owned())));
+    assert_eq!(metric(&server, "deuteron_requests_in_flight"), 0);
+}
+
+#[test]
 fn a_thousand_streams_on_one_connection_are_all_answered() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);

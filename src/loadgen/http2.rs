@@ -4,8 +4,6 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use bytes::Bytes;
-
 use crate::loadgen::call::Call;
 use crate::loadgen::exchange::{Exchange, Finished};
 use crate::loadgen::failure::{Failure, Kind};
@@ -485,6 +483,8 @@ impl Exchange for Http2 {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
     use crate::loadgen::request::Method;
 

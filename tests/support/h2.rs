@@ -103,6 +103,51 @@ pub fn flood(address: SocketAddr, path: &str, message: &[u8], size_max: usize, t
     })
 }
 
+/// Sends a call whose message is a head and then a part over and over, and never holds more than a part of it; how
+/// many bytes of the answer's end are that part over and over, and the status.
+pub fn echo(address: SocketAddr, path: &str, head: &[u8], part: Bytes, count: usize) -> (usize, Option<String>) {
+    let size = u32::try_from(head.len() + part.len() * count).expect("a message's size has four bytes");
+    let head = Bytes::from([&[0], &size.to_be_bytes()[..], head].concat());
+    let request = request(address, path).header("content-type", "application/grpc").header("te", "trailers");
+    let request = request.body(()).expect("the fields are valid");
+    let mut builder = h2::client::Builder::new();
+    builder.initial_window_size(1 << 24).initial_connection_window_size(1 << 24);
+    run_with(&builder, address, |mut sender| async move {
+        let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+        stream.send_data(head, false).expect("the head is sent");
+        'sending: for number in 1..=count {
+            let mut rest = part.clone();
+            while !rest.is_empty() {
+                stream.reserve_capacity(rest.len());
+                let room = std::future::poll_fn(|context| stream.poll_capacity(context)).await;
+                // The server may have answered already.
+                let Some(Ok(room)) = room else { break 'sending };
+                let now = rest.split_to(room.min(rest.len()));
+                stream.send_data(now, number == count && rest.is_empty()).expect("the part is sent");
+            }
+        }
+        let response = response.await.expect("an answer comes");
+        let status = |fields: &HeaderMap| texts(fields).remove("grpc-status");
+        if let Some(status) = status(response.headers()) {
+            return (0, Some(status));
+        }
+        let (mut body, mut got, want) = (response.into_body(), 0, part.len() * count);
+        let mut skipped = Vec::new();
+        while let Some(chunk) = body.data().await {
+            let chunk = chunk.expect("the body is whole");
+            body.flow_control().release_capacity(chunk.len()).expect("the room was taken");
+            // What comes before the tensor is a few bytes, and its last byte is not the part's first.
+            let skip = if got == 0 { chunk.iter().position(|byte| *byte == part[0]).unwrap_or(chunk.len()) } else { 0 };
+            skipped.extend_from_slice(&chunk[..skip]);
+            let is_same = chunk[skip..].iter().zip(part.iter().cycle().skip(got % part.len())).all(|(a, b)| a == b);
+            assert!(is_same, "the answer differs behind {got} bytes of {want}");
+            got += chunk.len() - skip;
+        }
+        assert!(skipped.len() < 200, "{} bytes before the tensor", skipped.len());
+        (got, status(&body.trailers().await.expect("the trailers are whole").unwrap_or_default()))
+    })
+}
+
 fn request(address: SocketAddr, path: &str) -> http::request::Builder {
     Request::builder().method("POST").version(Version::HTTP_2).uri(format!("http://{address}{path}"))
 }

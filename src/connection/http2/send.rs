@@ -120,6 +120,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         }
         stream.outgoing.end = Some(End::Grpc(status.map(Box::new)));
         stream.is_working = false;
+        if stream.state == State::Open {
+            // What more comes of it is thrown away, also while its end waits for its turn.
+            (stream.state, stream.incoming) = (State::Answered, None);
+            (stream.due, stream.deadline) = (None, None);
+        }
         self.queue(id, now);
     }
 

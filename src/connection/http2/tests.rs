@@ -165,6 +165,32 @@ fn a_small_answer_goes_out_between_the_frames_of_large_ones() {
 }
 
 #[test]
+fn a_call_that_is_refused_while_it_comes_in_is_refused_once() {
+    let mut machine = machine(&[]);
+    write(&mut machine, &whole_call(1), Instant::ZERO);
+    // The connection's window has no room for what follows, and later answers wait behind it.
+    machine.send_answer(StreamId(1), [Bytes::from(vec![7; 70_000])], Instant::ZERO);
+    write(&mut machine, &call(3, 0), Instant::ZERO);
+    machine.end_call(
+        StreamId(3),
+        Some(Status { code: 12, text: String::new(), fields: Default::default() }),
+        Instant::ZERO,
+    );
+    let events = write(&mut machine, &data(3, frame::END_STREAM, &[0; 5]), Instant::ZERO);
+    assert!(events.is_empty(), "{events:?}");
+    let mut frames = sent(&mut machine, usize::MAX);
+    let mut window = Vec::new();
+    frame::encode_window_update(StreamId::CONNECTION, 10_000, &mut window);
+    frame::encode_window_update(StreamId(1), 10_000, &mut window);
+    write(&mut machine, &window, Instant::ZERO);
+    frames.extend(sent(&mut machine, usize::MAX));
+    let refused: Vec<_> = frames.into_iter().filter(|(head, _)| head.stream == StreamId(3)).collect();
+    assert_eq!(refused.len(), 1);
+    assert!(refused[0].1.ends_with(b"\x0212"), "{:?}", refused[0].1.escape_ascii().to_string());
+    assert_eq!(machine.stream_count(), 0);
+}
+
+#[test]
 fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
     let content: Vec<u8> = (0..200_000_u32).map(|value| (value % 253) as u8).collect();
     for (window, frame_size) in [(1, 16_384), (1_000, 16_384), (65_535, 20_000), (300_000, 0xff_ffff)] {
