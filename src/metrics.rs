@@ -590,18 +590,15 @@ mod tests {
             shard.count_cancelled(departure);
         }
         let model = ModelFigures {
-            name: "m",
-            version: 1,
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
             pending: 5,
-            placement: "worker",
             run: Some(Duration::from_nanos(1_500)),
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
             late: 6,
-            sequences: None,
+            ..figures()
         };
         let text = encode(&[model], &[&shard]);
         for line in [
@@ -642,10 +639,9 @@ mod tests {
         }
     }
 
-    #[test]
-    fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
-        let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
-        let model = ModelFigures {
+    /// A model on workers that did nothing.
+    fn figures<'a>() -> ModelFigures<'a> {
+        ModelFigures {
             name: "m",
             version: 1,
             cells: Vec::new(),
@@ -657,8 +653,14 @@ mod tests {
             instances: Vec::new(),
             wakes: 0,
             late: 0,
-            sequences: Some(sequences),
-        };
+            sequences: None,
+        }
+    }
+
+    #[test]
+    fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
+        let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
+        let model = ModelFigures { sequences: Some(sequences), ..figures() };
         let text = encode(&[model], &[]);
         for line in [
             "deuteron_sequences{model=\"m\",state=\"active\",version=\"1\"} 8",

@@ -20,7 +20,7 @@ use crate::metrics::BatchCells;
 use crate::model::{CorrelationId, SequenceMark};
 use crate::scheduler::sequence::{End, SequencePolicy, Sequences};
 use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, Released, Scheduler};
-use crate::shard::feed::former::{Formed, FormedRow, Former, Over};
+use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
@@ -184,7 +184,7 @@ impl Feed {
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
         let has_sequences = sequences.is_some();
         let former = match sequences {
-            None => Former::Queue(Scheduler::new(policy.clone())),
+            None => Former::Queue(Box::new(Scheduler::new(policy.clone()))),
             Some((model, policy)) => {
                 let policy = SequencePolicy { instances, ..policy };
                 Former::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
@@ -656,18 +656,16 @@ impl Lanes {
         }
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
-            let entry = match self.former.handle_request(entry, now) {
-                Ok(()) => continue,
-                Err((entry, Some(error))) => {
-                    feed.refuse(entry.token, error);
-                    continue;
-                }
-                Err((entry, None)) => entry,
-            };
+            let Err(refused) = self.former.handle_request(entry, now) else { continue };
+            let NotTaken { entry, error } = *refused;
+            if let Some(error) = error {
+                feed.refuse(entry.token, error);
+                continue;
+            }
             // Half of them at least have gone: admission lets no more wait.
             self.former.forget_gone(now, &mut Taking(feed));
-            if let Err((entry, _)) = self.former.handle_request(entry, now) {
-                feed.refuse(entry.token, Error::unavailable("Exceeds maximum queue size"));
+            if let Err(refused) = self.former.handle_request(entry, now) {
+                feed.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
             }
         }
         while let Some(Departure { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {

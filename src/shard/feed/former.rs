@@ -13,7 +13,7 @@ use crate::time::Instant;
 
 /// The one or the other.
 pub(super) enum Former {
-    Queue(Scheduler<Waiting>),
+    Queue(Box<Scheduler<Waiting>>),
     Sequences { model: String, sequences: Box<Sequences<CorrelationId, Waiting>> },
 }
 
@@ -33,6 +33,12 @@ pub(super) struct FormedRow {
     pub(super) sequence: Option<SequenceRow>,
 }
 
+/// A request that was not taken in: what it is told, or nothing where the queue was full.
+pub(super) struct NotTaken {
+    pub(super) entry: Entry<Waiting>,
+    pub(super) error: Option<Error>,
+}
+
 /// A request that waits no more, and what it is told.
 pub(super) struct Over {
     pub(super) waiting: Waiting,
@@ -42,18 +48,16 @@ pub(super) struct Over {
 impl Former {
     /// A request arrived. Given back where the queue is full, with what it is told where it can never
     /// be taken in.
-    pub(super) fn handle_request(
-        &mut self,
-        entry: Entry<Waiting>,
-        now: Instant,
-    ) -> Result<(), (Entry<Waiting>, Option<Error>)> {
+    pub(super) fn handle_request(&mut self, entry: Entry<Waiting>, now: Instant) -> Result<(), Box<NotTaken>> {
         match self {
-            Self::Queue(scheduler) => scheduler.handle_request(entry, now).map_err(|Refused(entry)| (entry, None)),
+            Self::Queue(scheduler) => {
+                scheduler.handle_request(entry, now).map_err(|Refused(entry)| Box::new(NotTaken { entry, error: None }))
+            }
             Self::Sequences { model, sequences } => {
                 let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
                 let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
                     let error = Error::internal("a request without a sequence came to a model of sequences");
-                    return Err((entry, Some(error)));
+                    return Err(Box::new(NotTaken { entry, error: Some(error) }));
                 };
                 let Entry { token, rows, priority, deadline, .. } = entry;
                 let taken = SequenceEntry {
@@ -70,7 +74,8 @@ impl Former {
                         "inference request for sequence {id} to model '{model}' must specify the START flag on the \
                          first request of the sequence"
                     ));
-                    (Entry { token, rows, shape_key, queued_at, priority, timeout, deadline }, Some(error))
+                    let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
+                    Box::new(NotTaken { entry, error: Some(error) })
                 })
             }
         }

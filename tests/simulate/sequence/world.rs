@@ -277,7 +277,7 @@ impl<'a> World<'a> {
             let (is_cancelled, is_left) = (arrival.cancelled_at == Some(self.now), arrival.left_at == Some(self.now));
             let state = self.requests[index].state;
             let is_waiting = state == State::Waiting;
-            if !is_left && !(is_cancelled && is_waiting) {
+            if !(is_left || is_cancelled && is_waiting) {
                 continue;
             }
             self.log(|| format!("{index} is left"));
