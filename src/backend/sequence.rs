@@ -209,6 +209,14 @@ impl Inbox for Keep {
 
     /// Its shard is woken as the answer is pushed.
     fn wake(&self) {}
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        self.inner.has_room(ticket)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        self.inner.has_left(ticket)
+    }
 }
 
 /// A tensor with memory of its own: a part of a batch's output would keep all of it.

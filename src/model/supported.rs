@@ -67,6 +67,7 @@ const SUPPORTED: &[&str] = &[
     "model_operations",
     "model_repository_agents",
     "model_transaction_policy",
+    "model_transaction_policy.decoupled",
     "name",
     "optimization",
     "optimization.cuda",

@@ -32,6 +32,8 @@ pub struct ResponsePlan {
     pub id: String,
     /// The outputs to send: those asked for, or all of the model's; in the model's order.
     pub outputs: SmallVec<[OutputPlan; 2]>,
+    /// `triton_enable_empty_final_response`: the end of a decoupled model's responses is told alone.
+    pub wants_empty_final: bool,
 }
 
 /// One output to send.

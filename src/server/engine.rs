@@ -5,7 +5,7 @@
 use std::cell::OnceCell;
 use std::path::Path;
 
-use crate::backend::{Accumulate, Backend, Identity, Onnxruntime, Rten};
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Onnxruntime, Rten};
 use crate::config::{Engine, OnnxruntimeConfig};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -38,7 +38,9 @@ impl Engines {
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
             "identity" => return Ok(&Identity),
+            "repeat" => return Ok(&Decoupled::Repeat),
             "sequence" => return Ok(&Accumulate::ByRow),
+            "square" => return Ok(&Decoupled::Square),
             _ => {}
         }
         let own = spec.parameters.get("engine").map(|name| {

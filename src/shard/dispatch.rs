@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
+use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells};
@@ -21,7 +21,7 @@ use crate::shard::clock;
 use crate::shard::feed::{Feed, Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
 use crate::shard::models::{LocalModel, Ran, Way, run_guarded};
 use crate::shard::runtime;
-use crate::shard::ticket::Pending;
+use crate::shard::ticket::{Pending, Sink};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -67,6 +67,7 @@ struct Submission {
     timeout: Duration,
     sequence: Option<SequenceMark>,
     arrival: Arrival,
+    sink: Option<Rc<dyn Sink>>,
 }
 
 /// When a request came, and when its client will have given up.
@@ -87,6 +88,18 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
     ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
+        self.infer_parts(model, request, arrival, None).await.map(|(outputs, _, plan)| (outputs, plan))
+    }
+
+    /// The same, with somebody who takes what a decoupled model answers before its last answer, which
+    /// may be its end alone.
+    pub async fn infer_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn Sink>>,
+    ) -> Result<(Vec<Tensor>, Part, ResponsePlan), Error> {
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
@@ -100,12 +113,13 @@ impl Shard {
             received: arrival.received,
             is_settled: false,
         };
-        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival };
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
         };
-        books.settle(answer).map(|outputs| (outputs, plan))
+        let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
+        books.settle(answer).map(|outputs| (outputs, part, plan))
     }
 
     async fn run_inline(
@@ -114,10 +128,10 @@ impl Shard {
         instance: &RefCell<Box<dyn Instance>>,
         submission: Submission,
     ) -> Answer {
-        let Submission { ticket, inputs, rows, arrival, .. } = submission;
+        let Submission { ticket, inputs, rows, arrival, sink, .. } = submission;
         let inbox = self.tickets.inbox();
         inbox.claim(ticket);
-        let pending = self.tickets.pending(ticket, || ());
+        let pending = self.tickets.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
         responder.set_batch(rows, true);
@@ -146,7 +160,7 @@ impl Shard {
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival } = submission;
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink } = submission;
         let feed = Arc::clone(lane.borrow().feed());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
@@ -173,7 +187,7 @@ impl Shard {
         }
         if let Some(id) = sequence {
             let of_feed = Arc::clone(&feed);
-            let pending = self.tickets.pending(ticket, move || of_feed.leave(room));
+            let pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
             let presence = Presence { feed, id: Some(id), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(presence.answer(pending, timeout_at), deadline).await;
@@ -182,7 +196,7 @@ impl Shard {
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        let pending = self.tickets.pending(ticket, move || feed.leave(room));
+        let pending = self.tickets.pending(ticket, move || feed.leave(room)).with_sink(sink);
         let answer = answer_unless_expired(pending, timeout_at);
         unless_late(answer, deadline).await
     }

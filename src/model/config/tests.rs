@@ -596,9 +596,9 @@ fn what_is_not_built_is_refused_at_its_place() {
         "config.pbtxt:3:3: model 'm': 'reshape' of input 'x' is not supported yet; remove it",
     );
     check(
-        "model_transaction_policy { decoupled: true }",
+        "response_cache {\n enable: true }",
         MODEL,
-        "config.pbtxt:1:28: model 'm': 'model_transaction_policy.decoupled' is not supported yet; remove it",
+        "config.pbtxt:2:2: model 'm': 'response_cache.enable' is not supported yet; remove it",
     );
 }
 

@@ -21,7 +21,12 @@ pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferReque
     if spec.is_decoupled {
         return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
     }
-    let Scheduling { priority, timeout, sequence, .. } = scheduling(&message.parameters)?;
+    decode_streamed(spec, message)
+}
+
+/// The same for a request of a `ModelStreamInfer`, which may be for a decoupled model.
+pub fn decode_streamed(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferRequest, Error> {
+    let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
     let inputs = inputs(spec, message)?;
@@ -33,7 +38,7 @@ pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferReque
     let (inputs, rows) = check::check(spec, message.id, inputs)?;
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs };
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final };
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
@@ -43,6 +48,7 @@ struct Scheduling {
     priority: u64,
     timeout: Duration,
     sequence: SequenceParameters,
+    wants_empty_final: bool,
 }
 
 /// Checks the parameters of the request, and takes those that mean something here.
@@ -60,6 +66,7 @@ fn scheduling(parameters: &Parameters<'_>) -> Result<Scheduling, Error> {
             ("sequence_id", Parameter::Str(value)) => found.sequence.id = check::sequence_text(value)?,
             ("sequence_start", Parameter::Bool(value)) => found.sequence.is_start = value,
             ("sequence_end", Parameter::Bool(value)) => found.sequence.is_end = value,
+            (EMPTY_FINAL, Parameter::Bool(value)) => found.wants_empty_final = value,
             _ => check_parameter(key, value)?,
         }
     }
@@ -74,7 +81,6 @@ fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
 fn check_parameter(key: &str, value: Parameter<'_>) -> Result<(), Error> {
     use Parameter::{Bool, Double, Int64, Str};
     let expected = match (key, value) {
-        (EMPTY_FINAL, Bool(_)) => return Ok(()),
         ("sequence_id", _) => "int64_param or string_param",
         ("sequence_start" | "sequence_end" | EMPTY_FINAL, _) => "bool_param",
         ("priority", _) => "int64_param or uint64_param",

@@ -25,6 +25,8 @@ pub enum Rpc {
     Control(Control),
     /// `ModelInfer`: one message in, one out, by way of a model.
     ModelInfer,
+    /// `ModelStreamInfer`: messages in, each answered any number of times, by way of models.
+    ModelStreamInfer,
     /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
@@ -84,7 +86,7 @@ impl Rpc {
             b"/ServerMetadata" => Self::Control(Control::ServerMetadata),
             b"/ModelMetadata" => Self::Control(Control::ModelMetadata),
             b"/ModelConfig" => Self::Control(Control::ModelConfig),
-            b"/ModelStreamInfer" => Self::Unbuilt("ModelStreamInfer"),
+            b"/ModelStreamInfer" => Self::ModelStreamInfer,
             b"/ModelStatistics" => Self::Control(Control::ModelStatistics),
             b"/RepositoryIndex" => Self::Unbuilt("RepositoryIndex"),
             b"/RepositoryModelLoad" => Self::Unbuilt("RepositoryModelLoad"),

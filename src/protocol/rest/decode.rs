@@ -121,7 +121,7 @@ fn decode_document(
     let Parameters { priority, timeout, sequence, .. } = parameters;
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: id.to_owned(), outputs };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, ..ResponsePlan::default() };
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
@@ -318,7 +318,7 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
     let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
     let (inputs, rows) = check(spec, "", vec![tensor])?;
     check::check_sequence(spec, None, rows)?;
-    let plan = ResponsePlan { id: String::new(), outputs };
+    let plan = ResponsePlan { outputs, ..ResponsePlan::default() };
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
 

@@ -457,7 +457,7 @@ fn a_model_with_decoupled_answers_is_not_for_http() {
 
 fn plan(id: &str, outputs: &[(usize, bool, u32)]) -> ResponsePlan {
     let plan = |&(index, is_binary, class_count)| OutputPlan { index, is_binary, class_count };
-    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect() }
+    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect(), wants_empty_final: false }
 }
 
 fn tensor(datatype: Datatype, shape: &[i64], contents: &[u8]) -> Tensor {
