@@ -2,6 +2,8 @@
 //! state the server keeps, held against the model driven by hand. What is checked is in
 //! `tests/sequences/`.
 
+#![allow(clippy::disallowed_methods, reason = "a test waits")]
+
 mod support;
 
 use std::path::Path;

@@ -231,3 +231,114 @@ impl From<SequenceBatch<Waiting>> for Formed {
         Self { rows, size: u32::try_from(size).unwrap_or(u32::MAX), released, ended }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::backend;
+    use crate::scheduler::sequence::{SequencePolicy, Strategy};
+    use crate::scheduler::{Bounds, Policy, ShapeKey};
+    use crate::shard::clock::now;
+    use crate::shard::feed::{Feed, Hold, Lane, Polled, Seat};
+    use crate::shard::inbox::Inbox;
+    use crate::shard::ticket::Tickets;
+    use crate::time::Stamps;
+
+    struct Trial {
+        feed: Arc<Feed>,
+        lane: Lane,
+        tickets: Rc<Tickets>,
+    }
+
+    impl Trial {
+        fn new(instances: usize, slots: usize) -> Self {
+            let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+            let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60) };
+            let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+            let (queue, bounds) = (Policy { rows_max: 2, ..Policy::default() }, Bounds { requests: 16, bytes: 99 });
+            let (feed, mut lanes) = Feed::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
+            Self { feed, lane: lanes.remove(0), tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))) }
+        }
+
+        fn submit(&mut self, id: u64, is_start: bool) {
+            let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
+            let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
+            let (stamps, hold) = (Stamps::default(), Hold::default());
+            let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark, stamps, hold };
+            let (shape_key, queued_at) = (ShapeKey::new(), now());
+            let (priority, timeout, deadline) = (0, Duration::ZERO, None);
+            let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
+            assert!(self.lane.submit(entry).ok().unwrap(), "somebody must look");
+        }
+
+        /// The slots that an instance is given, `-` for a row without a request.
+        fn poll(&self, seat: usize) -> String {
+            let Polled::Batch(batch) = self.feed.poll(seat, now) else { return String::new() };
+            let row = |request: &backend::Request| {
+                let row = request.sequence.clone().unwrap();
+                row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
+            };
+            batch.requests.iter().map(row).collect::<Vec<_>>().join(" ")
+        }
+
+        fn refusals(&self) -> Vec<String> {
+            let answers = std::iter::from_fn(|| self.tickets.inbox().poll_answer());
+            answers.filter_map(|(_, answer)| answer.outputs.err()).map(|error| error.text().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn whoever_looks_wakes_the_instance_that_something_came_for() {
+        let mut trial = Trial::new(2, 2);
+        for id in 1..=3 {
+            trial.submit(id, true);
+        }
+        assert_eq!((trial.poll(0), trial.poll(1)), ("0:1 1:3".to_owned(), "0:2".to_owned()));
+        assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
+        trial.submit(2, false);
+        let seat = Arc::clone(&trial.feed.seats()[1]);
+        seat.set_parked(true);
+        assert_eq!(trial.poll(0), "", "it is not for this one");
+        assert!(!seat.is_parked(), "but the other is awake");
+        assert_eq!(trial.poll(1), "0:2");
+        trial.submit(3, false);
+        assert_eq!(trial.poll(0), "- 1:3");
+        let counts = trial.feed.sequences().unwrap();
+        assert_eq!((counts.active(), counts.backlogged()), (3, 0));
+    }
+
+    #[test]
+    fn what_goes_on_with_a_state_that_died_is_told_so_and_a_stranger_what_it_lacks() {
+        let mut trial = Trial::new(1, 2);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        trial.submit(1, false);
+        trial.submit(9, false);
+        trial.feed.handle_death(0, true, now());
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Instance), 1);
+        trial.submit(1, false);
+        assert_eq!(trial.poll(0), "");
+        let refusals = trial.refusals();
+        assert!(refusals.iter().any(|text| text.ends_with("the instance that held its state died")), "{refusals:?}");
+        let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
+                         request of the sequence";
+        assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
+        assert_eq!(trial.feed.held.load(Ordering::Relaxed), 0, "all are answered");
+    }
+
+    #[test]
+    fn a_client_that_leaves_ends_its_sequence_when_an_instance_looks() {
+        let mut trial = Trial::new(1, 1);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        assert_eq!(trial.poll(0), "");
+        trial.feed.depart(CorrelationId::Number(1), now());
+        assert_eq!(trial.poll(0), "");
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Cancel), 1);
+        assert_eq!(trial.feed.sequences().unwrap().active(), 0);
+    }
+}
