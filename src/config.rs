@@ -16,8 +16,10 @@ use crate::limits;
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Directories of models.
+    /// Directories of models, one model's own directory, or ONNX files.
     pub repositories: Vec<PathBuf>,
+    /// The name of the only model, where a path holds one.
+    pub model_name: Option<String>,
     /// Where HTTP is served; `None` where it is not.
     pub http: Option<(IpAddr, u16)>,
     /// Where gRPC is served; `None` where it is not.
@@ -36,12 +38,24 @@ pub struct Settings {
     pub is_rate_limited: bool,
     /// How much there is of what resources; where none is named, as much as one instance needs.
     pub rate_resources: Vec<RateResource>,
+    /// When models are loaded and unloaded.
+    pub control_mode: ControlMode,
+    /// How often the repositories are looked at, with [`ControlMode::Poll`].
+    pub repository_poll: Duration,
+    /// The models that are loaded at start, with [`ControlMode::Explicit`]; `*` is all.
+    pub load_models: Vec<String>,
+    /// Models that load at a time.
+    pub load_threads: usize,
     /// Whether a model that fails to load ends the server.
     pub exit_on_error: bool,
     /// Whether one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
     /// Whether what a configuration leaves out is taken from the model file.
     pub auto_complete: bool,
+    /// Whether a flag says that nothing is, whatever another says.
+    pub auto_complete_disabled: bool,
+    /// What to tell of the flags when the server starts.
+    pub warnings: Vec<String>,
     /// Settings of the backends.
     pub backend_config: BackendConfig,
     /// How long a drain waits for what is in flight.
@@ -70,6 +84,8 @@ pub struct Settings {
     pub io: Io,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
+    /// Whether every answer says where its time went, and not only those to clients that ask.
+    pub tells_timing: bool,
     /// What is logged.
     pub log: LogSettings,
 }
@@ -85,11 +101,24 @@ pub struct RateResource {
     pub device: Option<u32>,
 }
 
+/// When models are loaded and unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All at start, and never again.
+    None,
+    /// All at start, and whenever the repositories change.
+    Poll,
+    /// Those that a flag names at start, and what clients ask for.
+    Explicit,
+}
+
 /// The way of the sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Io {
-    /// Our own ring where the kernel has what it needs, else glommio.
+    /// Our own ring where the kernel has what it needs, else epoll.
     Auto,
+    /// Readiness and system calls.
+    Epoll,
     /// glommio's sockets.
     Glommio,
     /// Our own ring, or nothing.
@@ -114,6 +143,7 @@ impl Default for Settings {
         let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         Self {
             repositories: Vec::new(),
+            model_name: None,
             http: Some((everywhere, 8000)),
             grpc: Some((everywhere, 8001)),
             metrics: Some((everywhere, 8002)),
@@ -123,9 +153,15 @@ impl Default for Settings {
             host_policies: BTreeMap::new(),
             is_rate_limited: false,
             rate_resources: Vec::new(),
+            control_mode: ControlMode::None,
+            repository_poll: limits::REPOSITORY_POLL,
+            load_models: Vec::new(),
+            load_threads: limits::MODEL_LOAD_THREADS,
             exit_on_error: true,
             strict_readiness: true,
             auto_complete: true,
+            auto_complete_disabled: false,
+            warnings: Vec::new(),
             backend_config: BackendConfig::default(),
             exit_timeout: limits::EXIT_TIMEOUT,
             http_input_size_max: limits::BODY_SIZE_MAX,
@@ -140,6 +176,7 @@ impl Default for Settings {
             http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
             io: Io::Auto,
             spin: Duration::ZERO,
+            tells_timing: false,
             log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
         }
     }
@@ -150,10 +187,24 @@ impl Default for Settings {
 pub enum Command {
     /// Serve models.
     Serve(Box<Settings>),
+    /// Print the effective configuration of the model in the only path, in this form.
+    ShowConfig(Box<Settings>, ConfigForm),
     /// Print the help.
     Help,
     /// Print the version.
     Version,
+}
+
+/// The form of a configuration that is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigForm {
+    /// As `GET /v2/models/M/config` answers.
+    Json,
+    /// As a `config.pbtxt`.
+    #[default]
+    Pbtxt,
+    /// As a `config.toml`.
+    Toml,
 }
 
 /// One flag.
@@ -170,9 +221,19 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["model-repository", "model-store"],
         value: "DIRECTORY",
-        help: "A directory of models; may be given more than once, and without the flag's name",
+        help: "A directory of models, a model's own directory or an ONNX file; may be given more than once, and without \
+               the flag's name",
         apply: |settings, value| {
             settings.repositories.push(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-name"],
+        value: "NAME",
+        help: "Name of the model where the path holds one [that in its configuration, or of its directory or file]",
+        apply: |settings, value| {
+            settings.model_name = Some(value.to_owned());
             Ok(())
         },
     },
@@ -291,6 +352,48 @@ const FLAGS: &[Flag] = &[
         },
     },
     Flag {
+        names: &["model-control-mode"],
+        value: "none|poll|explicit",
+        help: "Load all models at start and never again; follow what changes in the repositories; or load what clients \
+               ask for [none]",
+        apply: |settings, value| {
+            settings.control_mode = match value {
+                "none" => ControlMode::None,
+                "poll" => ControlMode::Poll,
+                "explicit" => ControlMode::Explicit,
+                _ => return Err("expected 'none', 'poll' or 'explicit'".to_owned()),
+            };
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["repository-poll-secs"],
+        value: "SECONDS",
+        help: "How often the repositories are looked at, with --model-control-mode=poll [15]; 0 for never",
+        apply: |settings, value| {
+            settings.repository_poll = Duration::from_secs(parse(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["load-model"],
+        value: "MODEL",
+        help: "Load it at start, with --model-control-mode=explicit; may be given more than once; * for all",
+        apply: |settings, value| {
+            settings.load_models.push(value.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-load-thread-count"],
+        value: "COUNT",
+        help: "Models that load at a time [4]",
+        apply: |settings, value| {
+            settings.load_threads = at_least_one(value)?;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["exit-on-error"],
         value: "BOOL",
         help: "End when a model fails to load at start [true]",
@@ -305,18 +408,19 @@ const FLAGS: &[Flag] = &[
     Flag {
         names: &["strict-model-config"],
         value: "BOOL",
-        help: "Take nothing from the model file that the configuration leaves out [false]",
+        help: "Deprecated: the same as --disable-auto-complete-config, which overrides it [false]",
         apply: |settings, value| {
             settings.auto_complete = !parse_bool(value)?;
+            settings.warnings.push(STRICT_DEPRECATED.to_owned());
             Ok(())
         },
     },
     Flag {
         names: &["disable-auto-complete-config"],
         value: "",
-        help: "The same as --strict-model-config=true",
+        help: "Take nothing from the model file that the configuration leaves out; there must be one",
         apply: |settings, _| {
-            settings.auto_complete = false;
+            settings.auto_complete_disabled = true;
             Ok(())
         },
     },
@@ -385,14 +489,15 @@ const FLAGS: &[Flag] = &[
     },
     Flag {
         names: &["io"],
-        value: "auto|ring|glommio",
-        help: "The way of the sockets: our own io_uring (Linux 6.1) or glommio's [auto: the first that starts]",
+        value: "auto|ring|epoll|glommio",
+        help: "The way of the sockets: our own io_uring (Linux 6.1), epoll or glommio's [auto: io_uring, else epoll]",
         apply: |settings, value| {
             settings.io = match value {
                 "auto" => Io::Auto,
+                "epoll" => Io::Epoll,
                 "glommio" => Io::Glommio,
                 "ring" => Io::Ring,
-                _ => return Err("expected 'auto', 'ring' or 'glommio'".to_owned()),
+                _ => return Err("expected 'auto', 'ring', 'epoll' or 'glommio'".to_owned()),
             };
             Ok(())
         },
@@ -431,6 +536,16 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
     },
     Flag {
+        names: &["server-timing"],
+        value: "",
+        help: "Answer every inference with Server-Timing (over gRPC a trailer), not only to clients that send \
+               'want-server-timing: 1'",
+        apply: |settings, _| {
+            settings.tells_timing = true;
+            Ok(())
+        },
+    },
+    Flag {
         names: &["log-verbose"],
         value: "LEVEL",
         help: "0 for none; from 1 on what each load decided [0]",
@@ -459,6 +574,10 @@ const FLAGS: &[Flag] = &[
     },
 ];
 
+/// Triton's words for its own flag of the same name.
+const STRICT_DEPRECATED: &str =
+    "'--strict-model-config' has been deprecated! Please use '--disable-auto-complete-config' instead.";
+
 /// Reads a command line, the program's name left out. The error is one line for a person.
 pub fn parse_command<I>(arguments: I) -> Result<Command, String>
 where
@@ -469,24 +588,50 @@ where
 
     let mut settings = Settings::default();
     let mut parser = lexopt::Parser::from_args(arguments);
-    let mut is_first = true;
+    let mut words = 0;
+    let mut form = None;
     while let Some(argument) = parser.next().map_err(|error| error.to_string())? {
         match argument {
             Arg::Short('h') | Arg::Long("help") => return Ok(Command::Help),
-            Arg::Value(word) if is_first && word == "help" => return Ok(Command::Help),
+            Arg::Value(word) if words == 0 && word == "help" => return Ok(Command::Help),
             Arg::Short('V') | Arg::Long("version") => return Ok(Command::Version),
-            Arg::Value(word) if is_first && word == "serve" => {}
+            Arg::Value(word) if words == 0 && word == "serve" => {}
+            Arg::Value(word) if words == 0 && word == "config" => {
+                let show = parser.next().map_err(|error| error.to_string())?;
+                if !matches!(show, Some(Arg::Value(word)) if word == "show") {
+                    return Err("expected `deuteron config show PATH`".to_owned());
+                }
+                form = Some(ConfigForm::default());
+            }
             Arg::Value(path) => settings.repositories.push(PathBuf::from(path)),
             Arg::Short(letter) => return Err(format!("unknown flag '-{letter}'; --help lists them")),
+            Arg::Long("format") if form.is_some() => form = Some(parse_form(&mut parser)?),
             Arg::Long(name) => {
                 let flag = FLAGS.iter().find(|flag| flag.names.contains(&name));
                 let flag = flag.ok_or_else(|| format!("unknown flag '--{name}'; --help lists them"))?;
                 apply(flag, &mut parser, &mut settings)?;
             }
         }
-        is_first = false;
+        words += 1;
     }
-    check(settings).map(|settings| Command::Serve(Box::new(settings)))
+    let settings = Box::new(check(settings)?);
+    match form {
+        None => Ok(Command::Serve(settings)),
+        Some(_) if settings.repositories.len() > 1 => {
+            Err("one path at a time, as in `deuteron config show m`".to_owned())
+        }
+        Some(form) => Ok(Command::ShowConfig(settings, form)),
+    }
+}
+
+fn parse_form(parser: &mut lexopt::Parser) -> Result<ConfigForm, String> {
+    let value = parser.value().map_err(|error| error.to_string())?;
+    match value.to_str() {
+        Some("json") => Ok(ConfigForm::Json),
+        Some("pbtxt") => Ok(ConfigForm::Pbtxt),
+        Some("toml") => Ok(ConfigForm::Toml),
+        _ => Err(format!("--format={}: expected pbtxt, json or toml", value.to_string_lossy())),
+    }
 }
 
 fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> Result<(), String> {
@@ -500,7 +645,28 @@ fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> R
     (flag.apply)(settings, &value).map_err(|why| format!("--{name}={value}: {why}"))
 }
 
-fn check(settings: Settings) -> Result<Settings, String> {
+fn check(mut settings: Settings) -> Result<Settings, String> {
+    if settings.auto_complete_disabled {
+        if settings.auto_complete && !settings.warnings.is_empty() {
+            settings.warnings.push(
+                "Overriding deprecated '--strict-model-config' from False to True in favor of \
+                 '--disable-auto-complete-config'!"
+                    .to_owned(),
+            );
+        }
+        settings.auto_complete = false;
+    }
+    if settings.model_name.is_some() && settings.repositories.len() > 1 {
+        return Err("--model-name names one model, and there are several paths".to_owned());
+    }
+    if settings.is_rate_limited && settings.control_mode != ControlMode::None {
+        return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
+                    not go with --model-control-mode=poll or explicit yet"
+            .into());
+    }
+    if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
+        return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
+    }
     if settings.repositories.is_empty() {
         return Err("no model repository: name a directory of models, as in `deuteron serve examples/models`".into());
     }
@@ -521,7 +687,8 @@ fn check(settings: Settings) -> Result<Settings, String> {
 pub fn help() -> String {
     let mut out = String::from(
         "deuteron: a light inference server\n\n\
-         Usage: deuteron serve DIRECTORY... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         Usage: deuteron serve PATH... [FLAGS]\n       deuteron --model-repository=DIRECTORY [FLAGS]\n\
+         \x20      deuteron config show PATH [--format=pbtxt|json|toml] [FLAGS], which prints what would be served\n\
          \x20      deuteron bench -m MODEL [FLAGS], which measures a server; `deuteron bench --help`\n\nFlags:\n",
     );
     for flag in FLAGS {
@@ -663,14 +830,18 @@ mod tests {
     fn every_flag_changes_what_it_says() {
         let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
         let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-        let more = [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|glommio", "glommio")];
+        let more =
+            [("NAME:COUNT[:DEVICE]", "n:7"), ("none|deadline", "deadline"), ("auto|ring|epoll|glommio", "glommio")];
+        let more = [&more[..], &[("none|poll|explicit", "poll")]].concat();
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
             let value = if name == "strict-model-config" { "true" } else { value };
             let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
-            assert_ne!(serve(&line).unwrap(), serve("m").unwrap(), "{line}");
+            let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
+            let line = line.replacen('m', without, 1);
+            assert_ne!(serve(&line).unwrap(), serve(without).unwrap(), "{line}");
         }
     }
 
@@ -684,8 +855,13 @@ mod tests {
         check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
         check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
-        check("m --io=epoll", "--io=epoll: expected 'auto', 'ring' or 'glommio'");
+        check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");
+        let text = "--model-control-mode=off: expected 'none', 'poll' or 'explicit'";
+        check("m --model-control-mode=off", text);
+        let text = "--load-model names models for --model-control-mode=explicit; without it all are loaded";
+        check("m --load-model=a", text);
+        assert!(serve("m --rate-limit=execution_count --model-control-mode=poll").unwrap_err().contains("at start"));
         for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
             let line = format!("m --worker-cores={cores}");
             check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));
@@ -717,6 +893,40 @@ mod tests {
             "m --http-port=9000 --grpc-port=9000",
             "The server cannot listen to HTTP requests and GRPC requests at the same address and port",
         );
+    }
+
+    #[test]
+    fn the_deprecated_flag_gives_way_to_the_one_that_disables() {
+        let check = |line: &str, is_on: bool, warnings: usize| {
+            let settings = serve(line).unwrap();
+            assert_eq!((settings.auto_complete, settings.warnings.len()), (is_on, warnings), "{line}");
+        };
+        check("m", true, 0);
+        check("m --strict-model-config=true", false, 1);
+        check("m --strict-model-config=false", true, 1);
+        check("m --disable-auto-complete-config", false, 0);
+        check("m --disable-auto-complete-config --strict-model-config=false", false, 2);
+        check("m --strict-model-config=true --disable-auto-complete-config", false, 1);
+    }
+
+    #[test]
+    fn a_configuration_is_shown_in_one_of_three_forms() {
+        let parse = |line: &str| parse_command(line.split_whitespace().map(str::to_owned));
+        let shown = |line: &str| match parse(line) {
+            Ok(Command::ShowConfig(settings, form)) => Ok((settings.repositories.clone(), form)),
+            Ok(other) => panic!("{other:?}"),
+            Err(why) => Err(why),
+        };
+        assert_eq!(shown("config show m"), Ok((vec!["m".into()], ConfigForm::Pbtxt)));
+        assert_eq!(shown("config show m --format=json"), Ok((vec!["m".into()], ConfigForm::Json)));
+        assert_eq!(shown("config show --format toml m"), Ok((vec!["m".into()], ConfigForm::Toml)));
+        let check = |line: &str, want: &str| assert_eq!(parse(line).unwrap_err(), want, "{line}");
+        check("config show m --format=xml", "--format=xml: expected pbtxt, json or toml");
+        check("config", "expected `deuteron config show PATH`");
+        check("config m", "expected `deuteron config show PATH`");
+        check("config show m n", "one path at a time, as in `deuteron config show m`");
+        check("m --format=json", "unknown flag '--format'; --help lists them");
+        check("m n --model-name=x", "--model-name names one model, and there are several paths");
     }
 
     #[test]

@@ -148,6 +148,10 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Runs of one sample of `model_warmup`: a slip of the finger must not hold a start up for days.
+pub const WARM_UP_RUNS_MAX: u32 = 10_000;
+/// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
+pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Cores that a flag may name: as many as a mask of the kernel's interface has.
@@ -157,6 +161,20 @@ pub const CORES_MAX: usize = 1_024;
 pub const TASK_PANICS_MAX: u32 = 8;
 /// Versions of one model that are looked at.
 pub const VERSIONS_MAX: usize = 1_024;
+/// Names in one model repository: each is listed at every look.
+pub const MODELS_MAX: usize = 16_384;
+/// Names beneath one model's directory: weights in thousands of files fit, a flood fails the model.
+pub const MODEL_ENTRIES_MAX: usize = 32_768;
+/// Clients' orders to load, unload or list models that wait at a time; beyond it 503.
+pub const ORDERS_MAX: usize = 256;
+/// Bytes that all of them may bring: several of the largest bodies.
+pub const ORDERS_SIZE_MAX: usize = 4 * BODY_SIZE_MAX;
+/// Parameters of one order: the files of a model.
+pub const ORDER_PARAMETERS_MAX: usize = 1_024;
+/// How often the repositories are looked at in the control mode `poll` (`--repository-poll-secs`).
+pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
+/// Models that load at a time (`--model-load-thread-count`), as in Triton.
+pub const MODEL_LOAD_THREADS: usize = 4;
 
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.
@@ -178,6 +196,7 @@ const _: () =
     assert!(RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX, "a model that waits is not cut off");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "what the histogram of batch sizes tells apart is counted apart");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
+const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model of the most versions can be listed");
 const _: () = assert!(RANK_MAX + 4 <= JSON_DEPTH_MAX, "a nested tensor fits into a document");
 const _: () = assert!(BODY_CLAIM_MAX <= BODY_SIZE_MAX, "a claim is a part of a body");
 const _: () = assert!(TENSOR_ALIGNMENT.is_power_of_two(), "an alignment is a power of two");

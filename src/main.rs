@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     deuteron::shard::clock::now();
     match config::parse_command(std::env::args_os().skip(1)) {
         Ok(Command::Serve(settings)) => server::run(&settings),
+        Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
         Ok(Command::Help) => {
             print!("{}", config::help());
             ExitCode::SUCCESS

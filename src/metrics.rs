@@ -3,6 +3,7 @@
 
 mod batches;
 mod histogram;
+mod loads;
 mod statistics;
 
 use std::fmt::Write;
@@ -14,6 +15,7 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::Stamps;
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
 
 use crate::metrics::statistics::nanos_of;
@@ -237,6 +239,8 @@ pub struct ModelFigures<'a> {
     pub name: &'a str,
     /// Its version.
     pub version: u64,
+    /// Labels of its own, each with its comma.
+    pub labels: &'a str,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
     /// The batches of its workers, where it has workers.
@@ -282,7 +286,7 @@ impl ModelFigures<'_> {
 }
 
 /// The text of `/metrics` (Prometheus text format 0.0.4).
-pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells]) -> String {
+pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells], loads: &[LoadFigures<'_>]) -> String {
     let mut out = String::with_capacity(4096);
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
@@ -290,6 +294,7 @@ pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells]) -> String {
             encode_model(&mut out, family, model);
         }
     }
+    loads::encode(&mut out, loads);
     encode_shards(&mut out, shards);
     out
 }
@@ -445,11 +450,11 @@ const FAMILIES: [Family; 20] = [
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
     let sum = |counter: fn(&ModelCells) -> &Counter| model.cells.iter().map(|cells| counter(cells).get()).sum::<u64>();
-    let (name, version) = (model.name, model.version);
+    let (name, version, own) = (model.name, model.version, model.labels);
     let line = |out: &mut String, labels: &str, value: u64| {
-        let _ = writeln!(out, "{}{{model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
+        let _ = writeln!(out, "{}{{{own}model=\"{name}\",{labels}version=\"{version}\"}} {value}", family.name);
     };
-    let labels = || format!("model=\"{name}\",version=\"{version}\"");
+    let labels = || format!("{own}model=\"{name}\",version=\"{version}\"");
     match family.value {
         Value::BatchSizes => {
             let rows = model.batch_cells().map(BatchCells::rows).sum();
@@ -462,7 +467,8 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         Value::Instances => {
             for (instance, batches) in &model.instances {
                 let instance = label(instance);
-                let _ = writeln!(out, "{}{{instance=\"{instance}\",{}}} {batches}", family.name, labels());
+                let own = format!("{own}instance=\"{instance}\"");
+                let _ = writeln!(out, "{}{{{own},model=\"{name}\",version=\"{version}\"}} {batches}", family.name);
             }
         }
         Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
@@ -600,7 +606,7 @@ mod tests {
             late: 6,
             ..figures()
         };
-        let text = encode(&[model], &[&shard]);
+        let text = encode(&[model], &[&shard], &[]);
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
             "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
@@ -644,6 +650,7 @@ mod tests {
         ModelFigures {
             name: "m",
             version: 1,
+            labels: "",
             cells: Vec::new(),
             workers: None,
             releases: Vec::new(),
@@ -661,7 +668,7 @@ mod tests {
     fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
         let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
         let model = ModelFigures { sequences: Some(sequences), ..figures() };
-        let text = encode(&[model], &[]);
+        let text = encode(&[model], &[], &[]);
         for line in [
             "deuteron_sequences{model=\"m\",state=\"active\",version=\"1\"} 8",
             "deuteron_sequences{model=\"m\",state=\"backlog\",version=\"1\"} 9",
@@ -677,7 +684,7 @@ mod tests {
         let shard = ShardCells::default();
         CALMED.iter().for_each(|label| shard.count_calmed(label));
         shard.count_calmed("nothing");
-        let text = encode(&[], &[&shard]);
+        let text = encode(&[], &[&shard], &[]);
         for label in CALMED {
             assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
         }

@@ -150,7 +150,7 @@ fn a_broken_model_fails_alone_where_that_is_asked_for() {
     let repository = Folder::new("broken");
     identity(&repository, "good", &["1"], "");
     identity(&repository, "bad", &["1"], "sequence_batching { }\n");
-    let server = Server::deuteron(repository.path(), &["--exit-on-error=false"]);
+    let server = Server::deuteron(repository.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
     assert_eq!(infer(&server, "good").0, 200);
     assert_eq!(infer(&server, "bad").0, 404);
     assert!(

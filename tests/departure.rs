@@ -48,7 +48,7 @@ fn departures(address: SocketAddr) -> [u64; 3] {
 }
 
 /// The ways of the sockets, which tell of a client that left each in its own way.
-const IO: [&str; 2] = ["--io=auto", "--io=glommio"];
+const IO: [&str; 3] = ["--io=auto", "--io=epoll", "--io=glommio"];
 
 /// A server whose model takes so long for each request.
 fn slow_server(delay_ms: u32, io: &str) -> (Folder, Server) {

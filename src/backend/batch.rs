@@ -8,6 +8,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use crate::backend::Request;
 use crate::backend::text::ShapeText;
 use crate::error::Error;
@@ -35,6 +37,17 @@ pub struct Gather {
     rows: u32,
 }
 
+/// How the requests of a batch share an input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StageKind {
+    /// Their rows lie behind one another.
+    Rows,
+    /// Their elements lie behind one another, and its shape is how many there are.
+    Ragged,
+    /// A shape tensor: its values are the same for all, and before them stands the number of rows.
+    Values,
+}
+
 /// One input of the batch that is being gathered.
 struct Stage {
     feed: Feed,
@@ -42,17 +55,18 @@ struct Stage {
     /// Bytes of the requests that are wholly in.
     size: usize,
     shape: Shape,
-    /// Its shape is the elements of all requests.
-    is_ragged: bool,
+    kind: StageKind,
     /// The batch is one request, whose bytes the engine takes where they lie.
     is_direct: bool,
+    /// The values of a shape tensor, as the requests gave them.
+    values: Bytes,
 }
 
 impl Gather {
     /// For a model whose inputs are taken as `feeds` say, in the order of the configuration.
     pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = Feed>) -> Self {
-        let ragged = spec.inputs.iter().map(|input| input.is_ragged).chain(std::iter::repeat(false));
-        let stages = feeds.into_iter().zip(ragged).map(|(feed, is_ragged)| Stage::new(feed, is_ragged)).collect();
+        let kinds = spec.inputs.iter().map(StageKind::of).chain(std::iter::repeat(StageKind::Rows));
+        let stages = feeds.into_iter().zip(kinds).map(|(feed, kind)| Stage::new(feed, kind)).collect();
         Self { spec, stages, count: 0, rows: 0 }
     }
 
@@ -122,8 +136,11 @@ impl Gather {
             let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
             return Err(Error::internal(text));
         }
-        let differs =
-            |(stage, tensor): &(&Stage, &Tensor)| !stage.is_ragged && stage.shape.get(1..) != tensor.shape.get(1..);
+        let differs = |(stage, tensor): &(&Stage, &Tensor)| match stage.kind {
+            StageKind::Rows => stage.shape.get(1..) != tensor.shape.get(1..),
+            StageKind::Ragged => false,
+            StageKind::Values => stage.values != tensor.contents,
+        };
         match self.stages.iter().zip(&request.inputs).find(differs) {
             None => Ok(()),
             Some((stage, tensor)) => Err(Error::internal(format!(
@@ -144,9 +161,20 @@ impl Gather {
     }
 }
 
+impl StageKind {
+    const fn of(input: &TensorSpec) -> Self {
+        match (input.is_ragged, input.is_shape_tensor) {
+            (_, true) => Self::Values,
+            (true, false) => Self::Ragged,
+            (false, false) => Self::Rows,
+        }
+    }
+}
+
 impl Stage {
-    fn new(feed: Feed, is_ragged: bool) -> Self {
-        Self { feed, buffer: AlignedBuffer::default(), size: 0, shape: Shape::new(), is_ragged, is_direct: false }
+    fn new(feed: Feed, kind: StageKind) -> Self {
+        let (buffer, shape, values) = (AlignedBuffer::default(), Shape::new(), Bytes::new());
+        Self { feed, buffer, size: 0, shape, kind, is_direct: false, values }
     }
 
     fn clear(&mut self) {
@@ -157,6 +185,9 @@ impl Stage {
     }
 
     fn append(&mut self, tensor: &Tensor, is_alone: bool) -> Result<(), Error> {
+        if self.kind == StageKind::Values {
+            return self.append_values(tensor);
+        }
         let is_aligned = tensor.contents.as_ptr().addr().is_multiple_of(self.feed.alignment);
         match self.feed.convert {
             Some(convert) => convert(&tensor.contents, &mut self.buffer),
@@ -171,6 +202,35 @@ impl Stage {
         }
     }
 
+    /// Puts the values of the first request into the buffer, behind a place for the rows.
+    fn append_values(&mut self, tensor: &Tensor) -> Result<(), Error> {
+        if self.size > 0 {
+            return Ok(());
+        }
+        let place = [0; size_of::<i64>()];
+        let place = place.get(..tensor.datatype.size().unwrap_or_default()).unwrap_or_default();
+        for part in [place, &tensor.contents] {
+            match self.feed.convert {
+                Some(convert) => convert(part, &mut self.buffer)?,
+                None => self.buffer.extend_from_slice(part),
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of the batch so far, in the place before the values; in as many bytes as the engine
+    /// has for each of them.
+    fn commit_values(&mut self, tensor: &Tensor, rows: u32) {
+        self.values.clone_from(&tensor.contents);
+        let count = tensor.shape.first().map_or(1, |count| count.saturating_add(1));
+        self.shape = Shape::from_slice(&[count]);
+        let size = self.size.checked_div(usize::try_from(count).unwrap_or_default()).unwrap_or_default();
+        let rows = i64::from(rows).to_le_bytes();
+        if let (Some(place), Some(rows)) = (self.buffer.as_mut_slice().get_mut(..size), rows.get(..size)) {
+            place.copy_from_slice(rows);
+        }
+    }
+
     fn roll_back(&mut self) {
         self.is_direct = false;
         self.buffer.resize(self.size);
@@ -178,7 +238,10 @@ impl Stage {
 
     fn commit(&mut self, tensor: &Tensor, rows: u32, has_batch_axis: bool) {
         self.size = self.buffer.len();
-        if self.is_ragged {
+        if self.kind == StageKind::Values {
+            return self.commit_values(tensor, rows);
+        }
+        if self.kind == StageKind::Ragged {
             let before = self.shape.first().copied().unwrap_or(0);
             // Its bytes are in memory, and so are those of the others.
             let count = element_count(&tensor.shape).map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX));
@@ -201,20 +264,34 @@ pub fn answer_all(requests: Vec<Request>, error: &Error) {
 /// behind one another: their rows, or as much as the shape of an input says. They share the memory.
 /// Every output passed [`check_output`].
 pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
-    if requests.len() == 1 && spec.outputs.iter().all(|output| output.scatter_source.is_none()) {
+    let is_whole = |output: &TensorSpec| output.scatter_source.is_none() && !output.is_shape_tensor;
+    if requests.len() == 1 && spec.outputs.iter().all(is_whole) {
         requests.into_iter().for_each(|request| request.responder.send(Ok(outputs.clone())));
         return;
     }
     let mut offsets = vec![0; outputs.len()];
     for request in requests {
         let cut = outputs.iter().zip(&mut offsets).enumerate().map(|(index, (output, offset))| {
-            let scattered = spec.outputs.get(index).and_then(|expected| scattered_shape(expected, &request));
+            let expected = spec.outputs.get(index);
+            if let Some(expected) = expected.filter(|expected| expected.is_shape_tensor) {
+                return take_values(output, expected);
+            }
+            let scattered = expected.and_then(|expected| scattered_shape(expected, &request));
             let shape = scattered.unwrap_or_else(|| rows_shape(output, request.rows));
             take_part(output, offset, shape)
         });
         let parts = cut.collect();
         request.responder.send(parts);
     }
+}
+
+/// The values of a shape tensor, which all requests get, without the rows before them.
+fn take_values(output: &Tensor, expected: &TensorSpec) -> Result<Tensor, Error> {
+    let size = output.datatype.size().unwrap_or_default();
+    if output.contents.len() < size {
+        return Err(Error::internal("a shape tensor came without the rows of its batch"));
+    }
+    Ok(Tensor { datatype: output.datatype, shape: expected.shape.clone(), contents: output.contents.slice(size..) })
 }
 
 fn rows_shape(output: &Tensor, rows: u32) -> Shape {
@@ -229,7 +306,7 @@ fn rows_shape(output: &Tensor, rows: u32) -> Shape {
 /// output's may be any, the input's.
 fn scattered_shape(output: &TensorSpec, request: &Request) -> Option<Shape> {
     let input = request.inputs.get(output.scatter_source?)?;
-    let dimensions = output.shape.iter().enumerate();
+    let dimensions = output.model_shape.iter().enumerate();
     dimensions.map(|(index, size)| if *size < 0 { input.shape.get(index).copied() } else { Some(*size) }).collect()
 }
 
@@ -281,8 +358,9 @@ pub fn check_output(
     if expected.scatter_source.is_some() {
         return check_scattered(spec, expected, output, requests);
     }
-    let has_rows = !spec.has_batch_axis() || output.shape.first() == Some(&i64::from(rows));
-    if !has_rows || !fits(&expected.shape, &output.shape) {
+    let has_axis = spec.has_batch_axis() && !expected.is_shape_tensor;
+    let has_rows = !has_axis || output.shape.first() == Some(&i64::from(rows));
+    if !has_rows || !fits(&expected.model_shape, &output.shape) {
         return Err(Error::internal(shape_text(spec, expected, &output.shape, rows)));
     }
     if !is_whole(output) {
@@ -321,8 +399,8 @@ pub fn fits(pattern: &[i64], shape: &[i64]) -> bool {
 }
 
 fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) -> String {
-    let mut want = expected.shape.clone();
-    if let Some(first) = want.first_mut().filter(|_| spec.has_batch_axis()) {
+    let mut want = expected.model_shape.clone();
+    if let Some(first) = want.first_mut().filter(|_| spec.has_batch_axis() && !expected.is_shape_tensor) {
         *first = i64::from(rows);
     }
     format!(
@@ -345,9 +423,11 @@ fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
         if input.is_optional && !tensor.is_given() {
             return tensor.contents.is_empty();
         }
+        let has_axis = spec.has_batch_axis() && !input.is_shape_tensor;
+        let pattern = if input.is_shape_tensor { &input.shape } else { &input.model_shape };
         tensor.datatype == input.datatype
-            && fits(&input.shape, &tensor.shape)
-            && (!spec.has_batch_axis() || tensor.shape.first() == Some(&i64::from(request.rows)))
+            && fits(pattern, &tensor.shape)
+            && (!has_axis || tensor.shape.first() == Some(&i64::from(request.rows)))
             && is_whole(tensor)
     };
     match request.inputs.iter().zip(&spec.inputs).find(|pair| !is_sound(*pair)) {

@@ -1,5 +1,5 @@
 //! The built-in `identity`: outputs are the inputs, the same memory. Triton's test backend, with
-//! its parameters `execute_delay_ms` and `instance_wise_delay_multiplier`; it serves all datatypes
+//! its parameters `execute_delay_ms`, `instance_wise_delay_multiplier` and `creation_delay_sec`; it serves all datatypes
 //! and measures the server alone. It computes nothing, so nothing in it needs a bound. The output
 //! of an optional input that was left out is zeros, as Triton's.
 
@@ -33,10 +33,13 @@ impl Backend for Identity {
         "identity"
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a load that takes as long as its configuration says")]
     fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         if spec.inputs.len() != spec.outputs.len() {
             return Err(Error::invalid("model configuration must have equal input/output pairs"));
         }
+        // Triton's test of loads that take long.
+        thread::sleep(Duration::from_secs(number(spec, "creation_delay_sec")?.into()));
         let sources = spec.outputs.iter().enumerate().map(|(index, output)| source(spec, index, output));
         Ok(Box::new(IdentityModel {
             spec: Arc::clone(spec),
@@ -90,8 +93,10 @@ impl IdentityModel {
 
     /// What an input that was left out comes back as, one element where a dimension may be any.
     fn zeros(&self, input: &TensorSpec, rows: u32) -> Result<Tensor, Error> {
-        let rows = self.spec.has_batch_axis().then_some(i64::from(rows));
-        let shape: Shape = rows.into_iter().chain(input.dims.iter().map(|size| (*size).max(1))).collect();
+        let mut shape: Shape = input.model_shape.iter().map(|size| (*size).max(1)).collect();
+        if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
+            *first = i64::from(rows);
+        }
         // An empty string is its length, four bytes of zero.
         let size = byte_size(input.datatype, &shape).and_then(|size| match size {
             Some(size) => Ok(Some(size)),
@@ -121,8 +126,10 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
         let (left, right) = (config_name(input.datatype), config_name(output.datatype));
         return Err(Error::invalid(format!("expected input and output datatype to match, got {left} and {right}")));
     }
-    if input.dims != output.dims {
-        let (left, right) = (ShapeText(&input.dims), ShapeText(&output.dims));
+    let axis = usize::from(spec.has_batch_axis() && !input.is_shape_tensor);
+    let [left, right] = [input, output].map(|tensor| tensor.model_shape.get(axis..).unwrap_or_default());
+    if left != right || input.is_shape_tensor != output.is_shape_tensor {
+        let (left, right) = (ShapeText(left), ShapeText(right));
         return Err(Error::invalid(format!("expected input and output shape to match, got {left} and {right}")));
     }
     Ok(source)
@@ -132,10 +139,6 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
 /// `instance_wise_delay_multiplier` is above zero; a CPU is device 0, which counts as 1.
 fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
     number(spec, "instance_wise_delay_multiplier")?;
-    if spec.parameters.contains_key("creation_delay_sec") {
-        let text = format!("parameter 'creation_delay_sec' of model '{}' is not supported", spec.name);
-        return Err(Error::unsupported(text));
-    }
     number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))
 }
 
@@ -237,9 +240,9 @@ mod tests {
         let empty = Tensor { datatype: bytes, shape: [2, 2].into_iter().collect(), contents: vec![0; 16].into() };
         assert_eq!(got, [given.clone(), tensor(&[2, 1, 2], &[0_f32; 4]), empty]);
 
-        model.inputs[1].dims = [1 << 40].into_iter().collect();
+        model.inputs[1].model_shape = [-1, 1 << 40].into_iter().collect();
         let batch = answers.batch(vec![(vec![given, left_out(fp32), left_out(bytes)], 2)]);
-        model.outputs[1].dims = model.inputs[1].dims.clone();
+        model.outputs[1].model_shape = model.inputs[1].model_shape.clone();
         enter(1, |threads| load(model).unwrap().new_instance(threads).unwrap().run(batch));
         let error = answers.outputs(1).remove(0).unwrap_err();
         assert_eq!(
@@ -271,7 +274,10 @@ mod tests {
             with("execute_delay_ms", "-1"),
             "parameter 'execute_delay_ms' of model 'm' must be a whole number, got '-1'",
         );
-        check(with("creation_delay_sec", "1"), "parameter 'creation_delay_sec' of model 'm' is not supported");
+        check(
+            with("creation_delay_sec", "x"),
+            "parameter 'creation_delay_sec' of model 'm' must be a whole number, got 'x'",
+        );
         assert!(load(with("instance_wise_delay_multiplier", "2")).unwrap().may_run_inline());
         assert!(!load(with("execute_delay_ms", "2")).unwrap().may_run_inline());
     }

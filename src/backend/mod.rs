@@ -48,8 +48,7 @@ pub trait Backend: Send + Sync {
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance. Called on the thread that will run it, inside [`threads::enter`]; the
-    /// engine computes on `threads`.
+    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
@@ -57,8 +56,9 @@ pub trait LoadedModel: Send + Sync {
     fn may_run_inline(&self) -> bool;
 }
 
-/// One loaded copy of a model version, used by one thread.
-pub trait Instance {
+/// One loaded copy of a model version, used by one thread at a time: it may be made on the thread
+/// that loads, and end on another.
+pub trait Instance: Send {
     /// Runs one batch and answers its requests through their responders, now or later. Blocks
     /// while it computes. A request whose responder is dropped unanswered is answered with an
     /// internal error.

@@ -33,6 +33,8 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         default_model_filename: "model.onnx".to_owned(),
         parameters: Default::default(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from(""),
         config_message: Arc::from([]),
@@ -40,17 +42,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
 }
 
 fn tensor_spec(rows_max: u32, (name, datatype, dims): Io<'_>) -> TensorSpec {
-    let batch = (rows_max > 0).then_some(-1);
-    TensorSpec {
-        name: name.to_owned(),
-        datatype,
-        dims: dims.iter().copied().collect(),
-        shape: batch.into_iter().chain(dims.iter().copied()).collect(),
-        labels: None,
-        is_optional: false,
-        is_ragged: false,
-        scatter_source: None,
-    }
+    TensorSpec::new(name, datatype, dims, rows_max > 0)
 }
 
 /// An aligned tensor whose datatype is that of its elements; `u8` makes UINT8.

@@ -2,11 +2,11 @@
 //! `{"data": [[SAMPLE, …], …]}` several; in a sample each input is an array, `{"content": …}` with
 //! its `"shape"`, or `{"b64": "…"}`.
 
-use crate::loadgen::base64;
 use crate::loadgen::description::{Input, integers};
 use crate::loadgen::input::{Inputs, Layout, Sample};
 use crate::protocol::rest;
 use crate::tensor::Tensor;
+use crate::wire::base64;
 use crate::wire::json::{Document, Kind, RawArray, Value};
 
 impl Layout<'_> {

@@ -10,7 +10,6 @@
 //! request was due, so that a server which stalls is charged for every request that it kept from
 //! being sent (no coordinated omission).
 
-pub mod base64;
 pub mod call;
 pub mod clock;
 pub mod comparison;

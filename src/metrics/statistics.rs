@@ -135,6 +135,7 @@ mod tests {
         let figures = ModelFigures {
             name: "m",
             version: 2,
+            labels: "",
             cells: vec![&one, &two],
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 1)],

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, MODEL_TENSORS_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX, RANK_MAX};
+use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::{batch_io, sequence_batching};
+use crate::model::tensors::Io;
+use crate::model::{batch_io, sequence_batching, tensors};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
-use crate::wire::proto::inference::model_input::Format;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
@@ -97,7 +97,8 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     latency_target(config)?;
     instance_groups(config)?;
     accelerators(config)?;
-    tensors(config)?;
+    metric_tags(config)?;
+    tensors::check(config)?;
     batch_io::check(config)
 }
 
@@ -204,6 +205,34 @@ fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
 }
 
+/// A tag is a label, and a label of another kind makes the whole page of metrics unreadable.
+fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
+    let is_label = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let mut keys: Vec<_> = config.metric_tags.keys().collect();
+    keys.sort_unstable();
+    match keys.into_iter().find(|key| !is_label(key)) {
+        None => Ok(()),
+        Some(key) => Err(Error::invalid(format!(
+            "model '{}': 'metric_tags' has the key '{}'; a key has letters, digits and '_' alone, as labels of Prometheus",
+            config.name,
+            key.escape_debug()
+        ))),
+    }
+}
+
+/// The library of a backend: those of ours are built in, under Triton's names.
+pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
+    let ModelConfig { name, runtime, backend, .. } = config;
+    let usual = format!("libtriton_{backend}.so");
+    if runtime.is_empty() || *runtime == usual {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "model '{name}': 'runtime' is '{}', but backend '{backend}' is built in; remove it, or name '{usual}'",
+        runtime.escape_debug()
+    )))
+}
+
 fn accelerators(config: &ModelConfig) -> Result<(), Error> {
     let lists = config.optimization.as_ref().and_then(|policy| policy.execution_accelerators.as_ref());
     let named =
@@ -257,89 +286,6 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<()
     Ok(())
 }
 
-/// What an input and an output have in common.
-struct Checked<'a> {
-    kind: &'static str,
-    name: &'a str,
-    data_type: DataType,
-    dims: &'a [i64],
-    is_shape_tensor: bool,
-    is_non_linear: bool,
-}
-
-fn tensors(config: &ModelConfig) -> Result<(), Error> {
-    let model = &config.name;
-    let with_model = |text: String| Error::invalid(format!("{text} for {model}"));
-    let inputs = config.input.iter().map(|input| Checked {
-        kind: "input",
-        name: &input.name,
-        data_type: input.data_type(),
-        dims: &input.dims,
-        is_shape_tensor: input.is_shape_tensor,
-        is_non_linear: input.is_non_linear_format_io,
-    });
-    let outputs = config.output.iter().map(|output| Checked {
-        kind: "output",
-        name: &output.name,
-        data_type: output.data_type(),
-        dims: &output.dims,
-        is_shape_tensor: output.is_shape_tensor,
-        is_non_linear: output.is_non_linear_format_io,
-    });
-    let mut names = BTreeSet::new();
-    for checked in inputs.chain(outputs) {
-        tensor(&checked).map_err(with_model)?;
-        if !names.insert((checked.kind, checked.name)) {
-            let Checked { kind, name, .. } = checked;
-            return Err(Error::invalid(format!("model '{model}': {kind} '{name}' is listed twice")));
-        }
-    }
-    if config.input.iter().any(|input| input.format() != Format::None && input.dims.len() != 3) {
-        return Err(with_model("model input NHWC/NCHW require 3 dims".to_owned()));
-    }
-    for (kind, count) in [("input", config.input.len()), ("output", config.output.len())] {
-        if count == 0 {
-            return Err(Error::invalid(format!(
-                "model configuration must contain at least one {kind}, none were specified for {model}"
-            )));
-        }
-        if count > MODEL_TENSORS_MAX {
-            let text = format!("model '{model}' has {count} {kind}s, more than the {MODEL_TENSORS_MAX} allowed");
-            return Err(Error::invalid(text));
-        }
-    }
-    Ok(())
-}
-
-fn tensor(checked: &Checked<'_>) -> Result<(), String> {
-    let Checked { kind, name, data_type, dims, .. } = checked;
-    if name.is_empty() {
-        return Err(format!("model {kind} must specify 'name'"));
-    }
-    if *data_type == DataType::TypeInvalid {
-        return Err(format!("model {kind} '{name}' must specify 'data_type'"));
-    }
-    if dims.is_empty() {
-        return Err(format!("model {kind} '{name}' must specify 'dims'"));
-    }
-    if dims.iter().any(|dimension| *dimension < 1 && *dimension != -1) {
-        return Err(format!(
-            "model {kind} '{name}' dimension must be integer >= 1, or -1 to indicate a variable-size dimension"
-        ));
-    }
-    if dims.len() >= RANK_MAX {
-        let most = RANK_MAX - 1;
-        return Err(format!("model {kind} '{name}' has {} dims, more than the {most} allowed", dims.len()));
-    }
-    if checked.is_shape_tensor {
-        return Err("shape tensors are only supported for TensorRT platform".to_owned());
-    }
-    if checked.is_non_linear {
-        return Err("Non-linear IO format is only supported for the TensorRT platform".to_owned());
-    }
-    Ok(())
-}
-
 /// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same
 /// datatypes, and dims that are the file's or narrower.
 pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error> {
@@ -353,7 +299,7 @@ pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error
         same_datatype(model, "output", output.data_type(), tensor)?;
         // What is cut apart by the shape of an input need not have its shape in the model.
         if batch_io::scatter_source(config, &output.name).is_none() {
-            same_shape(config, &output.dims, tensor)?;
+            same_shape(config, &Io::of_output(output), tensor)?;
         }
     }
     Ok(())
@@ -386,7 +332,7 @@ fn inputs_agree(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error>
         if input.allow_ragged_batch {
             ragged_shape(config, input, tensor)?;
         } else {
-            same_shape(config, &input.dims, tensor)?;
+            same_shape(config, &Io::of_input(input), tensor)?;
         }
     }
     for batch in &config.batch_input {
@@ -446,11 +392,11 @@ fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) 
 
 /// Triton wants the dims of an output to be exactly the engine's, which has inferred them. The
 /// file itself often leaves them open, so here an open dimension takes any.
-fn same_shape(config: &ModelConfig, dims: &[i64], tensor: &OnnxTensor) -> Result<(), Error> {
+fn same_shape(config: &ModelConfig, io: &Io<'_>, tensor: &OnnxTensor) -> Result<(), Error> {
     let Some(there) = &tensor.shape else { return Ok(()) };
     let (model, name) = (&config.name, &tensor.name);
     let is_batching = config.max_batch_size > 0;
-    if is_batching && there.first() != Some(&-1) {
+    if is_batching && !io.is_shape_tensor && there.first() != Some(&-1) {
         return Err(Error::invalid(format!(
             "model '{model}', tensor '{name}': for the model to support batching the shape should have at least 1 \
              dimension and the first dimension must be -1; but shape expected by the model is {}",
@@ -458,13 +404,19 @@ fn same_shape(config: &ModelConfig, dims: &[i64], tensor: &OnnxTensor) -> Result
         )));
     }
     // A scalar of the file is one element of the configuration.
-    if !is_batching && there.is_empty() && dims.iter().all(|dimension| *dimension == 1) {
+    if !is_batching && there.is_empty() && io.model_dims().iter().all(|dimension| *dimension == 1) {
         return Ok(());
     }
-    let mut full = if is_batching { vec![-1] } else { Vec::new() };
-    full.extend_from_slice(dims);
+    let full = io.model_shape(config.max_batch_size);
     if is_within(there, &full) {
         return Ok(());
+    }
+    if io.is_shape_tensor {
+        return Err(Error::invalid(format!(
+            "model '{model}', shape tensor '{name}': the model expects shape {} but the model configuration makes it {}",
+            shown(there),
+            shown(&full)
+        )));
     }
     let why = if is_batching {
         "an initial batch dimension because max_batch_size > 0 followed by the explicit tensor shape, making complete \

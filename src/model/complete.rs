@@ -11,7 +11,8 @@ use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use crate::wire::proto::inference::model_version_policy::{Latest, PolicyChoice};
 use crate::wire::proto::inference::{
-    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelVersionPolicy,
+    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape,
+    ModelVersionPolicy,
 };
 
 /// The backend of ONNX files.
@@ -26,7 +27,7 @@ pub const BUILT_IN_BACKENDS: [&str; 5] = ["dyna_sequence", IDENTITY_BACKEND, "re
 /// A sequence that brings no request for so long is over, where the configuration does not say.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// The file of an ONNX model where the configuration names none.
-const ONNX_FILENAME: &str = "model.onnx";
+pub const ONNX_FILENAME: &str = "model.onnx";
 /// Instances of an ONNX model on the CPU, where the configuration does not say.
 const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
@@ -62,13 +63,16 @@ pub fn backend_of(platform: &str) -> Option<&'static str> {
 }
 
 /// Fills name, backend, platform and file name. `files` are what the first version's directory
-/// holds.
-pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: &[String]) -> Result<(), Error> {
+/// holds; `None` where nothing may be told from them.
+pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
     }
+    if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
+        return Err(Error::invalid(format!("must specify 'platform' or 'backend' for '{directory}'")));
+    }
     if config.backend.is_empty() {
-        config.backend = find_backend(config, files).map_or_else(String::new, str::to_owned);
+        config.backend = find_backend(config, files.unwrap_or_default()).map_or_else(String::new, str::to_owned);
     }
     if config.backend == ONNX_BACKEND {
         if config.platform.is_empty() {
@@ -134,23 +138,28 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
     if !has_inputs {
         let made = sequence_batching::input_names(config);
         for tensor in onnx.inputs.iter().filter(|tensor| !made.contains(&tensor.name)) {
-            let dims = fill_dims(&config.name, "input", tensor, is_batching)?;
-            let data_type = data_type(tensor.datatype).into();
-            config.input.push(ModelInput { name: tensor.name.clone(), data_type, dims, ..ModelInput::default() });
+            let (dims, reshape) = fill_dims(&config.name, "input", tensor, is_batching)?;
+            let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
+            config.input.push(ModelInput { name, data_type, dims, reshape, ..ModelInput::default() });
         }
     }
     if config.output.is_empty() {
         let kept = sequence_batching::output_names(config);
         for tensor in onnx.outputs.iter().filter(|tensor| !kept.contains(&tensor.name)) {
-            let dims = fill_dims(&config.name, "output", tensor, is_batching)?;
-            let data_type = data_type(tensor.datatype).into();
-            config.output.push(ModelOutput { name: tensor.name.clone(), data_type, dims, ..ModelOutput::default() });
+            let (dims, reshape) = fill_dims(&config.name, "output", tensor, is_batching)?;
+            let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
+            config.output.push(ModelOutput { name, data_type, dims, reshape, ..ModelOutput::default() });
         }
     }
     Ok(())
 }
 
-fn fill_dims(model: &str, kind: &str, tensor: &OnnxTensor, is_batching: bool) -> Result<Vec<i64>, Error> {
+fn fill_dims(
+    model: &str,
+    kind: &str,
+    tensor: &OnnxTensor,
+    is_batching: bool,
+) -> Result<(Vec<i64>, Option<ModelTensorReshape>), Error> {
     let name = &tensor.name;
     let Some(shape) = &tensor.shape else {
         return Err(Error::invalid(format!(
@@ -158,16 +167,11 @@ fn fill_dims(model: &str, kind: &str, tensor: &OnnxTensor, is_batching: bool) ->
              {kind}s with their dims in config.pbtxt"
         )));
     };
-    match shape.get(usize::from(is_batching)..).unwrap_or_default() {
-        // Triton shows a scalar as one element.
-        [] if !is_batching => Ok(vec![1]),
-        [] => Err(Error::unsupported(format!(
-            "autofill failed for model '{model}': {kind} '{name}' is one value a row, which needs 'reshape', and that is \
-             not supported yet; list inputs and outputs in config.pbtxt, with max_batch_size: 0 and dims: [ -1 ] for \
-             '{name}'"
-        ))),
-        dims => Ok(dims.to_vec()),
-    }
+    Ok(match shape.get(usize::from(is_batching)..).unwrap_or_default() {
+        // Triton shows a scalar as one element, and one value a row with the reshape that takes the element away.
+        [] => (vec![1], is_batching.then(ModelTensorReshape::default)),
+        dims => (dims.to_vec(), None),
+    })
 }
 
 /// The defaults that do not depend on the model file.

@@ -17,21 +17,22 @@ use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
     VersionPolicy,
 };
-use crate::model::text::{ConfigText, TextError};
-use crate::model::{batch_io, check, complete, config_json, sequence_batching, supported};
-use crate::tensor::Shape;
+use crate::model::tensors::Io;
+use crate::model::text::{ConfigText, Notation, TextError};
+use crate::model::{batch_io, check, complete, config_json, sequence_batching, supported, warm_up, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
 use crate::wire::proto::inference::model_rate_limiter::Resource;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
-use crate::wire::proto::inference::{DataType, ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
+use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
 pub struct Draft {
     config: ModelConfig,
+    notes: Vec<String>,
     /// What the files of initial states hold, by name.
     states: BTreeMap<String, Arc<[u8]>>,
 }
@@ -55,8 +56,14 @@ impl Draft {
     /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
     /// names inside its first version directory, which tell the backend where the text does not.
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
+        Self::read(directory, Notation::Text, text.unwrap_or_default(), Some(files))
+    }
+
+    /// The same of a file in any notation; without `files` the text must tell the backend
+    /// (`--disable-auto-complete-config`).
+    pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
         check::directory(directory)?;
-        let text = ConfigText::decode(text.unwrap_or_default())?;
+        let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
         })?;
@@ -68,12 +75,21 @@ impl Draft {
         }
         complete::fill_backend(&mut config, directory, files)?;
         check::backend(&config)?;
-        supported::check_supported(directory, &text)?;
+        check::runtime(&config)?;
+        let notes = supported::check_supported(directory, &text)?;
         check::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
+        filenames.sort_unstable();
+        filenames.into_iter().try_for_each(|file| check::filename(directory, "cc_model_filenames", file))?;
         for output in &config.output {
             check::filename(directory, "label_filename", &output.label_filename)?;
         }
-        Ok(Self { config, states: BTreeMap::new() })
+        Ok(Self { config, notes, states: BTreeMap::new() })
+    }
+
+    /// What the configuration says that changes nothing here, each with the reason.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// The name of the model.
@@ -157,6 +173,13 @@ impl ModelSpec {
     }
 }
 
+/// The name that a configuration gives its model, if it gives one.
+pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>, Error> {
+    let text = ConfigText::decode(notation, text)?;
+    let name = text.message.get_field_by_name("name");
+    Ok(name.and_then(|name| name.as_str().map(str::to_owned)).filter(|name| !name.is_empty()))
+}
+
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
     match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
         None => VersionPolicy::Latest(1),
@@ -172,16 +195,17 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
 fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
-        let spec = tensor_spec(&config, &input.name, input.data_type(), &input.dims)?;
+        let spec = tensor_spec(&config, &Io::of_input(input))?;
         inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
     }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
-        let mut spec = tensor_spec(&config, &output.name, output.data_type(), &output.dims)?;
+        let mut spec = tensor_spec(&config, &Io::of_output(output))?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
         spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
     }
+    let warm_ups = warm_up::samples(&config, &inputs)?;
     let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
     Ok(ModelSpec {
         name: config.name.clone(),
@@ -198,10 +222,19 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         default_model_filename: config.default_model_filename.clone(),
         parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
         optimization: optimization(&config),
+        warm_ups,
+        metric_labels: metric_labels(&config),
         is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
         config_json: config_json::encode(&config).into(),
         config_message: config.encode_to_vec().into(),
     })
+}
+
+/// Triton puts an underscore before each, so that none is taken for one of its own.
+fn metric_labels(config: &ModelConfig) -> String {
+    let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", escaped(value))).collect()
 }
 
 fn optimization(config: &ModelConfig) -> Optimization {
@@ -267,24 +300,13 @@ fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
     }
 }
 
-fn tensor_spec(config: &ModelConfig, name: &str, data_type: DataType, dims: &[i64]) -> Result<TensorSpec, Error> {
-    let datatype = complete::datatype(data_type)
-        .ok_or_else(|| Error::internal(format!("model '{}': '{name}' has no datatype", config.name)))?;
-    let dims = Shape::from_slice(dims);
-    let mut shape = dims.clone();
-    if config.max_batch_size > 0 {
-        shape.insert(0, -1);
-    }
-    Ok(TensorSpec {
-        name: name.to_owned(),
-        datatype,
-        dims,
-        shape,
-        labels: None,
-        is_optional: false,
-        is_ragged: false,
-        scatter_source: None,
-    })
+fn tensor_spec(config: &ModelConfig, io: &Io<'_>) -> Result<TensorSpec, Error> {
+    let datatype = complete::datatype(io.data_type)
+        .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
+    let is_batching = config.max_batch_size > 0;
+    let is_shape_tensor = io.is_shape_tensor && is_batching;
+    let spec = TensorSpec::new(io.name, datatype, io.dims, is_batching && !is_shape_tensor);
+    Ok(TensorSpec { model_shape: io.model_shape(config.max_batch_size).into(), is_shape_tensor, ..spec })
 }
 
 fn output_labels(
@@ -299,24 +321,42 @@ fn output_labels(
     found.map(Some).ok_or_else(|| Error::internal(format!("model '{model}': the label file '{filename}' was not read")))
 }
 
-/// The fuzz target `config`: any bytes are a configuration or are refused at a place inside the
-/// text, and what is accepted is accepted again in the form that is shown.
-pub fn check_any_text(text: &[u8]) {
-    match ConfigText::decode(text) {
+/// The fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
+/// refused at a place inside the text, what is read is the same when it is written in each notation and
+/// read back, and what is accepted is accepted again in the form that is shown.
+pub fn check_any_text(notation: Notation, text: &[u8]) {
+    match ConfigText::decode(notation, text) {
         Ok(config) => {
             let model: ModelConfig = config.message.transcode_to().expect("it was read over the same descriptor");
-            let _json = config_json::encode(&model);
+            assert_written(&model);
         }
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
-    let Ok(draft) = Draft::new("m", Some(text), &files) else { return };
+    let Ok(draft) = Draft::read("m", notation, text, Some(&files)) else { return };
     let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown, states: BTreeMap::new() }.complete(None, &labels, Completion::default());
+    let again = Draft { config: shown, notes: Vec::new(), states: BTreeMap::new() };
+    let again = again.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
+}
+
+fn assert_written(model: &ModelConfig) {
+    let once = write::encode(model, Notation::Text);
+    for notation in Notation::ALL {
+        let text = write::encode(model, notation);
+        let read = ConfigText::decode(notation, text.as_bytes());
+        let read = read.unwrap_or_else(|error| unreadable(&error, &text));
+        let again: ModelConfig = read.message.transcode_to().expect("it was read over the same descriptor");
+        assert_eq!(write::encode(&again, Notation::Text), once, "written in {notation:?} and read back");
+    }
+}
+
+#[expect(clippy::panic, reason = "it is what a fuzz target finds by")]
+fn unreadable(error: &TextError, text: &str) -> ! {
+    panic!("what is written is not read: {error}\n{text}")
 }
 
 fn assert_inside(text: &[u8], error: &TextError) {

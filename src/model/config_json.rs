@@ -118,10 +118,10 @@ fn write_string(text: &str, json: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::text::ConfigText;
+    use crate::model::text::{ConfigText, Notation};
 
     fn json(text: &str) -> String {
-        let config = ConfigText::decode(text.as_bytes()).unwrap().message.transcode_to().unwrap();
+        let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap().message.transcode_to().unwrap();
         encode(&config)
     }
 

@@ -2,10 +2,13 @@
 //! and listings that it is given.
 
 mod batch_io;
+pub mod changes;
 mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod fuzz;
+pub mod index;
 pub mod initial;
 pub mod labels;
 pub mod onnx;
@@ -15,9 +18,12 @@ pub mod sequence;
 mod sequence_batching;
 pub mod spec;
 mod supported;
+mod tensors;
 pub mod text;
 mod token;
+pub mod warm_up;
 pub mod weights;
+pub mod write;
 
 pub use sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,

@@ -50,6 +50,10 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
         let text = "'sequence_batching' with ragged inputs or 'batch_input' is not supported";
         return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
     }
+    if !config.model_warmup.is_empty() {
+        let text = "'sequence_batching' with 'model_warmup' is not supported";
+        return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
+    }
     let outputs: BTreeSet<&str> = batching.state.iter().map(|state| state.output_name.as_str()).collect();
     if outputs.len() < batching.state.len() {
         return Err(for_model("sequence batching: each state must name an output of its own".to_owned()));

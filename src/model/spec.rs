@@ -5,9 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::model::labels::Labels;
 use crate::model::sequence::SequenceBatching;
-use crate::tensor::{Datatype, Shape};
+use crate::model::warm_up::WarmUp;
+use crate::tensor::{Datatype, Shape, Tensor};
 
 /// A checked model configuration. One is shared by all shards and instances.
 #[derive(Clone, Debug)]
@@ -40,6 +42,10 @@ pub struct ModelSpec {
     pub parameters: BTreeMap<String, String>,
     /// What is asked of the engine.
     pub optimization: Optimization,
+    /// `model_warmup`: what every instance runs before it serves.
+    pub warm_ups: Vec<WarmUp>,
+    /// `metric_tags` as labels of the model's metrics: each `_key="value",`.
+    pub metric_labels: String,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
@@ -58,8 +64,15 @@ pub struct TensorSpec {
     pub datatype: Datatype,
     /// `dims` of the configuration, -1 where any size goes; without the batch axis.
     pub dims: Shape,
-    /// The full shape: `dims`, with -1 before them where the model batches.
+    /// The full shape that requests and responses have: `dims`, with -1 before them where the model
+    /// batches and this is no shape tensor.
     pub shape: Shape,
+    /// The full shape that the model has: another where `reshape` says so, and one value longer for
+    /// a shape tensor of a model that batches.
+    pub model_shape: Shape,
+    /// `is_shape_tensor` of a model that batches: it has no batch axis, and the model sees the rows
+    /// of the batch before its values.
+    pub is_shape_tensor: bool,
     /// Labels of the classes, for outputs with `label_filename`.
     pub labels: Option<Arc<Labels>>,
     /// Whether a request may leave the input out.
@@ -210,7 +223,78 @@ impl InstanceGroup {
     }
 }
 
+impl TensorSpec {
+    /// A tensor that clients and the model see alike, and of which nothing else is said.
+    pub fn new(name: &str, datatype: Datatype, dims: &[i64], has_batch_axis: bool) -> Self {
+        let shape: Shape = has_batch_axis.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
+        Self {
+            name: name.to_owned(),
+            datatype,
+            dims: Shape::from_slice(dims),
+            model_shape: shape.clone(),
+            shape,
+            is_shape_tensor: false,
+            labels: None,
+            is_optional: false,
+            is_ragged: false,
+            scatter_source: None,
+        }
+    }
+
+    /// Whether clients and the model see different shapes (`reshape`).
+    pub fn is_reshaped(&self) -> bool {
+        !self.is_shape_tensor && self.shape != self.model_shape
+    }
+
+    /// Whether the shape ends with the 1 that stands for a scalar of the model, which a configuration
+    /// cannot express.
+    pub fn has_last_one(&self) -> bool {
+        !self.is_reshaped() && !self.is_shape_tensor && self.dims.as_slice() == [1]
+    }
+
+    /// What the model sees of a shape that a request gives; `None` where a request cannot give it.
+    pub fn to_model(&self, shape: &[i64]) -> Option<Shape> {
+        reshape(shape, &self.shape, &self.model_shape)
+    }
+
+    /// What a response shows of a shape that the model gives; `None` where it cannot give it.
+    pub fn to_client(&self, shape: &[i64]) -> Option<Shape> {
+        reshape(shape, &self.model_shape, &self.shape)
+    }
+}
+
+/// A shape of one pattern in the form of another: sizes that the patterns leave open keep their
+/// order, as the check of the configuration has seen to.
+fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
+    if shape.len() != from.len() {
+        return None;
+    }
+    let mut open = Shape::new();
+    for (size, want) in shape.iter().zip(from) {
+        match *want {
+            -1 => open.push(*size),
+            want if want == *size => {}
+            _ => return None,
+        }
+    }
+    let mut open = open.into_iter();
+    to.iter().map(|size| if *size == -1 { open.next() } else { Some(*size) }).collect()
+}
+
 impl ModelSpec {
+    /// The outputs that the model gave for one request, in the shapes that its response shows.
+    pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
+        for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(|(_, spec)| spec.is_reshaped()) {
+            output.shape = spec.to_client(&output.shape).ok_or_else(|| {
+                let (name, model) = (&spec.name, &self.name);
+                Error::internal(format!(
+                    "output '{name}' of model '{model}' came in a shape that its 'reshape' excludes"
+                ))
+            })?;
+        }
+        Ok(outputs)
+    }
+
     /// The index of an input.
     pub fn input_index(&self, name: &str) -> Option<usize> {
         self.inputs.iter().position(|input| input.name == name)
@@ -224,5 +308,30 @@ impl ModelSpec {
     /// Whether tensors carry a batch axis.
     pub const fn has_batch_axis(&self) -> bool {
         self.rows_max > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_go_from_one_pattern_to_the_other_and_back() {
+        let check = |client: &[i64], model: &[i64], given: &[i64], want: Option<&[i64]>| {
+            let mut tensor = TensorSpec::new("x", Datatype::Fp32, client, false);
+            tensor.model_shape = Shape::from_slice(model);
+            let got = tensor.to_model(given);
+            assert_eq!(got.as_deref(), want, "{client:?} {model:?} {given:?}");
+            if let Some(got) = got {
+                assert_eq!(tensor.to_client(&got).as_deref(), Some(given), "and back");
+            }
+        };
+        check(&[-1, 1], &[-1], &[3, 1], Some(&[3]));
+        check(&[-1, 1], &[-1], &[3, 2], None);
+        check(&[-1, 1], &[-1], &[3], None);
+        check(&[1], &[], &[1], Some(&[]));
+        check(&[4, 4], &[16], &[4, 4], Some(&[16]));
+        check(&[-1, 2, 4, -1, 6], &[-1, 8, -1, 1, 6], &[7, 2, 4, 5, 6], Some(&[7, 8, 5, 1, 6]));
+        check(&[-1, -1], &[1, -1, 1, -1], &[0, 9], Some(&[1, 0, 1, 9]));
     }
 }

@@ -48,6 +48,8 @@ const SUPPORTED: &[&str] = &[
     "input.is_shape_tensor",
     "input.name",
     "input.optional",
+    "input.reshape",
+    "input.reshape.shape",
     "instance_group",
     "instance_group.count",
     "instance_group.gpus",
@@ -63,11 +65,24 @@ const SUPPORTED: &[&str] = &[
     "instance_group.rate_limiter.resources.global",
     "instance_group.rate_limiter.resources.name",
     "max_batch_size",
+    "metric_tags",
+    "metric_tags.value",
     "model_metrics",
     "model_operations",
     "model_repository_agents",
     "model_transaction_policy",
     "model_transaction_policy.decoupled",
+    "model_warmup",
+    "model_warmup.batch_size",
+    "model_warmup.count",
+    "model_warmup.inputs",
+    "model_warmup.inputs.value",
+    "model_warmup.inputs.value.data_type",
+    "model_warmup.inputs.value.dims",
+    "model_warmup.inputs.value.input_data_file",
+    "model_warmup.inputs.value.random_data",
+    "model_warmup.inputs.value.zero_data",
+    "model_warmup.name",
     "name",
     "optimization",
     "optimization.cuda",
@@ -86,7 +101,6 @@ const SUPPORTED: &[&str] = &[
     "optimization.input_pinned_memory.enable",
     "optimization.output_pinned_memory",
     "optimization.output_pinned_memory.enable",
-    "optimization.priority",
     "output",
     "output.data_type",
     "output.dims",
@@ -94,11 +108,14 @@ const SUPPORTED: &[&str] = &[
     "output.is_shape_tensor",
     "output.label_filename",
     "output.name",
+    "output.reshape",
+    "output.reshape.shape",
     "parameters",
     "parameters.value",
     "parameters.value.string_value",
     "platform",
     "response_cache",
+    "runtime",
     "sequence_batching",
     "sequence_batching.control_input",
     "sequence_batching.control_input.control",
@@ -137,15 +154,29 @@ const SUPPORTED: &[&str] = &[
     "version_policy.specific.versions",
 ];
 
-/// Refuses the first field that is set and not supported, with its place in the text.
-pub fn check_supported(model: &str, config: &ConfigText) -> Result<(), Error> {
+/// Fields that are read and change nothing here, and why: what they ask for has no counterpart, and
+/// leaving it out changes no answer. The log tells of each that is set.
+const INERT: &[(&str, &str)] = &[
+    ("cc_model_filenames", "there is no GPU whose compute capability could choose a file"),
+    ("cc_model_filenames.value", "there is no GPU whose compute capability could choose a file"),
+    ("optimization.eager_batching", "a batch is put together by the instance that runs it, when it is idle"),
+    ("optimization.gather_kernel_buffer_threshold", "a CPU has no gather kernel"),
+    ("optimization.priority", "it orders CUDA streams and the threads of sequence batchers"),
+];
+
+/// Refuses the first field that is set and not supported, with its place in the text; gives the
+/// fields that are set and change nothing, with the reason.
+pub fn check_supported(model: &str, config: &ConfigText) -> Result<Vec<String>, Error> {
     let root = Place { schema_path: String::new(), path: String::new(), relative: String::new(), owner: String::new() };
-    Walk { model, config }.message(&config.message, &root)
+    let mut walk = Walk { model, config, notes: Vec::new() };
+    walk.message(&config.message, &root)?;
+    Ok(walk.notes)
 }
 
 struct Walk<'a> {
     model: &'a str,
     config: &'a ConfigText,
+    notes: Vec<String>,
 }
 
 /// Where the walk is.
@@ -161,7 +192,7 @@ struct Place {
 }
 
 impl Walk<'_> {
-    fn message(&self, message: &DynamicMessage, place: &Place) -> Result<(), Error> {
+    fn message(&mut self, message: &DynamicMessage, place: &Place) -> Result<(), Error> {
         for (field, value) in message.fields().filter(|(field, _)| message.has_field(field)) {
             let place = place.field(&field);
             self.check(&place)?;
@@ -189,8 +220,16 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn check(&self, place: &Place) -> Result<(), Error> {
-        if SUPPORTED.contains(&place.schema_path.as_str()) { Ok(()) } else { Err(self.refusal(place)) }
+    fn check(&mut self, place: &Place) -> Result<(), Error> {
+        let path = place.schema_path.as_str();
+        if SUPPORTED.contains(&path) {
+            return Ok(());
+        }
+        let Some((_, why)) = INERT.iter().find(|(inert, _)| *inert == path) else { return Err(self.refusal(place)) };
+        if !path.ends_with(".value") {
+            self.notes.push(format!("'{path}' changes nothing here: {why}"));
+        }
+        Ok(())
     }
 
     fn refusal(&self, place: &Place) -> Error {
@@ -234,27 +273,88 @@ impl Place {
 
 #[cfg(test)]
 mod tests {
+    use prost_reflect::MessageDescriptor;
+
     use super::*;
     use crate::model::schema;
+    use crate::model::text::Notation;
 
-    #[test]
-    fn every_supported_field_exists_and_the_list_is_sorted() {
-        assert!(SUPPORTED.is_sorted());
-        for path in SUPPORTED {
-            let mut message = Some(schema::model_config().clone());
-            for name in path.split('.') {
-                let field = message.as_ref().and_then(|message| message.get_field_by_name(name));
-                let field = field.unwrap_or_else(|| panic!("{path} is not a field"));
-                message = field.kind().as_message().cloned();
+    /// What is refused by name, with everything beneath it: every field that the other two lists have
+    /// not, those that a later `model_config.proto` adds among them.
+    const REFUSED: &[&str] = &[
+        "ensemble_scheduling",
+        "instance_group.secondary_devices",
+        "model_metrics.metric_control",
+        "model_operations.op_library_filename",
+        "model_repository_agents.agents",
+        "model_transaction_policy.decoupled",
+        "optimization.cuda.busy_wait_events",
+        "optimization.cuda.graph_spec",
+        "optimization.cuda.graphs",
+        "optimization.cuda.output_copy_stream",
+        "response_cache.enable",
+        "sequence_batching",
+    ];
+
+    /// All fields beneath a message, by path; `value` is that of a map.
+    fn paths(descriptor: &MessageDescriptor, above: &str, paths: &mut Vec<String>) {
+        for field in descriptor.fields().filter(|_| above.matches('.').count() < 12) {
+            let path = if above.is_empty() { field.name().to_owned() } else { format!("{above}.{}", field.name()) };
+            let mut inner = field.kind().as_message().cloned();
+            let mut path_inside = path.clone();
+            if field.is_map() {
+                let value = inner.map(|entry| entry.map_entry_value_field().kind());
+                path_inside.push_str(".value");
+                paths.push(path_inside.clone());
+                inner = value.and_then(|kind| kind.as_message().cloned());
+            }
+            paths.push(path);
+            if let Some(inner) = inner {
+                self::paths(&inner, &path_inside, paths);
             }
         }
     }
 
     #[test]
+    fn every_field_is_honoured_refused_by_name_or_said_to_change_nothing() {
+        let mut all = Vec::new();
+        paths(schema::model_config(), "", &mut all);
+        assert!(all.len() > 150, "the walk found the fields: {}", all.len());
+        let is_inert = |path: &str| INERT.iter().any(|(inert, _)| *inert == path);
+        let is_refused =
+            |path: &str| REFUSED.iter().any(|refused| path == *refused || path.starts_with(&format!("{refused}.")));
+        for path in &all {
+            let places = [SUPPORTED.contains(&path.as_str()), is_inert(path), is_refused(path)];
+            assert_eq!(places.iter().filter(|is_there| **is_there).count(), 1, "{path}: {places:?}");
+        }
+        let listed = SUPPORTED.iter().chain(INERT.iter().map(|(path, _)| path)).chain(REFUSED);
+        for path in listed {
+            assert!(all.iter().any(|have| have == path), "{path} is not a field");
+        }
+        assert!(SUPPORTED.is_sorted() && INERT.is_sorted() && REFUSED.is_sorted());
+    }
+
+    #[test]
+    fn what_changes_nothing_is_told() {
+        let notes = |text: &str| check_supported("m", &ConfigText::decode(Notation::Text, text.as_bytes()).unwrap());
+        assert_eq!(notes("name: 'm' optimization { graph { level: 1 } }"), Ok(vec![]));
+        assert_eq!(
+            notes("optimization { eager_batching: true } cc_model_filenames { key: '7.5' value: 'a' }"),
+            Ok(vec![
+                "'cc_model_filenames' changes nothing here: there is no GPU whose compute capability could choose a file"
+                    .to_owned(),
+                "'optimization.eager_batching' changes nothing here: a batch is put together by the instance that runs \
+                 it, when it is idle"
+                    .to_owned(),
+            ])
+        );
+    }
+
+    #[test]
     fn a_field_that_is_not_supported_is_refused_by_name_and_place() {
         let check = |text: &str, want: &str| {
-            let config = ConfigText::decode(text.as_bytes()).unwrap();
-            let got = check_supported("m", &config).map_err(|error| error.text().to_owned());
+            let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap();
+            let got = check_supported("m", &config).map(drop).map_err(|error| error.text().to_owned());
             let want = if want.is_empty() { Ok(()) } else { Err(format!("{want} is not supported yet; remove it")) };
             assert_eq!(got, want, "{text}");
         };
@@ -263,17 +363,20 @@ mod tests {
         check("input [ { name: 'x' optional: false } ]", "");
         check("response_cache { enable: false }", "");
         check("parameters { key: 'a' value { string_value: 'b' } }", "");
-        check("runtime: 'a'", "config.pbtxt:1:1: model 'm': 'runtime'");
         check(
-            "input [\n  { name: 'x' },\n  { name: 'y'\n    reshape { } }\n]",
-            "config.pbtxt:4:5: model 'm': 'reshape' of input 'y'",
+            "instance_group [\n  { name: 'x' },\n  { name: 'y'\n    secondary_devices { } }\n]",
+            "config.pbtxt:4:5: model 'm': 'secondary_devices' of instance_group 'y'",
         );
         check("input { optional: true allow_ragged_batch: true }", "");
-        check("input { reshape { } }", "config.pbtxt:1:9: model 'm': 'reshape' of input 0");
+        check("input { reshape { shape: 1 } } output { reshape { } }", "");
+        check(
+            "instance_group { secondary_devices { } }",
+            "config.pbtxt:1:18: model 'm': 'secondary_devices' of instance_group 0",
+        );
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
-        check("model_warmup [ { name: 'w' } ]", "config.pbtxt:1:1: model 'm': 'model_warmup'");
-        check("metric_tags { key: 'a' value: 'b' }", "config.pbtxt:1:1: model 'm': 'metric_tags'");
+        check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
+        check("sequence_batching { }", "config.pbtxt:1:1: model 'm': 'sequence_batching'");
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
             "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",

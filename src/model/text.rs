@@ -1,7 +1,10 @@
-//! `config.pbtxt`: text-format protobuf to an `inference.ModelConfig`, over its descriptor.
+//! A model's configuration as text, `config.pbtxt` (text-format protobuf), `config.json` or
+//! `config.toml`, to an `inference.ModelConfig`, over its descriptor.
 //! Called by [`super::config`] and the fuzz target `config`. Every refusal is one line that
 //! begins with file, line and column of the text as the user wrote it. Bounded by
 //! `CONFIG_SIZE_MAX` and `CONFIG_DEPTH_MAX`; an unknown field is refused, never skipped.
+
+mod placed;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +15,39 @@ use crate::error::Error;
 use crate::limits::{CONFIG_DEPTH_MAX, CONFIG_SIZE_MAX};
 use crate::model::schema;
 use crate::model::token::{Token, TokenError, TokenKind, Tokens, unquote};
+use crate::wire::placed::{Placed, PlacedError};
+use crate::wire::{json, toml};
+
+/// How a configuration is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notation {
+    /// Text-format protobuf.
+    Text,
+    /// JSON.
+    Json,
+    /// TOML.
+    Toml,
+}
+
+impl Notation {
+    /// In the order in which they are looked for.
+    pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Toml];
+
+    /// The name of the file in a model's directory.
+    pub const fn filename(self) -> &'static str {
+        match self {
+            Self::Text => "config.pbtxt",
+            Self::Json => "config.json",
+            Self::Toml => "config.toml",
+        }
+    }
+}
 
 /// A place in the text, both counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
+    /// The file.
+    pub notation: Notation,
     /// The line.
     pub line: usize,
     /// The character in it.
@@ -39,7 +71,7 @@ impl fmt::Display for TextError {
 
 impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "config.pbtxt:{}:{}: ", self.line, self.column)
+        write!(f, "{}:{}:{}: ", self.notation.filename(), self.line, self.column)
     }
 }
 
@@ -54,54 +86,69 @@ impl From<TextError> for Error {
 pub struct ConfigText {
     /// The fields.
     pub message: DynamicMessage,
+    notation: Notation,
     text: String,
     offsets: BTreeMap<String, usize>,
 }
 
 impl ConfigText {
-    /// Reads a `config.pbtxt`.
-    pub fn decode(text: &[u8]) -> Result<Self, TextError> {
-        Self::decode_as(text, schema::model_config())
+    /// Reads a configuration.
+    pub fn decode(notation: Notation, text: &[u8]) -> Result<Self, TextError> {
+        Self::decode_as(notation, text, schema::model_config())
     }
 
-    fn decode_as(bytes: &[u8], descriptor: &MessageDescriptor) -> Result<Self, TextError> {
+    fn decode_as(notation: Notation, bytes: &[u8], descriptor: &MessageDescriptor) -> Result<Self, TextError> {
         if bytes.len() > CONFIG_SIZE_MAX {
             let text = format!("the file has {} bytes, more than the {CONFIG_SIZE_MAX} allowed", bytes.len());
-            return Err(TextError { position: Position { line: 1, column: 1 }, text });
+            return Err(TextError { position: Position { notation, line: 1, column: 1 }, text });
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
             let valid = std::str::from_utf8(valid).unwrap_or_default();
-            TextError { position: position(valid, valid.len()), text: "the text is not UTF-8".to_owned() }
+            TextError { position: position(notation, valid, valid.len()), text: "the text is not UTF-8".to_owned() }
         })?;
-        let mut parser = Parser::new(text);
-        let message = parser.read_all(descriptor).map_err(|error| error.in_text(text))?;
-        Ok(Self { message, text: text.to_owned(), offsets: parser.offsets })
+        let outcome = match notation {
+            Notation::Text => {
+                let mut parser = Parser::new(text);
+                parser.read_all(descriptor).map(|message| (message, parser.offsets))
+            }
+            Notation::Json => read_placed(json::placed::read(text), descriptor),
+            Notation::Toml => read_placed(toml::read(text), descriptor),
+        };
+        let (message, offsets) = outcome
+            .map_err(|refusal| TextError { position: position(notation, text, refusal.offset), text: refusal.text })?;
+        Ok(Self { message, notation, text: text.to_owned(), offsets })
     }
 
     /// Where a field stands, by its path (`input[1].reshape`).
     pub fn position(&self, path: &str) -> Option<Position> {
-        self.offsets.get(path).map(|offset| position(&self.text, *offset))
+        self.offsets.get(path).map(|offset| position(self.notation, &self.text, *offset))
     }
 }
 
-fn position(text: &str, offset: usize) -> Position {
+fn read_placed(
+    document: Result<Placed, PlacedError>,
+    descriptor: &MessageDescriptor,
+) -> Result<(DynamicMessage, BTreeMap<String, usize>), Refusal> {
+    let document = document.map_err(|PlacedError { offset, text }| Refusal { offset, text })?;
+    placed::read(&document, descriptor)
+}
+
+fn position(notation: Notation, text: &str, offset: usize) -> Position {
+    let mut offset = offset.min(text.len());
+    while !text.is_char_boundary(offset) {
+        offset -= 1;
+    }
     let before = text.get(..offset).unwrap_or(text);
     let start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
-    Position { line, column: 1 + before.get(start..).unwrap_or_default().chars().count() }
+    Position { notation, line, column: 1 + before.get(start..).unwrap_or_default().chars().count() }
 }
 
 /// A refusal at a byte.
 struct Refusal {
     offset: usize,
     text: String,
-}
-
-impl Refusal {
-    fn in_text(self, text: &str) -> TextError {
-        TextError { position: position(text, self.offset), text: self.text }
-    }
 }
 
 impl From<TokenError> for Refusal {

@@ -121,7 +121,8 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result
     }
     // Of several faults the first in the model's order is told, in whatever order they came.
     let given = spec.inputs.iter().zip(&slots).filter_map(|(expected, slot)| Some((expected, inputs.get((*slot)?)?)));
-    let rows = check_rows(spec, id, given.clone().map(|(_, input)| input))?;
+    let with_rows = given.clone().filter(|(expected, _)| !expected.is_shape_tensor);
+    let rows = check_rows(spec, id, with_rows.map(|(_, input)| input))?;
     for (expected, input) in given {
         check_input(spec, id, input, expected)?;
     }
@@ -286,7 +287,7 @@ fn check_input(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &T
         return Err(refusal(id, text));
     }
     check_shape(spec, id, input, expected)?;
-    let is_rowless = spec.has_batch_axis() && input.shape.first() == Some(&0);
+    let is_rowless = spec.has_batch_axis() && !expected.is_shape_tensor && input.shape.first() == Some(&0);
     // Triton counts a batch of no rows as if there were no batch axis, and so refuses it.
     let shape = if is_rowless { input.shape.get(1..).unwrap_or_default() } else { &input.shape };
     match byte_size(expected.datatype, shape) {
@@ -378,13 +379,18 @@ fn check_strings(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, shape: &[i
     Ok(())
 }
 
-/// Puts checked inputs into the model's order.
+/// Puts checked inputs into the model's order, and their shapes into its own.
 fn in_order(spec: &ModelSpec, inputs: Vec<NamedTensor<'_>>, slots: &[Option<usize>]) -> Vec<Tensor> {
     let mut inputs: SmallVec<[Option<NamedTensor<'_>>; 8]> = inputs.into_iter().map(Some).collect();
     let mut tensors = Vec::with_capacity(spec.inputs.len());
     for (expected, slot) in spec.inputs.iter().zip(slots) {
         let input = slot.and_then(|index| inputs.get_mut(index)).and_then(Option::take);
-        let (shape, contents) = input.map(|input| (input.shape, input.contents)).unwrap_or_default();
+        let (mut shape, contents) = input.map(|input| (input.shape, input.contents)).unwrap_or_default();
+        if expected.is_reshaped()
+            && let Some(seen) = expected.to_model(&shape)
+        {
+            shape = seen;
+        }
         tensors.push(Tensor { datatype: expected.datatype, shape, contents });
     }
     tensors

@@ -4,7 +4,10 @@ pub mod check;
 pub mod classification;
 pub mod grpc;
 pub mod infer;
+pub mod repository;
 pub mod rest;
 pub mod route;
+pub mod timing;
+
 #[cfg(test)]
 pub(crate) mod testing;

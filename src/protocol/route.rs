@@ -4,6 +4,7 @@
 
 use crate::error::{Code, Error};
 use crate::limits::NAME_SIZE_MAX;
+use crate::protocol::repository::named_repository;
 use crate::wire::message::Method;
 
 /// What a message asks for. Names and versions are checked; whether there is such a model is not
@@ -28,6 +29,19 @@ pub enum Route<'a> {
     Statistics,
     /// `GET /v2/models/M[/versions/V]/stats`.
     ModelStatistics(ModelPath<'a>),
+    /// What lies below `/v2/repository`.
+    Repository(RepositoryAction<'a>),
+}
+
+/// What is asked of the model repository. Names are not checked here: a refusal has another text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RepositoryAction<'a> {
+    /// `POST /v2/repository[/R]/index`.
+    Index,
+    /// `POST /v2/repository/models/M/load`.
+    Load(&'a str),
+    /// `POST /v2/repository/models/M/unload`.
+    Unload(&'a str),
 }
 
 /// A model, and one of its versions where the path names one.
@@ -58,6 +72,8 @@ enum Place<'a> {
     Model(&'a str, Option<&'a str>, Action),
     /// An endpoint of Triton's that this build does not have.
     Absent(&'static str),
+    /// An endpoint of one repository, which Triton does not tell from the others.
+    NamedRepository,
 }
 
 /// What is asked of a model.
@@ -79,6 +95,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
     match place {
         Place::Server(route) => Ok(route),
         Place::Absent(text) => Err(Error::unsupported(text)),
+        Place::NamedRepository => Err(named_repository()),
         Place::Model(name, version, action) => {
             let version = version.map(version_number).transpose()?;
             if !is_model_name(name) {
@@ -189,11 +206,12 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
 
 /// What lies below `/v2/repository`; a repository's name may come first.
 fn repository<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+    let served = |action| Some((Verbs::Post, Place::Server(Route::Repository(action))));
     match rest {
-        ["index"] | [_, "index"] => Some((Verbs::Post, Place::Absent(REPOSITORY))),
-        ["models", name, "load" | "unload"] | [_, "models", name, "load" | "unload"] if !name.is_empty() => {
-            Some((Verbs::Post, Place::Absent(REPOSITORY)))
-        }
+        ["index"] | [_, "index"] => served(RepositoryAction::Index),
+        ["models", name, "load"] if !name.is_empty() => served(RepositoryAction::Load(name)),
+        ["models", name, "unload"] if !name.is_empty() => served(RepositoryAction::Unload(name)),
+        [_, "models", name, "load" | "unload"] if !name.is_empty() => Some((Verbs::Post, Place::NamedRepository)),
         _ => None,
     }
 }
@@ -217,7 +235,6 @@ fn is_version(text: &str) -> bool {
 
 const GENERATE: &str = "the generate extension is not supported by this build; use '/infer'";
 const LOGGING: &str = "log settings over the network are not supported by this build";
-const REPOSITORY: &str = "model control over the network is not supported by this build";
 const SHARED_MEMORY: &str =
     "client shared memory is not supported by this build; send tensors as JSON or as binary data";
 const TRACE: &str = "trace settings over the network are not supported by this build";
@@ -251,6 +268,10 @@ mod tests {
         check("GET", "/v2/models/m/versions/1/stats", "ModelStatistics({ name: \"m\", version: Some(1) })");
         check("GET", "/v2/models/../stats", "400 requested model '..' is not available");
         check("POST", "/v2/models/stats", "405 Method Not Allowed");
+        check("POST", "/v2/repository/index", "Repository(Index)");
+        check("POST", "/v2/repository/r/index", "Repository(Index)");
+        check("POST", "/v2/repository/models/m/load", "Repository(Load(\"m\"))");
+        check("POST", "/v2/repository/models/../unload", "Repository(Unload(\"..\"))");
         // A model may be called like an endpoint.
         check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
@@ -306,9 +327,8 @@ mod tests {
         for (method, path, word) in [
             ("POST", "/v2/models/m/generate", "generate"),
             ("POST", "/v2/models/m/generate_stream", "generate"),
-            ("POST", "/v2/repository/index", "model control"),
-            ("POST", "/v2/repository/r/models/m/load", "model control"),
-            ("POST", "/v2/repository/models/m/unload", "model control"),
+            ("POST", "/v2/repository/r/models/m/load", "'repository_name' specification is not supported"),
+            ("POST", "/v2/repository/r/models/m/unload", "'repository_name' specification is not supported"),
             ("GET", "/v2/logging", "log settings"),
             ("POST", "/v2/models/m/trace/setting", "trace settings"),
             ("GET", "/v2/trace/setting", "trace settings"),

@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use crate::metrics::{BatchFigures, InferenceStatistics, Statistics, Total};
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
-use crate::tensor::{Datatype, Shape};
+use crate::tensor::Datatype;
 
 /// A model named `m`; its inputs' and outputs' full shapes follow `rows_max`.
 pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> ModelSpec {
     let batched = |mut tensor: TensorSpec| {
         if rows_max > 0 {
             tensor.shape.insert(0, -1);
+            tensor.model_shape.insert(0, -1);
         }
         tensor
     };
@@ -30,6 +31,8 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),
@@ -38,17 +41,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
 
 /// An input with `dims`.
 pub(crate) fn input(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec {
-    let dims = Shape::from_slice(dims);
-    TensorSpec {
-        name: name.to_owned(),
-        datatype,
-        shape: dims.clone(),
-        dims,
-        labels: None,
-        is_optional: false,
-        is_ragged: false,
-        scatter_source: None,
-    }
+    TensorSpec::new(name, datatype, dims, false)
 }
 
 /// An output with `dims`.

@@ -70,6 +70,26 @@ pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
     cores.get(of(index)..of(index + 1)).unwrap_or_default().to_vec()
 }
 
+/// The cores of so many that come later, where others share the cores already: each gets as large a
+/// part as if all were dealt out anew, of those that the fewest have. `taken` are the cores of each
+/// that is there.
+pub fn least_taken(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<Vec<usize>> {
+    let mut loads: Vec<usize> =
+        cores.iter().map(|core| taken.iter().filter(|taken| taken.contains(core)).count()).collect();
+    let sharing = taken.iter().filter(|taken| taken.iter().any(|core| cores.contains(core))).count();
+    let size = (cores.len() / (sharing + count).max(1)).max(1);
+    let mut dealt = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut order: Vec<usize> = (0..cores.len()).collect();
+        order.sort_by_key(|index| loads.get(*index).copied().unwrap_or_default());
+        let mut own: Vec<usize> = order.into_iter().take(size).collect();
+        own.sort_unstable();
+        own.iter().for_each(|index| loads.get_mut(*index).into_iter().for_each(|load| *load += 1));
+        dealt.push(own.into_iter().filter_map(|index| cores.get(index).copied()).collect());
+    }
+    dealt
+}
+
 /// The cores this process may use.
 pub fn available() -> Vec<usize> {
     let cores = sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect());
@@ -89,7 +109,8 @@ pub fn text(cores: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Error> {
+/// Fails where a core that something names is not there.
+pub fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Error> {
     match cores.iter().find(|core| !available.contains(core)) {
         None => Ok(()),
         Some(core) => Err(Error::invalid(format!(
@@ -167,6 +188,22 @@ mod tests {
         assert_eq!(shares(3, 3), ["0", "1", "2"]);
         assert_eq!(shares(2, 5), ["0", "1", "0", "1", "0"]);
         assert_eq!(text(&[7, 2, 0, 1, 2]), "0-2,7");
+    }
+
+    #[test]
+    fn who_comes_later_goes_where_the_fewest_are() {
+        let check = |taken: &[&[usize]], count, want: &[&[usize]]| {
+            let taken: Vec<_> = taken.iter().map(|cores| cores.to_vec()).collect();
+            assert_eq!(least_taken(&[2, 3, 4, 5], &taken, count), want, "{taken:?} {count}");
+        };
+        check(&[], 1, &[&[2, 3, 4, 5]]);
+        check(&[], 2, &[&[2, 3], &[4, 5]]);
+        check(&[&[2, 3, 4, 5]], 1, &[&[2, 3]]);
+        check(&[&[2, 3]], 1, &[&[4, 5]]);
+        check(&[&[2], &[3], &[3]], 2, &[&[4], &[5]]);
+        check(&[&[0], &[1]], 1, &[&[2, 3, 4, 5]]); // of another policy
+        check(&[&[2], &[3], &[4], &[5], &[2]], 2, &[&[3], &[4]]);
+        assert_eq!(least_taken(&[7], &[vec![7]], 2), [[7], [7]]);
     }
 
     #[test]

@@ -2,8 +2,8 @@
 //! embedded engine. The library is looked for when the first ONNX model may use it, and the log
 //! tells what came of it; a library that a flag names must load.
 
-use std::cell::OnceCell;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::backend::{Accumulate, Backend, Decoupled, Identity, Onnxruntime, Rten};
 use crate::config::{Engine, OnnxruntimeConfig};
@@ -12,17 +12,17 @@ use crate::model::ModelSpec;
 use crate::server::library::Surroundings;
 use crate::server::log;
 
-/// The engines of this server. Lives on the control thread.
+/// The engines of this server. Shared by the helpers of the control thread.
 pub struct Engines {
     config: OnnxruntimeConfig,
     /// ONNX Runtime, or why there is none.
-    onnxruntime: OnceCell<Result<Onnxruntime, String>>,
+    onnxruntime: OnceLock<Result<Onnxruntime, String>>,
 }
 
 impl Engines {
     /// Opens the library that a flag names; fails where it cannot be used.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
-        let engines = Self { config: config.clone(), onnxruntime: OnceCell::new() };
+        let engines = Self { config: config.clone(), onnxruntime: OnceLock::new() };
         if let Some(library) = &config.library {
             let opened = open(library, "--backend-config").map_err(|why| {
                 Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
@@ -99,7 +99,7 @@ mod tests {
             "input { name: 'x' data_type: TYPE_FP32 dims: 1 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
         let draft = Draft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
         let spec = draft.complete(None, &Default::default(), Completion::default()).unwrap();
-        let engines = Engines { config, onnxruntime: OnceCell::new() };
+        let engines = Engines { config, onnxruntime: OnceLock::new() };
         engines.onnxruntime.set(Err("it is not here".to_owned())).ok().unwrap();
         engines.choose(&spec).map(|backend| backend.name().to_owned()).map_err(|error| error.text().to_owned())
     }

@@ -1,28 +1,32 @@
-//! Loads every model of the repositories: listing, configuration, labels, engine, placement. Runs
-//! once at start, on the control thread. A model that does not load says why and, unless
-//! `--exit-on-error=false`, ends the server.
+//! Loads models: configuration, labels, engine, placement. [`Loader::load_version`] is the one way
+//! from a model's directory to a model version that can be placed, at start and at run time. Runs
+//! on the control thread's helpers; nothing here knows a shard.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::backend::{LoadedModel, Sequential, Threads, threads};
+use crate::backend::{Backend, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
-use crate::error::Error;
-use crate::limits::{CONFIG_SIZE_MAX, LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::error::{Code, Error};
+use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
+use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
-use crate::model::repository::ModelDirectory;
+use crate::model::repository::{Mark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
-use crate::server::beneath::Repository;
 use crate::server::engine::Engines;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
+use crate::server::source::Source;
+use crate::server::warm_up;
 use crate::shard::clock;
 
 /// One model version, ready to be placed.
@@ -35,6 +39,8 @@ pub struct Loaded {
     pub model: Arc<dyn LoadedModel>,
     /// Where they run.
     pub choice: Choice,
+    /// How long its load took.
+    pub took: Duration,
     /// The ids of those that take resources, where there is a rate limit; none where there is not.
     pub rate_ids: Range<usize>,
 }
@@ -118,46 +124,198 @@ fn queue_policy(rules: &QueueRules) -> QueuePolicy {
     }
 }
 
-/// Loads all models of all repositories, by name, the highest version of each first; and the
-/// resources that they share.
-pub fn load_all(settings: &Settings) -> Result<(Vec<Loaded>, Pools), Error> {
-    let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-    let mut loaded = Vec::new();
-    let mut pools = Pools::new(supplies(settings));
-    let mut failures = 0;
-    let mut names: Vec<String> = Vec::new();
-    for path in &settings.repositories {
-        let repository = Repository::open(path).map_err(|error| {
-            Error::invalid(format!("cannot open the model repository '{}': {error}", path.display()))
-        })?;
-        let listing =
-            repository.list().map_err(|error| Error::invalid(format!("cannot list '{}': {error}", path.display())))?;
-        let found = listing.find_models();
-        for (name, error) in &found.refused {
-            failures += 1;
-            log::error(&format!("'{name}' is no model: {error}"));
+/// A model, and the path that holds it.
+#[derive(Clone, Copy)]
+pub struct Lying<'a> {
+    /// Its files are read beneath this.
+    pub source: &'a Source,
+    /// What of it lies there.
+    pub directory: &'a ModelDirectory,
+}
+
+/// The configuration of a model, read, and what it asks for.
+pub struct Opened {
+    draft: Draft,
+    labels: BTreeMap<String, Arc<Labels>>,
+    /// The versions that its policy serves, the highest first.
+    pub versions: Vec<u64>,
+}
+
+/// What serves of a model while it is loaded again.
+#[derive(Clone, Debug, Default)]
+pub struct Held {
+    /// The mark of what all its versions share; none where all are to be loaded again.
+    pub shared: Option<u64>,
+    /// Its versions, each with the mark of its directory.
+    pub versions: Vec<(u64, u64)>,
+}
+
+/// Why a model is not loaded.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// There is no such model, or there are several.
+    Absent(Error),
+    /// Its directory or its configuration will not do.
+    Config(Error),
+    /// It has no version that its policy serves.
+    Policy(Error),
+    /// This version will not do.
+    Version(u64, Error),
+}
+
+impl Failure {
+    /// What happened.
+    pub const fn error(&self) -> &Error {
+        match self {
+            Self::Absent(error) | Self::Config(error) | Self::Policy(error) | Self::Version(_, error) => error,
         }
-        for directory in &found.models {
-            let outcome = if names.contains(&directory.name) {
-                Err(Error::invalid("it is not unique: another repository has a model of this name"))
-            } else {
-                load_model(&repository, path, directory, settings, &engines)
-            };
-            names.push(directory.name.clone());
-            match outcome.and_then(|versions| register(versions, &mut pools, settings)) {
-                Ok(versions) => loaded.extend(versions),
-                Err(error) => {
-                    failures += 1;
-                    log::error(&format!("failed to load '{}': {error}", directory.name));
-                }
+    }
+
+    /// What the index says: with the kind of the failure where a version had one, as Triton does.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Version(_, error) => format!("{}: {error}", kind(error.code())),
+            other => other.error().text().to_owned(),
+        }
+    }
+
+    /// What a client is told who asked for the load, in Triton's words
+    /// (`model_repository_manager.cc`), and why, where Triton tells that to its log alone.
+    pub fn told(&self, name: &str) -> Error {
+        let unpolled = format!("failed to load '{name}', failed to poll from model repository");
+        match self {
+            Self::Absent(_) => Error::internal(unpolled),
+            Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
+            Self::Policy(error) => Error::invalid(format!("load failed for model '{name}': {error}\n")),
+            Self::Version(version, _) => {
+                let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
+                Error::invalid(format!("load failed for model '{name}': {state}"))
             }
         }
     }
-    if failures > 0 && settings.exit_on_error {
-        return Err(Error::internal("Internal - failed to load all models"));
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Config(error)
     }
-    loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
-    Ok((loaded, pools))
+}
+
+/// A code in the words of Triton's `Status`.
+const fn kind(code: Code) -> &'static str {
+    match code {
+        Code::AlreadyExists => "Already exists",
+        Code::Cancelled => "Cancelled",
+        Code::Internal => "Internal",
+        Code::InvalidArgument | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
+        Code::NotFound => "Not found",
+        Code::Unavailable | Code::DeadlineExceeded => "Unavailable",
+        Code::Unknown => "Unknown",
+        Code::Unsupported => "Unsupported",
+    }
+}
+
+/// Loads model versions. Shared by the helpers of the control thread.
+pub struct Loader {
+    settings: Arc<Settings>,
+    engines: Engines,
+}
+
+impl Loader {
+    /// Opens what engines the flags name.
+    pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
+        Ok(Self { settings: Arc::clone(settings), engines: Engines::new(&settings.backend_config.onnxruntime)? })
+    }
+
+    /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
+    /// fails them all.
+    pub fn load_model(
+        &self,
+        lying: Lying<'_>,
+        held: &Held,
+        progress: &Progress,
+    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
+        progress.set_stage(Stage::Reading);
+        let opened = self.open(lying)?;
+        let Mark { shared, versions } = &lying.directory.mark;
+        let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
+        let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
+        progress.set_stage(Stage::Loading);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            progress.set_versions(loaded.len(), changes.loaded.len());
+            let outcome = self.load_version(lying, &opened, *version);
+            loaded.push(outcome.map_err(|error| Failure::Version(*version, error))?);
+        }
+        Ok((loaded, changes))
+    }
+
+    /// Reads the configuration of a model, and labels.
+    pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
+        let name = &directory.name;
+        let draft = source.draft(directory, &self.settings)?;
+        draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        let labels = read_labels(source, directory, &draft)?;
+        let choice = directory.choose_versions(&draft.version_policy()).map_err(Failure::Policy)?;
+        if let VersionPolicy::Specific(_) = draft.version_policy() {
+            for version in &choice.missing {
+                log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
+            }
+        }
+        Ok(Opened { draft, labels, versions: choice.versions })
+    }
+
+    /// Loads one version of a model, warms it up and decides where it runs.
+    pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
+        let began = clock::now();
+        let Lying { source, directory } = lying;
+        let Opened { draft, labels, .. } = opened;
+        let spec = Arc::new(complete(source, directory, version, draft, labels, &self.settings)?);
+        let backend = self.engines.choose(&spec)?;
+        let path = source.root.join(directory.version_path(version));
+        let (model, choice) = threads::enter(1, |threads: &Threads| {
+            let model = load_engine(backend, &spec, &path, &self.settings)?;
+            let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
+            if !spec.warm_ups.is_empty() {
+                // What fails is to fail the load, and not the first worker.
+                drop(model.new_instance(threads)?);
+            }
+            let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
+            Ok::<_, Error>((model, choice))
+        })?;
+        let took = clock::now().since(began);
+        let place = match choice.site {
+            Site::Inline => "inline",
+            Site::Worker => "on workers",
+        };
+        log::info(&format!(
+            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            spec.name,
+            backend.name(),
+            choice.why
+        ));
+        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
+        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, rate_ids: 0..0 })
+    }
+}
+
+/// Loads a model with its engine: one that serves sequences as the engine sees it.
+fn load_engine(
+    backend: &dyn Backend,
+    spec: &Arc<ModelSpec>,
+    path: &Path,
+    settings: &Settings,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    let Some(sequence) = &spec.sequence else { return backend.load(spec, path) };
+    let inner = backend.load(&sequence.engine, path)?;
+    let bytes_max = settings.sequence_state_bytes_max;
+    Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
+}
+
+/// The resources that all models share.
+pub fn pools(settings: &Settings) -> Pools {
+    Pools::new(supplies(settings))
 }
 
 fn supplies(settings: &Settings) -> Vec<Supply> {
@@ -170,7 +328,7 @@ fn supplies(settings: &Settings) -> Vec<Supply> {
 }
 
 /// Sees to it that every instance of a model can have what it needs.
-fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -> Result<Vec<Loaded>, Error> {
+pub fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -> Result<Vec<Loaded>, Error> {
     if !settings.is_rate_limited {
         return Ok(versions);
     }
@@ -184,40 +342,26 @@ fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -
     Ok(versions)
 }
 
-fn load_model(
-    repository: &Repository,
-    path: &Path,
+/// The configuration of a version with what its file says, checked.
+pub fn complete(
+    source: &Source,
     directory: &ModelDirectory,
+    version: u64,
+    draft: &Draft,
+    labels: &BTreeMap<String, Arc<Labels>>,
     settings: &Settings,
-    engines: &Engines,
-) -> Result<Vec<Loaded>, Error> {
-    let name = &directory.name;
-    let config = directory.has_config.then(|| read(repository, &format!("{name}/config.pbtxt"), CONFIG_SIZE_MAX));
-    let draft = Draft::new(name, config.transpose()?.as_deref(), &directory.files)?;
-    let labels = read_labels(repository, name, &draft)?;
-    let states = read_states(repository, name, &draft)?;
-    let draft = draft.with_state_files(states);
-    let choice = directory.choose_versions(&draft.version_policy())?;
-    if let VersionPolicy::Specific(_) = draft.version_policy() {
-        for version in &choice.missing {
-            log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
+) -> Result<ModelSpec, Error> {
+    let onnx = match draft.onnx_filename() {
+        Some(file) => {
+            let bytes = source.read(&format!("{}/{file}", directory.version_path(version)), MODEL_SIZE_MAX)?;
+            Some(OnnxSignature::decode(&bytes)?)
         }
-    }
-    let mut loaded = Vec::new();
-    for version in choice.versions {
-        let onnx = match draft.onnx_filename() {
-            Some(file) => {
-                let bytes = read(repository, &format!("{name}/{version}/{file}"), MODEL_SIZE_MAX)?;
-                Some(OnnxSignature::decode(&bytes)?)
-            }
-            None => None,
-        };
-        let completion = completion(settings, draft.backend());
-        let spec = Arc::new(draft.clone().complete(onnx.as_ref(), &labels, completion)?);
-        let directory = path.join(name).join(version.to_string());
-        loaded.push(load_version(spec, version, &directory, settings, engines)?);
-    }
-    Ok(loaded)
+        None => None,
+    };
+    let states = read_states(source, directory, draft)?;
+    let draft = draft.clone().with_state_files(states);
+    let completion = completion(settings, draft.backend());
+    draft.complete(onnx.as_ref(), labels, completion)
 }
 
 fn completion(settings: &Settings, backend: &str) -> Completion {
@@ -226,63 +370,32 @@ fn completion(settings: &Settings, backend: &str) -> Completion {
     Completion { is_on: settings.auto_complete, rows_max_default }
 }
 
-fn load_version(
-    spec: Arc<ModelSpec>,
-    version: u64,
-    directory: &Path,
-    settings: &Settings,
-    engines: &Engines,
-) -> Result<Loaded, Error> {
-    let began = clock::now();
-    let backend = engines.choose(&spec)?;
-    let (model, choice) = threads::enter(1, |threads: &Threads| {
-        let model = match &spec.sequence {
-            None => backend.load(&spec, directory)?,
-            Some(sequence) => {
-                let inner = backend.load(&sequence.engine, directory)?;
-                let bytes_max = settings.sequence_state_bytes_max;
-                Box::new(Sequential::new(inner, &spec, Arc::clone(sequence), bytes_max)) as Box<dyn LoadedModel>
-            }
-        };
-        let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, settings))?;
-        Ok::<_, Error>((model, choice))
-    })?;
-    let took = clock::now().since(began);
-    let place = match choice.site {
-        Site::Inline => "inline",
-        Site::Worker => "on workers",
-    };
-    log::info(&format!(
-        "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
-        spec.name,
-        backend.name(),
-        choice.why
-    ));
-    let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-    Ok(Loaded { spec, version, model: Arc::from(model), choice, rate_ids: 0..0 })
-}
-
-fn read(repository: &Repository, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
-    // The path is the model's own, relative to the repository.
-    repository.read(path, size_max).map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
-}
-
-fn read_labels(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
+/// The label files that a configuration names.
+pub fn read_labels(
+    source: &Source,
+    directory: &ModelDirectory,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
     let mut labels = BTreeMap::new();
-    for file in draft.label_filenames() {
-        let bytes = read(repository, &format!("{name}/{file}"), LABELS_SIZE_MAX)?;
-        let text = String::from_utf8(bytes).map_err(|_| Error::invalid(format!("'{name}/{file}' is not UTF-8")))?;
-        labels.insert(file.to_owned(), Arc::new(Labels::from_text(&text)));
+    for name in draft.label_filenames() {
+        let path = directory.file(name);
+        let text = String::from_utf8(source.read(&path, LABELS_SIZE_MAX)?);
+        let text = text.map_err(|_| Error::invalid(format!("'{path}' is not UTF-8")))?;
+        labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
 }
 
 /// The initial states of sequences, from the files that the configuration names.
-fn read_states(repository: &Repository, name: &str, draft: &Draft) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
+fn read_states(
+    source: &Source,
+    directory: &ModelDirectory,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
     let mut states = BTreeMap::new();
-    for file in draft.state_filenames() {
-        let bytes = read(repository, &format!("{name}/initial_state/{file}"), SEQUENCE_STATE_BYTES_MAX)?;
-        states.insert(file, bytes.into());
+    for name in draft.state_filenames() {
+        let path = directory.file(&format!("initial_state/{name}"));
+        states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
     }
     Ok(states)
 }

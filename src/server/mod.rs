@@ -1,30 +1,46 @@
-//! The program: loads the models, starts workers and shards, waits for a signal, drains and ends.
-//! Runs on the control thread; no request passes here.
+//! The program: loads the models, starts workers and shards, and becomes the control thread, which
+//! has models loaded and unloaded until a signal ends the server. No request passes here.
 
 pub mod beneath;
+pub mod control;
 pub mod cores;
 pub mod engine;
 pub mod library;
 pub mod load;
 pub mod log;
+pub mod overlay;
 pub mod placement;
 pub mod plan;
+pub mod repositories;
+pub mod show;
+pub mod source;
+pub mod start;
 pub mod threads;
+pub mod warm_up;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::server::plan::Plan;
-use crate::server::threads::{Failure, Fleet};
-use crate::shard::{Addresses, World, clock, io as sockets};
+use crate::limits::WORKERS_END_TIMEOUT;
+use crate::server::control::job::Tools;
+use crate::server::control::model::{Models, Version};
+use crate::server::control::{Control, Event};
+use crate::server::load::Loader;
+use crate::server::plan::{Plan, Planned};
+use crate::server::repositories::Repositories;
+use crate::server::start::Start;
+use crate::server::threads::{Crew, Ended, Failure, Roster, spawn, start_shards};
+use crate::shard::catalogue::Tell;
+use crate::shard::executor::Parts;
+use crate::shard::{Addresses, clock, io as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
 pub fn run(settings: &Settings) -> ExitCode {
@@ -40,53 +56,126 @@ pub fn run(settings: &Settings) -> ExitCode {
 }
 
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
+    settings.warnings.iter().for_each(|warning| log::warning(warning));
     // Before any thread starts, so that all inherit nothing but this thread's way of taking them.
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
+    let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
+    let (events, heard) = mpsc::channel();
+    pass_on(signals, &events)?;
     let began = clock::now();
-    let (models, pools) = load::load_all(settings)?;
-    let loaded = clock::now();
-    let addresses = claim_addresses(settings)?;
-    let plan = Plan::new(settings, models, pools)?;
-    let world = Arc::clone(&plan.world);
+    // Two servers on one port are told before the models take their time.
+    claim_addresses(settings)?;
+    let settings = Arc::new(settings.clone());
+    let loader = Arc::new(Loader::new(&settings)?);
+    let repositories = Arc::new(Repositories::open(&settings)?);
+    let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;
+    let loading_ended = clock::now();
+    let addresses = claim_addresses(&settings)?;
+    let told = events.clone();
+    // Nobody listens any more where the server has ended.
+    let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
+    let plan = Plan::new(&settings, loaded, pools, &tell)?;
     let threads = describe(&plan);
-    let failed = Arc::new(AtomicBool::new(false));
-    let mut fleet = Fleet::start(plan, addresses, end_on_failure(&signals, &failed))?;
+    let Plan { world, planned, cores } = plan;
+    let (roster, ended) = roster(&events);
+    let tools =
+        Tools { settings, loader, repositories, world: Arc::clone(&world), cores, roster, events: events.clone() };
+    let (models, shards) = begin(&tools, planned, models, addresses)?;
     world.lifecycle.start();
-    announce(addresses, &world);
+    announce(addresses, &models);
     log::info(&format!(
         "ready after {} ms, of which the models took {} ms to load; {threads}",
         clock::now().since(crate::time::Instant::ZERO).as_millis(),
-        loaded.since(began).as_millis(),
+        loading_ended.since(began).as_millis(),
     ));
-    if let Some(signal) = signals.forever().next() {
-        // Nobody may be reading any more; the drain goes on.
-        let _ = writeln!(io::stdout(), "Signal ({signal}) received.");
-        log::info(&format!("draining after signal {signal}"));
+    let has_failed = Control::new(Arc::new(tools), heard, models).run();
+    for shard in shards {
+        // What became of it was told when it happened.
+        let _ = shard.join();
     }
-    world.lifecycle.drain();
-    fleet.join();
+    // Those who serve were told to end when the control thread let go of them. One that computes on
+    // is left behind: its answers have no reader.
+    if ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
+        log::warning("a model still computes, or loads; its thread is left behind");
+    }
     log::info("ended");
-    Ok(if failed.load(Ordering::SeqCst) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Hands signals on to the control thread.
+fn pass_on(mut signals: Signals, events: &mpsc::Sender<Event>) -> Result<(), Error> {
+    let events = events.clone();
+    let body = move || {
+        for signal in signals.forever() {
+            if events.send(Event::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    };
+    spawn("signals".to_owned(), body).map(drop)
+}
+
+fn roster(events: &mpsc::Sender<Event>) -> (Roster, mpsc::Receiver<std::convert::Infallible>) {
+    let (running, ended) = mpsc::channel();
+    let events = events.clone();
+    (Roster { running, ended: Arc::new(move || drop(events.send(Event::WorkerEnded))) }, ended)
+}
+
+/// Starts workers, then shards; returns when all of them serve.
+fn begin(
+    tools: &Tools,
+    planned: Vec<Planned>,
+    mut models: Models,
+    addresses: Addresses,
+) -> Result<(Models, Vec<JoinHandle<()>>), Error> {
+    let mut shards: Vec<Vec<_>> = tools.world.mailboxes.iter().map(|_| Vec::new()).collect();
+    for Planned { served, lanes, places, took } in planned {
+        let crew = Crew::begin(&served, &places, &tools.roster)?;
+        for (shard, lane) in shards.iter_mut().zip(lanes) {
+            shard.push((Arc::clone(&served), lane));
+        }
+        let model = models.entry(served.spec.name.clone()).or_default();
+        let number = served.version;
+        let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
+        let cores = places.into_iter().map(|place| place.cores).collect();
+        model.shared = Some(model.mark.shared);
+        model.serving.insert(number, Version { served, crew, cores, mark, took, overlay: None });
+    }
+    for version in models.values().flat_map(|model| model.serving.values()) {
+        version.crew.wait()?;
+    }
+    let overview = Control::overview(&models);
+    let parts = shards.into_iter().enumerate().map(|(index, models)| Parts {
+        index,
+        core: tools.cores.shards.get(index).copied(),
+        world: Arc::clone(&tools.world),
+        models,
+        overview: Arc::clone(&overview),
+        addresses: addresses.of_shard(index),
+    });
+    let events = tools.events.clone();
+    let ended: Ended = Arc::new(move || drop(events.send(Event::ShardEnded)));
+    let shards = start_shards(parts.collect(), &ended, &end_on_failure(&tools.events))?;
+    Ok((models, shards))
 }
 
 /// What a shard does that cannot go on: the server drains the others and ends, as after a signal,
 /// with an error.
-fn end_on_failure(signals: &Signals, failed: &Arc<AtomicBool>) -> Failure {
-    let (handle, failed) = (signals.handle(), Arc::clone(failed));
+fn end_on_failure(events: &mpsc::Sender<Event>) -> Failure {
+    let events = events.clone();
     Arc::new(move |text: &str| {
         log::error(text);
-        failed.store(true, Ordering::SeqCst);
-        handle.close();
+        drop(events.send(Event::Failed));
     })
 }
 
 fn describe(plan: &Plan) -> String {
     let shards = format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards));
-    if plan.workers.is_empty() {
+    let places = || plan.planned.iter().flat_map(|planned| &planned.places);
+    let workers: Vec<_> = places().flat_map(|place| place.cores.iter().copied()).collect();
+    if workers.is_empty() {
         return format!("{shards}, no workers");
     }
-    let workers: Vec<_> = plan.workers.iter().flat_map(|worker| worker.cores.iter().copied()).collect();
-    format!("{shards}, {} workers on cores {}", plan.workers.len(), cores::text(&workers))
+    format!("{shards}, {} workers on cores {}", places().count(), cores::text(&workers))
 }
 
 /// The addresses to listen on, found free, with ports chosen where any would do.
@@ -103,7 +192,7 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
     Ok(Addresses { http: claim(settings.http)?, grpc: claim(settings.grpc)?, metrics: claim(settings.metrics)? })
 }
 
-fn announce(addresses: Addresses, world: &World) {
+fn announce(addresses: Addresses, models: &Models) {
     if let Some(address) = addresses.grpc {
         log::info(&format!("Started GRPCInferenceService at {address}"));
     }
@@ -113,8 +202,8 @@ fn announce(addresses: Addresses, world: &World) {
     if let Some(address) = addresses.metrics {
         log::info(&format!("Started Metrics Service at {address}"));
     }
-    if world.served.is_empty() {
-        log::warning("no model is served: the repositories hold none that loads");
+    if models.values().all(|model| model.serving.is_empty()) {
+        log::warning("no model is served yet");
     }
 }
 
@@ -123,13 +212,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_of_any_thread_ends_the_wait_for_a_signal() {
-        let mut signals = Signals::new([signal_hook::consts::SIGUSR2]).unwrap();
-        let failed = Arc::new(AtomicBool::new(false));
-        let failure = end_on_failure(&signals, &failed);
+    fn a_failure_of_any_thread_reaches_the_control_thread() {
+        let (events, heard) = mpsc::channel();
+        let failure = end_on_failure(&events);
         let thread = std::thread::spawn(move || failure("a thread of the tests fails, as it should"));
-        assert_eq!(signals.forever().next(), None);
+        assert!(matches!(heard.recv(), Ok(Event::Failed)));
         thread.join().unwrap();
-        assert!(failed.load(Ordering::SeqCst));
     }
 }

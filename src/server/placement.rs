@@ -167,9 +167,15 @@ fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: Trial) -> 
 
 fn zeros(spec: &ModelSpec, input: &TensorSpec, trial: Trial) -> Option<Tensor> {
     let datatype = input.datatype;
-    let rows = spec.has_batch_axis().then_some(trial.rows);
-    let dims = input.dims.iter().map(|size| if *size < 0 { trial.variable_size } else { *size });
-    let shape: Shape = rows.into_iter().chain(dims).collect();
+    let (pattern, has_axis) = match input.is_shape_tensor {
+        true => (&input.shape, false),
+        false => (&input.model_shape, spec.has_batch_axis()),
+    };
+    let size = |size: &i64| if *size < 0 { trial.variable_size } else { *size };
+    let mut shape: Shape = pattern.iter().map(size).collect();
+    if let Some(first) = shape.first_mut().filter(|_| has_axis) {
+        *first = trial.rows;
+    }
     let size = match byte_size(datatype, &shape).ok()? {
         Some(size) => size,
         // Empty strings: each has a length of four bytes, zero.

@@ -1,10 +1,12 @@
 //! What will run where: a seat for each instance on a worker, the resources that it takes, and the
-//! cores of all threads. Made once, when the models are loaded and before any thread starts.
+//! cores of all threads. Made when the models are loaded and before any thread starts, and for each
+//! model version that comes later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::config::{Io, Settings};
+use crate::config::{ControlMode, Io, Settings};
 use crate::error::Error;
 use crate::metrics::ShardCells;
 use crate::model::InstanceGroup;
@@ -15,29 +17,39 @@ use crate::server::load::Loaded;
 use crate::server::log;
 use crate::server::placement::Site;
 use crate::shard::World;
+use crate::shard::catalogue::{Mailbox, Tell};
+use crate::shard::errand::Orders;
 use crate::shard::feed::{Bounds, Feed, Lane, Seat};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::limiter::Limiter;
 use crate::shard::models::{Placement, Served};
 use crate::shard::runtime::IoPath;
 
-/// What will run where.
+/// What will run where, from the start.
 pub struct Plan {
     /// What all threads share.
     pub world: Arc<World>,
-    /// For each shard, its lane of each model that runs on workers, by the model's place.
-    pub lanes: Vec<Vec<Option<Lane>>>,
-    /// The place of each worker thread.
-    pub workers: Vec<WorkerPlace>,
+    /// The model versions.
+    pub planned: Vec<Planned>,
     /// Which cores are whose.
     pub cores: Cores,
+}
+
+/// A model version with a way for each shard and a place for each worker.
+pub struct Planned {
+    /// The model version.
+    pub served: Arc<Served>,
+    /// For each shard, its lane; none where the model runs inside it.
+    pub lanes: Vec<Option<Lane>>,
+    /// The places of its worker threads.
+    pub places: Vec<WorkerPlace>,
+    /// How long its load took.
+    pub took: Duration,
 }
 
 /// The place of one worker thread.
 #[derive(Clone, Debug)]
 pub struct WorkerPlace {
-    /// The model's place among the served.
-    pub model: usize,
     /// The instance's seat among the model's.
     pub seat: usize,
     /// The cores of its threads.
@@ -48,44 +60,82 @@ pub struct WorkerPlace {
 
 impl Plan {
     /// Plans for models and the resources that they share.
-    pub fn new(settings: &Settings, models: Vec<Loaded>, pools: Pools) -> Result<Self, Error> {
-        warn_of_unknown_policies(settings, &models);
+    pub fn new(settings: &Settings, models: Vec<Loaded>, pools: Pools, tell: &Tell) -> Result<Self, Error> {
+        models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
-        let workers = places(settings, &models, &cores);
+        let places = places(settings, &models, &cores);
         let shards = cores.shards.len();
         let seats: Vec<Vec<Arc<Seat>>> = models.iter().map(seats).collect();
         let limiter = settings.is_rate_limited.then(|| Arc::new(limiter(pools, &seats)));
-        let bounds = Bounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
-        let mut lanes: Vec<Vec<Option<Lane>>> = (0..shards).map(|_| Vec::new()).collect();
-        let mut served = Vec::with_capacity(models.len());
-        for (loaded, seats) in models.into_iter().zip(seats) {
-            let placement = match loaded.choice.site {
-                Site::Inline => {
-                    lanes.iter_mut().for_each(|lanes| lanes.push(None));
-                    Placement::Inline
-                }
-                Site::Worker => {
-                    let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
-                    let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
-                    let (feed, ends) = Feed::with_seats(policy, bounds, shards, seats, limiter.clone(), sequences);
-                    lanes.iter_mut().zip(ends).for_each(|(lanes, end)| lanes.push(Some(end)));
-                    Placement::Worker(feed)
-                }
-            };
-            let run = loaded.choice.run;
-            let model = Served::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-            served.push(Arc::new(model.measured(run)));
-        }
-        Ok(Self { world: Arc::new(world(settings, served, shards)), lanes, workers, cores })
+        let planned = models.into_iter().zip(seats).zip(places).map(|((loaded, seats), places)| {
+            let limiter = limiter.clone();
+            plan(settings, loaded, shards, Instances { seats, places, limiter })
+        });
+        let planned = planned.collect();
+        Ok(Self { world: Arc::new(world(settings, shards, tell)), planned, cores })
     }
 }
 
-fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World {
+impl Planned {
+    /// Plans for a model version that is loaded while others serve. Its workers go where the
+    /// fewest are: `taken` are the cores of each worker there is.
+    pub fn later(settings: &Settings, loaded: Loaded, cores: &Cores, taken: &[Vec<usize>]) -> Result<Self, Error> {
+        warn_of_unknown_policies(settings, &loaded);
+        let groups = || instances(&loaded).map(|(group, _)| policy(settings, group));
+        let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
+        let mut least = cores::least_taken(&cores.workers, taken, free).into_iter();
+        let mut places = Vec::new();
+        let of_policy = groups().filter(Option::is_some).count();
+        for (seat, policy) in groups().enumerate() {
+            places.push(match policy {
+                Some(all) => {
+                    cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
+                    WorkerPlace { seat, cores: cores::share(all, seat, of_policy), shared: all.clone() }
+                }
+                None => {
+                    let own = least.next().unwrap_or_else(|| cores.workers.clone());
+                    WorkerPlace { seat, cores: own, shared: cores.workers.clone() }
+                }
+            });
+        }
+        let seats = seats(&loaded);
+        Ok(plan(settings, loaded, cores.shards.len(), Instances { seats, places, limiter: None }))
+    }
+}
+
+/// Where the instances of a model version are on workers, and what binds them.
+struct Instances {
+    seats: Vec<Arc<Seat>>,
+    places: Vec<WorkerPlace>,
+    limiter: Option<Arc<Limiter>>,
+}
+
+fn plan(settings: &Settings, loaded: Loaded, shards: usize, instances: Instances) -> Planned {
+    let bounds = Bounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
+    let Instances { seats, places, limiter } = instances;
+    let (placement, lanes) = match loaded.choice.site {
+        Site::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
+        Site::Worker => {
+            let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
+            let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
+            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, limiter, sequences);
+            (Placement::Worker(feed), lanes.into_iter().map(Some).collect())
+        }
+    };
+    let (run, took) = (loaded.choice.run, loaded.took);
+    let served = Served::new(loaded.spec, loaded.version, loaded.model, placement, shards);
+    Planned { served: Arc::new(served.measured(run)), lanes, places, took }
+}
+
+fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {
     World {
         id: settings.id.clone(),
-        served,
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
         lifecycle: Lifecycle::new(shards),
+        mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
+        tell: Arc::clone(tell),
+        orders: Orders::default(),
+        is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
         http_input_size_max: settings.http_input_size_max,
         grpc_message_size_max: settings.grpc_message_size_max,
@@ -96,10 +146,12 @@ fn world(settings: &Settings, served: Vec<Arc<Served>>, shards: usize) -> World 
         exit_timeout: settings.exit_timeout,
         io: match settings.io {
             Io::Auto => IoPath::Auto,
+            Io::Epoll => IoPath::Epoll,
             Io::Glommio => IoPath::Glommio,
             Io::Ring => IoPath::Ring,
         },
         spin: settings.spin,
+        tells_timing: settings.tells_timing,
         warn: log::warning,
     }
 }
@@ -148,37 +200,34 @@ fn wishes(settings: &Settings, models: &[Loaded]) -> Wishes {
     }
 }
 
-/// Those who follow one host policy share its cores, all others share the workers' cores.
-fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<WorkerPlace> {
+/// Of the workers of each model. Those who follow one host policy share its cores, all others
+/// share the workers' cores.
+fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<Vec<WorkerPlace>> {
     let key = |group: &InstanceGroup| policy(settings, group).map(|_| group.host_policy.clone());
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (group, _) in models.iter().flat_map(instances) {
         *counts.entry(key(group)).or_default() += 1;
     }
     let mut dealt: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let mut places = Vec::new();
-    for (model, loaded) in models.iter().enumerate() {
-        for (seat, (group, _)) in instances(loaded).enumerate() {
-            let key = key(group);
-            let count = counts.get(&key).copied().unwrap_or(1);
-            let index = dealt.entry(key).or_default();
-            let all = policy(settings, group).unwrap_or(&cores.workers);
-            places.push(WorkerPlace { model, seat, cores: cores::share(all, *index, count), shared: all.clone() });
-            *index += 1;
-        }
-    }
-    places
+    let mut place = |(seat, (group, _)): (usize, (&InstanceGroup, String))| {
+        let key = key(group);
+        let count = counts.get(&key).copied().unwrap_or(1);
+        let index = dealt.entry(key).or_default();
+        let all = policy(settings, group).unwrap_or(&cores.workers);
+        let own = cores::share(all, *index, count);
+        *index += 1;
+        WorkerPlace { seat, cores: own, shared: all.clone() }
+    };
+    models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
 }
 
 /// Triton runs them anywhere and says nothing.
-fn warn_of_unknown_policies(settings: &Settings, models: &[Loaded]) {
-    for loaded in models {
-        for group in &loaded.spec.instance_groups {
-            let is_default = matches!(group.host_policy.as_str(), "cpu" | "model");
-            if !is_default && policy(settings, group).is_none() {
-                let (name, policy) = (&loaded.spec.name, &group.host_policy);
-                log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));
-            }
+fn warn_of_unknown_policies(settings: &Settings, loaded: &Loaded) {
+    for group in &loaded.spec.instance_groups {
+        let is_default = matches!(group.host_policy.as_str(), "cpu" | "model");
+        if !is_default && policy(settings, group).is_none() {
+            let (name, policy) = (&loaded.spec.name, &group.host_policy);
+            log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));
         }
     }
 }

@@ -5,30 +5,55 @@
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::backend::{Instance, Threads, threads};
 use crate::error::Error;
-use crate::limits::WORKERS_END_TIMEOUT;
-use crate::server::plan::{Plan, WorkerPlace};
+use crate::server::plan::WorkerPlace;
 use crate::server::{cores, log};
 use crate::shard::executor::{self, Parts};
+use crate::shard::feed::Feed;
 use crate::shard::models::{Placement, Served};
 use crate::shard::runtime::pin;
+use crate::shard::worker;
 use crate::shard::worker::panic_text;
-use crate::shard::{Addresses, World, worker};
 
 /// What is done, and with which words, when the server cannot go on. Called from any thread.
 pub type Failure = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// The running threads.
-pub struct Fleet {
-    world: Arc<World>,
-    shards: Vec<JoinHandle<()>>,
+/// Called when a thread has ended, on that thread.
+pub type Ended = Arc<dyn Fn() + Send + Sync>;
+
+/// What every worker thread is given to say that it has ended.
+#[derive(Clone)]
+pub struct Roster {
+    /// Held by each until it ends; nobody sends.
+    pub running: mpsc::Sender<Infallible>,
+    /// Called by each when it ends.
+    pub ended: Ended,
+}
+
+/// The worker threads of one model version. Dropped, they are told to end.
+pub struct Crew {
+    feed: Option<Arc<Feed>>,
     workers: Vec<JoinHandle<()>>,
-    /// Closed when the last worker has ended.
-    ended: mpsc::Receiver<Infallible>,
+    left: Arc<AtomicUsize>,
+    ready: mpsc::Receiver<Result<(), Error>>,
+}
+
+/// What a worker leaves behind at its end, however it comes.
+struct Leaving {
+    left: Arc<AtomicUsize>,
+    roster: Roster,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        self.left.fetch_sub(1, Ordering::SeqCst);
+        (self.roster.ended)();
+    }
 }
 
 /// What a thread says when it has started, or why it could not: once, and by itself where it ends
@@ -54,103 +79,110 @@ impl Drop for Started {
     }
 }
 
-impl Fleet {
-    /// Starts workers, then shards; returns when all of them serve.
-    pub fn start(plan: Plan, addresses: Addresses, failure: Failure) -> Result<Self, Error> {
-        let Plan { world, lanes, workers, cores } = plan;
-        let (running, ended) = mpsc::channel();
-        let mut fleet = Self { world: Arc::clone(&world), shards: Vec::new(), workers: Vec::new(), ended };
+impl Crew {
+    /// Starts the workers of a model version; they make their instances while the caller goes on.
+    pub fn begin(served: &Arc<Served>, places: &[WorkerPlace], roster: &Roster) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        for place in &workers {
-            fleet.start_worker(place, Started::by(&started), running.clone())?;
+        let mut crew = Self { feed: None, workers: Vec::new(), left: Arc::default(), ready };
+        let Placement::Worker(feed) = &served.placement else { return Ok(crew) };
+        crew.feed = Some(Arc::clone(feed));
+        for place in places {
+            crew.left.fetch_add(1, Ordering::SeqCst);
+            let leaving = Leaving { left: Arc::clone(&crew.left), roster: roster.clone() };
+            let started = Started::by(&started);
+            crew.workers.push(start_worker(Arc::clone(served), Arc::clone(feed), place.clone(), (started, leaving))?);
         }
-        drop(running);
-        wait(&ready, workers.len())?;
-        let count = lanes.len();
-        for (index, lanes) in lanes.into_iter().enumerate() {
-            let core = cores.shards.get(index).copied();
-            let (world, addresses) = (Arc::clone(&world), addresses.of_shard(index));
-            let parts = Parts { index, core, world, lanes, addresses };
-            fleet.start_shard(parts, Started::by(&started), Arc::clone(&failure))?;
-        }
-        wait(&ready, count)?;
-        Ok(fleet)
+        Ok(crew)
     }
 
-    /// Waits until the shards have drained, then ends the workers. One that computes on is left
-    /// behind: its answers have no reader.
-    pub fn join(&mut self) {
-        for shard in self.shards.drain(..) {
-            // What became of it was told when it happened.
-            let _ = shard.join();
+    /// Waits until all its instances are made; fails where one cannot be.
+    pub fn wait(&self) -> Result<(), Error> {
+        wait(&self.ready, self.workers.len())
+    }
+
+    /// Tells the workers to end: each finishes its batch, and what waits.
+    pub fn stop(&self) {
+        if let Some(feed) = &self.feed {
+            feed.stop();
         }
-        self.stop_workers();
-        if self.ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-            return log::warning("a model still computes; its worker is left behind");
-        }
+    }
+
+    /// Whether all have ended.
+    pub fn has_ended(&self) -> bool {
+        self.left.load(Ordering::SeqCst) == 0
+    }
+
+    /// Waits for the ends of the threads.
+    pub fn join(mut self) {
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
                 log::error("a worker ended with a panic");
             }
         }
     }
+}
 
-    fn stop_workers(&self) {
-        for served in &self.world.served {
-            if let Placement::Worker(feed) = &served.placement {
-                feed.stop();
-            }
+impl Drop for Crew {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn start_worker(
+    served: Arc<Served>,
+    feed: Arc<Feed>,
+    place: WorkerPlace,
+    (started, leaving): (Started, Leaving),
+) -> Result<JoinHandle<()>, Error> {
+    let name = format!("w{}-{}", place.seat, served.spec.name);
+    spawn(name.clone(), move || {
+        // Dropped last of all.
+        let leaving = leaving;
+        if let Err(error) = pin(&place.cores) {
+            let cores = cores::text(&place.cores);
+            log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
         }
-    }
-
-    fn start_worker(
-        &mut self,
-        place: &WorkerPlace,
-        started: Started,
-        running: mpsc::Sender<Infallible>,
-    ) -> Result<(), Error> {
-        let Some(served) = self.world.served.get(place.model).map(Arc::clone) else { return Ok(()) };
-        let Placement::Worker(feed) = &served.placement else { return Ok(()) };
-        let (feed, place, warn) = (Arc::clone(feed), place.clone(), self.world.warn);
-        let name = format!("w{}-{}", place.seat, served.spec.name);
-        let worker = spawn(name.clone(), move || {
-            // Dropped with the thread.
-            let _running = running;
-            if let Err(error) = pin(&place.cores) {
-                let cores = cores::text(&place.cores);
-                log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
-            }
-            // The engine's threads take over where this one is kept.
-            threads::enter(place.cores.len(), move |threads| match make_instance(&served, &place, threads) {
-                Ok(instance) => {
-                    started.tell(Ok(()));
-                    if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, warn) {
-                        log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
-                    }
+        // The engine's threads take over where this one is kept.
+        threads::enter(place.cores.len(), move |threads| match make_instance(&served, &place, threads) {
+            Ok(instance) => {
+                started.tell(Ok(()));
+                if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, log::warning) {
+                    log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                 }
-                Err(error) => started.tell(Err(error)),
-            });
-        })?;
-        self.workers.push(worker);
-        Ok(())
-    }
-
-    fn start_shard(&mut self, parts: Parts, started: Started, failure: Failure) -> Result<(), Error> {
-        let (name, index) = (format!("shard-{}", parts.index), parts.index);
-        let shard = spawn(name.clone(), move || {
-            let tell = move |outcome: Result<&'static str, Error>| {
-                started.tell(outcome.map(|name| log::verbose(&format!("shard {index} runs on {name}"))));
-            };
-            let run = move || threads::enter(1, move |threads| executor::run(parts, threads, tell));
-            match catch_unwind(AssertUnwindSafe(run)) {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => failure(&format!("{name} failed, the server ends: {error}")),
-                Err(panic) => failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic))),
             }
-        })?;
-        self.shards.push(shard);
-        Ok(())
+            Err(error) => started.tell(Err(error)),
+        });
+        drop(leaving);
+    })
+}
+
+/// Starts the shards and returns when all of them serve. `ended` is called as each ends, `failure`
+/// where one does so before its time.
+pub fn start_shards(parts: Vec<Parts>, ended: &Ended, failure: &Failure) -> Result<Vec<JoinHandle<()>>, Error> {
+    let (started, ready) = mpsc::channel();
+    let count = parts.len();
+    let mut shards = Vec::with_capacity(count);
+    for parts in parts {
+        shards.push(start_shard(parts, Started::by(&started), Arc::clone(ended), Arc::clone(failure))?);
     }
+    wait(&ready, count)?;
+    Ok(shards)
+}
+
+fn start_shard(parts: Parts, started: Started, ended: Ended, failure: Failure) -> Result<JoinHandle<()>, Error> {
+    let (name, index) = (format!("shard-{}", parts.index), parts.index);
+    spawn(name.clone(), move || {
+        let tell = move |outcome: Result<&'static str, Error>| {
+            started.tell(outcome.map(|name| tell_sockets(index, name)));
+        };
+        let run = move || threads::enter(1, move |threads| executor::run(parts, threads, tell));
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => failure(&format!("{name} failed, the server ends: {error}")),
+            Err(panic) => failure(&format!("{name} panicked, the server ends: {}", panic_text(&*panic))),
+        }
+        ended();
+    })
 }
 
 /// Makes the instance of a worker. Threads that it was configured to have besides a worker's only
@@ -166,7 +198,8 @@ fn make_instance(served: &Served, place: &WorkerPlace, threads: &Threads) -> Res
     outcome
 }
 
-fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+/// Starts a thread.
+pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
     let thread = std::thread::Builder::new().name(name).spawn(body);
     thread.map_err(|error| Error::unavailable(format!("cannot start a thread: {error}")))
 }
@@ -179,4 +212,14 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
         }
     }
     Ok(())
+}
+
+/// Says by what a shard moves its bytes; aloud where it may be for want of io_uring.
+fn tell_sockets(index: usize, name: &str) {
+    log::verbose(&format!("shard {index} runs on {name}"));
+    if index == 0 && name == "epoll" {
+        log::info(
+            "sockets are served by epoll: io_uring was not asked for, is forbidden, or is older than Linux 6.1's",
+        );
+    }
 }

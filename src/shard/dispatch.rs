@@ -70,6 +70,16 @@ struct Submission {
     sink: Option<Rc<dyn Sink>>,
 }
 
+/// What a model gave for a request.
+pub struct Inferred {
+    /// In the order of the model's outputs.
+    pub outputs: Vec<Tensor>,
+    /// What the response needs.
+    pub plan: ResponsePlan,
+    /// When what happened.
+    pub stamps: Stamps,
+}
+
 /// When a request came, and when its client will have given up.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
@@ -80,15 +90,14 @@ pub struct Arrival {
 }
 
 impl Shard {
-    /// Runs a request on a model version: its outputs in the order of the model's outputs, and
-    /// what its response needs. The future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
     pub async fn infer(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-    ) -> Result<(Vec<Tensor>, ResponsePlan), Error> {
-        self.infer_parts(model, request, arrival, None).await.map(|(outputs, _, plan)| (outputs, plan))
+    ) -> Result<Inferred, Error> {
+        self.infer_parts(model, request, arrival, None).await.map(|(inferred, _)| inferred)
     }
 
     /// The same, with somebody who takes what a decoupled model answers before its last answer, which
@@ -99,7 +108,7 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn Sink>>,
-    ) -> Result<(Vec<Tensor>, Part, ResponsePlan), Error> {
+    ) -> Result<(Inferred, Part), Error> {
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
@@ -117,9 +126,16 @@ impl Shard {
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            Way::Gone => {
+                self.tickets.release(submission.ticket);
+                Err(Error::unavailable("the model version was unloaded"))
+            }
         };
         let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
-        books.settle(answer).map(|outputs| (outputs, part, plan))
+        let spec = &model.served().spec;
+        let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
+        let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
+        books.settle(answer).map(|(outputs, stamps)| (Inferred { outputs, plan, stamps }, part))
     }
 
     async fn run_inline(
@@ -283,7 +299,7 @@ struct ModelBooks {
 }
 
 impl ModelBooks {
-    fn settle(mut self, answer: Result<Answer, Error>) -> Result<Vec<Tensor>, Error> {
+    fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
         self.is_settled = true;
         match &answer {
             Ok(Answer { outputs: Ok(_), stamps, .. }) => {
@@ -294,7 +310,7 @@ impl ModelBooks {
             Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
             _ => self.count_failure(FailureReason::Rejected),
         }
-        answer.and_then(|answer| answer.outputs)
+        answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))
     }
 
     fn count_failure(&self, reason: FailureReason) {
@@ -332,16 +348,18 @@ fn refusal_text(refusal: Refusal) -> String {
 }
 
 /// What two requests of a model must have in common to share a batch: which of the optional inputs
-/// are given, and the dimensions in which they may differ, the batch axis and ragged inputs left
-/// out.
+/// are given, the dimensions in which they may differ, the batch axis and ragged inputs left
+/// out, and the values of shape tensors.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
     let pairs = spec.inputs.iter().zip(inputs);
     let given = pairs.clone().filter(|(input, _)| input.is_optional);
     let given = given.map(|(_, tensor)| i64::from(tensor.is_given()));
+    let values = pairs.clone().filter(|(input, _)| input.is_shape_tensor);
+    let values = values.flat_map(|(_, tensor)| tensor.contents.iter().copied().map(i64::from));
     let variable = pairs.filter(|(input, _)| !input.is_ragged && input.dims.contains(&-1));
     let sizes = variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied());
-    given.chain(sizes).collect()
+    given.chain(values).chain(sizes).collect()
 }
 
 #[cfg(test)]
@@ -396,7 +414,17 @@ mod tests {
         for (index, one) in keys.iter().enumerate() {
             assert!(keys.iter().skip(index + 1).all(|other| other != one), "{index}: {keys:?}");
         }
+        model.inputs[0].is_shape_tensor = true;
+        let values = |values: [u8; 2]| {
+            let others =
+                (0..3).map(|_| Tensor { datatype: uint8, shape: Default::default(), contents: Default::default() });
+            let inputs: Vec<_> = std::iter::once(tensor(&[2], &values)).chain(others).collect();
+            shape_key(&model, &inputs)
+        };
+        assert_eq!(values([1, 2]), values([1, 2]));
+        assert_ne!(values([1, 2]), values([2, 1]), "the values of a shape tensor are the same in a batch");
         model.inputs.truncate(1);
+        model.inputs[0].is_shape_tensor = false;
         assert!(key(&model, 1, "3", "4", true).is_empty(), "nothing may differ");
     }
 

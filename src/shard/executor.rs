@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::Threads;
 use crate::error::Error;
+use crate::model::index::Overview;
 use crate::shard::burst::Bursts;
 use crate::shard::connections::Connections;
 use crate::shard::feed::Lane;
@@ -25,8 +26,10 @@ pub struct Parts {
     pub core: Option<usize>,
     /// What all threads share.
     pub world: Arc<World>,
-    /// Its lane of each model that runs on workers, by the model's place.
-    pub lanes: Vec<Option<Lane>>,
+    /// The models that serve from the start, and its lane of each that runs on workers.
+    pub models: Vec<(Arc<Served>, Option<Lane>)>,
+    /// What is known of all models.
+    pub overview: Arc<Overview>,
     /// Where it listens.
     pub addresses: Addresses,
 }
@@ -44,9 +47,9 @@ pub fn run(
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
-                "cannot start io_uring for shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
+                "cannot start the sockets of shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
                  Linux 5.8 and a memory-lock limit of at least 512 KiB (ulimit -l), both that io_uring is not \
-                 forbidden (a container's seccomp profile may do so)"
+                 forbidden (a container's seccomp profile may do so); --io=epoll needs neither"
             ))));
             return Ok(());
         }
@@ -66,18 +69,21 @@ pub fn run(
         let outcome = outcome.map(|()| name);
         listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
     }));
-    outcome.map_err(|error| Error::unavailable(format!("its io_uring takes nothing any more: {error}")))
+    outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
 }
 
 impl Shard {
     fn new(parts: Parts, threads: &Threads) -> Result<Self, Error> {
-        let Parts { index, world, lanes, .. } = parts;
-        let local = |(served, lane): (&Arc<Served>, Option<Lane>)| LocalModel::new(Arc::clone(served), lane, threads);
-        let models: Vec<_> = world.served.iter().zip(lanes).map(local).collect::<Result<_, _>>()?;
+        let Parts { index, world, models, overview, .. } = parts;
+        if let Some(mailbox) = world.mailboxes.get(index) {
+            mailbox.set_threads(threads);
+        }
+        let local = |(served, lane)| LocalModel::begin(served, lane, threads, &world.tell);
+        let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
         Ok(Self {
             index,
             cells: world.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
-            models: LocalModels::new(models),
+            models: LocalModels::new(models, overview, Arc::clone(&world.tell)),
             tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))),
             connections: Rc::new(Connections::new(world.connections_max)),
             threads: threads.clone(),

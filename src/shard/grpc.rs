@@ -1,6 +1,7 @@
 //! gRPC calls on the streams of a connection: asks the protocol or a model, and sends the answer with
 //! its status (gRPC over HTTP/2). Lives on its shard.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
@@ -12,9 +13,12 @@ use crate::connection::http2::{CallFault, Deadline, Plan, Status, Taken};
 use crate::error::{Code, Error};
 use crate::metrics::Departure;
 use crate::protocol::grpc::encode::Parts;
+use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
+use crate::protocol::repository::not_explicit;
 use crate::protocol::route::version_of;
-use crate::shard::dispatch::{Account, Arrival};
+use crate::protocol::timing::Timing;
+use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::http2::Link;
 use crate::shard::stream::{self, StreamFault};
 use crate::shard::{Shard, clock, runtime};
@@ -119,20 +123,30 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let account = Account::open(&shard.cells, &departure);
-            let outcome = infer(&shard, message, deadline).await;
+            let is_timed = shard.world.tells_timing || link.with(|connection| connection.wants_timing(stream));
+            let outcome = infer(&shard, message, deadline, is_timed).await;
             account.settle(&outcome);
             outcome
         }
-        Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| smallvec![answer]),
+        Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
+        Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => {
             Err(Error::internal("the call was answered before"))
         }
     };
     match outcome {
-        Ok(parts) => link.with(|connection| connection.send_answer(stream, parts, clock::now())),
+        Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),
         Err(error) => end(&link, stream, Some(&error)),
     }
+}
+
+async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<Parts, Error> {
+    if rpc != RepositoryRpc::Index && !shard.world.is_controlled {
+        return Err(not_explicit());
+    }
+    let entries = shard.order(rpc.order(message)?).await?;
+    rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
 /// Answers the messages of a reflection one by one.
@@ -156,7 +170,7 @@ pub async fn reflection(link: Rc<Link>, stream: StreamId) {
 async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
     let mut told = None;
     loop {
-        let is_ready = shard.world.is_ready();
+        let is_ready = shard.is_ready();
         if told.replace(is_ready) != Some(is_ready) {
             match service::health(is_ready) {
                 Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
@@ -175,20 +189,35 @@ fn end(link: &Link, stream: StreamId, error: Option<&Error>) {
         let (code, text) = status::trailers(error);
         // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
         let is_unsupported = error.code() == Code::Unsupported;
-        let fields = is_unsupported.then_some(("grpc-accept-encoding", "identity"));
+        let fields = is_unsupported.then_some(("grpc-accept-encoding", Cow::Borrowed("identity")));
         Status { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
     });
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
-async fn infer(shard: &Rc<Shard>, message: Bytes, deadline: Option<Instant>) -> Result<Parts, Error> {
+/// The answer to an inference, and what its trailers say beyond that all went well.
+async fn infer(
+    shard: &Rc<Shard>,
+    message: Bytes,
+    deadline: Option<Instant>,
+    is_timed: bool,
+) -> Result<(Parts, Option<Status>), Error> {
     let received = clock::now();
     let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
-    let model = Rc::clone(shard.models.find(request.model_name, version)?);
+    let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
+    let decoded = is_timed.then(clock::now);
     let arrival = Arrival { received, deadline };
-    let (outputs, plan) = shard.infer(&model, request, arrival).await?;
-    grpc::encode(&served.spec, served.version, &plan, outputs)
+    let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
+    let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
+    Ok((parts, end))
+}
+
+/// The end of a call that went well and says where its time went.
+fn timed_end(timing: &Timing) -> Status {
+    let fields = SmallVec::from_iter([("server-timing", Cow::Owned(timing.text()))]);
+    Status { code: 0, text: String::new(), fields }
 }

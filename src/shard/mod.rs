@@ -3,9 +3,11 @@
 
 pub mod body;
 pub mod burst;
+pub mod catalogue;
 pub mod clock;
 pub mod connections;
 pub mod dispatch;
+pub mod errand;
 pub mod executor;
 pub mod feed;
 pub mod grpc;
@@ -45,10 +47,12 @@ use crate::backend::Threads;
 use crate::limits::DRAIN_GRACE;
 use crate::metrics::ShardCells;
 use crate::shard::burst::Bursts;
+use crate::shard::catalogue::{Mailbox, Tell, Told};
 use crate::shard::connections::Connections;
+use crate::shard::errand::Orders;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::models::{LocalModels, Served};
+use crate::shard::models::LocalModels;
 use crate::shard::runtime::{IoPath, Task};
 use crate::shard::ticket::Tickets;
 
@@ -65,12 +69,18 @@ const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 pub struct World {
     /// Name of the server in its metadata.
     pub id: String,
-    /// The models, by name, highest version first.
-    pub served: Vec<Arc<Served>>,
     /// What each shard counts.
     pub shard_cells: Vec<Arc<ShardCells>>,
     /// Serving or draining.
     pub lifecycle: Lifecycle,
+    /// What each shard has still to take up of changes to the models.
+    pub mailboxes: Box<[Mailbox]>,
+    /// How the control thread is told of what it must see to.
+    pub tell: Tell,
+    /// The orders of clients that wait for the control thread.
+    pub orders: Orders,
+    /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
+    pub is_controlled: bool,
     /// Whether one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
     /// Bytes of an HTTP body.
@@ -91,16 +101,10 @@ pub struct World {
     pub io: IoPath,
     /// How long a shard looks for work before it sleeps.
     pub spin: Duration,
+    /// Whether every answer says where its time went.
+    pub tells_timing: bool,
     /// Tells a person what happened, once.
     pub warn: fn(&str),
-}
-
-impl World {
-    /// Whether the server can serve.
-    pub fn is_ready(&self) -> bool {
-        let are_models_ready = !self.strict_readiness || self.served.iter().all(|served| served.is_ready());
-        self.lifecycle.is_serving() && are_models_ready
-    }
 }
 
 /// Where a shard listens.
@@ -147,6 +151,7 @@ impl Shard {
         let completion = runtime::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
         let waking = runtime::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
         let sweeper = runtime::spawn(self.keep("sweep", sweep));
+        let changing = runtime::spawn(self.keep("change", change));
         let accepting: Vec<_> = listeners
             .iter()
             .map(|(listener, kind)| {
@@ -165,11 +170,28 @@ impl Shard {
         }
         waking.cancel().await;
         sweeper.cancel().await;
+        changing.cancel().await;
         completion.cancel().await;
     }
 }
 
 impl Shard {
+    /// Whether the server can serve.
+    pub fn is_ready(&self) -> bool {
+        let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
+        self.world.lifecycle.is_serving() && (!self.world.strict_readiness || are_models_ready())
+    }
+
+    /// Takes up the changes to the models that have come.
+    fn take_changes(&self) {
+        let Some(mailbox) = self.world.mailboxes.get(self.index) else { return };
+        while let Some(change) = mailbox.poll_change() {
+            let number = change.number;
+            self.models.handle_change(change);
+            (self.world.tell)(Told::Changed(number));
+        }
+    }
+
     /// A task of this shard, which survives a few panics.
     fn keep<F: Future<Output = ()>, T: Fn(Rc<Self>) -> F>(
         self: &Rc<Self>,
@@ -216,6 +238,20 @@ async fn complete(shard: Rc<Shard>) {
         if shard.tickets.drain_and_register(context.waker()) {
             shard.cells.wakes.add(1);
         }
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Takes up changes to the models, for as long as the shard lives.
+async fn change(shard: Rc<Shard>) {
+    poll_fn::<(), _>(|context| {
+        shard.take_changes();
+        if let Some(mailbox) = shard.world.mailboxes.get(shard.index) {
+            mailbox.register(context.waker());
+        }
+        // One that came before the waker was there has woken nobody.
+        shard.take_changes();
         Poll::Pending
     })
     .await;

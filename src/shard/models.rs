@@ -1,5 +1,6 @@
 //! The models that are served. [`Served`] is shared by all threads; [`LocalModel`] is one shard's
-//! hold on it: its lane to the workers, or its own instance. Nothing here is locked.
+//! hold on it: its lane to the workers, or its own instance. Nothing here is locked; what is served
+//! changes by messages (`shard::catalogue`).
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -13,8 +14,10 @@ use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::metrics::{ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
+use crate::model::index::Overview;
 use crate::scheduler::Released;
 use crate::scheduler::sequence::End;
+use crate::shard::catalogue::{Change, HeldWay, Hold, Tell, Told};
 use crate::shard::feed::{Feed, Lane, SequenceCounts, batch_sizes};
 
 /// One model version that is served.
@@ -96,6 +99,7 @@ impl Served {
         ModelFigures {
             name: &self.spec.name,
             version: self.version,
+            labels: &self.spec.metric_labels,
             cells: self.cells.iter().collect(),
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),
@@ -118,12 +122,14 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
     }
 }
 
-/// One shard's hold on a model version. Lives on its shard.
+/// One shard's hold on a model version. Lives on its shard, until the last request that uses it has
+/// its answer; what it is made of goes back to the control thread then.
 pub struct LocalModel {
     served: Arc<Served>,
     way: Way,
     /// Whether the shard's own instance died and could not be made anew.
     is_dead: Cell<bool>,
+    tell: Tell,
 }
 
 /// How a shard reaches an instance.
@@ -132,17 +138,27 @@ pub enum Way {
     Inline(RefCell<Box<dyn Instance>>),
     /// The workers', by a lane.
     Lane(RefCell<Lane>),
+    /// No longer: it was given back.
+    Gone,
 }
 
 impl LocalModel {
-    /// A shard's hold: with a lane where the model runs on workers, with an instance of its own
-    /// where it runs inline.
-    pub fn new(served: Arc<Served>, lane: Option<Lane>, threads: &Threads) -> Result<Self, Error> {
-        let way = match lane {
-            Some(lane) => Way::Lane(RefCell::new(lane)),
-            None => Way::Inline(RefCell::new(served.loaded.new_instance(threads)?)),
+    /// A shard's hold, as the control thread made it.
+    pub fn new(hold: Hold, tell: &Tell) -> Self {
+        let way = match hold.way {
+            HeldWay::Lane(lane) => Way::Lane(RefCell::new(lane)),
+            HeldWay::Instance(instance) => Way::Inline(RefCell::new(instance)),
         };
-        Ok(Self { served, way, is_dead: Cell::new(false) })
+        Self { served: hold.served, way, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+    }
+
+    /// The same at the start of the server, when the shard makes what runs inside it itself.
+    pub fn begin(served: Arc<Served>, lane: Option<Lane>, threads: &Threads, tell: &Tell) -> Result<Self, Error> {
+        let way = match lane {
+            Some(lane) => HeldWay::Lane(lane),
+            None => HeldWay::Instance(served.loaded.new_instance(threads)?),
+        };
+        Ok(Self::new(Hold { served, way }, tell))
     }
 
     /// The model version.
@@ -162,6 +178,17 @@ impl LocalModel {
     /// How to reach an instance.
     pub const fn way(&self) -> &Way {
         &self.way
+    }
+}
+
+impl Drop for LocalModel {
+    fn drop(&mut self) {
+        let way = match std::mem::replace(&mut self.way, Way::Gone) {
+            Way::Inline(instance) => HeldWay::Instance(instance.into_inner()),
+            Way::Lane(lane) => HeldWay::Lane(lane.into_inner()),
+            Way::Gone => return,
+        };
+        (self.tell)(Told::Released(Hold { served: Arc::clone(&self.served), way }));
     }
 }
 
@@ -196,44 +223,194 @@ pub fn run_guarded(
 }
 
 /// The models of one shard by name and version. Lives on its shard.
-#[derive(Default)]
 pub struct LocalModels {
-    by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>>,
+    by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
+    overview: RefCell<Arc<Overview>>,
+    tell: Tell,
 }
 
 impl LocalModels {
     /// Takes the models in.
-    pub fn new(models: impl IntoIterator<Item = LocalModel>) -> Self {
-        let mut by_name: HashMap<Box<str>, Vec<Rc<LocalModel>>> = HashMap::new();
-        for model in models {
-            by_name.entry(model.served.spec.name.as_str().into()).or_default().push(Rc::new(model));
-        }
-        for versions in by_name.values_mut() {
-            versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
-        }
-        Self { by_name }
+    pub fn new(models: impl IntoIterator<Item = LocalModel>, overview: Arc<Overview>, tell: Tell) -> Self {
+        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
+        models.into_iter().for_each(|model| new.insert(model));
+        new
     }
 
-    /// The versions of a model, highest first; empty where there is no such model.
-    pub fn versions(&self, name: &str) -> &[Rc<LocalModel>] {
-        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    /// Takes a change up, between two requests. What is served no more is given back when nothing
+    /// of it waits for an answer.
+    pub fn handle_change(&self, change: Change) {
+        self.overview.replace(change.overview);
+        for gone in &change.gone {
+            let mut by_name = self.by_name.borrow_mut();
+            if let Some(versions) = by_name.get_mut(gone.spec.name.as_str()) {
+                versions.retain(|model| !Arc::ptr_eq(&model.served, gone));
+                if versions.is_empty() {
+                    by_name.remove(gone.spec.name.as_str());
+                }
+            }
+        }
+        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.tell)));
     }
 
-    /// A version of a model, the highest where none is named; the texts are Triton's.
-    pub fn find(&self, name: &str, version: Option<u64>) -> Result<&Rc<LocalModel>, Error> {
-        let versions = self.versions(name);
-        let Some(highest) = versions.first() else {
-            return Err(Error::not_found(format!("Request for unknown model: '{name}' is not found")));
+    fn insert(&self, model: LocalModel) {
+        let mut by_name = self.by_name.borrow_mut();
+        let versions = by_name.entry(model.served.spec.name.as_str().into()).or_default();
+        versions.retain(|have| have.served.version != model.served.version);
+        versions.push(Rc::new(model));
+        versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
+    }
+
+    /// The versions of a model that serve, in ascending order, as Triton lists them.
+    pub fn versions(&self, name: &str) -> Vec<u64> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        versions.iter().rev().map(|model| model.served.version).collect()
+    }
+
+    /// A version of a model; where none is named the highest that is ready, or the highest where
+    /// none is.
+    pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let found = match version {
+            Some(version) => versions.iter().find(|model| model.served.version == version),
+            None => versions.iter().find(|model| model.served.is_ready()).or_else(|| versions.first()),
         };
-        let Some(version) = version else { return Ok(highest) };
-        let found = versions.iter().find(|model| model.served.version == version);
-        found.ok_or_else(|| {
-            Error::not_found(format!("Request for unknown model: '{name}' version {version} is not found"))
-        })
+        found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
-    /// All model versions.
-    pub fn iter(&self) -> impl Iterator<Item = &Rc<LocalModel>> {
-        self.by_name.values().flatten()
+    /// What is known of all models.
+    pub fn overview(&self) -> Arc<Overview> {
+        Arc::clone(&self.overview.borrow())
+    }
+
+    /// Whether every instance of all models lives.
+    pub fn are_alive(&self) -> bool {
+        self.by_name.borrow().values().flatten().all(|model| model.served.is_ready())
+    }
+
+    /// All model versions that serve, by name, the highest version of each first.
+    pub fn served(&self) -> Vec<Arc<Served>> {
+        let by_name = self.by_name.borrow();
+        let mut served: Vec<_> = by_name.values().flatten().map(|model| Arc::clone(&model.served)).collect();
+        served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
+        served
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::backend::Batch;
+    use crate::model::config::{Completion, Draft};
+    use crate::model::index::{ModelOverview, State, UNLOADED, VersionOverview};
+    use crate::shard::sync::SegQueue;
+
+    struct Nothing;
+
+    impl LoadedModel for Nothing {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Self))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Nothing {
+        fn run(&mut self, _: Batch) {}
+    }
+
+    fn served(name: &str, version: u64) -> Arc<Served> {
+        let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }\n\
+                    output { name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }";
+        let draft = Draft::new(name, Some(text.as_bytes()), &[]).unwrap();
+        let spec = Arc::new(draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap());
+        Arc::new(Served::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
+    }
+
+    fn hold(served: &Arc<Served>) -> Hold {
+        Hold { served: Arc::clone(served), way: HeldWay::Instance(Box::new(Nothing)) }
+    }
+
+    fn change(gone: &[&Arc<Served>], come: &[&Arc<Served>]) -> Change {
+        let (gone, come) = (gone.iter().map(|served| Arc::clone(served)), come.iter().map(|served| hold(served)));
+        let version =
+            VersionOverview { version: 9, state: State::Unavailable, reason: UNLOADED.to_owned(), load_time: None };
+        let model = ModelOverview { name: "m".to_owned(), versions: vec![version], ..ModelOverview::default() };
+        Change {
+            number: 1,
+            overview: Arc::new(Overview { models: vec![model] }),
+            gone: gone.collect(),
+            come: come.collect(),
+        }
+    }
+
+    /// No models, and the versions that are given back.
+    fn models() -> (LocalModels, Arc<SegQueue<u64>>) {
+        let released = Arc::new(SegQueue::new());
+        let told = Arc::clone(&released);
+        let tell: Tell = Arc::new(move |what| {
+            if let Told::Released(hold) = what {
+                told.push(hold.served.version);
+            }
+        });
+        (LocalModels::new([], Arc::default(), tell), released)
+    }
+
+    fn found(models: &LocalModels, version: Option<u64>) -> Result<u64, String> {
+        let model = models.find("m", version).map_err(|error| error.text().to_owned())?;
+        Ok(model.served.version)
+    }
+
+    #[test]
+    fn a_change_swaps_versions_and_gives_back_what_serves_no_more() {
+        let (models, released) = models();
+        let unknown = |rest: &str| Err(format!("Request for unknown model: 'm' {rest}"));
+        assert_eq!(found(&models, None), unknown("is not found"));
+        let (one, two, again) = (served("m", 1), served("m", 2), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        assert_eq!((found(&models, None), found(&models, Some(1)), models.versions("m")), (Ok(2), Ok(1), vec![1, 2]));
+        models.handle_change(change(&[], &[&again]));
+        assert_eq!((released.pop(), models.versions("m")), (Some(2), vec![1, 2]), "the same number, another version");
+        assert!(Arc::ptr_eq(&models.find("m", Some(2)).unwrap().served, &again));
+        models.handle_change(change(&[&two], &[]));
+        assert_eq!(models.versions("m"), [1, 2], "the old one was gone, the new one stays");
+        models.handle_change(change(&[&again, &one], &[]));
+        assert_eq!((released.pop(), released.pop()), (Some(2), Some(1)));
+        assert_eq!(found(&models, None), unknown("has no available versions"));
+        assert_eq!(found(&models, Some(9)), unknown("version 9 is not at ready state"));
+        assert!(models.served().is_empty());
+    }
+
+    #[test]
+    fn a_version_is_given_back_when_its_last_request_has_its_answer() {
+        let (models, released) = models();
+        let one = served("m", 1);
+        models.handle_change(change(&[], &[&one]));
+        let (request, other) = (models.find("m", None).unwrap(), models.find("m", None).unwrap());
+        models.handle_change(change(&[&one], &[]));
+        drop(request);
+        assert_eq!(released.pop(), None, "another request has it still");
+        drop(other);
+        assert_eq!((released.pop(), released.pop()), (Some(1), None));
+    }
+
+    #[test]
+    fn who_names_no_version_gets_the_highest_that_is_ready() {
+        let (models, _released) = models();
+        let (one, two) = (served("m", 1), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        two.handle_death();
+        assert_eq!((found(&models, None), found(&models, Some(2)), models.are_alive()), (Ok(1), Ok(2), false));
+        one.handle_death();
+        assert_eq!(found(&models, None), Ok(2), "as if all were ready");
+        two.handle_revival();
+        one.handle_revival();
+        assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
     }
 }

@@ -1,4 +1,4 @@
-//! What runs a shard's tasks: our own ring, or glommio's executor. The shard's thread has one of
+//! What runs a shard's tasks: our own ring, by io_uring or by epoll, or glommio's executor. The shard's thread has one of
 //! them; these functions find it.
 
 use std::future::Future;
@@ -11,7 +11,7 @@ use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::shard::clock;
-use crate::shard::ring::{self, Ring, Sleep};
+use crate::shard::ring::{self, Ring, Sleep, Way};
 use crate::time::Instant;
 
 /// Entries of a shard's rings: one for each socket that waits; more are queued by glommio.
@@ -20,9 +20,11 @@ const RING_DEPTH: usize = 1024;
 /// The way of a shard's sockets (`--io`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IoPath {
-    /// Our own ring where the kernel has what it needs, else glommio.
+    /// Our own ring where the kernel has what it needs, else epoll.
     #[default]
     Auto,
+    /// Readiness and system calls, for where io_uring is forbidden.
+    Epoll,
     /// glommio's sockets.
     Glommio,
     /// Our own ring, or nothing.
@@ -48,17 +50,17 @@ pub enum Task<T: 'static> {
 impl Runtime {
     /// Makes one for this thread, pinned to a core.
     pub fn new(path: IoPath, core: Option<usize>, spin: Duration) -> io::Result<Self> {
-        if path != IoPath::Glommio {
-            match Ring::new(spin) {
-                Ok(ring) => {
-                    if let Some(id) = core {
-                        pin(&[id])?;
-                    }
-                    return Ok(Self::Ring(Box::new(ring)));
-                }
-                Err(error) if path == IoPath::Ring => return Err(error),
-                Err(_) => {}
+        let ring = match path {
+            IoPath::Auto => Some(Ring::new(Way::Uring, spin).or_else(|_| Ring::new(Way::Epoll, spin))?),
+            IoPath::Epoll => Some(Ring::new(Way::Epoll, spin)?),
+            IoPath::Ring => Some(Ring::new(Way::Uring, spin)?),
+            IoPath::Glommio => None,
+        };
+        if let Some(ring) = ring {
+            if let Some(id) = core {
+                pin(&[id])?;
             }
+            return Ok(Self::Ring(Box::new(ring)));
         }
         let pinning = core.map_or(Placement::Unbound, Placement::Fixed);
         // No disk I/O of ours: the smallest registered memory there is.
@@ -68,10 +70,13 @@ impl Runtime {
     }
 
     /// The name, as the log has it.
-    pub const fn name(&self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Glommio(_) => "glommio",
-            Self::Ring(_) => "ring",
+            Self::Ring(ring) => match ring.way() {
+                Way::Epoll => "epoll",
+                Way::Uring => "ring",
+            },
         }
     }
 

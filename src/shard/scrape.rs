@@ -6,37 +6,52 @@ use std::rc::Rc;
 use bytes::Bytes;
 
 use crate::error::{Code, Error};
-use crate::metrics;
+use crate::metrics::{self, LoadFigures};
+use crate::model::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
 use crate::shard::connections::Membership;
 use crate::shard::io::Socket;
-use crate::shard::{Shard, World, http1};
+use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &Membership) {
     let shard = Rc::clone(shard);
-    let world = Rc::clone(&shard);
+    let own = Rc::clone(&shard);
     let answer = move |message: Message| {
-        let reply = reply(&world.world, &message);
+        let reply = reply(&own, &message);
         async move { reply }
     };
     http1::serve(&shard, socket, Vec::new(), membership, answer).await;
 }
 
-fn reply(world: &World, message: &Message) -> Reply {
+fn reply(shard: &Shard, message: &Message) -> Reply {
     if !matches!(message.method, Method::Get | Method::Head) {
         return rest::error_reply(&Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
     }
     let body = match &message.path[..] {
-        b"/metrics" | b"/metrics/" => Bytes::from(text(world)),
+        b"/metrics" | b"/metrics/" => Bytes::from(text(shard)),
         _ => Bytes::new(),
     };
     Reply::new(200, "text/plain; charset=utf-8", body)
 }
 
-fn text(world: &World) -> String {
-    let models: Vec<_> = world.served.iter().map(|served| served.figures()).collect();
-    let shards: Vec<_> = world.shard_cells.iter().map(|cells| &**cells).collect();
-    metrics::encode(&models, &shards)
+fn text(shard: &Shard) -> String {
+    let served = shard.models.served();
+    let models: Vec<_> = served.iter().map(|served| served.figures()).collect();
+    let shards: Vec<_> = shard.world.shard_cells.iter().map(|cells| &**cells).collect();
+    let overview = shard.models.overview();
+    let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
+    metrics::encode(&models, &shards, &loads)
+}
+
+fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {
+    let of_version = |version: &VersionOverview| Some((version.version, version.load_time?));
+    LoadFigures {
+        name: &model.name,
+        succeeded: model.loads.succeeded,
+        failed: model.loads.failed,
+        time: model.loads.time,
+        versions: model.versions.iter().filter_map(of_version).collect(),
+    }
 }

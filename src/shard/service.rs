@@ -3,17 +3,22 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use crate::error::Error;
 use crate::metrics::{Departure, Statistics};
+use crate::model::index::{IndexEntry, Progress};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
+use crate::protocol::repository::{Order, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
-use crate::protocol::route::{ModelPath, Route, route, unavailable_model};
-use crate::shard::Shard;
-use crate::shard::dispatch::{Account, Arrival};
+use crate::protocol::route::{ModelPath, RepositoryAction, Route, route, unavailable_model};
+use crate::protocol::timing::{self, Timing};
+use crate::shard::catalogue::Told;
+use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::models::Served;
+use crate::shard::{Shard, clock, errand};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -35,12 +40,13 @@ pub async fn handle_message(
             account.settle(&outcome);
             outcome
         }
+        Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
     outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
-        if is_coded(&message.fields) {
+        if Asked::read(&message.fields).is_coded {
             // What a body may come in (RFC 9110 §12.5.3).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
         }
@@ -48,45 +54,123 @@ pub async fn handle_message(
     })
 }
 
-/// Whether a body came in a coding that would have to be undone, as compression; none is built in.
-fn is_coded(fields: &Fields) -> bool {
-    let codings = fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case(b"Content-Encoding"));
-    let mut codings = codings.flat_map(|(_, codings)| codings.split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+/// What the fields of a request ask for, found in one pass over them.
+#[derive(Default)]
+struct Asked<'a> {
+    /// Whether its body came in a coding that would have to be undone, as compression; none is built in.
+    is_coded: bool,
+    /// What tells where the binary section of the body begins.
+    header_length: Option<&'a [u8]>,
+    /// Whether the client asks where the time goes.
+    wants_timing: bool,
+}
+
+impl<'a> Asked<'a> {
+    fn read(fields: &'a Fields) -> Self {
+        let mut asked = Self::default();
+        for (name, value) in fields.iter() {
+            if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
+                asked.header_length = asked.header_length.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
+                asked.is_coded |= has_coding(value);
+            } else if name.eq_ignore_ascii_case(timing::WANT.as_bytes()) {
+                asked.wants_timing |= timing::is_wanted(value);
+            }
+        }
+        asked
+    }
+}
+
+/// Whether one of a list of codings is not the identity.
+fn has_coding(codings: &[u8]) -> bool {
+    let mut codings = codings.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
 }
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
-    let world = &shard.world;
     Ok(match route {
         Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version()),
         Route::ServerLive => server::live_reply(),
-        Route::ServerReady => server::ready_reply(world.is_ready()),
+        Route::ServerReady => server::ready_reply(shard.is_ready(), &shard.loads()),
         Route::ModelMetadata(path) => {
             let facts = shard.model(path.name, path.version)?;
-            server::model_metadata_reply(facts.spec, &facts.versions)
+            server::model_metadata_reply(&facts.spec, &facts.versions)
         }
         Route::ModelReady(path) => {
-            let model = shard.models.find(path.name, path.version)?;
-            server::model_ready_reply(path.name, model.served().is_ready())
+            let is_ready = match shard.models.find(path.name, path.version) {
+                Ok(model) => model.served().is_ready(),
+                // It loads, failed to or was unloaded.
+                Err(_) if shard.models.overview().has(path.name, path.version) => false,
+                Err(error) => return Err(error),
+            };
+            server::model_ready_reply(path.name, is_ready)
         }
-        Route::ModelConfig(path) => server::model_config_reply(shard.model(path.name, path.version)?.spec),
+        Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) => return Err(Error::internal("inference has a way of its own")),
+        Route::ModelInfer(_) | Route::Repository(_) => return Err(Error::internal("what waits has a way of its own")),
     })
 }
 
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
-    let model = Rc::clone(shard.models.find(path.name, path.version)?);
+    let model = shard.models.find(path.name, path.version)?;
     let served = model.served();
-    if is_coded(&message.fields) {
+    let asked = Asked::read(&message.fields);
+    if asked.is_coded {
         return Err(Error::unsupported("Unsupported compression type"));
     }
-    let header_length = rest::HeaderLength::from_field(message.fields.get(HEADER_LENGTH))?;
+    let header_length = rest::HeaderLength::from_field(asked.header_length)?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
+    let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None };
-    let (outputs, plan) = shard.infer(&model, request, arrival).await?;
-    rest::encode(&served.spec, served.version, &plan, outputs)
+    let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
+    if let Some(decoded) = decoded {
+        let text = Timing { stamps, decoded, encoded: clock::now() }.text();
+        reply.fields.push((timing::FIELD, Bytes::from(text)));
+    }
+    Ok(reply)
+}
+
+async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
+    if let RepositoryAction::Index = action {
+        return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
+    }
+    if !shard.world.is_controlled {
+        return Err(not_explicit());
+    }
+    let order = match action {
+        RepositoryAction::Index => return Err(Error::internal("the index was answered before")),
+        RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
+        RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
+    };
+    shard.order(order).await?;
+    Ok(rest::repository::done_reply())
+}
+
+impl Shard {
+    /// Has the control thread do something, and waits until it has. Dropped before, it is done all
+    /// the same.
+    pub async fn order(&self, order: Order) -> Result<Vec<IndexEntry>, Error> {
+        if self.world.lifecycle.is_draining() {
+            return Err(errand::stopping());
+        }
+        let (reply, awaited) = self.world.orders.enter(&order)?;
+        (self.world.tell)(Told::Ordered(order, reply));
+        awaited.await
+    }
+
+    /// How far the loads are that are under way.
+    fn loads(&self) -> Vec<server::LoadNote> {
+        let now = clock::now();
+        let note = |(name, progress): (&str, &Progress)| {
+            let (done, versions) = progress.versions();
+            let stage = progress.stage().as_str();
+            let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
+            server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
+        };
+        self.models.overview().loading().map(note).collect()
+    }
 }
 
 impl Facts for Shard {
@@ -107,10 +191,10 @@ impl Facts for Shard {
     }
 
     fn is_ready(&self) -> bool {
-        self.world.is_ready()
+        Self::is_ready(self)
     }
 
-    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
         let model = self.models.find(name, version)?;
         if !model.served().is_ready() {
             let version = model.served().version;
@@ -120,15 +204,15 @@ impl Facts for Shard {
         }
         let versions = match version {
             Some(version) => vec![version],
-            // In ascending order, as Triton lists them.
-            None => self.models.versions(name).iter().rev().map(|model| model.served().version).collect(),
+            None => self.models.versions(name),
         };
-        Ok(ModelFacts { spec: &model.served().spec, versions })
+        Ok(ModelFacts { spec: Arc::clone(&model.served().spec), versions })
     }
 
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
         let is_named = |served: &Served| name.is_none_or(|name| served.spec.name == name);
-        let mut models: Vec<_> = self.world.served.iter().filter(|served| is_named(served)).collect();
+        let served = self.models.served();
+        let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
         if let Some(name) = name {
             if models.is_empty() {
                 return Err(unavailable_model(name));
@@ -153,7 +237,7 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("Content-Type", "gzip");
             codings.iter().for_each(|coding| fields.push("content-encoding", coding));
-            assert_eq!(is_coded(&fields), want, "{codings:?}");
+            assert_eq!(Asked::read(&fields).is_coded, want, "{codings:?}");
         };
         for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
             check(plain, false);

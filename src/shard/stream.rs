@@ -24,7 +24,7 @@ use crate::protocol::grpc::encode::{self, Parts};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::route::version_of;
-use crate::shard::dispatch::{Account, Arrival};
+use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::feed::Feed;
 use crate::shard::http2::Link;
 use crate::shard::models::{LocalModel, Placement};
@@ -180,7 +180,7 @@ async fn answer(
 ) -> Result<Option<Parts>, Error> {
     let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
-    let model = Rc::clone(shard.models.find(request.model_name, version)?);
+    let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
     let request = grpc::decode::decode_streamed(&served.spec, &request)?;
     if let (Some(mark), Placement::Worker(feed)) = (&request.sequence, &served.placement) {
@@ -188,7 +188,7 @@ async fn answer(
     }
     *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
     let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn Sink>);
-    let (outputs, part, plan) = shard.infer_parts(&model, request, arrival, sink).await?;
+    let (Inferred { outputs, plan, .. }, part) = shard.infer_parts(&model, request, arrival, sink).await?;
     match part {
         Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
         Part::End => Ok(None),
@@ -214,7 +214,9 @@ impl Sink for Responses {
         let model = self.model.borrow();
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
         let served = model.served();
-        let parts = encode::encode_streamed(&served.spec, served.version, plan, outputs, false);
+        let parts = served.spec.to_client(outputs);
+        let parts =
+            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, false));
         let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));
         if let Ok(parts) = parts {
             self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));

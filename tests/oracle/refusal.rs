@@ -10,14 +10,9 @@ pub fn unbuilt(case: &Case) -> Option<String> {
         ("later: GET /v2/trace/setting", "trace settings over the network are not supported by this build"),
         ("later: GET /v2/systemsharedmemory/status", SHARED_MEMORY),
         ("later: GET /v2/cudasharedmemory/status", SHARED_MEMORY),
-        ("later: POST /v2/repository/index", REPOSITORY),
-        ("later: POST /v2/repository/models/slow/load", REPOSITORY),
         ("later: POST /v2/models/nope/generate", "the generate extension is not supported by this build; use '/infer'"),
-        ("grpc method: load of a model", "RepositoryModelLoad is not built into this server"),
-        ("grpc method: index of the repository", "RepositoryIndex is not built into this server"),
         ("grpc method: status of shared memory", "SystemSharedMemoryStatus is not built into this server"),
     ];
-    const REPOSITORY: &str = "model control over the network is not supported by this build";
     const SHARED_MEMORY: &str =
         "client shared memory is not supported by this build; send tensors as JSON or as binary data";
     let (_, text) = UNBUILT.iter().find(|(name, _)| *name == case.name)?;

@@ -7,6 +7,7 @@ use tonic::{
     client::Grpc,
     codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder},
     codegen::http::uri::PathAndQuery,
+    metadata::{MetadataMap, MetadataValue},
     transport::{Channel, Endpoint},
 };
 
@@ -33,12 +34,26 @@ impl Client {
 
     /// One unary call of `/package.Service/Method`.
     pub fn call(&self, method: &str, message: &[u8]) -> Result<Vec<u8>, Status> {
+        self.call_with(method, &[], message).map(|(_, answer)| answer)
+    }
+
+    /// The same with metadata; the answer's, head and trailers in one, comes with it.
+    pub fn call_with(
+        &self,
+        method: &str,
+        metadata: &[(&'static str, &'static str)],
+        message: &[u8],
+    ) -> Result<(MetadataMap, Vec<u8>), Status> {
         let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
+        let mut request = Request::new(message.to_vec());
+        for (name, value) in metadata {
+            request.metadata_mut().insert(*name, MetadataValue::from_static(value));
+        }
         let mut grpc = Grpc::new(self.channel.clone()).max_decoding_message_size(usize::MAX);
         self.runtime.block_on(async {
             grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
-            let answer = grpc.unary(Request::new(message.to_vec()), path, RawCodec).await?;
-            Ok(answer.into_inner())
+            let (metadata, answer, _) = grpc.unary(request, path, RawCodec).await?.into_parts();
+            Ok((metadata, answer))
         })
     }
 }

@@ -7,6 +7,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
 #![allow(clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
+pub mod callgrind;
 pub mod escape;
 pub mod folder;
 pub mod grpc;

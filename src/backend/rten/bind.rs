@@ -167,15 +167,17 @@ fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64])
     // The engine works out shapes of outputs that the file leaves open; what it found is not held
     // against a configuration that leaves them open too.
     let is_strict = side == "input";
-    if is_strict && spec.has_batch_axis() && shape.first() != Some(&-1) {
+    let has_axis = spec.has_batch_axis() && !tensor.is_shape_tensor;
+    if is_strict && has_axis && shape.first() != Some(&-1) {
         return Err(text(format!(
             "for the model to support batching the shape should have at least 1 dimension and the first dimension must \
              be -1; but shape expected by the model is {}",
             ShapeText(shape)
         )));
     }
-    let is_squeezed = tensor.dims.as_slice() == [1] && shape.len() + 1 == tensor.shape.len();
-    let configured = if is_squeezed { tensor.shape.get(..shape.len()).unwrap_or_default() } else { &tensor.shape };
+    let is_squeezed = tensor.has_last_one() && shape.len() + 1 == tensor.model_shape.len();
+    let wanted = tensor.model_shape.as_slice();
+    let configured = if is_squeezed { wanted.get(..shape.len()).unwrap_or_default() } else { wanted };
     let fits = |(model, config): (&i64, &i64)| *model == -1 || model == config || (!is_strict && *config == -1);
     if shape.len() == configured.len() && shape.iter().zip(configured).all(fits) {
         return Ok(is_squeezed);
@@ -190,7 +192,7 @@ fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64])
         "the model expects {} dimensions (shape {}) but the model configuration specifies {} dimensions ({why} {})",
         shape.len(),
         ShapeText(shape),
-        tensor.shape.len(),
-        ShapeText(&tensor.shape)
+        wanted.len(),
+        ShapeText(wanted)
     )))
 }

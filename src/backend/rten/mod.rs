@@ -124,7 +124,7 @@ fn read_whole(spec: &ModelSpec, path: &Path) -> Result<(Model, Vec<Option<Tensor
     for input in &spec.inputs {
         let default = if input.is_optional { values.next() } else { None };
         if let Some(value) = &default
-            && (value.datatype != input.datatype || !fits(&input.shape, &value.shape))
+            && (value.datatype != input.datatype || !fits(&input.model_shape, &value.shape))
         {
             let (name, datatype, shape) = (&input.name, value.datatype.name(), ShapeText(&value.shape));
             let text =

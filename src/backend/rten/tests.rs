@@ -155,8 +155,7 @@ fn indices_of_64_bits_are_widened_on_the_way_out() {
         &[-1],
     );
     let mut spec = spec(8, &[("x", Datatype::Fp32, &[3])], &[("y", Datatype::Int64, &[1])]);
-    spec.outputs[0].shape.truncate(1);
-    spec.outputs[0].dims.clear();
+    spec.outputs[0].model_shape.truncate(1);
     let got = run(spec, &file.into_bytes(), vec![(vec![tensor(&[2, 3], &[0_f32, 9.0, 1.0, 5.0, 0.0, 0.0])], 2)]);
     assert_eq!(got[0].as_ref().unwrap(), &[tensor(&[2], &[1_i64, 0])]);
 }
@@ -453,7 +452,7 @@ fn requests_of_different_shapes_share_a_ragged_batch_and_each_gets_its_own() {
 fn an_output_that_does_not_fit_the_shapes_of_its_input_is_an_error() {
     let mut model = segment_spec();
     model.outputs[0].scatter_source = Some(0);
-    model.outputs[0].shape = [-1, -1].into_iter().collect();
+    model.outputs[0].model_shape = [-1, -1].into_iter().collect();
     let got = run(model, &segment_sums(), vec![(vec![tensor(&[1, 3], &[1_f32, 2.0, 4.0])], 1)]).remove(0).unwrap_err();
     assert_eq!(got.text(), "output 'SUM' of model 'm' came in 4 bytes, but the shapes of input 'X' make 12",);
 }
@@ -501,7 +500,7 @@ fn an_optional_input_is_the_models_own_value_when_it_is_left_out() {
         refusal(model.clone(), &Onnx::addsub(FLOAT)),
         "unable to load model 'm': input 'b' has no initial value"
     );
-    model.inputs[1].shape = [3].into_iter().collect();
+    model.inputs[1].model_shape = [3].into_iter().collect();
     assert_eq!(
         refusal(model, &file(&[10.0, 20.0])),
         "unable to load model 'm': input 'b' has an initial value FP32 [2], which its configuration excludes"
@@ -548,4 +547,44 @@ fn a_model_sees_the_batch_input_of_every_kind() {
     check(BatchInputKind::MaxElementCountAsShape, [&[0.0; 4]; 2]);
     check(BatchInputKind::ItemShape, [&[4.0, 1.0], &[1.0, 2.0]]);
     check(BatchInputKind::ItemShapeFlatten, [&[4.0, 1.0, 1.0, 2.0]; 2]);
+}
+
+/// `y` is `x` in the shape that `s` holds: the rows, then what a request says.
+fn reshaping() -> (ModelSpec, Vec<u8>) {
+    let (fp32, int64) = (Datatype::Fp32, Datatype::Int64);
+    let mut model = spec(8, &[("x", fp32, &[4]), ("s", int64, &[2])], &[("y", fp32, &[-1, -1]), ("t", int64, &[2])]);
+    for tensor in [&mut model.inputs[1], &mut model.outputs[1]] {
+        tensor.is_shape_tensor = true;
+        (tensor.shape, tensor.model_shape) = ([2].into_iter().collect(), [3].into_iter().collect());
+    }
+    let file = Onnx::default()
+        .node("Reshape", &["x", "s"], &["y"], &[])
+        .node("Identity", &["s"], &["t"], &[])
+        .input("x", FLOAT, &[-1, 4])
+        .input("s", INT64, &[3])
+        .output("y", FLOAT, &[-1, -1, -1])
+        .output("t", INT64, &[3]);
+    (model, file.into_bytes())
+}
+
+#[test]
+fn the_rows_of_the_batch_stand_before_the_values_of_a_shape_tensor() {
+    let (model, file) = reshaping();
+    let request = |rows: i64, first: f32| {
+        let values: Vec<f32> = (0..rows * 4).map(|index| first + index as f32).collect();
+        (vec![tensor(&[rows, 4], &values), tensor(&[2], &[1_i64, 4])], rows as u32, values)
+    };
+    let requests = [request(1, 0.0), request(2, 10.0), request(1, 20.0)];
+    let batch = requests.iter().map(|(inputs, rows, _)| (inputs.clone(), *rows)).collect();
+    let got = run(model.clone(), &file, batch);
+    for (got, (inputs, rows, values)) in got.into_iter().zip(&requests) {
+        let y = tensor(&[i64::from(*rows), 1, 4], values);
+        assert_eq!(got, Ok(vec![y, inputs[1].clone()]));
+    }
+    let other = vec![tensor(&[1, 4], &[0_f32; 4]), tensor(&[2], &[2_i64, 2])];
+    let alone = run(model.clone(), &file, vec![(other.clone(), 1)]).remove(0).unwrap();
+    assert_eq!(alone[0].shape.as_slice(), [1, 2, 2]);
+    let (inputs, rows, _) = request(1, 0.0);
+    let got = run(model, &file, vec![(inputs, rows), (other, 1)]);
+    assert!(got[0].is_ok() && got[1].is_err(), "no scheduler lets these share a batch: {got:?}");
 }

@@ -44,6 +44,7 @@ pub(super) struct HeadSpace {
     is_grpc: bool,
     timeout: Option<Option<std::time::Duration>>,
     expects_continue: bool,
+    wants_timing: bool,
 }
 
 /// The verb, with the two that a target's form depends on.
@@ -114,6 +115,7 @@ impl HeadSpace {
             Name::ContentType => self.is_grpc = value.starts_with(b"application/grpc"),
             Name::Expect => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
             Name::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
+            Name::WantServerTiming => self.wants_timing |= value == b"1",
             Name::Host if !set(&mut self.host, &mut self.has_host, value) => self.fault = Some("more than one Host"),
             _ => {}
         }
@@ -232,6 +234,11 @@ impl HeadSpace {
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) const fn expects_continue(&self) -> bool {
         self.expects_continue
+    }
+
+    /// Whether the client asks where the time goes.
+    pub(super) const fn wants_timing(&self) -> bool {
+        self.wants_timing
     }
 
     /// When the client gives up.

@@ -298,6 +298,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field);
         let stream = self.streams.get_mut(id)?;
         stream.path.extend_from_slice(self.head.path());
+        stream.wants_timing = self.head.wants_timing();
         stream.due = Some(now + self.settings.body_timeout);
         stream.deadline = if let Deadline::At(at) = deadline { Some(at) } else { None };
         stream.incoming = Some(Incoming::Call(CallBody::new(gatherer)));

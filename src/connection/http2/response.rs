@@ -1,6 +1,7 @@
 //! What a stream answers with, and its field blocks. Those of gRPC are the same for every call: each
 //! is encoded once for a connection and copied from then on.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use smallvec::SmallVec;
@@ -27,15 +28,15 @@ pub(super) enum End {
     Grpc(Option<Box<Status>>),
 }
 
-/// How a call failed.
+/// How a call ended, where more is to be said than that it did well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The value of `grpc-status`.
     pub code: u8,
     /// The value of `grpc-message`, percent-encoded.
     pub text: String,
-    /// More fields.
-    pub fields: SmallVec<[(&'static str, &'static str); 1]>,
+    /// More fields, their names in lower case. What is borrowed is taken to come again.
+    pub fields: SmallVec<[(&'static str, Cow<'static, str>); 1]>,
 }
 
 /// The encoding side of a connection's answers.
@@ -88,7 +89,10 @@ impl Responses {
             if !status.text.is_empty() {
                 encoder.encode(b"grpc-message", status.text.as_bytes(), Indexing::Without, block);
             }
-            status.fields.iter().for_each(|(name, value)| encode_constant(name, value, encoder, block));
+            for (name, value) in &status.fields {
+                let indexing = if let Cow::Borrowed(_) = value { Indexing::Insert } else { Indexing::Without };
+                encoder.encode(name.as_bytes(), value.as_bytes(), indexing, block);
+            }
         });
     }
 

@@ -42,6 +42,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
     }
 
+    /// Whether a call's client asks where the time goes.
+    pub fn wants_timing(&self, stream: StreamId) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.wants_timing)
+    }
+
     /// Says how a call's messages are wanted. To be called once, when it begins.
     pub fn accept_call(&mut self, id: StreamId, plan: Plan<T>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
@@ -94,10 +99,21 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Answers a call with one message, given in parts, and its end.
     pub fn send_answer(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
+        self.send_answer_and_status(id, message, None, now);
+    }
+
+    /// The same with a status that says more than that the call ended well.
+    pub fn send_answer_and_status(
+        &mut self,
+        id: StreamId,
+        message: impl IntoIterator<Item = Bytes>,
+        status: Option<Status>,
+        now: Instant,
+    ) {
         let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
         stream.outgoing.head = Some(Head::Grpc);
         push(&mut stream.outgoing, message);
-        stream.outgoing.end = Some(End::Grpc(None));
+        stream.outgoing.end = Some(End::Grpc(status.map(Box::new)));
         stream.is_working = false;
         self.queue(id, now);
     }

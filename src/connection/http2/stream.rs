@@ -43,6 +43,8 @@ pub(super) struct Stream<B, T> {
     pub(super) path: Path,
     /// Whether it asks by HEAD, so that the answer has no body.
     pub(super) is_head_only: bool,
+    /// Whether a call's client asks where the time goes (`want-server-timing`).
+    pub(super) wants_timing: bool,
     /// Whether somebody works on an answer.
     pub(super) is_working: bool,
     pub(super) incoming: Option<Incoming<B, T>>,
@@ -107,6 +109,7 @@ impl<B, T> Stream<B, T> {
             state: State::Open,
             path: Path::new(),
             is_head_only: false,
+            wants_timing: false,
             is_working: false,
             incoming: None,
             receive,

@@ -115,6 +115,11 @@ fn what_is_missing_is_completed_from_the_file() {
     check_effective("", "x FP32 [] > y FP32 [4]", &[r#""max_batch_size":0"#, r#""dims":[1]"#]);
     check_effective(
         "",
+        "x FP32 [-1x16] > label INT64 [-1]",
+        &[r#""name":"label","data_type":"TYPE_INT64","dims":[1],"reshape":{"shape":[]}"#, r#""max_batch_size":4"#],
+    );
+    check_effective(
+        "",
         "a BYTES [-1x1], b BOOL [-1x-1x3] > y BF16 [-1x4]",
         &[
             r#"{"name":"a","data_type":"TYPE_STRING","format":"FORMAT_NONE","dims":[1],"#,
@@ -297,7 +302,8 @@ fn inputs_and_outputs_are_refused_with_the_exact_text() {
     check(
         "input { name: 'x' data_type: TYPE_FP32 dims: 16 is_shape_tensor: true }",
         MODEL,
-        "shape tensors are only supported for TensorRT platform for m",
+        "model input 'x' is a shape tensor, which must be TYPE_INT32 or TYPE_INT64 with one dimension of 1 to 31 and \
+         without 'reshape' for m",
     );
     check(
         "output { name: 'y' data_type: TYPE_FP32 dims: 4 is_non_linear_format_io: true }",
@@ -591,11 +597,6 @@ fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
 #[test]
 fn what_is_not_built_is_refused_at_its_place() {
     check(
-        "input {\n  name: 'x' data_type: TYPE_FP32 dims: [ 1 ]\n  reshape: { shape: [ ] }\n}",
-        MODEL,
-        "config.pbtxt:3:3: model 'm': 'reshape' of input 'x' is not supported yet; remove it",
-    );
-    check(
         "response_cache {\n enable: true }",
         MODEL,
         "config.pbtxt:2:2: model 'm': 'response_cache.enable' is not supported yet; remove it",
@@ -632,19 +633,39 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().ends_with(&want), "{text}: {}", got.text());
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
-    check("runtime: 'x.so'", "runtime");
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("optimization { eager_batching: true }", "optimization.eager_batching");
-    check("optimization { gather_kernel_buffer_threshold: 1 }", "optimization.gather_kernel_buffer_threshold");
     check("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
-    check("cc_model_filenames { key: '7.5' value: 'x' }", "cc_model_filenames");
-    check("metric_tags { key: 'a' value: 'b' }", "metric_tags");
-    check("model_warmup [ { name: 'w' } ]", "model_warmup");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
     check("response_cache { enable: true }", "response_cache.enable");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");
+}
+
+#[test]
+fn libraries_files_and_tags_are_held_against_what_can_be() {
+    check_effective("runtime: 'libtriton_onnxruntime.so'", MODEL, &[r#""runtime":"libtriton_onnxruntime.so""#]);
+    check(
+        "runtime: 'x.so'",
+        MODEL,
+        "model 'm': 'runtime' is 'x.so', but backend 'onnxruntime' is built in; remove it, or name \
+         'libtriton_onnxruntime.so'",
+    );
+    check_effective("cc_model_filenames { key: '7.5' value: 'x' }", MODEL, &[r#""cc_model_filenames":{"7.5":"x"}"#]);
+    check(
+        "cc_model_filenames { key: '7.5' value: '../x' }",
+        MODEL,
+        "model 'm': 'cc_model_filenames' is '../x'; name a file beneath the model's directory, by a relative path without \
+         '..'",
+    );
+    let tags = "metric_tags { key: 'team' value: 'a\"\\\\' } metric_tags { key: '1' value: '' }";
+    assert_eq!(spec(tags, MODEL).unwrap().metric_labels, r#"_1="",_team="a\"\\","#);
+    for key in ["", "a-b", "é", "a b"] {
+        let want = format!(
+            "model 'm': 'metric_tags' has the key '{key}'; a key has letters, digits and '_' alone, as labels of Prometheus"
+        );
+        check(&format!("metric_tags {{ key: '{key}' value: 'v' }}"), MODEL, &want);
+    }
 }
 
 #[test]
@@ -722,12 +743,6 @@ fn what_cannot_be_completed_says_why() {
         "x FP32 [16] > y FP32 ?",
         "autofill failed for model 'm': the ONNX file does not say the shape of output 'y'; list the outputs with their \
          dims in config.pbtxt",
-    );
-    check(
-        "",
-        "x FP32 [-1x16] > label INT64 [-1]",
-        "autofill failed for model 'm': output 'label' is one value a row, which needs 'reshape', and that is not \
-         supported yet; list inputs and outputs in config.pbtxt, with max_batch_size: 0 and dims: [ -1 ] for 'label'",
     );
     check("", "> y FP32 [4]", "model configuration must contain at least one input, none were specified for m");
     check(

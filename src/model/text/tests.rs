@@ -7,7 +7,7 @@ use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
 fn decode(text: &str) -> ModelConfig {
-    let config = ConfigText::decode(text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
+    let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_or_else(|error| panic!("{text}: {error}"));
     config.message.transcode_to().unwrap()
 }
 
@@ -56,7 +56,7 @@ fn an_empty_text_and_empty_lists_set_nothing() {
 #[test]
 fn refusals_are_one_line_with_the_place_in_the_users_text() {
     let check = |text: &str, want: &str| {
-        let got = ConfigText::decode(text.as_bytes()).unwrap_err().to_string();
+        let got = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_err().to_string();
         assert_eq!(got.strip_prefix("config.pbtxt:"), Some(want), "{text}");
     };
     let enumeration = "expected one of KIND_AUTO, KIND_GPU, KIND_CPU, KIND_MODEL";
@@ -114,17 +114,18 @@ fn refusals_are_one_line_with_the_place_in_the_users_text() {
 
 #[test]
 fn bytes_that_are_not_text_or_too_many_are_refused() {
-    let check = |text: &[u8], want: &str| assert_eq!(ConfigText::decode(text).unwrap_err().to_string(), want);
+    let check =
+        |text: &[u8], want: &str| assert_eq!(ConfigText::decode(Notation::Text, text).unwrap_err().to_string(), want);
     check(b"name: 'a'\n  \xff", "config.pbtxt:2:3: the text is not UTF-8");
     let long = vec![b' '; CONFIG_SIZE_MAX + 1];
     check(&long, "config.pbtxt:1:1: the file has 1048577 bytes, more than the 1048576 allowed");
-    assert!(ConfigText::decode(&long[1..]).is_ok());
+    assert!(ConfigText::decode(Notation::Text, &long[1..]).is_ok());
 }
 
 #[test]
 fn what_a_refusal_quotes_is_short() {
     let text = format!("{}: 1", "a".repeat(5_000));
-    assert!(ConfigText::decode(text.as_bytes()).unwrap_err().to_string().len() < 200);
+    assert!(ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_err().to_string().len() < 200);
 }
 
 /// `message M { M m = 1; }`: a model configuration cannot nest without end, this can.
@@ -148,15 +149,15 @@ fn nesting_is_bounded() {
     let pool = DescriptorPool::from_file_descriptor_set(FileDescriptorSet { file: vec![file] }).unwrap();
     let descriptor = pool.get_message_by_name("M").unwrap();
     let nested = |depth: usize| format!("{}{}", "m{".repeat(depth), "}".repeat(depth));
-    assert!(ConfigText::decode_as(nested(CONFIG_DEPTH_MAX).as_bytes(), &descriptor).is_ok());
-    let error = ConfigText::decode_as(nested(CONFIG_SIZE_MAX / 3).as_bytes(), &descriptor).unwrap_err();
+    assert!(ConfigText::decode_as(Notation::Text, nested(CONFIG_DEPTH_MAX).as_bytes(), &descriptor).is_ok());
+    let error = ConfigText::decode_as(Notation::Text, nested(CONFIG_SIZE_MAX / 3).as_bytes(), &descriptor).unwrap_err();
     assert_eq!(error.to_string(), "config.pbtxt:1:34: messages are nested deeper than 16");
 }
 
 #[test]
 fn fields_are_found_again_by_their_path() {
     let text = "input [\n  { name: 'x' },\n  { name: 'y' reshape { shape: [ 1,\n 2 ] } }\n]\nparameters { key: 'k' }";
-    let config = ConfigText::decode(text.as_bytes()).unwrap();
+    let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap();
     let check = |path: &str, want: Option<(usize, usize)>| {
         let got = config.position(path).map(|position| (position.line, position.column));
         assert_eq!(got, want, "{path}");

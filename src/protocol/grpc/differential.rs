@@ -11,7 +11,7 @@ use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, RAW_INPUT_CONTENTS, ReadError};
 use crate::protocol::grpc::{contents, decode, reflection};
 use crate::protocol::route::version_of;
-use crate::tensor::{Datatype, Shape};
+use crate::tensor::Datatype;
 use crate::wire::grpc::{GatherError, Gatherer};
 use crate::wire::message::BodyBuffer;
 use crate::wire::proto::inference as proto;
@@ -143,14 +143,8 @@ impl BodyBuffer for Plain {
 /// A model for requests to be held against: an input and an output of a few datatypes.
 fn model() -> ModelSpec {
     let tensor = |(name, datatype): (&str, _)| TensorSpec {
-        name: name.to_owned(),
-        datatype,
-        dims: Shape::from_slice(&[-1]),
-        shape: Shape::from_slice(&[-1, -1]),
-        labels: None,
         is_optional: name == "OPTIONAL",
-        is_ragged: false,
-        scatter_source: None,
+        ..TensorSpec::new(name, datatype, &[-1], true)
     };
     let tensors = [("INPUT0", Datatype::Int32), ("OPTIONAL", Datatype::Bytes)];
     ModelSpec {
@@ -168,6 +162,8 @@ fn model() -> ModelSpec {
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

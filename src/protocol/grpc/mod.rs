@@ -7,6 +7,7 @@ pub mod differential;
 pub mod encode;
 pub mod message;
 pub mod reflection;
+pub mod repository;
 pub mod service;
 pub mod statistics;
 pub mod status;

@@ -2,6 +2,8 @@
 //! metadata, configuration, health. They are functions of [`Facts`], which the shard brings. Texts
 //! as Triton's `grpc_server.cc` and `common.cc` have them.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use prost::Message;
 
@@ -9,6 +11,7 @@ use crate::error::{Code, Error};
 use crate::metrics::Statistics;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
+use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::statistics;
 use crate::protocol::route::version_of;
 use crate::wire::grpc::prefix;
@@ -27,6 +30,8 @@ pub enum Rpc {
     ModelInfer,
     /// `ModelStreamInfer`: messages in, each answered any number of times, by way of models.
     ModelStreamInfer,
+    /// The model repository: one message in, one out, by way of the control thread.
+    Repository(RepositoryRpc),
     /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
@@ -88,9 +93,9 @@ impl Rpc {
             b"/ModelConfig" => Self::Control(Control::ModelConfig),
             b"/ModelStreamInfer" => Self::ModelStreamInfer,
             b"/ModelStatistics" => Self::Control(Control::ModelStatistics),
-            b"/RepositoryIndex" => Self::Unbuilt("RepositoryIndex"),
-            b"/RepositoryModelLoad" => Self::Unbuilt("RepositoryModelLoad"),
-            b"/RepositoryModelUnload" => Self::Unbuilt("RepositoryModelUnload"),
+            b"/RepositoryIndex" => Self::Repository(RepositoryRpc::Index),
+            b"/RepositoryModelLoad" => Self::Repository(RepositoryRpc::Load),
+            b"/RepositoryModelUnload" => Self::Repository(RepositoryRpc::Unload),
             b"/SystemSharedMemoryStatus" => Self::Unbuilt("SystemSharedMemoryStatus"),
             b"/SystemSharedMemoryRegister" => Self::Unbuilt("SystemSharedMemoryRegister"),
             b"/SystemSharedMemoryUnregister" => Self::Unbuilt("SystemSharedMemoryUnregister"),
@@ -137,7 +142,7 @@ pub trait Facts {
 
     /// A model that is ready, in a version or in any; else a failure with the text that a client
     /// of any protocol gets.
-    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error>;
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error>;
 
     /// The statistics of a model, in a version or in all, or of all models where none is named, by
     /// name and version; else a failure with the text that a client of any protocol gets.
@@ -146,9 +151,9 @@ pub trait Facts {
 
 /// What there is to say about a model.
 #[derive(Clone, Debug)]
-pub struct ModelFacts<'a> {
+pub struct ModelFacts {
     /// Its checked configuration.
-    pub spec: &'a ModelSpec,
+    pub spec: Arc<ModelSpec>,
     /// Its ready versions, or the one that was asked for.
     pub versions: Vec<u64>,
 }
@@ -258,7 +263,8 @@ fn tensor_metadata(tensor: &TensorSpec) -> TensorMetadata {
 /// The configuration is kept encoded: it becomes the response's one field as it is.
 fn model_config(request: &proto::ModelConfigRequest, facts: &impl Facts) -> Result<Bytes, Error> {
     const CONFIG: u32 = 1;
-    let config = &facts.model(&request.name, version_of(&request.version)?)?.spec.config_message;
+    let model = facts.model(&request.name, version_of(&request.version)?)?;
+    let config = &model.spec.config_message;
     let mut out = frame(bytes_size(CONFIG, config.len()))?;
     put_bytes_head(CONFIG, config.len(), &mut out);
     out.extend_from_slice(config);
@@ -279,7 +285,7 @@ mod tests {
     /// A server with one model `m`, version 3.
     struct Server {
         is_ready: bool,
-        spec: ModelSpec,
+        spec: Arc<ModelSpec>,
     }
 
     impl Facts for Server {
@@ -303,9 +309,9 @@ mod tests {
             self.is_ready
         }
 
-        fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts<'_>, Error> {
+        fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
             match (name, version) {
-                ("m", None | Some(3)) => Ok(ModelFacts { spec: &self.spec, versions: vec![3] }),
+                ("m", None | Some(3)) => Ok(ModelFacts { spec: Arc::clone(&self.spec), versions: vec![3] }),
                 _ => Err(Error::not_found(format!("Request for unknown model: '{name}' is not found"))),
             }
         }
@@ -323,7 +329,7 @@ mod tests {
         let config = proto::ModelConfig { name: "m".to_owned(), max_batch_size: 8, ..Default::default() };
         let inputs = vec![input("A", Datatype::Int32, &[4])];
         let spec = spec(8, inputs, vec![output("X", Datatype::Fp32, &[-1])]);
-        Server { is_ready, spec: ModelSpec { config_message: config.encode_to_vec().into(), ..spec } }
+        Server { is_ready, spec: Arc::new(ModelSpec { config_message: config.encode_to_vec().into(), ..spec }) }
     }
 
     fn ask<M: Message + Default>(control: Control, request: &impl Message) -> Result<M, Error> {

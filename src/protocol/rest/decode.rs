@@ -344,7 +344,7 @@ fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<S
     if let Some(dimension) = varying {
         *dimension = i64::try_from(body_size.checked_div(fixed).unwrap_or(0)).unwrap_or(i64::MAX);
     }
-    if spec.has_batch_axis() {
+    if spec.has_batch_axis() && !input.is_shape_tensor {
         shape.insert(0, 1);
     }
     Ok(shape)

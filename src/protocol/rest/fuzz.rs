@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::rest::decode::{HeaderLength, decode};
-use crate::tensor::{Datatype, Shape, byte_size};
+use crate::tensor::{Datatype, byte_size};
 
 /// Decodes any bytes as a request: the first two are the length of the header, little-endian and
 /// signed, or absent where they are `0xffff`; what follows is the body.
@@ -55,18 +55,9 @@ fn is_within(body: &Bytes, view: &Bytes) -> bool {
 
 /// A model that batches, with an optional input of strings.
 fn model() -> ModelSpec {
-    let tensor = |name: &str, datatype, size, is_optional| {
-        let (dims, shape) = (Shape::from_slice(&[size]), Shape::from_slice(&[-1, size]));
-        TensorSpec {
-            name: name.to_owned(),
-            datatype,
-            dims,
-            shape,
-            labels: None,
-            is_optional,
-            is_ragged: false,
-            scatter_source: None,
-        }
+    let tensor = |name: &str, datatype, size, is_optional| TensorSpec {
+        is_optional,
+        ..TensorSpec::new(name, datatype, &[size], true)
     };
     ModelSpec {
         name: "m".to_owned(),
@@ -83,6 +74,8 @@ fn model() -> ModelSpec {
         default_model_filename: String::new(),
         parameters: BTreeMap::new(),
         optimization: Default::default(),
+        warm_ups: Vec::new(),
+        metric_labels: String::new(),
         is_decoupled: false,
         config_json: Arc::from("{}"),
         config_message: Arc::from([]),

@@ -6,6 +6,7 @@ pub mod data;
 pub mod decode;
 pub mod encode;
 pub mod fuzz;
+pub mod repository;
 pub mod server;
 pub mod statistics;
 

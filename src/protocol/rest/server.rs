@@ -8,10 +8,12 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// What of Triton's protocol this server has beyond the KServe v2 protocol's core.
-pub const EXTENSIONS: [&str; 7] = [
+pub const EXTENSIONS: [&str; 9] = [
     "classification",
     "sequence",
     "sequence(string_id)",
+    "model_repository",
+    "model_repository(unload_dependents)",
     "model_configuration",
     "binary_tensor_data",
     "parameters",
@@ -23,11 +25,43 @@ pub fn live_reply() -> Reply {
     Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
 }
 
-/// Whether the server takes requests for all of its models.
-pub fn ready_reply(is_ready: bool) -> Reply {
-    let json: &'static [u8] =
-        if is_ready { b"{\"live\":true,\"ready\":true}" } else { b"{\"live\":true,\"ready\":false}" };
-    Reply::new(status_of(is_ready), JSON, Bytes::from_static(json))
+/// Whether the server takes requests for all of its models, and what it loads meanwhile.
+pub fn ready_reply(is_ready: bool, loads: &[LoadNote]) -> Reply {
+    let mut json = Vec::from(b"{\"live\":true,\"ready\":");
+    writer::boolean(is_ready, &mut json);
+    if !loads.is_empty() {
+        json.extend_from_slice(b",\"loading\":");
+        write_list(loads.iter(), &mut json, |load, json| {
+            json.extend_from_slice(b"{\"name\":");
+            writer::string(&load.name, json);
+            json.extend_from_slice(b",\"stage\":");
+            writer::string(load.stage, json);
+            json.extend_from_slice(b",\"versions_loaded\":");
+            writer::integer(load.done, json);
+            json.extend_from_slice(b",\"versions\":");
+            writer::integer(load.versions, json);
+            json.extend_from_slice(b",\"seconds\":");
+            writer::integer(load.seconds, json);
+            json.push(b'}');
+        });
+    }
+    json.push(b'}');
+    Reply::new(status_of(is_ready), JSON, json)
+}
+
+/// A load that is under way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadNote {
+    /// The model.
+    pub name: String,
+    /// What it is at.
+    pub stage: &'static str,
+    /// Versions that are loaded.
+    pub done: u32,
+    /// Versions that will be; 0 before that is known.
+    pub versions: u32,
+    /// How long it takes so far.
+    pub seconds: u64,
 }
 
 /// Whether a model takes requests.
@@ -116,8 +150,13 @@ mod tests {
     #[test]
     fn health_is_told_by_the_status_and_the_body() {
         assert_eq!(text(&live_reply()), r#"200 {"live":true}"#);
-        assert_eq!(text(&ready_reply(true)), r#"200 {"live":true,"ready":true}"#);
-        assert_eq!(text(&ready_reply(false)), r#"503 {"live":true,"ready":false}"#);
+        assert_eq!(text(&ready_reply(true, &[])), r#"200 {"live":true,"ready":true}"#);
+        assert_eq!(text(&ready_reply(false, &[])), r#"503 {"live":true,"ready":false}"#);
+        let load = LoadNote { name: "m".to_owned(), stage: "loading", done: 1, versions: 3, seconds: 12 };
+        assert_eq!(
+            text(&ready_reply(false, &[load])),
+            r#"503 {"live":true,"ready":false,"loading":[{"name":"m","stage":"loading","versions_loaded":1,"versions":3,"seconds":12}]}"#
+        );
         assert_eq!(text(&model_ready_reply("m", true)), r#"200 {"name":"m","ready":true}"#);
         assert_eq!(text(&model_ready_reply("m", false)), r#"503 {"name":"m","ready":false}"#);
     }
@@ -126,7 +165,7 @@ mod tests {
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
             text(&metadata_reply("deuteron", "0.1.0")),
-            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
         );
         let model = spec(8, vec![input("IN", Datatype::Fp32, &[-1, 4])], vec![output("OUT", Datatype::Bytes, &[1])]);
         assert_eq!(

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-/// Bytes of one buffer: most requests fit whole; what is larger is read straight to its place.
-pub const BUFFER_SIZE: usize = 4096;
+use super::driver::{BUFFER_SIZE, Filled};
+
 /// Buffers of one shard; a power of two.
 const BUFFER_COUNT: u16 = 256;
 /// The one group of buffers.
@@ -29,13 +29,6 @@ pub struct Buffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     tail: u16,
-}
-
-/// A buffer with bytes in it, until it is given back.
-#[derive(Debug)]
-pub struct Filled {
-    index: u16,
-    size: usize,
 }
 
 impl Buffers {

@@ -7,8 +7,10 @@
 
 mod buffers;
 mod driver;
+mod epoll;
 mod stream;
 mod timers;
+mod uring;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use crate::time::Instant;
 use self::driver::Driver;
 use self::timers::{TimerKey, Timers};
 
+pub use self::driver::Way;
 pub use self::stream::{Acceptor, Stream};
 
 /// Bytes of a reply's buffer up to which it is kept for the next.
@@ -63,16 +66,21 @@ struct Remote {
 
 impl Ring {
     /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
-    pub fn new(spin: Duration) -> io::Result<Self> {
+    pub fn new(way: Way, spin: Duration) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let remote = Remote { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
         Ok(Self {
-            driver: RefCell::new(Driver::new()?),
+            driver: RefCell::new(Driver::new(way)?),
             timers: RefCell::default(),
             ready: RefCell::default(),
             remote: Arc::new(remote),
             spin,
         })
+    }
+
+    /// What moves its bytes.
+    pub fn way(&self) -> Way {
+        self.driver.borrow().way()
     }
 
     /// Runs a future, and all tasks that are spawned meanwhile, until it is done.
@@ -179,7 +187,7 @@ async fn listen(ring: Rc<Ring>) {
     let Ok(event) = ring.remote.event.try_clone() else { return };
     let event = Rc::new(event);
     loop {
-        let key = ring.driver.borrow_mut().read(&event, vec![0; size_of::<u64>()]);
+        let key = ring.driver.borrow_mut().read_event(&event);
         poll_fn(|context| ring.driver.borrow_mut().poll(&key, context).map(drop)).await;
     }
 }

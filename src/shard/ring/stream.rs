@@ -12,8 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use crate::limits::READ_SIZE;
 use crate::shard::ring::Ring;
-use crate::shard::ring::buffers::Filled;
-use crate::shard::ring::driver::{Key, own};
+use crate::shard::ring::driver::{Filled, Key, own};
 
 /// Bytes of a reply up to which the ring sends it, and its session goes on meanwhile.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
@@ -68,7 +67,7 @@ pub struct Stream {
 /// What a connection waits for before it can read.
 enum Reading {
     Nothing,
-    /// Bytes in a buffer of the kernel's.
+    /// Bytes in a buffer of the driver's.
     Received(Key),
     /// That there is something to read.
     Ready(Key),
@@ -115,7 +114,7 @@ impl Stream {
             let mut driver = self.ring.driver.borrow_mut();
             match std::mem::replace(&mut self.reading, Reading::Nothing) {
                 Reading::Nothing if space.len() > READ_SIZE => {
-                    self.reading = Reading::Ready(driver.ready(&self.descriptor, libc::POLLIN | libc::POLLRDHUP));
+                    self.reading = Reading::Ready(driver.readable(&self.descriptor));
                 }
                 Reading::Nothing => self.reading = Reading::Received(driver.receive(&self.descriptor)),
                 Reading::Received(key) => {
@@ -129,8 +128,7 @@ impl Stream {
                         Ok(0) => return Poll::Ready(Ok(0)),
                         // All buffers are taken: wait without one.
                         Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                            self.reading =
-                                Reading::Ready(driver.ready(&self.descriptor, libc::POLLIN | libc::POLLRDHUP));
+                            self.reading = Reading::Ready(driver.readable(&self.descriptor));
                         }
                         Err(error) => return Poll::Ready(Err(error)),
                         Ok(_) => {}
@@ -211,7 +209,7 @@ impl Stream {
 
     fn wait_for_room(&mut self) {
         if matches!(self.writing, Writing::Nothing) {
-            self.writing = Writing::Ready(self.ring.driver.borrow_mut().ready(&self.descriptor, libc::POLLOUT));
+            self.writing = Writing::Ready(self.ring.driver.borrow_mut().writable(&self.descriptor));
         }
     }
 

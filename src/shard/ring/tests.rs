@@ -7,20 +7,31 @@ use std::time::Duration;
 use super::*;
 use crate::backend::Inbox as _;
 
-/// Runs a test's future on a ring of its own; `None` where the kernel has none.
-fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> Option<T> {
-    match Ring::new(Duration::ZERO) {
-        Ok(ring) => Some(ring.run(future).unwrap()),
-        Err(error) => {
-            eprintln!("skipped: this kernel has no io_uring for us: {error}");
-            None
-        }
+/// The rings that this kernel has, one by io_uring and one by epoll.
+fn rings(spin: Duration) -> Vec<Ring> {
+    let uring = Ring::new(Way::Uring, spin);
+    if let Err(error) = &uring {
+        eprintln!("skipped: this kernel has no io_uring for us: {error}");
+    }
+    uring.into_iter().chain([Ring::new(Way::Epoll, spin).unwrap()]).collect()
+}
+
+/// Runs a test on a ring of each kind.
+fn run<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
+    for ring in rings(Duration::ZERO) {
+        ring.run(test()).unwrap();
     }
 }
 
-fn listen_on_loopback() -> (Acceptor, SocketAddr) {
+fn listener() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
     let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn listen_on_loopback() -> (Acceptor, SocketAddr) {
+    let (listener, address) = listener();
     (Acceptor::new(current().unwrap(), OwnedFd::from(listener)), address)
 }
 
@@ -64,7 +75,7 @@ async fn turns(count: usize) {
 #[test]
 fn bytes_of_any_size_arrive_as_they_were_sent_in_any_steps() {
     for (size, step) in [(1, 1), (4096, 100), (4097, 16384), (100_000, 3), (5_000_000, 16_385), (3_000_000, 1 << 20)] {
-        run(async move {
+        run(|| async move {
             let (mut acceptor, address) = listen_on_loopback();
             let client = thread::spawn(move || {
                 let mut stream = TcpStream::connect(address).unwrap();
@@ -88,7 +99,7 @@ fn bytes_of_any_size_arrive_as_they_were_sent_in_any_steps() {
 
 #[test]
 fn what_is_written_behind_arrives_in_order_and_only_one_is_under_way() {
-    run(async {
+    run(|| async {
         let (mut acceptor, address) = listen_on_loopback();
         let mut client = TcpStream::connect(address).unwrap();
         let mut stream = accept(&mut acceptor).await;
@@ -109,7 +120,7 @@ fn what_is_written_behind_arrives_in_order_and_only_one_is_under_way() {
 
 #[test]
 fn a_stream_that_is_dropped_takes_its_operations_along_and_its_peer_sees_the_end() {
-    run(async {
+    run(|| async {
         let (mut acceptor, address) = listen_on_loopback();
         turns(3).await;
         let before = operations();
@@ -144,7 +155,7 @@ fn a_stream_that_is_dropped_takes_its_operations_along_and_its_peer_sees_the_end
 
 #[test]
 fn a_connection_without_a_buffer_reads_all_the_same() {
-    run(async {
+    run(|| async {
         const CONNECTIONS: usize = 400;
         let (mut acceptor, address) = listen_on_loopback();
         let (mut clients, mut streams) = (Vec::new(), Vec::new());
@@ -170,7 +181,7 @@ fn a_connection_without_a_buffer_reads_all_the_same() {
 
 #[test]
 fn sleepers_wake_when_it_is_time_and_not_before() {
-    run(async {
+    run(|| async {
         let ring = current().unwrap();
         let start = clock::now();
         let after = move |millis| start + Duration::from_millis(millis);
@@ -198,8 +209,7 @@ fn sleepers_wake_when_it_is_time_and_not_before() {
 
 #[test]
 fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
-    for spin in [Duration::ZERO, Duration::from_micros(50)] {
-        let Ok(ring) = Ring::new(spin) else { return };
+    for ring in [Duration::ZERO, Duration::from_micros(50)].into_iter().flat_map(rings) {
         ring.run(async {
             const ROUNDS: usize = 20_000;
             let inbox = Arc::new(crate::shard::inbox::Inbox::new());
@@ -240,8 +250,8 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
 
 #[test]
 fn a_listener_that_was_stopped_says_so() {
-    run(async {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    run(|| async {
+        let (listener, _) = listener();
         let raw = socket2::SockRef::from(&listener).try_clone().unwrap();
         let mut acceptor = Acceptor::new(current().unwrap(), OwnedFd::from(listener));
         let accepting = spawn(async move { poll_fn(|context| acceptor.poll_accept(context)).await.err() });

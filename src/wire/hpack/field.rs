@@ -71,6 +71,8 @@ pub enum Name {
     UnknownPseudo,
     /// `upgrade`.
     Upgrade,
+    /// `want-server-timing`.
+    WantServerTiming,
 }
 
 impl Name {
@@ -92,6 +94,7 @@ impl Name {
             b"te" => Self::Te,
             b"transfer-encoding" => Self::TransferEncoding,
             b"upgrade" => Self::Upgrade,
+            b"want-server-timing" => Self::WantServerTiming,
             [b':', ..] => Self::UnknownPseudo,
             _ => Self::Other,
         }

@@ -3,7 +3,7 @@
 
 use crate::limits::JSON_DEPTH_MAX;
 use crate::wire::json::cursor::Cursor;
-use crate::wire::json::number::{Miss, read_f32, read_f64, read_integer};
+use crate::wire::json::number::{Miss, read_f32, read_f64, read_integer, read_run};
 use crate::wire::json::{JsonError, RawArray};
 
 /// Why the elements of an array could not be read.
@@ -41,6 +41,15 @@ mod sealed {
 
     pub trait Read: Sized {
         fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss>;
+
+        /// Reads elements with commas between them into slots, as long as that is fast, and ends behind
+        /// the last; how many, which may be none.
+        fn read_run<'o>(_: &mut Cursor<'_>, _: &mut impl Iterator<Item = &'o mut Self>) -> usize
+        where
+            Self: 'o,
+        {
+            0
+        }
     }
 }
 
@@ -65,6 +74,11 @@ impl sealed::Read for f32 {
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss> {
         read_f32(cursor)
     }
+
+    #[inline]
+    fn read_run<'o>(cursor: &mut Cursor<'_>, slots: &mut impl Iterator<Item = &'o mut Self>) -> usize {
+        read_run(cursor, slots, |value| value as Self)
+    }
 }
 
 impl Number for f64 {}
@@ -72,6 +86,11 @@ impl sealed::Read for f64 {
     #[inline]
     fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss> {
         read_f64(cursor)
+    }
+
+    #[inline]
+    fn read_run<'o>(cursor: &mut Cursor<'_>, slots: &mut impl Iterator<Item = &'o mut Self>) -> usize {
+        read_run(cursor, slots, |value| value)
     }
 }
 
@@ -84,13 +103,26 @@ enum Stop {
 /// Reads numbers into memory, which they must fill.
 pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
+    let mut pause = 0_u32;
     walk(array, |cursor| {
+        if pause == 0 {
+            let count = T::read_run(cursor, &mut slots);
+            if count > 0 {
+                return Ok(count);
+            }
+            pause = RUN_PAUSE;
+        }
+        pause = pause.saturating_sub(1);
         let slot = slots.next().ok_or(Stop::Full)?;
         *slot = T::read(cursor).map_err(Stop::Miss)?;
-        Ok(())
+        Ok(1)
     })?;
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
+
+/// Elements that are read one by one after one that no run takes: those of a tensor are often alike, and
+/// trying costs something.
+const RUN_PAUSE: u32 = 4;
 
 /// Reads `true` and `false` as 1 and 0 into memory, which they must fill.
 pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayError> {
@@ -102,7 +134,7 @@ pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayEr
             [b'f', b'a', b'l', b's', b'e', rest @ ..] => (0, rest),
             _ => return Err(Stop::Miss(Miss::Other)),
         };
-        Ok(())
+        Ok(1)
     })?;
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
@@ -124,14 +156,18 @@ pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, Ar
             *field = size;
         }
         count = count.saturating_add(1);
-        Ok(())
+        Ok(1)
     })?;
     Ok(count)
 }
 
-/// Goes through an array and the arrays in it, and has every other element read.
+/// Goes through an array and the arrays in it, and has every other element read, one or several
+/// with a comma between each; `read` says how many, and ends behind the last.
 #[inline]
-fn walk<'a>(array: &RawArray<'a>, mut read: impl FnMut(&mut Cursor<'a>) -> Result<(), Stop>) -> Result<(), ArrayError> {
+fn walk<'a>(
+    array: &RawArray<'a>,
+    mut read: impl FnMut(&mut Cursor<'a>) -> Result<usize, Stop>,
+) -> Result<(), ArrayError> {
     let mut cursor = Cursor::new(array.text, 0);
     let mut depth = array.depth;
     let mut index = 0_usize;
@@ -149,8 +185,8 @@ fn walk<'a>(array: &RawArray<'a>, mut read: impl FnMut(&mut Cursor<'a>) -> Resul
         }
         if !(may_end && cursor.peek() == Some(b']')) {
             let at = cursor;
-            read(&mut cursor).map_err(|stop| refused(array, at, index, &stop))?;
-            index = index.saturating_add(1);
+            let count = read(&mut cursor).map_err(|stop| refused(array, at, index, &stop))?;
+            index = index.saturating_add(count);
             cursor.skip_space();
         }
         while cursor.consume(b']') {

@@ -11,6 +11,9 @@ mod cursor;
 mod document;
 mod element;
 mod number;
+pub mod placed;
+mod shortest;
+mod window;
 pub mod writer;
 
 use std::fmt;
@@ -71,30 +74,36 @@ pub struct JsonError {
 impl fmt::Display for JsonError {
     /// RapidJSON's text and offset as Triton puts them: `Invalid value. at 10`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = match self.fault {
-            Fault::Empty => "The document is empty.",
-            Fault::Trailing => "The document root must not be followed by other values.",
-            Fault::Value => "Invalid value.",
-            Fault::Name => "Missing a name for object member.",
-            Fault::Colon => "Missing a colon after a name of object member.",
-            Fault::Member => "Missing a comma or '}' after an object member.",
-            Fault::Element => "Missing a comma or ']' after an array element.",
-            Fault::Hex => "Incorrect hex digit after \\u escape in string.",
-            Fault::Surrogate => "The surrogate pair in string is invalid.",
-            Fault::Escape => "Invalid escape character in string.",
-            Fault::Quote => "Missing a closing quotation mark in string.",
-            Fault::Encoding => "Invalid encoding in string.",
-            Fault::Large => "Number too big to be stored in double.",
-            Fault::Fraction => "Miss fraction part in number.",
-            Fault::Exponent => "Miss exponent in number.",
-            Fault::Depth => {
-                return write!(f, "JSON nesting depth exceeds maximum allowed limit ({JSON_DEPTH_MAX})");
-            }
-            Fault::Nodes => {
+        match self.fault {
+            Fault::Depth | Fault::Nodes => write!(f, "{}", self.fault),
+            fault => write!(f, "{fault} at {}", self.offset),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "The document is empty.",
+            Self::Trailing => "The document root must not be followed by other values.",
+            Self::Value => "Invalid value.",
+            Self::Name => "Missing a name for object member.",
+            Self::Colon => "Missing a colon after a name of object member.",
+            Self::Member => "Missing a comma or '}' after an object member.",
+            Self::Element => "Missing a comma or ']' after an array element.",
+            Self::Hex => "Incorrect hex digit after \\u escape in string.",
+            Self::Surrogate => "The surrogate pair in string is invalid.",
+            Self::Escape => "Invalid escape character in string.",
+            Self::Quote => "Missing a closing quotation mark in string.",
+            Self::Encoding => "Invalid encoding in string.",
+            Self::Large => "Number too big to be stored in double.",
+            Self::Fraction => "Miss fraction part in number.",
+            Self::Exponent => "Miss exponent in number.",
+            Self::Depth => return write!(f, "JSON nesting depth exceeds maximum allowed limit ({JSON_DEPTH_MAX})"),
+            Self::Nodes => {
                 return write!(f, "JSON has more than the maximum of {JSON_NODES_MAX} values outside of tensor data");
             }
-        };
-        write!(f, "{text} at {}", self.offset)
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 //! What a tensor's elements go through is inlined by force: called, it takes half as long again.
 
 use crate::wire::json::cursor::Cursor;
+use crate::wire::json::window::{self, eight};
 
 /// Why a number of a datatype could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,40 @@ const POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
     1e21, 1e22,
 ];
+
+/// Reads doubles with commas between them into the slots that there are, as long as they are of the
+/// most usual form and followed by a comma or the end of the array, and ends before that; how many.
+#[inline(always)]
+pub(super) fn read_run<'o, T: 'o>(
+    cursor: &mut Cursor<'_>,
+    slots: &mut impl Iterator<Item = &'o mut T>,
+    cast: impl Fn(f64) -> T,
+) -> usize {
+    let mut count = 0;
+    let mut rest = cursor.rest;
+    while let Some(short) = window::read(rest)
+        && let Some(behind @ [end @ (b',' | b']'), after @ ..]) = rest.get(short.size..)
+        && let Some(slot) = slots.next()
+    {
+        *slot = cast(exact(&short));
+        count += 1;
+        cursor.rest = behind;
+        if *end == b']' {
+            break;
+        }
+        // Some writers put a space behind a comma.
+        rest = after.strip_prefix(b" ").unwrap_or(after);
+    }
+    count
+}
+
+/// The nearest double: both parts are exact, and so the quotient is rounded once (Clinger).
+#[inline(always)]
+fn exact(short: &window::Short) -> f64 {
+    // Below 2^63, it converts in one step.
+    let value = short.mantissa.cast_signed() as f64 / POWERS.get(short.fraction_size).copied().unwrap_or(f64::NAN);
+    f64::from_bits(value.to_bits() | u64::from(short.is_negative) << 63)
+}
 
 /// Reads a double.
 #[inline(always)]
@@ -242,14 +277,5 @@ fn append(number: u64, word: u64, count: usize) -> u64 {
     let bits = 8 * count as u32;
     let word = word.checked_shl(64 - bits).unwrap_or(0) | ZEROS.checked_shr(bits).unwrap_or(0);
     let scale = SCALES.get(count).copied().unwrap_or(1);
-    number.wrapping_mul(scale).wrapping_add(eight_digits(word))
-}
-
-/// The value of eight digits: pairs, then pairs of pairs, then both halves.
-const fn eight_digits(word: u64) -> u64 {
-    let word = word.wrapping_sub(ZEROS);
-    let word = word.wrapping_mul(10).wrapping_add(word >> 8);
-    let low = (word & 0x0000_00ff_0000_00ff).wrapping_mul(0x000f_4240_0000_0064);
-    let high = ((word >> 16) & 0x0000_00ff_0000_00ff).wrapping_mul(0x0000_2710_0000_0001);
-    low.wrapping_add(high) >> 32
+    number.wrapping_mul(scale).wrapping_add(eight(word.wrapping_sub(ZEROS)))
 }

@@ -322,6 +322,50 @@ fn a_float_is_the_nearest_double_cast_even_beside_a_middle() {
     }
 }
 
+/// Most numbers of an array are read in runs, and yet each is what it is alone, whatever it stands beside.
+#[test]
+fn a_number_in_a_run_is_the_number_that_it_is_alone() {
+    let mut random = Random(6);
+    for _ in 0..3_000 {
+        let count = random.below(40) as usize;
+
+        let texts: Vec<_> = (0..count)
+            .map(|_| match random.below(6) {
+                0 if random.below(8) == 0 => hard_number(&mut random),
+                0 => f64::from(f32::from_bits(random.next() as u32) % 10.0).to_string().replace("NaN", "0.5"),
+                1 => format!("-{}.{}", random.below(10), random.below(1_000_000)),
+                2 => format!("{}", random.next() as i64 >> random.below(63)),
+                3 => format!("{}.0", random.next() >> (24 + random.below(40))),
+                _ => format!("0.{:0>8}", random.below(100_000_000)),
+            })
+            .collect();
+        let mut array = String::from("[");
+        for (index, text) in texts.iter().enumerate() {
+            let open = if random.below(12) == 0 { "[" } else { "" };
+            let close = if open.is_empty() { "" } else { random.pick(&["]", " ]"]) };
+            let comma = if index == 0 { "" } else { random.pick(&[",", ",", ", ", " ,", ",  ", ",\n"]) };
+            array.push_str(&format!("{comma}{open}{text}{close}"));
+        }
+        array.push(']');
+        let want: Vec<f64> = texts.iter().map(|text| text.parse().unwrap()).collect();
+        // An integer has no negative zero, and a double of which no float is the nearest is refused.
+        let bits = |values: &[f64]| values.iter().map(|value| (value + 0.0).to_bits()).collect::<Vec<_>>();
+        let got = numbers::<f64>(&array, count).unwrap();
+        assert_eq!(bits(&got), bits(&want), "{array}");
+        match numbers::<f32>(&array, count) {
+            Ok(got) => {
+                let (got, want): (Vec<_>, Vec<_>) =
+                    got.iter().zip(&want).map(|(got, want)| (f64::from(*got), f64::from(*want as f32))).unzip();
+                assert_eq!(bits(&got), bits(&want), "{array}");
+            }
+            Err(ArrayError::Range { index, .. }) => assert!((want[index] as f32).is_infinite(), "{index} of {array}"),
+            Err(other) => panic!("{array}: {other:?}"),
+        }
+        assert!(numbers::<f32>(&array, count + 1).is_err());
+        assert!(count == 0 || numbers::<f32>(&array, count - 1).is_err());
+    }
+}
+
 /// Integers of all sizes in arrays of all shapes, and the same flat.
 fn integers(random: &mut Random, depth: usize, flat: &mut Vec<i64>) -> String {
     if depth == 0 || (depth < 4 && random.below(4) == 0) {

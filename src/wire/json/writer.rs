@@ -3,6 +3,7 @@
 //! value of their own width; `NaN`, `Infinity` and `-Infinity` are written bare.
 
 use crate::wire::json::cursor::find;
+use crate::wire::json::shortest;
 
 /// A comma before every item but the first.
 pub fn comma(index: usize, out: &mut Vec<u8>) {
@@ -54,6 +55,13 @@ pub fn boolean(value: bool, out: &mut Vec<u8>) {
 
 /// A float, `f32` or `f64`.
 pub fn float<F: Float>(value: F, out: &mut Vec<u8>) {
+    let mut space = [0; shortest::SIZE_MAX];
+    if let Some(size) = value.write_plain(&mut space) {
+        // A copy of a size that is known costs less than one of the size it has.
+        let end = out.len() + size;
+        out.extend_from_slice(&space);
+        return out.truncate(end);
+    }
     let wide = value.widen();
     if wide.is_finite() {
         let mut buffer = zmij::Buffer::new();
@@ -71,11 +79,21 @@ pub fn float<F: Float>(value: F, out: &mut Vec<u8>) {
 
 /// The floats there are.
 pub trait Float: zmij::Float + Copy {
+    /// Writes it to the front of a space where that is done in a faster way; its size.
+    fn write_plain(self, _: &mut [u8; shortest::SIZE_MAX]) -> Option<usize> {
+        None
+    }
+
     /// The same value, or the same kind of none, as a double.
     fn widen(self) -> f64;
 }
 
 impl Float for f32 {
+    #[inline(always)]
+    fn write_plain(self, space: &mut [u8; shortest::SIZE_MAX]) -> Option<usize> {
+        shortest::write(self, space)
+    }
+
     fn widen(self) -> f64 {
         f64::from(self)
     }

@@ -140,11 +140,13 @@ fn every_fragment_of_the_document_is_read_or_refused_by_name() {
     for side in ["input", "output"] {
         check(
             &format!("{side} [\n  {{\n    name: \"in\"\n    dims: [ 1 ]\n    reshape: {{ shape: [ ] }}\n  }}\n]"),
-            &format!("config.pbtxt:22:5: model 'mymodel': 'reshape' of {side} 'in' is not supported yet; remove it"),
+            &format!("model {side} 'in' must specify 'data_type' for mymodel"),
         );
     }
-    let shape_tensor = effective(&on_onnx(SHAPE_TENSOR));
-    assert_eq!(shape_tensor, "shape tensors are only supported for TensorRT platform for mymodel");
+    let shape_tensor = spec_of("mymodel", &on_onnx(SHAPE_TENSOR), "model.onnx", "").unwrap();
+    let [input0, input1] = shape_tensor.inputs.try_into().unwrap();
+    assert_eq!((input0.shape.as_slice(), input0.model_shape.as_slice()), (&[-1, -1][..], &[-1, -1][..]));
+    assert_eq!((input1.shape.as_slice(), input1.model_shape.as_slice()), (&[1][..], &[2][..]));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Base64 (RFC 4648 §4), which files of inputs hold binary tensors in. Pure.
+//! Base64 (RFC 4648 §4), which bytes come in inside of JSON. Pure.
 
 /// The bytes of a text; line breaks are skipped. `None` where it is no base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {

@@ -1,0 +1,88 @@
+//! The pieces of a request's way that are measured one by one, layer by layer: by `codecs` in time, by
+//! `instructions` in instructions and allocations. A piece is made with all that it needs and then run again and
+//! again; every run is checked to have done something.
+//!
+//! What it knows of the crate is what is public; nothing here opens a socket or reads a clock.
+
+#![allow(dead_code, reason = "each of the two uses a part of it")]
+
+mod connections;
+#[path = "../../tests/support/escape.rs"]
+mod escape;
+mod json;
+mod messages;
+#[path = "../../tests/support/protobuf.rs"]
+#[allow(unused_imports, reason = "it has tests of its own")]
+mod protobuf;
+mod queues;
+
+/// One piece, ready to be run.
+pub type Work = Box<dyn FnMut()>;
+
+/// One piece that can be measured.
+pub struct Case {
+    /// The part of the crate that it is most of.
+    pub layer: &'static str,
+    /// What it does.
+    pub name: &'static str,
+    /// Makes it ready, and says how many bytes a run reads or writes; 0 where that says nothing.
+    pub make: fn() -> (Work, usize),
+    /// Whether a change of its instructions fails `.ci/run instructions`: one or two of each layer.
+    pub is_counted: bool,
+}
+
+const fn timed(layer: &'static str, name: &'static str, make: fn() -> (Work, usize)) -> Case {
+    Case { layer, name, make, is_counted: false }
+}
+
+const fn counted(layer: &'static str, name: &'static str, make: fn() -> (Work, usize)) -> Case {
+    Case { layer, name, make, is_counted: true }
+}
+
+/// All of them.
+pub const CASES: &[Case] = &[
+    counted("http1", "request head", connections::http1_head),
+    timed("hpack", "decode a call's block, indexed", connections::hpack_indexed),
+    timed("hpack", "decode a call's block, literal", connections::hpack_literal),
+    timed("hpack", "encode a call's block", connections::hpack_encode),
+    timed("http2", "frame head", connections::http2_frame),
+    counted("http2", "unary call, 1 KiB", connections::http2_call_small),
+    timed("http2", "unary call, 1 MiB", connections::http2_call_large),
+    timed("grpc frame", "gather a message, 1 KiB", connections::grpc_frame),
+    counted("json", "parse a small request", json::parse_small),
+    counted("json", "parse 150,000 FP32", json::parse_floats),
+    timed("json", "parse 150,000 FP32 as Python writes them", json::parse_python),
+    timed("json", "parse 150,000 INT32", json::parse_integers),
+    counted("json", "write 150,000 FP32", json::write_floats),
+    timed("protobuf", "read ModelInferRequest, small", messages::read_small),
+    timed("protobuf", "read ModelInferRequest, 1 MiB", messages::read_large),
+    counted("rest", "decode and encode JSON, small", messages::rest_json),
+    counted("rest", "decode and encode binary, small", messages::rest_binary),
+    timed("rest", "decode and encode binary, 1 MiB", messages::rest_binary_large),
+    counted("grpc", "decode and encode, small", messages::grpc_small),
+    timed("grpc", "decode and encode, 1 MiB", messages::grpc_large),
+    counted("classification", "the 5 best of 1,000 FP32", messages::top_5),
+    counted("scheduler", "64 requests to a batch", queues::scheduler),
+    counted("shard", "64 requests through a feed and an inbox", queues::feed),
+    timed("shard", "64 answers through an inbox", queues::inbox),
+];
+
+/// Numbers that look random and are the same in every run (SplitMix64).
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ (word >> 31)
+    }
+
+    /// A float between -1 and 1, as a normalised picture or an embedding has.
+    pub fn float(&mut self) -> f32 {
+        let unit = (self.next() >> 40) as f32 / (1_u64 << 24) as f32;
+        unit * 2.0 - 1.0
+    }
+}

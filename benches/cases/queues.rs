@@ -1,0 +1,94 @@
+//! Queues: the scheduler alone, and the way of requests from a shard to a worker and back, on one thread.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deuteron::backend::{Answer, Inbox as _, Part, Ticket, answering_myself};
+use deuteron::limits::IN_FLIGHT_MAX;
+use deuteron::scheduler::{Bounds, Claims, Entry, Policy, Scheduler, ShapeKey};
+use deuteron::shard::feed::{Feed, Hold, Waiting};
+use deuteron::shard::inbox::Inbox;
+use deuteron::time::{Instant, Stamps};
+
+use super::Work;
+
+/// Requests in one run.
+const COUNT: u32 = 64;
+
+fn policy() -> Policy {
+    Policy { rows_max: COUNT, is_batched: true, ..Policy::default() }
+}
+
+fn entry<T>(token: T) -> Entry<T> {
+    let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
+    Entry { token, rows: 1, shape_key, queued_at: Instant::ZERO, priority: 0, timeout, deadline: None }
+}
+
+/// Nobody goes away.
+struct All;
+
+impl Claims<u32> for All {
+    fn is_waiting(&mut self, _: &u32) -> bool {
+        true
+    }
+
+    fn claim(&mut self, _: &u32) -> bool {
+        true
+    }
+}
+
+pub fn scheduler() -> (Work, usize) {
+    let mut scheduler = Scheduler::new(policy());
+    let work = move || {
+        for token in 0..COUNT {
+            assert!(scheduler.handle_request(entry(token), Instant::ZERO).is_ok());
+        }
+        let batch = scheduler.poll_batch(Instant::ZERO, &mut All).expect("it is full");
+        assert_eq!(black_box(batch).rows, COUNT);
+    };
+    (Box::new(work), 0)
+}
+
+pub fn feed() -> (Work, usize) {
+    let bounds = Bounds { requests: IN_FLIGHT_MAX, bytes: 1 << 20 };
+    let (feed, mut lanes) = Feed::new(policy(), bounds, 1, 1);
+    let inbox = Arc::new(Inbox::new());
+    let mut generation = 0;
+    let work = move || {
+        generation += 1;
+        let lane = lanes.first_mut().expect("there is one");
+        for index in 0..COUNT {
+            let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
+            inbox.open(ticket);
+            let (stamps, hold) = (Stamps::default(), Hold::default());
+            let waiting =
+                Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 64, level: 0, mark: None, stamps, hold };
+            assert!(lane.submit(entry(waiting)).is_ok());
+        }
+        let batch = feed.next_batch(0, || Instant::ZERO).expect("it is full");
+        answering_myself(|| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new()))));
+        let answers = std::iter::from_fn(|| inbox.poll_answer()).count();
+        assert_eq!(black_box(answers), COUNT as usize);
+    };
+    (Box::new(work), 0)
+}
+
+pub fn inbox() -> (Work, usize) {
+    let inbox = Inbox::new();
+    let work = move || {
+        for index in 0..COUNT {
+            let answer = Answer {
+                outputs: Ok(Vec::new()),
+                stamps: Stamps::default(),
+                batch_rows: 1,
+                is_first: index == 0,
+                part: Part::Last,
+            };
+            inbox.push(Ticket { index, generation: 1 }, answer);
+        }
+        let answers = std::iter::from_fn(|| inbox.poll_answer()).count();
+        assert_eq!(black_box(answers), COUNT as usize);
+    };
+    (Box::new(work), 0)
+}

@@ -1,0 +1,67 @@
+//! What the loads of the models came to. `nv_model_load_duration_secs` is Triton's.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use crate::metrics::head;
+
+/// The loads of one model.
+#[derive(Clone, Debug, Default)]
+pub struct LoadFigures<'a> {
+    /// The model.
+    pub name: &'a str,
+    /// Those that succeeded.
+    pub succeeded: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// The time that all took.
+    pub time: Duration,
+    /// How long the last load of each version took.
+    pub versions: Vec<(u64, Duration)>,
+}
+
+/// Appends the loads of all models.
+pub fn encode(out: &mut String, loads: &[LoadFigures<'_>]) {
+    head(out, "nv_model_load_duration_secs", "gauge", "Model load time in seconds");
+    for load in loads {
+        for (version, time) in &load.versions {
+            let (name, seconds) = (load.name, time.as_secs_f64());
+            let _ = writeln!(out, "nv_model_load_duration_secs{{model=\"{name}\",version=\"{version}\"}} {seconds}");
+        }
+    }
+    head(out, "deuteron_model_loads_total", "counter", "Loads of the model that ended, by how");
+    for load in loads {
+        for (outcome, count) in [("failure", load.failed), ("success", load.succeeded)] {
+            let name = load.name;
+            let _ = writeln!(out, "deuteron_model_loads_total{{model=\"{name}\",outcome=\"{outcome}\"}} {count}");
+        }
+    }
+    head(out, "deuteron_model_load_seconds_total", "counter", "Time that the loads of the model took");
+    for load in loads {
+        let (name, seconds) = (load.name, load.time.as_secs_f64());
+        let _ = writeln!(out, "deuteron_model_load_seconds_total{{model=\"{name}\"}} {seconds}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_counted_by_how_they_ended() {
+        let time = Duration::from_millis(1_500);
+        let loads = [LoadFigures { name: "m", succeeded: 2, failed: 1, time, versions: vec![(3, time)] }];
+        let mut out = String::new();
+        encode(&mut out, &loads);
+        let lines: Vec<_> = out.lines().filter(|line| !line.starts_with('#')).collect();
+        assert_eq!(
+            lines,
+            [
+                "nv_model_load_duration_secs{model=\"m\",version=\"3\"} 1.5",
+                "deuteron_model_loads_total{model=\"m\",outcome=\"failure\"} 1",
+                "deuteron_model_loads_total{model=\"m\",outcome=\"success\"} 2",
+                "deuteron_model_load_seconds_total{model=\"m\"} 1.5",
+            ]
+        );
+    }
+}

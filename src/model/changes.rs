@@ -1,0 +1,219 @@
+//! What is to be done when what lies in the repositories is no longer what is served: a pure
+//! function of what was loaded and what was found now. Called by the control thread after each
+//! look at the repositories; it opens nothing and waits for nothing.
+
+use crate::model::repository::Mark;
+
+/// A model as its last load found it, whether that succeeded or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its name.
+    pub name: String,
+    /// Which of the repositories it came from; none where a client brought its files.
+    pub origin: Option<usize>,
+    /// What lay there.
+    pub mark: Mark,
+}
+
+/// A model as it was found now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// Its name.
+    pub name: String,
+    /// Which of the repositories has it.
+    pub origin: usize,
+    /// What lies there, or why that cannot be told.
+    pub mark: Result<Mark, String>,
+}
+
+/// One look at all repositories.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sightings {
+    /// The models, in any order; one that several repositories have is there several times.
+    pub models: Vec<Sighting>,
+    /// The repositories that could not be looked at.
+    pub unreadable: Vec<usize>,
+}
+
+/// What is to be done about one model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// It is new or has changed.
+    Load {
+        /// The model.
+        name: String,
+        /// Which of the repositories has it.
+        origin: usize,
+    },
+    /// It cannot be loaded as it lies there; what serves goes on.
+    Refuse {
+        /// The model.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// It is gone, or no longer the only one of its name.
+    Unload {
+        /// The model.
+        name: String,
+        /// Why, where it is not gone.
+        why: Option<String>,
+    },
+}
+
+/// What Triton says of a model that two repositories have.
+pub const NOT_UNIQUE: &str = "not unique across all model repositories";
+
+/// What polling does about a look at the repositories, by name. Models of a repository that could
+/// not be looked at are left alone: a file system that is away for a moment unloads nothing.
+pub fn actions(known: &[Known], found: &Sightings) -> Vec<Action> {
+    let mut sightings: Vec<&Sighting> = found.models.iter().collect();
+    sightings.sort_by(|one, other| (&one.name, one.origin).cmp(&(&other.name, other.origin)));
+    let mut actions = Vec::new();
+    for group in sightings.chunk_by(|one, other| one.name == other.name) {
+        let [first, others @ ..] = group else { continue };
+        let known = known.iter().find(|known| known.name == first.name);
+        actions.extend(if others.is_empty() { action(known, first) } else { Some(clash(known, first)) });
+    }
+    for known in known {
+        let is_found = sightings.binary_search_by(|sighting| sighting.name.cmp(&known.name)).is_ok();
+        let is_away = known.origin.is_none_or(|origin| found.unreadable.contains(&origin));
+        if !is_found && !is_away {
+            actions.push(Action::Unload { name: known.name.clone(), why: None });
+        }
+    }
+    actions.sort_by(|one, other| one.name().cmp(other.name()));
+    actions
+}
+
+fn action(known: Option<&Known>, found: &Sighting) -> Option<Action> {
+    let name = found.name.clone();
+    match (&found.mark, known) {
+        (Err(why), _) => Some(Action::Refuse { name, why: why.clone() }),
+        (Ok(mark), Some(known)) if known.mark == *mark && known.origin == Some(found.origin) => None,
+        (Ok(_), _) => Some(Action::Load { name, origin: found.origin }),
+    }
+}
+
+fn clash(known: Option<&Known>, found: &Sighting) -> Action {
+    let (name, why) = (found.name.clone(), NOT_UNIQUE.to_owned());
+    if known.is_some() { Action::Unload { name, why: Some(why) } } else { Action::Refuse { name, why } }
+}
+
+impl Action {
+    /// The model that it is about.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Load { name, .. } | Self::Refuse { name, .. } | Self::Unload { name, .. } => name,
+        }
+    }
+}
+
+/// What becomes of the versions of a model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VersionChanges {
+    /// They serve on, untouched.
+    pub kept: Vec<u64>,
+    /// They are loaded, beside the old ones of the same number.
+    pub loaded: Vec<u64>,
+    /// They serve no more.
+    pub retired: Vec<u64>,
+}
+
+/// Compares the versions that serve with those that are wanted, each with the mark of its files.
+/// What all versions share (the configuration, labels) reloads all when it changed.
+pub fn version_changes(served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_same: bool) -> VersionChanges {
+    let mut changes = VersionChanges::default();
+    for (version, mark) in wanted {
+        let is_kept = is_shared_same && served.contains(&(*version, *mark));
+        if is_kept { &mut changes.kept } else { &mut changes.loaded }.push(*version);
+    }
+    let is_wanted = |version: u64| wanted.iter().any(|(wanted, _)| *wanted == version);
+    changes.retired.extend(served.iter().map(|(version, _)| *version).filter(|version| !is_wanted(*version)));
+    changes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `1:7,2` is the versions 1 and 2 with marks of 7 and 0; `@5` before is the mark of what they share.
+    fn mark(text: &str) -> Mark {
+        let (shared, versions) = text.split_once('@').unwrap_or(("0", text));
+        let number = |text: &str| text.parse::<u64>().unwrap();
+        let version = |text: &str| match text.split_once(':') {
+            Some((version, mark)) => (number(version), number(mark)),
+            None => (number(text), 0),
+        };
+        Mark { shared: number(shared), versions: versions.split(',').map(version).collect() }
+    }
+
+    /// Words `ORIGIN/NAME=MARK`; `ORIGIN/NAME!WHY` cannot be told, `ORIGIN?` cannot be looked at.
+    fn run(known: &str, found: &str) -> String {
+        let origin = |text: &str| text.parse::<usize>().unwrap();
+        let known: Vec<_> = known
+            .split_whitespace()
+            .map(|word| {
+                let (place, text) = word.split_once('=').unwrap();
+                let (from, name) = place.split_once('/').unwrap();
+                Known { name: name.to_owned(), origin: from.parse().ok(), mark: mark(text) }
+            })
+            .collect();
+        let mut sightings = Sightings::default();
+        for word in found.split_whitespace() {
+            if let Some(from) = word.strip_suffix('?') {
+                sightings.unreadable.push(origin(from));
+                continue;
+            }
+            let (from, rest) = word.split_once('/').unwrap();
+            let (name, mark) = match rest.split_once('!') {
+                Some((name, why)) => (name, Err(why.to_owned())),
+                None => rest.split_once('=').map(|(name, text)| (name, Ok(mark(text)))).unwrap(),
+            };
+            sightings.models.push(Sighting { name: name.to_owned(), origin: origin(from), mark });
+        }
+        let text = |action: Action| match action {
+            Action::Load { name, origin } => format!("load {origin}/{name}"),
+            Action::Refuse { name, why } => format!("refuse {name}: {why}"),
+            Action::Unload { name, why } => {
+                format!("unload {name}{}", why.map(|why| format!(": {why}")).unwrap_or_default())
+            }
+        };
+        actions(&known, &sightings).into_iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn a_look_at_the_repositories_becomes_actions() {
+        let check = |known: &str, found: &str, want: &str| assert_eq!(run(known, found), want, "{known} -> {found}");
+        check("", "", "");
+        check("", "0/b=1 0/a=1", "load 0/a; load 0/b");
+        check("0/a=1", "0/a=1", "");
+        check("0/a=1", "0/a=1,2", "load 0/a");
+        check("0/a=1,2", "0/a=2", "load 0/a");
+        check("0/a=1:5", "0/a=1:6", "load 0/a");
+        check("0/a=3@1", "0/a=4@1", "load 0/a");
+        check("0/a=1 0/b=1", "0/b=1", "unload a");
+        check("0/a=1", "1/a=1", "load 1/a");
+        check("0/a=1", "0/a!cyclic", "refuse a: cyclic");
+        check("", "0/a!cyclic", "refuse a: cyclic");
+        check("", "1/a=1 0/a=1", "refuse a: not unique across all model repositories");
+        check("0/a=1", "1/a=2 0/a=1 0/b=1", "unload a: not unique across all model repositories; load 0/b");
+        check("0/a=1 1/b=1", "0? 1/c=1", "unload b; load 1/c");
+        check("-/a=1", "", "");
+    }
+
+    #[test]
+    fn versions_that_did_not_change_serve_on() {
+        let check = |served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_same, want: [&[u64]; 3]| {
+            let got = version_changes(served, wanted, is_shared_same);
+            let want = VersionChanges { kept: want[0].into(), loaded: want[1].into(), retired: want[2].into() };
+            assert_eq!(got, want, "{served:?} {wanted:?}");
+        };
+        check(&[], &[(1, 0)], true, [&[], &[1], &[]]);
+        check(&[(1, 0)], &[(1, 0)], true, [&[1], &[], &[]]);
+        check(&[(1, 0)], &[(1, 0)], false, [&[], &[1], &[]]);
+        check(&[(1, 0)], &[(2, 0), (1, 0)], true, [&[1], &[2], &[]]);
+        check(&[(1, 0), (2, 0)], &[(3, 0), (2, 9)], true, [&[], &[3, 2], &[1]]);
+        check(&[(1, 0)], &[], true, [&[], &[], &[1]]);
+    }
+}

@@ -1,0 +1,365 @@
+//! What the server knows of its models beyond those that serve: which load, which failed and why,
+//! which were unloaded. The control thread makes an [`Overview`] whenever something changes and
+//! hands it to every shard; readiness, the repository index and the texts for versions that are
+//! not there come from it. Bounded by the models that were ever asked for and found.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::error::Error;
+
+/// What Triton says of a version that was taken out on request.
+pub const UNLOADED: &str = "unloaded";
+/// What Triton says of a model that two repositories have.
+pub const DUPLICATE: &str = "model appears in two or more repositories";
+
+/// The state of a model version, as Triton names them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It will serve.
+    Loading,
+    /// It serves.
+    Ready,
+    /// It does not serve; the reason says why.
+    Unavailable,
+    /// It takes no more requests and finishes those that it has.
+    Unloading,
+}
+
+impl State {
+    /// Its name in the repository index.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Loading => "LOADING",
+            Self::Ready => "READY",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unloading => "UNLOADING",
+        }
+    }
+}
+
+/// One line of the repository index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// The model.
+    pub name: String,
+    /// Its version, where one is known.
+    pub version: Option<u64>,
+    /// Its state; none where it was never loaded.
+    pub state: Option<State>,
+    /// Why it is in this state, where there is more to say.
+    pub reason: String,
+}
+
+/// All models that were asked for, by name.
+#[derive(Clone, Debug, Default)]
+pub struct Overview {
+    /// The models, by name.
+    pub models: Vec<ModelOverview>,
+}
+
+/// One model.
+#[derive(Clone, Debug, Default)]
+pub struct ModelOverview {
+    /// Its name.
+    pub name: String,
+    /// Its versions, in ascending order.
+    pub versions: Vec<VersionOverview>,
+    /// Why its last load failed, where no version was reached.
+    pub failure: Option<String>,
+    /// How far its load is, where one is under way.
+    pub loading: Option<Arc<Progress>>,
+    /// What its loads came to.
+    pub loads: LoadCounts,
+}
+
+/// One version of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VersionOverview {
+    /// Its number.
+    pub version: u64,
+    /// Its state.
+    pub state: State,
+    /// Why, where there is more to say.
+    pub reason: String,
+    /// How long its last load took that succeeded.
+    pub load_time: Option<Duration>,
+}
+
+/// What the loads of a model came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LoadCounts {
+    /// Those that succeeded.
+    pub succeeded: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// The time that all took.
+    pub time: Duration,
+}
+
+impl Overview {
+    /// A model.
+    pub fn find(&self, name: &str) -> Option<&ModelOverview> {
+        let index = self.models.binary_search_by(|model| model.name.as_str().cmp(name)).ok()?;
+        self.models.get(index)
+    }
+
+    /// Whether a model, in a version or in any, is known, whether it serves or not.
+    pub fn has(&self, name: &str, version: Option<u64>) -> bool {
+        let is_it = |have: &VersionOverview| version.is_none_or(|version| have.version == version);
+        self.find(name).is_some_and(|model| version.is_none() || model.versions.iter().any(is_it))
+    }
+
+    /// Whether every model serves in some version, or was unloaded on request. What was never asked
+    /// for does not count. Triton's strict readiness also wants that no other version of it failed or
+    /// unloads; but a server whose old version goes on must not be taken out of service for that.
+    pub fn is_ready(&self) -> bool {
+        self.models.iter().all(ModelOverview::is_ready)
+    }
+
+    /// The loads that are under way.
+    pub fn loading(&self) -> impl Iterator<Item = (&str, &Progress)> {
+        self.models.iter().filter_map(|model| Some((model.name.as_str(), &**model.loading.as_ref()?)))
+    }
+
+    /// Why a version does not serve, or why none does where no version is named; the texts are
+    /// Triton's.
+    pub fn refusal(&self, name: &str, version: Option<u64>) -> Error {
+        let unknown = |rest: &str| format!("Request for unknown model: '{name}' {rest}");
+        let Some(model) = self.find(name) else { return Error::not_found(unknown("is not found")) };
+        match version {
+            None => Error::not_found(unknown("has no available versions")),
+            Some(version) if model.versions.iter().any(|have| have.version == version) => {
+                Error::unavailable(unknown(&format!("version {version} is not at ready state")))
+            }
+            Some(version) => Error::not_found(unknown(&format!("version {version} is not found"))),
+        }
+    }
+
+    /// The repository index: every model of `names`, those that are known with their versions.
+    /// `names` are what lies in the repositories, in order, each with whether several have it.
+    pub fn index(&self, names: &[(String, bool)], only_ready: bool) -> Vec<IndexEntry> {
+        let mut entries = Vec::new();
+        let known = self.models.iter().map(|model| (model.name.as_str(), false));
+        let mut all: Vec<(&str, bool)> = names.iter().map(|(name, is_double)| (name.as_str(), *is_double)).collect();
+        all.extend(known.filter(|(name, _)| names.binary_search_by(|(have, _)| have.as_str().cmp(name)).is_err()));
+        all.sort_unstable();
+        for (name, is_double) in all {
+            match self.find(name) {
+                Some(model) => model.index(&mut entries),
+                None if is_double => entries.push(IndexEntry {
+                    name: name.to_owned(),
+                    version: None,
+                    state: Some(State::Unavailable),
+                    reason: DUPLICATE.to_owned(),
+                }),
+                None => entries.push(IndexEntry { name: name.to_owned(), ..IndexEntry::default() }),
+            }
+        }
+        entries.retain(|entry| !only_ready || entry.state == Some(State::Ready));
+        entries
+    }
+}
+
+impl ModelOverview {
+    fn is_ready(&self) -> bool {
+        if self.versions.iter().any(|version| version.state == State::Ready) {
+            return true;
+        }
+        let is_out = |version: &VersionOverview| version.state == State::Unavailable && version.reason == UNLOADED;
+        let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
+        !is_wanted && self.versions.iter().all(is_out)
+    }
+
+    fn index(&self, entries: &mut Vec<IndexEntry>) {
+        let entry = |version, state, reason: &str| IndexEntry {
+            name: self.name.clone(),
+            version,
+            state: Some(state),
+            reason: reason.to_owned(),
+        };
+        let failure = self.failure.as_deref().unwrap_or_default();
+        if self.versions.is_empty() {
+            let state = if self.loading.is_some() { State::Loading } else { State::Unavailable };
+            return entries.push(entry(None, state, failure));
+        }
+        for version in &self.versions {
+            // What serves on after a load that failed says so.
+            let is_silent = version.reason.is_empty() || version.reason == UNLOADED;
+            let reason = if is_silent && !failure.is_empty() { failure } else { &version.reason };
+            entries.push(entry(Some(version.version), version.state, reason));
+        }
+    }
+}
+
+/// How far a load is: written by the thread that loads, read by the shards.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// When it began, in milliseconds of the server's clock.
+    pub began_millis: u64,
+    stage: AtomicU32,
+    versions_done: AtomicU32,
+    versions: AtomicU32,
+}
+
+/// What a load is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits for a thread.
+    Waiting,
+    /// Files are listed and read.
+    Reading,
+    /// An engine takes in a version.
+    Loading,
+    /// Instances are made.
+    Starting,
+}
+
+impl Stage {
+    const ALL: [Self; 4] = [Self::Waiting, Self::Reading, Self::Loading, Self::Starting];
+
+    /// Its name in the readiness reply.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Reading => "reading",
+            Self::Loading => "loading",
+            Self::Starting => "starting",
+        }
+    }
+}
+
+impl Progress {
+    /// A load that begins now, so many milliseconds after the server.
+    pub fn new(began_millis: u64) -> Self {
+        Self { began_millis, ..Self::default() }
+    }
+
+    /// It has come to a stage.
+    pub fn set_stage(&self, stage: Stage) {
+        self.stage.store(stage as u32, Ordering::Relaxed);
+    }
+
+    /// It has loaded so many of its versions.
+    pub fn set_versions(&self, done: usize, all: usize) {
+        self.versions_done.store(u32::try_from(done).unwrap_or(u32::MAX), Ordering::Relaxed);
+        self.versions.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    /// What it is at.
+    pub fn stage(&self) -> Stage {
+        let stage = usize::try_from(self.stage.load(Ordering::Relaxed)).unwrap_or(0);
+        Stage::ALL.get(stage).copied().unwrap_or(Stage::Waiting)
+    }
+
+    /// How many of how many versions it has loaded; none of none before they are known.
+    pub fn versions(&self) -> (u32, u32) {
+        (self.versions_done.load(Ordering::Relaxed), self.versions.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(version: u64, state: State, reason: &str) -> VersionOverview {
+        VersionOverview { version, state, reason: reason.to_owned(), load_time: None }
+    }
+
+    fn model(name: &str, versions: Vec<VersionOverview>) -> ModelOverview {
+        ModelOverview { name: name.to_owned(), versions, ..ModelOverview::default() }
+    }
+
+    fn failed(model: ModelOverview, why: &str) -> ModelOverview {
+        ModelOverview { failure: Some(why.to_owned()), ..model }
+    }
+
+    fn loading(model: ModelOverview) -> ModelOverview {
+        ModelOverview { loading: Some(Arc::default()), ..model }
+    }
+
+    fn index(overview: &Overview, names: &[(&str, bool)], only_ready: bool) -> String {
+        let names: Vec<_> = names.iter().map(|(name, is_double)| ((*name).to_owned(), *is_double)).collect();
+        let entries = overview.index(&names, only_ready);
+        let text = |entry: IndexEntry| {
+            let version = entry.version.map(|version| format!(" {version}")).unwrap_or_default();
+            let state = entry.state.map(|state| format!(" {}", state.as_str())).unwrap_or_default();
+            let reason = if entry.reason.is_empty() { String::new() } else { format!(" ({})", entry.reason) };
+            format!("{}{version}{state}{reason}", entry.name)
+        };
+        entries.into_iter().map(text).collect::<Vec<_>>().join("; ")
+    }
+
+    #[test]
+    fn a_server_is_ready_when_all_that_was_asked_for_serves() {
+        use State::{Loading, Ready, Unavailable, Unloading};
+        let check = |model: ModelOverview, want| {
+            let text = format!("{model:?}");
+            assert_eq!(Overview { models: vec![model] }.is_ready(), want, "{text}");
+        };
+        assert!(Overview::default().is_ready());
+        let of = |state, reason| model("m", vec![version(1, state, reason)]);
+        check(of(Ready, ""), true);
+        check(of(Loading, ""), false);
+        check(of(Unloading, ""), false);
+        check(of(Unavailable, UNLOADED), true);
+        check(of(Unavailable, "no file"), false);
+        check(failed(of(Ready, ""), "the new one fails"), true);
+        check(failed(of(Unavailable, UNLOADED), "loaded again, it fails"), false);
+        check(loading(of(Ready, "")), true);
+        check(loading(of(Unavailable, UNLOADED)), false);
+        check(loading(model("m", vec![])), false);
+        check(failed(model("m", vec![]), "no configuration"), false);
+        check(model("m", vec![version(1, Ready, ""), version(2, Unavailable, "x")]), true);
+        check(model("m", vec![version(1, Unloading, ""), version(2, Ready, "")]), true);
+        check(model("m", vec![version(1, Unavailable, UNLOADED), version(2, Unavailable, "x")]), false);
+    }
+
+    #[test]
+    fn the_index_lists_what_lies_there_and_what_became_of_it() {
+        use State::{Ready, Unavailable};
+        let models = vec![
+            failed(model("bad", vec![]), "why"),
+            failed(model("kept", vec![version(2, Ready, "")]), "version 3 is broken"),
+            loading(model("new", vec![])),
+            model("off", vec![version(1, Unavailable, UNLOADED), version(2, Ready, "")]),
+        ];
+        let overview = Overview { models };
+        let names = [("bad", false), ("double", true), ("kept", false), ("never", false), ("off", false)];
+        assert_eq!(
+            index(&overview, &names, false),
+            "bad UNAVAILABLE (why); double UNAVAILABLE (model appears in two or more repositories); \
+             kept 2 READY (version 3 is broken); never; new LOADING; off 1 UNAVAILABLE (unloaded); off 2 READY"
+        );
+        assert_eq!(index(&overview, &names, true), "kept 2 READY (version 3 is broken); off 2 READY");
+        assert_eq!(index(&Overview::default(), &[], false), "");
+    }
+
+    #[test]
+    fn what_does_not_serve_is_refused_in_tritons_words() {
+        let overview = Overview { models: vec![model("m", vec![version(1, State::Unavailable, UNLOADED)])] };
+        let check = |name: &str, version, want: &str| {
+            let error = overview.refusal(name, version);
+            let got = format!("{} {}", error.code().on_wire().0, error.text());
+            assert_eq!(got, want);
+        };
+        check("x", None, "404 Request for unknown model: 'x' is not found");
+        check("x", Some(1), "404 Request for unknown model: 'x' is not found");
+        check("m", None, "404 Request for unknown model: 'm' has no available versions");
+        check("m", Some(1), "503 Request for unknown model: 'm' version 1 is not at ready state");
+        check("m", Some(2), "404 Request for unknown model: 'm' version 2 is not found");
+    }
+
+    #[test]
+    fn progress_is_told_as_it_was_set() {
+        let progress = Progress::new(7);
+        assert_eq!((progress.stage(), progress.versions()), (Stage::Waiting, (0, 0)));
+        for stage in Stage::ALL {
+            progress.set_stage(stage);
+            assert_eq!(progress.stage(), stage);
+        }
+        progress.set_versions(1, 3);
+        assert_eq!((progress.versions(), progress.began_millis), ((1, 3), 7));
+    }
+}

@@ -1,0 +1,176 @@
+//! The model repository extension over REST: bodies to [`Order`]s, the index to a reply. Layout and
+//! texts as Triton's `http_server.cc` and `tritonserver.cc` have them.
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::limits::ORDER_PARAMETERS_MAX;
+use crate::model::index::IndexEntry;
+use crate::protocol::repository::{Load, Order, file_path, model_name};
+use crate::protocol::rest::encode::JSON;
+use crate::protocol::rest::server::write_list;
+use crate::wire::base64;
+use crate::wire::json::{Document, Kind, Value, writer};
+use crate::wire::message::Reply;
+
+/// The order of `POST /v2/repository/index`; the body may be empty.
+pub fn index_order(body: &[u8]) -> Result<Order, Error> {
+    let Some(document) = parse(body)? else { return Ok(Order::Index { only_ready: false }) };
+    let only_ready = match document.root().get("ready") {
+        None => false,
+        Some(ready) => {
+            ready.as_bool().ok_or_else(|| Error::invalid("Invalid value for 'ready': expected a boolean"))?
+        }
+    };
+    Ok(Order::Index { only_ready })
+}
+
+/// The order of `POST /v2/repository/models/M/load`; the body may be empty.
+pub fn load_order(name: &str, body: &[u8]) -> Result<Order, Error> {
+    let mut load = Load { name: model_name(name)?, ..Load::default() };
+    let document = parse(body)?;
+    for (key, value) in document.iter().flat_map(|document| parameters(document)).take(ORDER_PARAMETERS_MAX + 1) {
+        let text = value.as_str().ok_or_else(|| {
+            Error::invalid(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
+        })?;
+        if load.files.len() >= ORDER_PARAMETERS_MAX {
+            return Err(Error::invalid(format!("a load has at most {ORDER_PARAMETERS_MAX} parameters")));
+        }
+        if key == "config" {
+            load.config = Some(text.to_owned());
+        } else if key.starts_with("file:") {
+            let contents = base64::decode(text)
+                .ok_or_else(|| Error::invalid(format!("load parameter '{key}' is not valid base64")))?;
+            load.files.push((file_path(key)?, Bytes::from(contents)));
+        } else {
+            return Err(Error::invalid(format!("unrecognized load parameter '{key}'.")));
+        }
+    }
+    Ok(Order::Load(load))
+}
+
+/// The order of `POST /v2/repository/models/M/unload`; the body may be empty.
+pub fn unload_order(name: &str, body: &[u8]) -> Result<Order, Error> {
+    let name = model_name(name)?;
+    let document = parse(body)?;
+    let flag = document.as_ref().and_then(|document| document.root().get("parameters")?.get("unload_dependents"));
+    let with_dependents = match flag {
+        None => false,
+        Some(flag) => flag.as_bool().ok_or_else(|| {
+            Error::invalid("Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean")
+        })?,
+    };
+    Ok(Order::Unload { name, with_dependents })
+}
+
+/// The index.
+pub fn index_reply(entries: &[IndexEntry]) -> Reply {
+    let mut json = Vec::new();
+    write_list(entries.iter(), &mut json, |entry, json| {
+        let mut member = |key: &str, value: &str| {
+            json.push(if key == "name" { b'{' } else { b',' });
+            writer::string(key, json);
+            json.push(b':');
+            writer::string(value, json);
+        };
+        member("name", &entry.name);
+        if let Some(version) = entry.version {
+            member("version", &version.to_string());
+        }
+        if let Some(state) = entry.state {
+            member("state", state.as_str());
+        }
+        if !entry.reason.is_empty() {
+            member("reason", &entry.reason);
+        }
+        json.push(b'}');
+    });
+    Reply::new(200, JSON, json)
+}
+
+/// The reply to an order that was carried out: nothing, as JSON.
+pub fn done_reply() -> Reply {
+    Reply::new(200, JSON, Bytes::new())
+}
+
+fn parse(body: &[u8]) -> Result<Option<Document<'_>>, Error> {
+    if body.is_empty() {
+        return Ok(None);
+    }
+    let document = Document::parse(body, &[])
+        .map_err(|error| Error::invalid(format!("failed to parse the request JSON buffer: {error}")))?;
+    match document.root().kind() {
+        Kind::Object => Ok(Some(document)),
+        _ => Err(Error::invalid("failed to parse the request JSON buffer: expected an object")),
+    }
+}
+
+fn parameters<'d, 'a>(document: &'d Document<'a>) -> impl Iterator<Item = (&'d str, Value<'d, 'a>)> {
+    document.root().get("parameters").into_iter().flat_map(Value::members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::index::State;
+
+    fn text(outcome: Result<Order, Error>) -> String {
+        match outcome {
+            Ok(order) => format!("{order:?}"),
+            Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+        }
+    }
+
+    #[test]
+    fn bodies_become_orders() {
+        let check = |got: Result<Order, Error>, want: &str| assert_eq!(text(got), want);
+        check(index_order(b""), "Index { only_ready: false }");
+        check(index_order(b"{}"), "Index { only_ready: false }");
+        check(index_order(b"{\"ready\":true}"), "Index { only_ready: true }");
+        check(index_order(b"{\"ready\":1}"), "400 Invalid value for 'ready': expected a boolean");
+        check(index_order(b"[]"), "400 failed to parse the request JSON buffer: expected an object");
+        check(index_order(b"{"), "400 failed to parse the request JSON buffer: Missing a name for object member. at 1");
+        check(load_order("m", b""), "Load(Load { name: \"m\", config: None, files: [] })");
+        let body = br#"{"parameters":{"config":"{}","file:1/a":"Zm9v"}}"#;
+        check(load_order("m", body), r#"Load(Load { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
+        check(load_order("m", br#"{"parameters":{"x":"1"}}"#), "400 unrecognized load parameter 'x'.");
+        check(
+            load_order("m", br#"{"parameters":{"config":{}}}"#),
+            "400 Unable to parse 'config': attempt to access JSON non-string as string",
+        );
+        check(
+            load_order("m", br#"{"parameters":{"file:1/a":"?"}}"#),
+            "400 load parameter 'file:1/a' is not valid base64",
+        );
+        assert!(text(load_order("m", br#"{"parameters":{"file:../a":""}}"#)).starts_with("400 '../a' is no path"));
+        assert!(text(load_order("..", b"")).contains("path traversal"));
+        check(unload_order("m", b""), "Unload { name: \"m\", with_dependents: false }");
+        let body = br#"{"parameters":{"unload_dependents":true}}"#;
+        check(unload_order("m", body), "Unload { name: \"m\", with_dependents: true }");
+        assert!(text(unload_order("m", br#"{"parameters":{"unload_dependents":1}}"#)).starts_with("400 Unable"));
+        let many: Vec<_> = (0..=ORDER_PARAMETERS_MAX).map(|index| format!("\"file:1/{index}\":\"\"")).collect();
+        let body = format!("{{\"parameters\":{{{}}}}}", many.join(","));
+        check(load_order("m", body.as_bytes()), "400 a load has at most 1024 parameters");
+    }
+
+    #[test]
+    fn the_index_has_tritons_keys_and_leaves_out_what_is_not_known() {
+        let entry = |version, state, reason: &str| IndexEntry {
+            name: "m".to_owned(),
+            version,
+            state,
+            reason: reason.to_owned(),
+        };
+        let entries = [
+            entry(None, None, ""),
+            entry(Some(2), Some(State::Ready), ""),
+            entry(Some(1), Some(State::Unavailable), "unloaded"),
+        ];
+        let body = String::from_utf8(index_reply(&entries).body.concat()).unwrap();
+        assert_eq!(
+            body,
+            r#"[{"name":"m"},{"name":"m","version":"2","state":"READY"},{"name":"m","version":"1","state":"UNAVAILABLE","reason":"unloaded"}]"#
+        );
+        assert_eq!(index_reply(&[]).body.concat(), b"[]");
+    }
+}

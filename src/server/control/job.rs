@@ -1,0 +1,201 @@
+//! One load while the server runs: from the model's directory to instances that stand ready beside
+//! those that serve. Runs on a thread of its own, of which there are `--model-load-thread-count` at
+//! a time; nothing that serves is touched.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::Duration;
+
+use crate::config::Settings;
+use crate::error::Error;
+use crate::model::changes::VersionChanges;
+use crate::model::index::{Progress, Stage};
+use crate::model::repository::{Mark, ModelDirectory};
+use crate::model::text::Notation;
+use crate::protocol::repository::Load;
+use crate::server::control::Event;
+use crate::server::cores::Cores;
+use crate::server::load::{Failure, Held, Loaded, Loader, Lying};
+use crate::server::overlay::Overlay;
+use crate::server::plan::Planned;
+use crate::server::repositories::Repositories;
+use crate::server::threads::{Crew, Roster};
+use crate::shard::catalogue::{HeldWay, Hold};
+use crate::shard::models::Served;
+use crate::shard::worker::panic_text;
+use crate::shard::{World, clock};
+
+/// What every load works with.
+pub struct Tools {
+    /// How the server was asked to run.
+    pub settings: Arc<Settings>,
+    /// Loads model versions.
+    pub loader: Arc<Loader>,
+    /// Where models lie.
+    pub repositories: Arc<Repositories>,
+    /// What all threads share.
+    pub world: Arc<World>,
+    /// Which cores are whose.
+    pub cores: Cores,
+    /// Where workers say that they have ended.
+    pub roster: Roster,
+    /// Where the outcome goes.
+    pub events: Sender<Event>,
+}
+
+/// What is to be loaded.
+pub struct Job {
+    /// The model.
+    pub name: String,
+    /// Where it lies.
+    pub place: Place,
+    /// What serves of it and need not be loaded again.
+    pub held: Held,
+    /// The versions that serve.
+    pub serving: Vec<u64>,
+    /// The cores of each worker that will stay.
+    pub taken: Vec<Vec<usize>>,
+    /// How far it is.
+    pub progress: Arc<Progress>,
+}
+
+/// Where a model lies.
+pub enum Place {
+    /// That is to be found out, for what a client asks.
+    Asked(Box<Load>),
+    /// In one of the repositories.
+    Known(usize, Box<ModelDirectory>),
+}
+
+/// A model that was found.
+pub struct Found {
+    /// Which of the repositories has it; none where a client brought it.
+    pub origin: Option<usize>,
+    /// What lies there.
+    pub mark: Mark,
+    /// Whether a client brought its configuration, or all of it: the next load starts anew.
+    pub is_brought: bool,
+    /// The files that it brought.
+    pub overlay: Option<Arc<Overlay>>,
+}
+
+/// What came of a load.
+pub struct Finished {
+    /// The model.
+    pub name: String,
+    /// The model as it was found; none where there is none.
+    pub found: Option<Found>,
+    /// The versions that stand ready, and what becomes of those that serve.
+    pub outcome: Result<(Vec<Standing>, VersionChanges), Failure>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// A model version that is ready to serve, and does not yet. Dropped, its workers end.
+pub struct Standing {
+    /// The model version.
+    pub served: Arc<Served>,
+    /// For each shard, its part of it.
+    pub holds: Vec<Hold>,
+    /// Its workers.
+    pub crew: Crew,
+    /// The cores of each.
+    pub cores: Vec<Vec<usize>>,
+    /// How long its load took.
+    pub took: Duration,
+}
+
+impl Job {
+    /// Loads, and says what came of it, whatever happens.
+    pub fn run(self, tools: &Tools) {
+        let began = clock::now();
+        let name = self.name.clone();
+        let mut found = None;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(tools, &mut found)));
+        let outcome = outcome.unwrap_or_else(|panic| {
+            Err(Failure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
+        });
+        let took = clock::now().since(began);
+        // Nobody listens where the server has ended.
+        let _ = tools.events.send(Event::Finished(Box::new(Finished { name, found, outcome, took })));
+    }
+
+    fn load(self, tools: &Tools, found: &mut Option<Found>) -> Result<(Vec<Standing>, VersionChanges), Failure> {
+        self.progress.set_stage(Stage::Reading);
+        let (directory, is_brought, overlay) = match self.place {
+            Place::Known(origin, directory) => ((Some(origin), *directory), false, None),
+            Place::Asked(load) => find(*load, &tools.repositories)?,
+        };
+        let (origin, directory) = directory;
+        *found = Some(Found { origin, mark: directory.mark.clone(), is_brought, overlay: overlay.clone() });
+        // Only now it is known that there is such a model.
+        let _ = tools.events.send(Event::Begun(self.name.clone(), Arc::clone(&self.progress)));
+        let source = overlay.as_deref().map(Overlay::source);
+        let source = source.or_else(|| tools.repositories.source(origin?));
+        let source = source.ok_or_else(|| Error::internal("its repository is gone"))?;
+        // What a client brings is loaded whatever serves.
+        let held = if is_brought { Held::default() } else { self.held };
+        let lying = Lying { source, directory: &directory };
+        let (loaded, mut changes) = tools.loader.load_model(lying, &held, &self.progress)?;
+        if is_brought {
+            changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
+        }
+        self.progress.set_stage(Stage::Starting);
+        let mut taken = self.taken;
+        let mut standing = Vec::with_capacity(loaded.len());
+        for loaded in loaded {
+            let version = loaded.version;
+            let outcome = stand(loaded, tools, &mut taken);
+            standing.push(outcome.map_err(|error| Failure::Version(version, error))?);
+        }
+        Ok((standing, changes))
+    }
+}
+
+/// What was found: by its origin, whether a client brought something of it, and its files.
+type Places = ((Option<usize>, ModelDirectory), bool, Option<Arc<Overlay>>);
+
+/// Looks for what a client asks for, or takes what it brings.
+fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
+    if load.files.is_empty() {
+        let (origin, directory) = repositories.find(&load.name).map_err(Failure::Absent)?;
+        let given = load.config.map(|config| (Notation::Json, config));
+        let is_brought = given.is_some();
+        return Ok((
+            (Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }),
+            is_brought,
+            None,
+        ));
+    }
+    let Some(config) = load.config.clone() else {
+        let text = "its files were brought without the load parameter 'config', which must come with them";
+        return Err(Failure::Config(Error::invalid(text)));
+    };
+    let overlay = Overlay::new(&load)
+        .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
+    let entry = overlay.source().repository.list_model(&load.name);
+    let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
+    Ok(((None, directory), true, Some(Arc::new(overlay))))
+}
+
+/// Makes the instances of a loaded model version.
+fn stand(loaded: Loaded, tools: &Tools, taken: &mut Vec<Vec<usize>>) -> Result<Standing, Error> {
+    let Planned { served, lanes, places, took } = Planned::later(&tools.settings, loaded, &tools.cores, taken)?;
+    let crew = Crew::begin(&served, &places, &tools.roster)?;
+    let mut holds = Vec::with_capacity(lanes.len());
+    for (mailbox, lane) in tools.world.mailboxes.iter().zip(lanes) {
+        let way = match lane {
+            Some(lane) => HeldWay::Lane(lane),
+            None => {
+                let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
+                HeldWay::Instance(served.loaded.new_instance(threads)?)
+            }
+        };
+        holds.push(Hold { served: Arc::clone(&served), way });
+    }
+    crew.wait()?;
+    let cores: Vec<_> = places.into_iter().map(|place| place.cores).collect();
+    taken.extend(cores.iter().cloned());
+    Ok(Standing { served, holds, crew, cores, took })
+}

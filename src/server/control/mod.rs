@@ -1,0 +1,255 @@
+//! The control thread once the server serves: it takes the orders of clients, looks at the
+//! repositories, has models loaded beside those that serve, and hands every shard what changes. It
+//! decides alone and in one thread; loads, looks and listings run on threads of their own and come
+//! back as [`Event`]s, so that it always answers a signal.
+//!
+//! A version that serves no more goes this way: every shard takes the change up; then the feed is
+//! stopped, so that its workers serve what waits and end; when they have, and the last request of
+//! each shard has its answer, it is freed.
+
+pub mod job;
+pub mod model;
+mod order;
+mod retire;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::Duration;
+
+use crate::config::ControlMode;
+use crate::error::Error;
+use crate::model::index::{Overview, Progress, State};
+use crate::model::repository::ModelDirectory;
+use crate::protocol::repository::Load;
+use crate::server::control::job::{Finished, Job, Tools};
+use crate::server::control::model::{Model, Models, Version};
+use crate::server::control::retire::{Pending, Retiring};
+use crate::server::log;
+use crate::server::repositories::Look;
+use crate::server::threads::spawn;
+use crate::shard::catalogue::{Change, Hold, Told};
+use crate::shard::clock;
+use crate::shard::errand::Reply;
+use crate::shard::models::Served;
+use crate::time::Instant;
+
+/// What the control thread hears of.
+pub enum Event {
+    /// A shard tells something.
+    Told(Told),
+    /// A signal came.
+    Signal(i32),
+    /// The server cannot go on.
+    Failed,
+    /// A shard's thread has ended.
+    ShardEnded,
+    /// A worker's thread has ended.
+    WorkerEnded,
+    /// A load has found its model.
+    Begun(String, Arc<Progress>),
+    /// A load has ended.
+    Finished(Box<Finished>),
+    /// The repositories were looked at.
+    Looked(Look),
+    /// The names in the repositories were listed.
+    Listed(Result<Vec<(String, bool)>, Error>),
+}
+
+/// The control thread's state.
+pub struct Control {
+    tools: Arc<Tools>,
+    events: Receiver<Event>,
+    models: Models,
+    /// The models with a load under way.
+    busy: BTreeMap<String, Busy>,
+    /// Loads that wait for a thread.
+    jobs: VecDeque<Job>,
+    running: usize,
+    /// Changes that not every shard has taken up.
+    pending: BTreeMap<u64, Pending>,
+    changes: u64,
+    retiring: Vec<Retiring>,
+    /// Who waits for the names in the repositories.
+    listing: Vec<(bool, Reply)>,
+    look_at: Option<Instant>,
+    shards_left: usize,
+    is_draining: bool,
+    has_failed: bool,
+}
+
+/// A load that is under way.
+#[derive(Default)]
+struct Busy {
+    /// Who asked for it.
+    reply: Option<Reply>,
+    /// What is to be done about the model afterwards.
+    waiting: VecDeque<Wanted>,
+}
+
+/// Something to be done about a model when its turn comes.
+pub enum Wanted {
+    /// A client wants it loaded.
+    Load(Box<Load>, Reply),
+    /// A look at the repositories found it new or changed.
+    Follow(usize, Box<ModelDirectory>),
+    /// A client wants it unloaded, or it has gone.
+    Unload(Option<Reply>),
+}
+
+impl Control {
+    /// The control thread of a server whose shards run.
+    pub fn new(tools: Arc<Tools>, events: Receiver<Event>, models: Models) -> Self {
+        let shards = tools.world.mailboxes.len();
+        let mut control = Self {
+            tools,
+            events,
+            models,
+            busy: BTreeMap::new(),
+            jobs: VecDeque::new(),
+            running: 0,
+            pending: BTreeMap::new(),
+            changes: 0,
+            retiring: Vec::new(),
+            listing: Vec::new(),
+            look_at: None,
+            shards_left: shards,
+            is_draining: false,
+            has_failed: false,
+        };
+        control.look_at = control.next_look();
+        control
+    }
+
+    /// Serves until a signal, or a failure, has ended all shards; whether it failed.
+    pub fn run(&mut self) -> bool {
+        while self.shards_left > 0 {
+            match self.next_event() {
+                Some(event) => self.handle_event(event),
+                None => self.look(),
+            }
+        }
+        self.has_failed
+    }
+
+    /// What is known of all models.
+    pub fn overview(models: &Models) -> Arc<Overview> {
+        Arc::new(Overview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
+    }
+
+    /// The next event; none when the repositories are due to be looked at.
+    fn next_event(&self) -> Option<Event> {
+        let Some(at) = self.look_at else { return self.events.recv().ok().or(Some(Event::Failed)) };
+        match self.events.recv_timeout(at.since(clock::now())) {
+            Ok(event) => Some(event),
+            Err(RecvTimeoutError::Timeout) => None,
+            // It holds a sender itself.
+            Err(RecvTimeoutError::Disconnected) => Some(Event::Failed),
+        }
+    }
+
+    fn handle_event(&mut self, event: Event) {
+        match event {
+            Event::Told(Told::Ordered(order, reply)) => self.handle_order(order, reply),
+            Event::Told(Told::Changed(number)) => self.handle_changed(number),
+            Event::Told(Told::Released(hold)) => self.handle_released(hold),
+            Event::Signal(signal) => self.handle_signal(signal),
+            Event::Failed => {
+                self.has_failed = true;
+                self.drain();
+            }
+            Event::ShardEnded => self.shards_left = self.shards_left.saturating_sub(1),
+            Event::WorkerEnded => self.finish_retiring(),
+            Event::Begun(name, progress) => self.handle_begun(name, progress),
+            Event::Finished(finished) => self.handle_finished(*finished),
+            Event::Looked(look) => self.handle_look(look),
+            Event::Listed(names) => self.handle_listed(names),
+        }
+    }
+
+    fn handle_signal(&mut self, signal: i32) {
+        // Nobody may be reading any more; the drain goes on.
+        let _ = writeln!(io::stdout(), "Signal ({signal}) received.");
+        if !self.is_draining {
+            log::info(&format!("draining after signal {signal}"));
+            self.drain();
+        }
+    }
+
+    /// From now on nothing is loaded; orders that wait are refused.
+    fn drain(&mut self) {
+        self.is_draining = true;
+        self.look_at = None;
+        self.tools.world.lifecycle.drain();
+        self.busy.clear();
+        self.jobs.clear();
+        self.listing.clear();
+        self.pending.clear();
+    }
+
+    fn next_look(&self) -> Option<Instant> {
+        let settings = &self.tools.settings;
+        let is_polled = settings.control_mode == ControlMode::Poll && settings.repository_poll > Duration::ZERO;
+        is_polled.then(|| clock::now() + settings.repository_poll)
+    }
+
+    /// Has the repositories looked at.
+    fn look(&mut self) {
+        // Not again before it came back.
+        self.look_at = None;
+        let tools = Arc::clone(&self.tools);
+        let body = move || drop(tools.events.send(Event::Looked(tools.repositories.look())));
+        if let Err(error) = spawn("look".to_owned(), body) {
+            log::error(&format!("cannot look at the repositories: {error}"));
+            self.look_at = self.next_look();
+        }
+    }
+
+    /// Starts loads, as many as may run.
+    fn start_jobs(&mut self) {
+        while self.running < self.tools.settings.load_threads {
+            let Some(job) = self.jobs.pop_front() else { return };
+            self.running += 1;
+            let (tools, name) = (Arc::clone(&self.tools), job.name.clone());
+            if let Err(error) = spawn(format!("load-{name}"), move || job.run(&tools)) {
+                self.handle_finished(Finished { name, found: None, outcome: Err(error.into()), took: Duration::ZERO });
+            }
+        }
+    }
+
+    /// Hands every shard what changes. `replies` are answered when all have taken it up.
+    fn publish(&mut self, come: Vec<Vec<Hold>>, retired: Vec<(String, Version)>, replies: Vec<Reply>) {
+        self.changes += 1;
+        let number = self.changes;
+        let overview = Self::overview(&self.models);
+        let gone: Vec<Arc<Served>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
+        let shards = self.tools.world.mailboxes.len();
+        self.pending.insert(number, Pending { left: shards, replies, stopped: gone.clone() });
+        self.retiring.extend(retired.into_iter().map(|(name, version)| Retiring::new(name, version, shards)));
+        let mut come: Vec<_> = come.into_iter().map(Vec::into_iter).collect();
+        for mailbox in &self.tools.world.mailboxes {
+            // What runs inside a shard was made with that shard's threads.
+            let come = come.iter_mut().filter_map(Iterator::next).collect();
+            mailbox.push(Change { number, overview: Arc::clone(&overview), gone: gone.clone(), come });
+        }
+    }
+
+    /// Shows what is known now.
+    fn publish_overview(&mut self) {
+        self.publish(Vec::new(), Vec::new(), Vec::new());
+    }
+
+    /// Takes versions out of a model; they show as unloading until the last request has its answer.
+    fn take_out(model: &mut Model, name: &str, numbers: &[u64]) -> Vec<(String, Version)> {
+        let mut taken = Vec::new();
+        for number in numbers {
+            if let Some(version) = model.serving.remove(number) {
+                model.past.insert(*number, (State::Unloading, String::new()));
+                taken.push((name.to_owned(), version));
+            }
+        }
+        taken
+    }
+}

@@ -1,0 +1,136 @@
+//! What the control thread knows of one model: the versions that serve, what became of others, how
+//! its loads went; and what of that is shown.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::changes::Known;
+use crate::model::index::{LoadCounts, ModelOverview, Progress, State, UNLOADED, VersionOverview};
+use crate::model::repository::Mark;
+use crate::server::load::{Failure, Held};
+use crate::server::overlay::Overlay;
+use crate::server::threads::Crew;
+use crate::shard::models::Served;
+
+/// The models that were found and asked for, by name.
+pub type Models = BTreeMap<String, Model>;
+
+/// A model that was found and asked for.
+#[derive(Default)]
+pub struct Model {
+    /// Which of the repositories it came from.
+    pub origin: Option<usize>,
+    /// What lay there at its last load, whatever came of that.
+    pub mark: Mark,
+    /// The mark of what all its versions share, of those that serve.
+    pub shared: Option<u64>,
+    /// The versions that serve.
+    pub serving: BTreeMap<u64, Version>,
+    /// What became of versions that do not.
+    pub past: BTreeMap<u64, (State, String)>,
+    /// Why its last load failed.
+    pub failure: Option<String>,
+    /// What its loads came to.
+    pub loads: LoadCounts,
+    /// The load that is under way.
+    pub loading: Option<Arc<Progress>>,
+    /// Whether a client brought something of it with its last load.
+    pub is_brought: bool,
+    /// Whether it is to be forgotten once nothing of it serves: it lies in no repository any more.
+    pub is_gone: bool,
+}
+
+/// A version that serves.
+pub struct Version {
+    /// What all threads share of it.
+    pub served: Arc<Served>,
+    /// Its workers.
+    pub crew: Crew,
+    /// The cores of each.
+    pub cores: Vec<Vec<usize>>,
+    /// The mark of its directory.
+    pub mark: u64,
+    /// How long its load took.
+    pub took: Duration,
+    /// The files that a client brought for it.
+    pub overlay: Option<Arc<Overlay>>,
+}
+
+impl Model {
+    /// What its next load need not load again.
+    pub fn held(&self) -> Held {
+        let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
+        Held { shared: self.shared, versions }
+    }
+
+    /// What is compared with the next look at the repositories.
+    pub fn known(&self, name: &str) -> Known {
+        Known { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
+    }
+
+    /// A load failed; what serves goes on.
+    pub fn handle_failure(&mut self, failure: &Failure) {
+        let text = failure.reason();
+        match failure {
+            Failure::Version(version, _) if !self.serving.contains_key(version) => {
+                self.past.insert(*version, (State::Unavailable, text.clone()));
+                // Where others serve, each of them says so too.
+                self.failure = Some(text);
+            }
+            _ => self.failure = Some(text),
+        }
+    }
+
+    /// Forgets what became of versions that did not load.
+    pub fn forget_failures(&mut self) {
+        self.failure = None;
+        self.past.retain(|_, (state, reason)| *state == State::Unloading || reason == UNLOADED);
+    }
+
+    /// Forgets versions that were taken out and no longer lie there.
+    pub fn forget_gone(&mut self) {
+        let Self { past, mark, .. } = self;
+        let lies_there = |number: &u64| mark.versions.iter().any(|(have, _)| have == number);
+        past.retain(|number, (_, reason)| reason != UNLOADED || lies_there(number));
+    }
+
+    /// What is to be told of it now: an instance that died shows too, which the shards see by
+    /// themselves.
+    pub fn overview_now(&self, name: &str) -> ModelOverview {
+        let mut overview = self.overview(name);
+        for version in &mut overview.versions {
+            if self.serving.get(&version.version).is_some_and(|serving| !serving.served.is_ready()) {
+                version.state = State::Unavailable;
+                version.reason = "an instance died and is made anew".to_owned();
+            }
+        }
+        overview
+    }
+
+    /// What is shown of it.
+    pub fn overview(&self, name: &str) -> ModelOverview {
+        let serving = self.serving.iter().map(|(number, version)| VersionOverview {
+            version: *number,
+            state: State::Ready,
+            reason: String::new(),
+            load_time: Some(version.took),
+        });
+        let past = self.past.iter().filter(|(number, _)| !self.serving.contains_key(number));
+        let past = past.map(|(number, (state, reason))| VersionOverview {
+            version: *number,
+            state: *state,
+            reason: reason.clone(),
+            load_time: None,
+        });
+        let mut versions: Vec<_> = serving.chain(past).collect();
+        versions.sort_by_key(|version| version.version);
+        ModelOverview {
+            name: name.to_owned(),
+            versions,
+            failure: self.failure.clone(),
+            loading: self.loading.clone(),
+            loads: self.loads,
+        }
+    }
+}

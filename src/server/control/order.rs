@@ -1,0 +1,254 @@
+//! What is to be done about one model: clients' orders, and what a look at the repositories found;
+//! one thing at a time for each model. What is decided here touches no file.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::model::changes::{Action, VersionChanges, actions};
+use crate::model::index::{Overview, Progress};
+use crate::model::repository::Mark;
+use crate::protocol::repository::Order;
+use crate::server::control::job::{Finished, Job, Place, Standing};
+use crate::server::control::model::Version;
+use crate::server::control::{Busy, Control, Event, Wanted};
+use crate::server::load::{Failure, Held};
+use crate::server::log;
+use crate::server::overlay::Overlay;
+use crate::server::repositories::Look;
+use crate::server::threads::spawn;
+use crate::shard::clock;
+use crate::shard::errand::Reply;
+
+impl Control {
+    /// A client orders something. Once the server drains the reply is dropped, which refuses.
+    pub(super) fn handle_order(&mut self, order: Order, reply: Reply) {
+        if self.is_draining {
+            return;
+        }
+        match order {
+            Order::Index { only_ready } => self.list(only_ready, reply),
+            Order::Load(load) => self.want(load.name.clone(), Wanted::Load(Box::new(load), reply)),
+            // No model here depends on another.
+            Order::Unload { name, .. } => self.want(name, Wanted::Unload(Some(reply))),
+        }
+    }
+
+    /// Does something about a model, or leaves it for when its load has ended.
+    pub(super) fn want(&mut self, name: String, wanted: Wanted) {
+        match self.busy.get_mut(&name) {
+            Some(busy) => busy.waiting.push_back(wanted),
+            None => self.begin(name, wanted),
+        }
+    }
+
+    fn begin(&mut self, name: String, wanted: Wanted) {
+        let (place, reply) = match wanted {
+            Wanted::Unload(reply) => return self.unload(&name, reply),
+            Wanted::Follow(origin, directory) => (Place::Known(origin, directory), None),
+            Wanted::Load(load, reply) => (Place::Asked(load), Some(reply)),
+        };
+        self.busy.insert(name.clone(), Busy { reply, ..Busy::default() });
+        let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
+        let progress = Arc::new(Progress::new(began));
+        let others = self.models.iter().filter(|(other, _)| **other != name);
+        let taken = others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
+        let taken = taken.collect();
+        let (mut held, mut serving) = (Held::default(), Vec::new());
+        if let Some(model) = self.models.get_mut(&name) {
+            (held, serving) = (model.held(), model.serving.keys().copied().collect());
+            model.loading = Some(Arc::clone(&progress));
+            self.publish_overview();
+        }
+        self.jobs.push_back(Job { name, place, held, serving, taken, progress });
+        self.start_jobs();
+    }
+
+    /// A load has found its model: it is known from now on.
+    pub(super) fn handle_begun(&mut self, name: String, progress: Arc<Progress>) {
+        if self.busy.contains_key(&name) && !self.models.contains_key(&name) {
+            self.models.entry(name).or_default().loading = Some(progress);
+            self.publish_overview();
+        }
+    }
+
+    /// A load has ended.
+    pub(super) fn handle_finished(&mut self, finished: Finished) {
+        self.running = self.running.saturating_sub(1);
+        self.start_jobs();
+        let Finished { name, found, outcome, took } = finished;
+        if self.is_draining {
+            return;
+        }
+        let Busy { reply, waiting } = self.busy.remove(&name).unwrap_or_default();
+        if let Some(model) = self.models.get_mut(&name) {
+            model.loading = None;
+        }
+        let mut overlay = None;
+        if let Some(found) = found {
+            let model = self.models.entry(name.clone()).or_default();
+            (model.origin, model.mark, model.is_brought) = (found.origin, found.mark, found.is_brought);
+            (model.loading, model.is_gone) = (None, false);
+            model.loads.time += took;
+            overlay = found.overlay;
+        }
+        match outcome {
+            Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
+            Err(failure) => {
+                drop(overlay);
+                self.handle_failure(&name, &failure, reply);
+            }
+        }
+        self.go_on(name, waiting);
+    }
+
+    /// What waited for the end of a load has its turn.
+    fn go_on(&mut self, name: String, waiting: VecDeque<Wanted>) {
+        for wanted in waiting {
+            self.want(name.clone(), wanted);
+        }
+    }
+
+    /// The new versions serve instead of the old.
+    fn replace(
+        &mut self,
+        name: &str,
+        (standing, overlay): (Vec<Standing>, Option<Arc<Overlay>>),
+        changes: &VersionChanges,
+        reply: Option<Reply>,
+    ) {
+        let Some(model) = self.models.get_mut(name) else { return };
+        model.shared = (!model.is_brought).then_some(model.mark.shared);
+        let has_changed = !standing.is_empty() || !changes.retired.is_empty();
+        if has_changed {
+            model.loads.succeeded += 1;
+        }
+        let mut retired = Self::take_out(model, name, &changes.retired);
+        let mut come = Vec::with_capacity(standing.len());
+        for Standing { served, holds, crew, cores, took } in standing {
+            let number = served.version;
+            let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
+            let version = Version { served, crew, cores, mark, took, overlay: overlay.clone() };
+            if let Some(old) = model.serving.insert(number, version) {
+                retired.push((name.to_owned(), old));
+            }
+            model.past.remove(&number);
+            come.push(holds);
+        }
+        model.forget_failures();
+        model.forget_gone();
+        if has_changed {
+            let numbers: Vec<_> = model.serving.keys().map(u64::to_string).collect();
+            log::info(&format!("'{name}' serves version {}", numbers.join(", ")));
+        }
+        self.publish(come, retired, reply.into_iter().collect());
+    }
+
+    fn handle_failure(&mut self, name: &str, failure: &Failure, reply: Option<Reply>) {
+        log::error(&format!("failed to load '{name}': {}", failure.error()));
+        if let Some(model) = self.models.get_mut(name) {
+            model.loads.failed += 1;
+            model.handle_failure(failure);
+        }
+        self.publish_overview();
+        if let Some(reply) = reply {
+            reply.send(Err(failure.told(name)));
+        }
+    }
+
+    /// Nothing of a model serves any more. One that is not known is unloaded already.
+    fn unload(&mut self, name: &str, reply: Option<Reply>) {
+        let Some(model) = self.models.get_mut(name) else {
+            reply.into_iter().for_each(|reply| reply.send(Ok(Vec::new())));
+            return;
+        };
+        let numbers: Vec<u64> = model.serving.keys().copied().collect();
+        let retired = Self::take_out(model, name, &numbers);
+        model.shared = None;
+        model.forget_failures();
+        if !retired.is_empty() {
+            log::info(&format!("unloading '{name}'"));
+        } else if model.is_gone || model.past.is_empty() {
+            self.models.remove(name);
+        }
+        self.publish(Vec::new(), retired, reply.into_iter().collect());
+    }
+
+    /// The repositories were looked at.
+    pub(super) fn handle_look(&mut self, mut look: Look) {
+        if self.is_draining {
+            return;
+        }
+        self.look_at = self.next_look();
+        // What is being loaded is looked at again next time.
+        let idle = self.models.iter().filter(|(name, _)| !self.busy.contains_key(*name));
+        let known: Vec<_> = idle.map(|(name, model)| model.known(name)).collect();
+        let mut has_refused = false;
+        for action in actions(&known, &look.sightings) {
+            if self.busy.contains_key(action.name()) {
+                continue;
+            }
+            match action {
+                Action::Load { name, origin } => {
+                    if let Some(directory) = look.directories.remove(&(origin, name.clone())) {
+                        self.want(name, Wanted::Follow(origin, Box::new(directory)));
+                    }
+                }
+                Action::Refuse { name, why } => has_refused |= self.refuse(name, why),
+                Action::Unload { name, why } => {
+                    let model = self.models.entry(name.clone()).or_default();
+                    model.is_gone = why.is_none();
+                    if model.is_gone || !model.serving.is_empty() {
+                        self.want(name.clone(), Wanted::Unload(None));
+                    }
+                    has_refused |= why.is_some_and(|why| self.refuse(name, why));
+                }
+            }
+        }
+        if has_refused {
+            self.publish_overview();
+        }
+    }
+
+    /// A model cannot be loaded as it lies there; whether that is news.
+    fn refuse(&mut self, name: String, why: String) -> bool {
+        let model = self.models.entry(name.clone()).or_default();
+        if model.failure.as_ref() == Some(&why) {
+            return false;
+        }
+        log::error(&format!("failed to poll model '{name}': {why}"));
+        model.failure = Some(why);
+        // Whatever lies there next is news.
+        model.mark = Mark::default();
+        model.loads.failed += 1;
+        true
+    }
+
+    /// A client wants the index: the names in the repositories are listed for all who wait.
+    fn list(&mut self, only_ready: bool, reply: Reply) {
+        let is_first = self.listing.is_empty();
+        self.listing.push((only_ready, reply));
+        if !is_first {
+            return;
+        }
+        let tools = Arc::clone(&self.tools);
+        let body = move || drop(tools.events.send(Event::Listed(tools.repositories.names())));
+        if let Err(error) = spawn("list".to_owned(), body) {
+            self.handle_listed(Err(error));
+        }
+    }
+
+    pub(super) fn handle_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
+        let models = self.models.iter().map(|(name, model)| model.overview_now(name)).collect();
+        let overview = Overview { models };
+        for (only_ready, reply) in self.listing.drain(..) {
+            reply.send(match &names {
+                Ok(names) => Ok(overview.index(names, only_ready)),
+                Err(error) => {
+                    log::error(&format!("cannot list the model repositories: {error}"));
+                    Err(Error::internal("the model repositories cannot be listed"))
+                }
+            });
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! `deuteron config show`: the effective configuration of a model, without an engine and without a
+//! server.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use prost::Message;
+
+use crate::config::{ConfigForm, Settings};
+use crate::error::Error;
+use crate::model::text::Notation;
+use crate::model::write;
+use crate::server::load;
+use crate::server::source::Source;
+use crate::wire::proto::inference::ModelConfig;
+
+/// Prints it, or why there is none; what `main` returns.
+pub fn run(settings: &Settings, form: ConfigForm) -> ExitCode {
+    match show(settings, form) {
+        Ok(text) => match io::stdout().write_all(text.as_bytes()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        Err(error) => {
+            let _ = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
+    let Some(path) = settings.repositories.first() else { return Ok(String::new()) };
+    let source = Source::open(path, settings)?;
+    let found = source.look(settings)?;
+    let model = match (found.models.as_slice(), found.refused.as_slice()) {
+        ([model], []) => model,
+        ([], []) => return Err(Error::invalid(format!("'{}' holds no model", path.display()))),
+        (models, refused) => {
+            let names = models.iter().map(|model| &model.name).chain(refused.iter().map(|(name, _)| name));
+            let names: Vec<_> = names.take(5).map(String::as_str).collect();
+            let (count, path) = (models.len() + refused.len(), path.display());
+            return Err(Error::invalid(format!(
+                "'{path}' holds {count} models ({}): name one, as in {path}/{}",
+                names.join(", "),
+                names.first().copied().unwrap_or_default()
+            )));
+        }
+    };
+    let draft = source.draft(model, settings)?;
+    let labels = load::read_labels(&source, model, &draft)?;
+    let versions = model.choose_versions(&draft.version_policy())?.versions;
+    let version = versions.first().copied().unwrap_or_default();
+    let spec = load::complete(&source, model, version, &draft, &labels, settings)?;
+    let config = ModelConfig::decode(&*spec.config_message).map_err(|error| Error::internal(error.to_string()))?;
+    let notation = match form {
+        ConfigForm::Json => Notation::Json,
+        ConfigForm::Pbtxt => Notation::Text,
+        ConfigForm::Toml => Notation::Toml,
+    };
+    Ok(write::encode(&config, notation))
+}

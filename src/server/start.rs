@@ -1,0 +1,183 @@
+//! The models that are there when the server starts: all in the repositories, or those that flags
+//! name. Several load at a time; a load that takes long is told of.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use crate::config::{ControlMode, Settings};
+use crate::error::Error;
+use crate::model::changes::{Action, actions};
+use crate::model::index::Progress;
+use crate::model::repository::ModelDirectory;
+use crate::scheduler::rate::Pools;
+use crate::server::control::model::Models;
+use crate::server::load::{self, Failure, Held, Loaded, Loader, Lying};
+use crate::server::log;
+use crate::server::repositories::Repositories;
+use crate::shard::clock;
+
+/// How often a person is told what still loads.
+const TELL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// What was loaded.
+pub struct Start {
+    /// The model versions, by name, the highest version of each first.
+    pub loaded: Vec<Loaded>,
+    /// The resources that they share.
+    pub pools: Pools,
+    /// What is known of all models that were asked for.
+    pub models: Models,
+}
+
+/// One model that is to be loaded.
+struct Task {
+    origin: usize,
+    directory: ModelDirectory,
+    progress: Arc<Progress>,
+}
+
+/// What came of it.
+struct Done {
+    task: Task,
+    outcome: Result<Vec<Loaded>, Failure>,
+    took: Duration,
+}
+
+/// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
+pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -> Result<Start, Error> {
+    let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: Models::new() };
+    let tasks = start.find(settings, repositories);
+    for done in load_side_by_side(tasks, settings.load_threads, loader, repositories) {
+        start.take(done, settings);
+    }
+    let has_failed = start.models.values().any(|model| model.failure.is_some());
+    if has_failed && settings.exit_on_error {
+        return Err(Error::internal("Internal - failed to load all models"));
+    }
+    start.loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
+    Ok(start)
+}
+
+impl Start {
+    /// What there is to load.
+    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> VecDeque<Task> {
+        let is_explicit = settings.control_mode == ControlMode::Explicit;
+        let mut tasks = VecDeque::new();
+        if !is_explicit || settings.load_models.iter().any(|name| name == "*") {
+            let mut look = repositories.look();
+            for action in actions(&[], &look.sightings) {
+                match action {
+                    Action::Load { name, origin } => {
+                        let directory = look.directories.remove(&(origin, name));
+                        tasks.extend(directory.map(|directory| task(origin, directory)));
+                    }
+                    Action::Refuse { name, why } | Action::Unload { name, why: Some(why) } => {
+                        self.refuse(&name, why);
+                    }
+                    Action::Unload { why: None, .. } => {}
+                }
+            }
+        } else {
+            let mut names = settings.load_models.clone();
+            names.sort();
+            names.dedup();
+            for name in names {
+                match repositories.find(&name) {
+                    Ok((origin, directory)) => tasks.push_back(task(origin, directory)),
+                    Err(error) => self.refuse(&name, error.text().to_owned()),
+                }
+            }
+        }
+        tasks
+    }
+
+    fn refuse(&mut self, name: &str, why: String) {
+        log::error(&format!("failed to poll model '{name}': {why}"));
+        let model = self.models.entry(name.to_owned()).or_default();
+        model.failure = Some(why);
+        model.loads.failed += 1;
+    }
+
+    fn take(&mut self, done: Done, settings: &Settings) {
+        let Done { task, outcome, took } = done;
+        let name = task.directory.name.clone();
+        let outcome = outcome.and_then(|loaded| Ok(load::register(loaded, &mut self.pools, settings)?));
+        let model = self.models.entry(name.clone()).or_default();
+        (model.origin, model.mark) = (Some(task.origin), task.directory.mark);
+        model.loads.time += took;
+        match outcome {
+            Ok(loaded) => {
+                model.loads.succeeded += 1;
+                self.loaded.extend(loaded);
+            }
+            Err(failure) => {
+                log::error(&format!("failed to load '{name}': {}", failure.error()));
+                model.loads.failed += 1;
+                model.handle_failure(&failure);
+            }
+        }
+    }
+}
+
+fn task(origin: usize, directory: ModelDirectory) -> Task {
+    Task { origin, directory, progress: Arc::default() }
+}
+
+/// Loads so many at a time.
+fn load_side_by_side(
+    mut tasks: VecDeque<Task>,
+    threads: usize,
+    loader: &Loader,
+    repositories: &Repositories,
+) -> Vec<Done> {
+    let mut all = Vec::with_capacity(tasks.len());
+    let mut running: BTreeMap<String, Arc<Progress>> = BTreeMap::new();
+    let (ended, outcomes) = mpsc::channel();
+    thread::scope(|scope| {
+        while !tasks.is_empty() || !running.is_empty() {
+            while running.len() < threads {
+                let Some(task) = tasks.pop_front() else { break };
+                running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
+                let ended = ended.clone();
+                // Its outcome is awaited below.
+                scope.spawn(move || drop(ended.send(run(task, loader, repositories))));
+            }
+            match outcomes.recv_timeout(TELL_INTERVAL) {
+                Ok(done) => {
+                    running.remove(&done.task.directory.name);
+                    all.push(done);
+                }
+                Err(RecvTimeoutError::Timeout) => tell(&running),
+                // This thread holds a sender itself.
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    });
+    all
+}
+
+fn run(task: Task, loader: &Loader, repositories: &Repositories) -> Done {
+    let began = clock::now();
+    let load = || {
+        let gone = || Error::internal("its repository is gone");
+        let source = repositories.source(task.origin).ok_or_else(gone)?;
+        let lying = Lying { source, directory: &task.directory };
+        loader.load_model(lying, &Held::default(), &task.progress).map(|(loaded, _)| loaded)
+    };
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
+    let outcome = outcome.unwrap_or_else(|panic| {
+        Err(Error::internal(format!("its load panicked: {}", crate::shard::worker::panic_text(&*panic))).into())
+    });
+    Done { outcome, took: clock::now().since(began), task }
+}
+
+fn tell(running: &BTreeMap<String, Arc<Progress>>) {
+    let text = |(name, progress): (&String, &Arc<Progress>)| {
+        let (done, versions) = progress.versions();
+        format!("'{name}' ({}, {done} of {versions} versions)", progress.stage().as_str())
+    };
+    log::info(&format!("still loading {}", running.iter().map(text).collect::<Vec<_>>().join(", ")));
+}

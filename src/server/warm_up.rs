@@ -1,0 +1,336 @@
+//! `model_warmup`: every instance of a model answers its samples before it serves, when it is made.
+//! A sample that fails, fails the load. What they take counts in no statistics. Bounded by
+//! `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use crossbeam_queue::SegQueue;
+
+use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
+use crate::error::Error;
+use crate::limits::WARM_UP_SIZE_MAX;
+use crate::model::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
+use crate::model::{ModelSpec, TensorSpec};
+use crate::shard::clock;
+use crate::tensor::strings::Strings;
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
+use crate::time::Stamps;
+
+/// One sample with its bytes.
+struct Sample {
+    name: String,
+    requests: u32,
+    runs: u32,
+    inputs: Vec<Tensor>,
+}
+
+/// A model whose instances are warm when they are made.
+struct Warmed {
+    model: Box<dyn LoadedModel>,
+    samples: Vec<Sample>,
+}
+
+/// A model whose instances answer the samples of its configuration when they are made. `read` gives
+/// the bytes of a sample's file, by its path beneath the model's directory.
+pub fn warmed(
+    model: Box<dyn LoadedModel>,
+    spec: &ModelSpec,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    if spec.warm_ups.is_empty() {
+        return Ok(model);
+    }
+    let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, &read)).collect::<Result<_, _>>()?;
+    Ok(Box::new(Warmed { model, samples }))
+}
+
+impl LoadedModel for Warmed {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let mut instance = self.model.new_instance(threads)?;
+        for sample in &self.samples {
+            for _ in 0..sample.runs {
+                run(&mut *instance, sample)
+                    .map_err(|error| error.with_prefix(&format!("failed to run warmup sample '{}': ", sample.name)))?;
+            }
+        }
+        Ok(instance)
+    }
+
+    fn may_run_inline(&self) -> bool {
+        self.model.may_run_inline()
+    }
+}
+
+fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
+    let kept = Arc::new(Kept::default());
+    let requests = (0..sample.requests).map(|index| {
+        let now = clock::now();
+        let stamps = Stamps { received: now, batched: now, ..Stamps::default() };
+        let inbox = Arc::clone(&kept) as Arc<dyn Inbox>;
+        let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, stamps);
+        responder.set_batch(sample.requests, index == 0);
+        Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
+    });
+    let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
+    catch_unwind(AssertUnwindSafe(|| instance.run(batch))).map_err(|_| Error::internal("the engine panicked"))?;
+    while let Some(answer) = kept.answers.pop() {
+        answer.outputs?;
+    }
+    Ok(())
+}
+
+/// Takes the answers of the samples. Every responder has answered when the run is over: those of
+/// our engines answer while they run, and one that is dropped answers with a failure.
+#[derive(Default)]
+struct Kept {
+    answers: SegQueue<Answer>,
+}
+
+impl Inbox for Kept {
+    fn push(&self, _ticket: Ticket, answer: Answer) {
+        self.answers.push(answer);
+    }
+
+    fn wake(&self) {}
+}
+
+fn prepare(
+    spec: &ModelSpec,
+    sample: &WarmUp,
+    read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Sample, Error> {
+    let mut inputs = Vec::with_capacity(spec.inputs.len());
+    for (input, given) in spec.inputs.iter().zip(&sample.inputs) {
+        inputs.push(match given {
+            Some(given) => tensor(input, given, read)?,
+            None => Tensor { datatype: input.datatype, shape: Shape::new(), contents: Bytes::new() },
+        });
+    }
+    Ok(Sample { name: sample.name.clone(), requests: sample.requests, runs: sample.runs, inputs })
+}
+
+fn tensor(
+    input: &TensorSpec,
+    given: &WarmUpInput,
+    read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Tensor, Error> {
+    let datatype = input.datatype;
+    let size = warm_up::size(datatype, &given.shape).unwrap_or_default();
+    let contents = match &given.source {
+        WarmUpSource::Zero => AlignedBuffer::zeroed(size),
+        WarmUpSource::Random => random(datatype, size),
+        WarmUpSource::File(file) => {
+            let bytes = read(&format!("{}/{file}", warm_up::DIRECTORY), WARM_UP_SIZE_MAX)?;
+            let bytes = of_file(datatype, &given.shape, file, &bytes, size)?;
+            let mut buffer = AlignedBuffer::with_capacity(bytes.len());
+            buffer.extend_from_slice(bytes);
+            buffer
+        }
+    };
+    let shape = if input.is_shape_tensor { None } else { input.to_model(&given.shape) };
+    Ok(Tensor { datatype, shape: shape.unwrap_or_else(|| given.shape.clone()), contents: contents.freeze() })
+}
+
+/// The bytes of a file that the tensor has; what is behind them is left, as in Triton.
+fn of_file<'a>(datatype: Datatype, shape: &[i64], file: &str, bytes: &'a [u8], size: usize) -> Result<&'a [u8], Error> {
+    if datatype != Datatype::Bytes {
+        return bytes.get(..size).ok_or_else(|| {
+            Error::invalid(format!(
+                "warmup setting expects {size} bytes, but the data provided from {file} only has {} bytes",
+                bytes.len()
+            ))
+        });
+    }
+    let count = Strings::new(bytes).try_fold(0_usize, |count, text| text.ok().map(|_| count + 1));
+    if element_count(shape).ok() == count {
+        return Ok(bytes);
+    }
+    Err(Error::invalid(format!(
+        "warmup setting expects the strings of shape {shape:?}, each behind its length in 4 bytes, but the data provided \
+         from {file} is not that"
+    )))
+}
+
+/// Numbers by chance, the same at each start: floats of 0 to 1, small integers, which may be indices.
+fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut buffer = AlignedBuffer::with_capacity(size);
+    while buffer.len() < size {
+        let bits = next();
+        // The upper bits of 2^-24: exact in every float.
+        #[expect(clippy::cast_precision_loss, reason = "24 bits fit")]
+        let unit = (bits >> 40) as f32 / 16_777_216.0;
+        let small = bits >> 57;
+        match datatype {
+            Datatype::Fp16 => buffer.extend_from_slice(&half::f16::from_f32(unit).to_le_bytes()),
+            Datatype::Bf16 => buffer.extend_from_slice(&half::bf16::from_f32(unit).to_le_bytes()),
+            Datatype::Fp32 => buffer.extend_from_slice(&unit.to_le_bytes()),
+            Datatype::Fp64 => buffer.extend_from_slice(&f64::from(unit).to_le_bytes()),
+            Datatype::Bool => buffer.extend_from_slice(&[u8::from(small % 2 == 1)]),
+            _ => {
+                let bytes = small.to_le_bytes();
+                buffer.extend_from_slice(bytes.get(..datatype.size().unwrap_or(1)).unwrap_or_default());
+            }
+        }
+    }
+    buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use crate::backend::{Backend, Identity, threads};
+    use crate::model::config::{Completion, Draft};
+
+    fn spec(warm_up: &str) -> Result<ModelSpec, Error> {
+        let text = format!(
+            "backend: 'identity' max_batch_size: 8\n\
+             input [ {{ name: 'x' data_type: TYPE_FP32 dims: [ -1, 2 ] reshape {{ shape: [ -1, 1, 2 ] }} }}, \
+                     {{ name: 's' data_type: TYPE_STRING dims: 2 optional: true }} ]\n\
+             output [ {{ name: 'y' data_type: TYPE_FP32 dims: [ -1, 2 ] reshape {{ shape: [ -1, 1, 2 ] }} }}, \
+                      {{ name: 't' data_type: TYPE_STRING dims: 2 }} ]\n\
+             model_warmup [ {warm_up} ]"
+        );
+        let draft = Draft::new("m", Some(text.as_bytes()), &[])?;
+        draft.complete(None, &BTreeMap::new(), Completion::default())
+    }
+
+    fn make(warm_up: &str) -> Result<(), Error> {
+        let spec = spec(warm_up)?;
+        let files = |path: &str, size_max: usize| match path {
+            "warmup/six" => Ok([1_f32; 6].map(f32::to_le_bytes).concat()),
+            "warmup/words" => Ok(b"\x01\0\0\0a\0\0\0\0".to_vec()),
+            _ => Err(Error::not_found(format!("{path} of at most {size_max}"))),
+        };
+        let model = Identity.load(&Arc::new(spec.clone()), Path::new(""))?;
+        let model = warmed(model, &spec, files)?;
+        threads::enter(1, |threads| model.new_instance(threads).map(drop))
+    }
+
+    #[test]
+    fn samples_of_every_kind_run_or_say_what_is_wrong() {
+        let x = |data: &str| format!("{{ key: 'x' value {{ data_type: TYPE_FP32 dims: [ 3, 2 ] {data} }} }}");
+        let s = |data: &str| format!("{{ key: 's' value {{ data_type: TYPE_STRING dims: 2 {data} }} }}");
+        let sample = |fields: &str, inputs: &str| format!("{{ name: 'w' batch_size: 1 {fields} inputs [ {inputs} ] }}");
+        let check = |warm_up: &str, want: &str| {
+            let got = make(warm_up).err().map(|error| error.text().to_owned()).unwrap_or_default();
+            assert_eq!(got, want, "{warm_up}");
+        };
+        for data in ["zero_data: true", "random_data: true", "input_data_file: 'six'"] {
+            check(&sample("count: 3", &x(data)), "");
+        }
+        for data in ["zero_data: true", "random_data: true", "input_data_file: 'words'"] {
+            check(&sample("", &format!("{}, {}", x("zero_data: true"), s(data))), "");
+        }
+        check("{ name: 'skipped' }", "");
+        let failed = |text: &str| format!("failed to run warmup sample 'w': {text}");
+        check(&sample("", ""), &failed("it brings no input 'x', which the model requires"));
+        check("{ name: 'w' batch_size: 9 }", &failed("batch size 9 for 'm', max allowed is 8"));
+        check(&sample("count: 10001", ""), &failed("its count is 10001, more than the 10000 allowed"));
+        let other = "{ key: 'z' value { data_type: TYPE_FP32 dims: 1 zero_data: true } }";
+        check(&sample("", other), &failed("unexpected inference input 'z' for model 'm'"));
+        check(&sample("", &x("")), "warmup setting expects input 'x' to have input_data_type set");
+        let input = |data: &str| sample("", &format!("{{ key: 'x' value {{ {data} zero_data: true }} }}"));
+        let open = "warmup setting expects all variable-size dimensions are specified for input 'x'";
+        check(&input("data_type: TYPE_FP32 dims: [ -1, 2 ]"), open);
+        check(
+            &input("data_type: TYPE_FP32 dims: [ 3, 3 ]"),
+            "warmup setting gives input 'x' dims [3, 3], which [-1, 2] of its configuration exclude",
+        );
+        check(
+            &input("data_type: TYPE_FP32 dims: [ 99999999999, 2 ]"),
+            "warmup setting gives input 'x' more than the 67108864 bytes allowed",
+        );
+        check(
+            &input("data_type: TYPE_INT8 dims: [ 3, 2 ]"),
+            "warmup setting gives input 'x' of model 'm' as TYPE_INT8, which is TYPE_FP32",
+        );
+        let file = |name: &str, rows: i64| {
+            let value = format!("data_type: TYPE_FP32 dims: [ {rows}, 2 ] input_data_file: '{name}'");
+            sample("", &format!("{{ key: 'x' value {{ {value} }} }}"))
+        };
+        check(&file("six", 2), "");
+        check(&file("six", 4), "warmup setting expects 32 bytes, but the data provided from six only has 24 bytes");
+        check(&file("none", 3), "warmup/none of at most 67108864");
+        check(
+            &file("../six", 3),
+            "model 'm': 'input_data_file' is '../six'; name a file beneath the model's directory, by a relative path \
+             without '..'",
+        );
+        check(
+            &sample("", &format!("{}, {}", x("zero_data: true"), s("input_data_file: 'six'"))),
+            "warmup setting expects the strings of shape [1, 2], each behind its length in 4 bytes, but the data provided \
+             from six is not that",
+        );
+    }
+
+    /// Counts what it runs; panics or refuses where it is told to.
+    struct Counting {
+        runs: Arc<AtomicU32>,
+        fails_at: Option<u32>,
+    }
+
+    impl LoadedModel for Counting {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Counting { runs: Arc::clone(&self.runs), fails_at: self.fails_at }))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Counting {
+        fn run(&mut self, batch: Batch) {
+            let index = self.runs.fetch_add(1, Ordering::Relaxed);
+            assert_eq!((batch.requests.len(), batch.rows), (2, 2));
+            for request in batch.requests {
+                assert_eq!(request.inputs[0].shape.as_slice(), [1, 1, 1, 2]);
+                let outcome = if self.fails_at == Some(index) { Err(Error::internal("no")) } else { Ok(Vec::new()) };
+                request.responder.send(outcome);
+            }
+        }
+    }
+
+    #[test]
+    fn every_instance_runs_every_sample_and_a_failing_one_makes_none() {
+        let input = "{ key: 'x' value { data_type: TYPE_FP32 dims: [ 1, 2 ] random_data: true } }";
+        let sample = |name: &str| format!("{{ name: '{name}' batch_size: 2 count: 2 inputs [ {input} ] }}");
+        let spec = spec(&format!("{}, {}", sample("a"), sample("b"))).unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let load = |fails_at| {
+            let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at });
+            warmed(model, &spec, |_, _| Ok(Vec::new())).unwrap()
+        };
+        let make = |model: &dyn LoadedModel| threads::enter(1, |threads| model.new_instance(threads).err());
+        let model = load(None);
+        assert_eq!((make(&*model), make(&*model), runs.load(Ordering::Relaxed)), (None, None, 8));
+        let error = make(&*load(Some(10))).unwrap();
+        assert_eq!((error.text(), runs.load(Ordering::Relaxed)), ("failed to run warmup sample 'b': no", 11));
+    }
+
+    #[test]
+    fn what_comes_by_chance_is_in_its_range() {
+        let floats = random(Datatype::Fp32, 400);
+        let floats = floats.as_slice().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
+        let floats: Vec<_> = floats.collect();
+        assert!(floats.iter().all(|float| (0.0..1.0).contains(float)) && floats[0] != floats[1], "{floats:?}");
+        assert!(random(Datatype::Bool, 100).as_slice().iter().all(|byte| *byte < 2));
+        for datatype in Datatype::ALL {
+            let size = datatype.size().unwrap_or(1) * 3;
+            assert_eq!(random(datatype, size).len(), size, "{datatype:?}");
+        }
+    }
+}

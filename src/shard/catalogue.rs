@@ -1,0 +1,99 @@
+//! How the models of a running server change. The control thread loads beside, then leaves a
+//! [`Change`] in every shard's mailbox; a task of the shard takes it up between two requests and
+//! says so. What a shard serves no more goes back to the control thread when the last of its
+//! requests has its answer, so that no shard frees a model. A request takes no lock for this, and
+//! allocates nothing.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::task::Waker;
+
+use crate::backend::{Instance, Threads};
+use crate::model::index::Overview;
+use crate::protocol::repository::Order;
+use crate::shard::errand::Reply;
+use crate::shard::feed::Lane;
+use crate::shard::models::Served;
+use crate::shard::sync::{AtomicWaker, SegQueue};
+
+/// What one shard is told.
+pub struct Change {
+    /// Names it when the shard has taken it up.
+    pub number: u64,
+    /// What is known of all models from now on.
+    pub overview: Arc<Overview>,
+    /// Versions that serve no more.
+    pub gone: Vec<Arc<Served>>,
+    /// Versions that serve from now on, instead of those of their name and number.
+    pub come: Vec<Hold>,
+}
+
+/// A shard's part of a model version, on its way to the shard or back.
+pub struct Hold {
+    /// The model version.
+    pub served: Arc<Served>,
+    /// How the shard reaches an instance.
+    pub way: HeldWay,
+}
+
+/// How a shard reaches an instance.
+pub enum HeldWay {
+    /// Its own, made on the thread that loaded.
+    Instance(Box<dyn Instance>),
+    /// The workers', by a lane.
+    Lane(Lane),
+}
+
+/// What the control thread is told.
+pub enum Told {
+    /// A client orders something.
+    Ordered(Order, Reply),
+    /// A shard has taken up a change.
+    Changed(u64),
+    /// A shard holds a model version no more: nothing of it waits there for an answer.
+    Released(Hold),
+}
+
+/// Tells the control thread; never blocks.
+pub type Tell = Arc<dyn Fn(Told) + Send + Sync>;
+
+/// The changes that one shard has not taken up yet. Bounded: the control thread has one on its way
+/// for each order, load and look at the repositories, and their number is.
+#[derive(Default)]
+pub struct Mailbox {
+    changes: SegQueue<Change>,
+    waker: AtomicWaker,
+    threads: OnceLock<Threads>,
+}
+
+impl Mailbox {
+    /// Leaves a change.
+    pub fn push(&self, change: Change) {
+        self.changes.push(change);
+        self.waker.wake();
+    }
+
+    /// The next change.
+    pub fn poll_change(&self) -> Option<Change> {
+        self.changes.pop()
+    }
+
+    /// Who to wake when a change comes. Poll once more afterwards.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    /// The shard says what engine threads it has, for instances that are made for it elsewhere.
+    pub fn set_threads(&self, threads: &Threads) {
+        self.threads.get_or_init(|| threads.clone());
+    }
+
+    /// The engine threads of the shard, once it runs.
+    pub fn threads(&self) -> Option<&Threads> {
+        self.threads.get()
+    }
+}
+
+const fn assert_sendable<T: Send + 'static>() {}
+const _: () = assert_sendable::<Change>();
+const _: () = assert_sendable::<Told>();

@@ -1,0 +1,164 @@
+//! Reads a JSON file with the places of its values. Recursive, as deep as [`JSON_DEPTH_MAX`].
+
+use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
+use crate::wire::json::cursor::{Cursor, Form};
+use crate::wire::json::{Fault, JsonError};
+use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
+
+/// Reads a whole text.
+pub fn read(text: &str) -> Result<Placed, PlacedError> {
+    let mut reader = Reader { cursor: Cursor::new(text.as_bytes(), 0), nodes: 0 };
+    if text.starts_with('\u{feff}') {
+        reader.cursor.rest = text.as_bytes().get('\u{feff}'.len_utf8()..).unwrap_or_default();
+    }
+    let outcome = reader.whole();
+    // The place is told by line and column, and not once more in the text.
+    outcome.map_err(|error| PlacedError { offset: error.offset, text: error.fault.to_string() })
+}
+
+struct Reader<'a> {
+    cursor: Cursor<'a>,
+    nodes: usize,
+}
+
+impl Reader<'_> {
+    fn whole(&mut self) -> Result<Placed, JsonError> {
+        self.cursor.skip_space();
+        if self.cursor.peek().is_none() {
+            return Err(self.cursor.error(Fault::Empty));
+        }
+        let value = self.value(0)?;
+        self.cursor.skip_space();
+        if self.cursor.peek().is_some() {
+            return Err(self.cursor.error(Fault::Trailing));
+        }
+        Ok(value)
+    }
+
+    /// Reads a value; white space before it was skipped.
+    fn value(&mut self, depth: usize) -> Result<Placed, JsonError> {
+        if depth >= JSON_DEPTH_MAX {
+            return Err(self.cursor.error(Fault::Depth));
+        }
+        self.nodes += 1;
+        if self.nodes > JSON_NODES_MAX {
+            return Err(self.cursor.error(Fault::Nodes));
+        }
+        let offset = self.cursor.offset();
+        let value = match self.cursor.peek() {
+            Some(b'{') => PlacedValue::Table(self.members(depth)?),
+            Some(b'[') => PlacedValue::List(self.elements(depth)?),
+            Some(b'"') => PlacedValue::String(self.cursor.string()?.into_owned()),
+            Some(b't') => self.cursor.literal(b"true").map(|()| PlacedValue::Bool(true))?,
+            Some(b'f') => self.cursor.literal(b"false").map(|()| PlacedValue::Bool(false))?,
+            Some(b'n') => self.cursor.literal(b"null").map(|()| PlacedValue::Null)?,
+            _ => {
+                let (number, form) = self.cursor.number()?;
+                if form == Form::Literal {
+                    return Err(JsonError { fault: Fault::Value, offset });
+                }
+                PlacedValue::Number(String::from_utf8_lossy(number).into_owned())
+            }
+        };
+        Ok(Placed { offset, value })
+    }
+
+    fn members(&mut self, depth: usize) -> Result<Vec<PlacedMember>, JsonError> {
+        self.cursor.advance();
+        let mut members = Vec::new();
+        self.cursor.skip_space();
+        if self.cursor.consume(b'}') {
+            return Ok(members);
+        }
+        loop {
+            self.cursor.skip_space();
+            let offset = self.cursor.offset();
+            if self.cursor.peek() != Some(b'"') {
+                return Err(self.cursor.error(Fault::Name));
+            }
+            let name = self.cursor.string()?.into_owned();
+            self.cursor.skip_space();
+            if !self.cursor.consume(b':') {
+                return Err(self.cursor.error(Fault::Colon));
+            }
+            self.cursor.skip_space();
+            members.push(PlacedMember { name, offset, value: self.value(depth + 1)? });
+            self.cursor.skip_space();
+            if self.cursor.consume(b'}') {
+                return Ok(members);
+            }
+            if !self.cursor.consume(b',') {
+                return Err(self.cursor.error(Fault::Member));
+            }
+        }
+    }
+
+    fn elements(&mut self, depth: usize) -> Result<Vec<Placed>, JsonError> {
+        self.cursor.advance();
+        let mut elements = Vec::new();
+        self.cursor.skip_space();
+        if self.cursor.consume(b']') {
+            return Ok(elements);
+        }
+        loop {
+            self.cursor.skip_space();
+            elements.push(self.value(depth + 1)?);
+            self.cursor.skip_space();
+            if self.cursor.consume(b']') {
+                return Ok(elements);
+            }
+            if !self.cursor.consume(b',') {
+                return Err(self.cursor.error(Fault::Element));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_the_bytes_at_which_names_and_values_begin() {
+        let text = "\u{feff}{ \"a\": [1, \"é\"], \"b\" : {\"c\": null} }";
+        let PlacedValue::Table(members) = read(text).unwrap().value else { panic!() };
+        let at = |offset: usize, want: &str| assert!(text[offset..].starts_with(want), "{offset} {want}");
+        at(members[0].offset, "\"a\"");
+        at(members[0].value.offset, "[1");
+        let PlacedValue::List(elements) = &members[0].value.value else { panic!() };
+        at(elements[1].offset, "\"é\"");
+        at(members[1].offset, "\"b\"");
+        let PlacedValue::Table(inner) = &members[1].value.value else { panic!() };
+        at(inner[0].value.offset, "null");
+    }
+
+    #[test]
+    fn it_reads_what_the_strict_reader_of_requests_reads() {
+        for text in [
+            "",
+            " ",
+            "{",
+            "{}",
+            "[1,]",
+            "{\"a\"}",
+            "{\"a\":1,}",
+            "{\"a\":1 \"b\":2}",
+            "nul",
+            "1 2",
+            "\"\\x\"",
+            "-",
+            "1.",
+            "1e",
+            "[[1],{\"a\":[]}]",
+            "1e999",
+            "\"\\ud800\"",
+            "{1:2}",
+            "[1 2]",
+        ] {
+            let strict = crate::wire::json::Document::parse(text.as_bytes(), &[]);
+            let strict = strict.map(|_| ()).map_err(|error| (error.offset, error.fault.to_string()));
+            assert_eq!(read(text).map(|_| ()).map_err(|error| (error.offset, error.text)), strict, "{text:?}");
+        }
+        assert!(read(&"[".repeat(JSON_DEPTH_MAX + 1)).unwrap_err().text.contains("depth"));
+    }
+}
