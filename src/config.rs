@@ -305,10 +305,7 @@ const FLAGS: &[Flag] = &[
         value: "COUNT",
         help: "Threads that serve connections, one per core [all cores this process may use; where models run on \
                workers, a quarter of them at most]",
-        apply: |settings, value| {
-            settings.shards = Some(at_least_one(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set_count(settings.shards.get_or_insert_default(), value),
     },
     Flag {
         names: &["worker-cores"],
@@ -388,10 +385,7 @@ const FLAGS: &[Flag] = &[
         names: &["model-load-thread-count"],
         value: "COUNT",
         help: "Models that load at a time [4]",
-        apply: |settings, value| {
-            settings.load_threads = at_least_one(value)?;
-            Ok(())
-        },
+        apply: |settings, value| set_count(&mut settings.load_threads, value),
     },
     Flag {
         names: &["exit-on-error"],
@@ -521,19 +515,19 @@ const FLAGS: &[Flag] = &[
         names: &["http2-streams-max"],
         value: "COUNT",
         help: "Streams of one HTTP/2 connection at a time [128]; beyond it new ones are refused",
-        apply: |settings, value| set_small_count(&mut settings.http2_streams_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_streams_max, value),
     },
     Flag {
         names: &["http2-resets-max"],
         value: "COUNT",
         help: "Streams that an HTTP/2 client may reset in 10 s [1000], one more for each answer it takes; beyond it GOAWAY",
-        apply: |settings, value| set_small_count(&mut settings.http2_resets_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_resets_max, value),
     },
     Flag {
         names: &["http2-control-frames-max"],
         value: "COUNT",
         help: "Frames an HTTP/2 client may send in 10 s that move nothing [10000]; beyond it GOAWAY",
-        apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_control_frames_max, value),
     },
     Flag {
         names: &["server-timing"],
@@ -750,18 +744,12 @@ fn parse_resource(value: &str) -> Result<RateResource, String> {
     }
 }
 
-fn at_least_one(value: &str) -> Result<usize, String> {
-    parse(value).and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })
-}
-
-fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
-    *place = at_least_one(value)?;
-    Ok(())
-}
-
-fn set_small_count(place: &mut u32, value: &str) -> Result<(), String> {
-    *place = parse(value)
-        .and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })?;
+fn set_count<T: std::str::FromStr + Default + PartialEq>(place: &mut T, value: &str) -> Result<(), String> {
+    let count = parse(value)?;
+    if count == T::default() {
+        return Err("must be greater than 0.".to_owned());
+    }
+    *place = count;
     Ok(())
 }
 
