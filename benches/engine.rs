@@ -126,8 +126,8 @@ impl Case {
         while times.len() < 10 || start.elapsed() < window {
             let ticket = Ticket { index: 0, generation: 0 };
             let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
-            let request = Request { inputs: self.inputs.clone(), rows: 1, responder };
-            let batch = Batch { requests: vec![request], rows: 1, clock: || Instant::ZERO };
+            let request = Request { inputs: self.inputs.clone(), rows: 1, responder, sequence: None };
+            let batch = Batch { requests: vec![request], rows: 1, clock: || Instant::ZERO, ended: Vec::new() };
             let begin = Now::now();
             instance.run(batch);
             times.push(begin.elapsed());

@@ -13,8 +13,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::value::{
-    allow, at_least_one, parse, parse_bool, parse_cache, parse_cores, parse_host_policy, parse_resource, set_address,
-    set_bool, set_count, set_port, set_small_count,
+    allow, parse, parse_bool, parse_cache, parse_cores, parse_host_policy, parse_resource, set_address, set_bool,
+    set_count, set_port,
 };
 use crate::limits;
 
@@ -75,6 +75,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Bytes of state that one instance keeps for its sequences.
+    pub sequence_state_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// Connections of one shard.
@@ -174,6 +176,7 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
@@ -310,10 +313,7 @@ const FLAGS: &[Flag] = &[
         value: "COUNT",
         help: "Threads that serve connections, one per core [all cores this process may use; where models run on \
                workers, a quarter of them at most]",
-        apply: |settings, value| {
-            settings.shards = Some(at_least_one(value)?);
-            Ok(())
-        },
+        apply: |settings, value| set_count(settings.shards.get_or_insert_default(), value),
     },
     Flag {
         names: &["worker-cores"],
@@ -393,10 +393,7 @@ const FLAGS: &[Flag] = &[
         names: &["model-load-thread-count"],
         value: "COUNT",
         help: "Models that load at a time [4]",
-        apply: |settings, value| {
-            settings.load_threads = at_least_one(value)?;
-            Ok(())
-        },
+        apply: |settings, value| set_count(&mut settings.load_threads, value),
     },
     Flag {
         names: &["exit-on-error"],
@@ -484,6 +481,12 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
     },
     Flag {
+        names: &["sequence-state-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of state that one instance keeps for its sequences [268435456]; beyond it they end",
+        apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
+    },
+    Flag {
         names: &["admission"],
         value: "none|deadline",
         help: "Refuse at once what by measured run times would be late [none]",
@@ -529,19 +532,19 @@ const FLAGS: &[Flag] = &[
         names: &["http2-streams-max"],
         value: "COUNT",
         help: "Streams of one HTTP/2 connection at a time [128]; beyond it new ones are refused",
-        apply: |settings, value| set_small_count(&mut settings.http2_streams_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_streams_max, value),
     },
     Flag {
         names: &["http2-resets-max"],
         value: "COUNT",
         help: "Streams that an HTTP/2 client may reset in 10 s [1000], one more for each answer it takes; beyond it GOAWAY",
-        apply: |settings, value| set_small_count(&mut settings.http2_resets_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_resets_max, value),
     },
     Flag {
         names: &["http2-control-frames-max"],
         value: "COUNT",
         help: "Frames an HTTP/2 client may send in 10 s that move nothing [10000]; beyond it GOAWAY",
-        apply: |settings, value| set_small_count(&mut settings.http2_control_frames_max, value),
+        apply: |settings, value| set_count(&mut settings.http2_control_frames_max, value),
     },
     Flag {
         names: &["server-timing"],

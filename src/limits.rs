@@ -26,6 +26,8 @@ pub const JSON_NODES_MAX: usize = 262_144;
 pub const REQUEST_TENSORS_MAX: usize = 1_024;
 /// Parameters in one place of a request.
 pub const PARAMETERS_MAX: usize = 256;
+/// Bytes of a sequence's id where it is a string, as Triton bounds them.
+pub const SEQUENCE_ID_SIZE_MAX: usize = 128;
 /// Dimensions of a tensor.
 pub const RANK_MAX: usize = 32;
 /// Bytes of a model's name.
@@ -46,6 +48,23 @@ pub const FORECAST_LEVELS_MAX: usize = 64;
 pub const ADMISSION_SLACK: Duration = Duration::from_millis(1);
 /// Bytes of inputs that may wait for one model version (`--queue-bytes-max`).
 pub const QUEUE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Bytes of a decoupled model's responses to one request that wait for its client to read.
+pub const RESPONSES_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Responses of a decoupled model to one request that its client has not read, at which the model is
+/// asked to wait.
+pub const RESPONSES_UNREAD_MAX: u32 = 1_024;
+/// What a response costs beside its bytes.
+pub const RESPONSE_COST: usize = 512;
+/// Requests of one `ModelStreamInfer` that are under way at a time: beyond it no more is read.
+pub const STREAM_REQUESTS_MAX: usize = 64;
+/// Sequences that one `ModelStreamInfer` is remembered to have begun: its end ends them.
+pub const STREAM_SEQUENCES_MAX: usize = 4_096;
+/// Threads that answer for a built-in decoupled model while its instance goes on.
+pub const DECOUPLED_THREADS_MAX: usize = 64;
+/// Sequences that may have a slot of one model version: each is some hundreds of bytes.
+pub const SEQUENCE_SLOTS_MAX: usize = 1024 * 1024;
+/// Bytes of state that one instance keeps for its sequences (`--sequence-state-bytes-max`).
+pub const SEQUENCE_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard; beyond it a new one is closed at once.
@@ -173,6 +192,8 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 pub const BLANK_LINES_MAX: usize = 4;
 
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
+const _: () =
+    assert!(RESPONSES_UNREAD_MAX as usize * RESPONSE_COST < RESPONSES_BYTES_MAX, "a model that waits is not cut off");
 const _: () = assert!(BATCH_SIZES_MAX > 1_024, "what the histogram of batch sizes tells apart is counted apart");
 const _: () = assert!(QUEUE_REQUESTS_MAX <= IN_FLIGHT_MAX, "a shard can fill a queue");
 const _: () = assert!(VERSIONS_MAX < MODEL_ENTRIES_MAX, "a model of the most versions can be listed");

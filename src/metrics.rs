@@ -283,6 +283,19 @@ pub struct ModelFigures<'a> {
     pub wakes: u64,
     /// Requests refused because they would have been late.
     pub late: u64,
+    /// Its sequences, where it serves them.
+    pub sequences: Option<SequenceFigures>,
+}
+
+/// The sequences of one model version.
+#[derive(Clone, Debug, Default)]
+pub struct SequenceFigures {
+    /// Those that have a slot.
+    pub active: u64,
+    /// Those that wait for a slot.
+    pub backlogged: u64,
+    /// Those that ended, by why: every reason.
+    pub ends: Vec<(&'static str, u64)>,
 }
 
 impl ModelFigures<'_> {
@@ -333,10 +346,14 @@ enum Value {
     Placement,
     QueueTimes,
     Releases,
+    /// Of models that serve sequences: how many there are.
+    Sequences,
+    /// And what ended those that were.
+    SequenceEnds,
     Run,
 }
 
-const FAMILIES: [Family; 22] = [
+const FAMILIES: [Family; 24] = [
     Family {
         name: "nv_inference_request_success",
         kind: "counter",
@@ -469,6 +486,18 @@ const FAMILIES: [Family; 22] = [
         help: "Inference requests refused because they would have been late (--admission=deadline)",
         value: Value::Figure(|model| model.late),
     },
+    Family {
+        name: "deuteron_sequences",
+        kind: "gauge",
+        help: "Sequences that have a slot, and that wait for one",
+        value: Value::Sequences,
+    },
+    Family {
+        name: "deuteron_sequences_ended_total",
+        kind: "counter",
+        help: "Sequences that ended, by why",
+        value: Value::SequenceEnds,
+    },
 ];
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
@@ -507,6 +536,17 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
         }
         Value::Releases => {
             for (reason, count) in &model.releases {
+                line(out, &format!("reason=\"{reason}\","), *count);
+            }
+        }
+        Value::Sequences => {
+            if let Some(sequences) = &model.sequences {
+                line(out, "state=\"active\",", sequences.active);
+                line(out, "state=\"backlog\",", sequences.backlogged);
+            }
+        }
+        Value::SequenceEnds => {
+            for (reason, count) in model.sequences.iter().flat_map(|sequences| &sequences.ends) {
                 line(out, &format!("reason=\"{reason}\","), *count);
             }
         }
@@ -613,7 +653,6 @@ mod tests {
             workers: Some(&workers),
             releases: vec![("full", 1), ("idle", 2), ("shape", 0)],
             pending: 5,
-            placement: "worker",
             run: Some(Duration::from_nanos(1_500)),
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
@@ -654,6 +693,40 @@ mod tests {
             "deuteron_instance_wakes_total{model=\"m\",version=\"1\"} 7",
             "deuteron_requests_late_total{model=\"m\",version=\"1\"} 6",
             "deuteron_requests_in_flight 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line}\n{text}");
+        }
+    }
+
+    /// A model on workers that did nothing.
+    fn figures<'a>() -> ModelFigures<'a> {
+        ModelFigures {
+            name: "m",
+            version: 1,
+            labels: "",
+            cells: Vec::new(),
+            workers: None,
+            releases: Vec::new(),
+            pending: 0,
+            placement: "worker",
+            run: None,
+            instances: Vec::new(),
+            wakes: 0,
+            late: 0,
+            sequences: None,
+        }
+    }
+
+    #[test]
+    fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
+        let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
+        let model = ModelFigures { sequences: Some(sequences), ..figures() };
+        let text = encode(&[model], &[], &[]);
+        for line in [
+            "deuteron_sequences{model=\"m\",state=\"active\",version=\"1\"} 8",
+            "deuteron_sequences{model=\"m\",state=\"backlog\",version=\"1\"} 9",
+            "deuteron_sequences_ended_total{model=\"m\",reason=\"end\",version=\"1\"} 4",
+            "deuteron_sequences_ended_total{model=\"m\",reason=\"idle\",version=\"1\"} 0",
         ] {
             assert!(text.lines().any(|have| have == line), "{line}\n{text}");
         }

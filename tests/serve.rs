@@ -323,10 +323,10 @@ fn an_idle_server_ends_at_once() {
 fn an_rpc_that_is_not_built_is_refused_by_name() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &[]);
-    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let path = "/inference.GRPCInferenceService/TraceSetting";
     let refusal = support::h2::call(server.grpc(), path, &[], &message("identity_fp32", 1));
     assert_eq!(refusal["grpc-status"], "12");
-    assert!(refusal["grpc-message"].contains("ModelStreamInfer"), "{refusal:?}");
+    assert!(refusal["grpc-message"].contains("TraceSetting"), "{refusal:?}");
     assert_eq!(refusal["grpc-accept-encoding"], "identity");
     let late = [("grpc-timeout", "soon")];
     let refusal = support::h2::call(server.grpc(), INFER, &late, &message("identity_fp32", 1));

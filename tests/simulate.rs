@@ -6,9 +6,11 @@
 #[path = "simulate/mod.rs"]
 mod simulate;
 
+use deuteron::scheduler::sequence::End;
 use deuteron::scheduler::{Released, Scheduler};
 use simulate::fault::{Fault, Faulty};
 use simulate::plan::Plan;
+use simulate::sequence;
 use simulate::world::{Counts, Outcome, World};
 
 const SCHEDULES: u64 = 200_000;
@@ -66,4 +68,50 @@ fn a_seed_is_the_same_world_each_time_and_its_timeline_has_40_lines_at_most() {
     let timeline = || World::new(&plan, Scheduler::new(plan.policy.clone())).with_timeline().run_to_timeline();
     assert_eq!(timeline(), timeline());
     assert!((1..=40).contains(&timeline().lines().count()));
+}
+
+fn sequence_world(plan: &sequence::plan::Plan, fault: Option<sequence::fault::Fault>) -> sequence::world::World<'_> {
+    sequence::world::World::new(plan, sequence::fault::Batcher::new(&plan.policy, fault))
+}
+
+#[test]
+fn no_schedule_of_sequences_lets_state_cross_ids_or_breaks_another_promise() {
+    let mut counts = sequence::world::Counts::default();
+    for seed in 0..SCHEDULES {
+        let plan = sequence::plan::Plan::new(seed);
+        match sequence_world(&plan, None).run() {
+            Ok(more) => counts.add(&more),
+            Err(violation) => {
+                let lines = sequence_world(&plan, None).with_timeline().run_to_timeline();
+                panic!("seed {seed}: {violation}\n{plan:#?}\n{lines}");
+            }
+        }
+    }
+    for outcome in sequence::world::Outcome::ALL {
+        assert!(counts.outcome(outcome) > SCHEDULES / 20, "{outcome:?} is rare: {counts:?}");
+    }
+    // What is unloaded is no schedule's matter.
+    for end in End::ALL.into_iter().filter(|end| *end != End::Unload) {
+        assert!(counts.end(end) > SCHEDULES / 20, "{end:?} is rare: {counts:?}");
+    }
+    assert!(counts.empty_rows() > SCHEDULES / 10, "empty rows are rare: {counts:?}");
+}
+
+#[test]
+fn each_planted_fault_of_sequences_is_found() {
+    for (fault, want) in [
+        (sequence::fault::Fault::Deaf, "was never answered"),
+        (sequence::fault::Fault::Endless, "has ended"),
+        (sequence::fault::Fault::Forgetful, "in no batch"),
+        (sequence::fault::Fault::Immortal, "was idle"),
+        (sequence::fault::Fault::Mixed, "the state of another"),
+        (sequence::fault::Fault::Silent, "was never answered"),
+        (sequence::fault::Fault::Sticky, "has ended"),
+        (sequence::fault::Fault::Twice, "answered twice"),
+        (sequence::fault::Fault::Undying, "without its state"),
+    ] {
+        let plans = (0..SCHEDULES_WITH_FAULT).map(sequence::plan::Plan::new);
+        let found: Vec<_> = plans.filter_map(|plan| sequence_world(&plan, Some(fault)).run().err()).collect();
+        assert!(found.iter().any(|violation| violation.contains(want)), "{fault:?}: {:?}", found.first());
+    }
 }

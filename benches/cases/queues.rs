@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deuteron::backend::{Answer, Inbox as _, Ticket, answering_myself};
+use deuteron::backend::{Answer, Inbox as _, Part, Ticket, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
 use deuteron::scheduler::{Bounds, Claims, Entry, Policy, Scheduler, ShapeKey};
 use deuteron::shard::feed::{Feed, Hold, Waiting};
@@ -62,7 +62,8 @@ pub fn feed() -> (Work, usize) {
             let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
             inbox.open(ticket);
             let (stamps, hold) = (Stamps::default(), Hold::default());
-            let waiting = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 64, level: 0, stamps, hold };
+            let waiting =
+                Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 64, level: 0, mark: None, stamps, hold };
             assert!(lane.submit(entry(waiting)).is_ok());
         }
         let batch = feed.next_batch(0, || Instant::ZERO).expect("it is full");
@@ -77,8 +78,13 @@ pub fn inbox() -> (Work, usize) {
     let inbox = Inbox::new();
     let work = move || {
         for index in 0..COUNT {
-            let answer =
-                Answer { outputs: Ok(Vec::new()), stamps: Stamps::default(), batch_rows: 1, is_first: index == 0 };
+            let answer = Answer {
+                outputs: Ok(Vec::new()),
+                stamps: Stamps::default(),
+                batch_rows: 1,
+                is_first: index == 0,
+                part: Part::Last,
+            };
             inbox.push(Ticket { index, generation: 1 }, answer);
         }
         let answers = std::iter::from_fn(|| inbox.poll_answer()).count();

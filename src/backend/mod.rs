@@ -3,11 +3,14 @@
 //! used from any thread, so that an engine that answers later, or from threads of its own, fits
 //! the same trait. A backend never sees a queue or a socket.
 
+pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
+pub mod decoupled;
 pub mod identity;
 pub mod onnxruntime;
 pub mod rten;
+pub mod sequence;
 pub mod text;
 pub mod threads;
 
@@ -16,9 +19,12 @@ mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
+pub use self::accumulate::Accumulate;
+pub use self::decoupled::Decoupled;
 pub use self::identity::Identity;
 pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
+pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;
@@ -68,6 +74,8 @@ pub struct Batch {
     pub rows: u32,
     /// What to stamp with.
     pub clock: Clock,
+    /// Slots whose sequences ended otherwise than by a request: what is kept of them goes.
+    pub ended: Vec<usize>,
 }
 
 /// One request of a batch.
@@ -79,6 +87,8 @@ pub struct Request {
     pub rows: u32,
     /// Takes its answer.
     pub responder: Responder,
+    /// Its place, where the model serves sequences.
+    pub sequence: Option<SequenceRow>,
 }
 
 /// The answer of a backend to one request.
@@ -92,6 +102,20 @@ pub struct Answer {
     pub batch_rows: u32,
     /// Whether this request counts the execution: the first of its batch does.
     pub is_first: bool,
+    /// Whether others follow.
+    pub part: Part,
+}
+
+/// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Part {
+    /// The end alone, without outputs: there are none, or they came before.
+    End,
+    /// The last.
+    #[default]
+    Last,
+    /// Others follow.
+    More,
 }
 
 /// Where the batches that ran are counted: each once, by the first of its requests that is answered
@@ -108,6 +132,16 @@ pub trait Inbox: Send + Sync {
 
     /// Sees to it that the shard looks at its answers. Never blocks.
     fn wake(&self);
+
+    /// Whether the answers of a ticket that are not read yet are few enough for another.
+    fn has_room(&self, _ticket: Ticket) -> bool {
+        true
+    }
+
+    /// Whether nobody waits for the answers of a ticket any more.
+    fn has_left(&self, _ticket: Ticket) -> bool {
+        false
+    }
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
@@ -189,6 +223,17 @@ impl Responder {
         Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
     }
 
+    /// A responder that answers nobody: for a row without a request.
+    pub fn nobody() -> Self {
+        let ticket = Ticket { index: 0, generation: 0 };
+        Self { inbox: None, ticket, stamps: Stamps::default(), batch_rows: 0, is_first: false, executions: None }
+    }
+
+    /// Has the answer pass by another inbox, if there will be one.
+    pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn Inbox>) -> Arc<dyn Inbox>) {
+        self.inbox = self.inbox.take().map(wrap);
+    }
+
     /// Says what batch the request became part of, and whether it is its first.
     pub fn set_batch(&mut self, rows: u32, is_first: bool) {
         self.batch_rows = rows;
@@ -205,17 +250,42 @@ impl Responder {
         self.ticket
     }
 
-    /// Answers. The stamps are those of [`Self::stamps`].
-    pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
-        self.answer(outputs);
+    /// Whether nobody waits for the answer any more: what is still to come is for nothing.
+    pub fn has_left(&self) -> bool {
+        self.inbox.as_ref().is_none_or(|inbox| inbox.has_left(self.ticket))
     }
 
-    fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>) {
+    /// Whether the client has read so much that another answer of several should be sent. A model that
+    /// sends all the same is cut off where too much is unread.
+    pub fn has_room(&self) -> bool {
+        self.inbox.as_ref().is_none_or(|inbox| inbox.has_room(self.ticket))
+    }
+
+    /// Answers, for the last time. The stamps are those of [`Self::stamps`].
+    pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
+        self.answer(outputs, Part::Last);
+    }
+
+    /// One answer of several: a decoupled model may have any number. The last is [`Self::send`] or
+    /// [`Self::end`].
+    pub fn send_more(&mut self, outputs: Vec<Tensor>) {
+        let inbox = self.inbox.clone();
+        self.answer(Ok(outputs), Part::More);
+        self.inbox = inbox;
+    }
+
+    /// No answer comes any more.
+    pub fn end(mut self) {
+        self.answer(Ok(Vec::new()), Part::End);
+    }
+
+    fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: Part) {
         if let Some(inbox) = self.inbox.take() {
             if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
             }
-            let answer = Answer { outputs, stamps: self.stamps, batch_rows: self.batch_rows, is_first: self.is_first };
+            let Self { stamps, batch_rows, is_first, .. } = *self;
+            let answer = Answer { outputs, stamps, batch_rows, is_first, part };
             inbox.push(self.ticket, answer);
             wake_afterwards(inbox);
         }
@@ -224,7 +294,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        self.answer(Err(Error::internal("the model gave no answer to this request")));
+        self.answer(Err(Error::internal("the model gave no answer to this request")), Part::Last);
     }
 }
 

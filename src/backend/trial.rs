@@ -27,6 +27,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         outputs: tensors(outputs),
         batch_inputs: Vec::new(),
         batching: None,
+        sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,
         default_model_filename: "model.onnx".to_owned(),
@@ -104,9 +105,9 @@ impl Answers {
             let inbox = Arc::clone(&self.inbox) as Arc<dyn Inbox>;
             let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, Stamps::default());
             responder.set_batch(rows, index == 0);
-            Request { inputs, rows: request_rows, responder }
+            Request { inputs, rows: request_rows, responder, sequence: None }
         };
-        Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock }
+        Batch { requests: (0..).zip(requests).map(request).collect(), rows, clock: no_clock, ended: Vec::new() }
     }
 
     /// The answers of so many tickets in their order: each exactly one, and no other.

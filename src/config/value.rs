@@ -63,18 +63,12 @@ pub(super) fn parse_resource(value: &str) -> Result<RateResource, String> {
     }
 }
 
-pub(super) fn at_least_one(value: &str) -> Result<usize, String> {
-    parse(value).and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })
-}
-
-pub(super) fn set_count(place: &mut usize, value: &str) -> Result<(), String> {
-    *place = at_least_one(value)?;
-    Ok(())
-}
-
-pub(super) fn set_small_count(place: &mut u32, value: &str) -> Result<(), String> {
-    *place = parse(value)
-        .and_then(|count| if count == 0 { Err("must be greater than 0.".to_owned()) } else { Ok(count) })?;
+pub(super) fn set_count<T: std::str::FromStr + Default + PartialEq>(place: &mut T, value: &str) -> Result<(), String> {
+    let count = parse(value)?;
+    if count == T::default() {
+        return Err("must be greater than 0.".to_owned());
+    }
+    *place = count;
     Ok(())
 }
 

@@ -158,6 +158,7 @@ mod tests {
             instances: Vec::new(),
             wakes: 0,
             late: 0,
+            sequences: None,
         };
         let total = |count, nanos| Total { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
-use crate::model::complete::{self, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::tensors::Io;
-use crate::model::{batch_io, tensors};
+use crate::model::{batch_io, sequence_batching, tensors};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -63,7 +63,8 @@ pub fn backend(config: &ModelConfig) -> Result<(), Error> {
         _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
         }
-        ONNX_BACKEND | IDENTITY_BACKEND => Ok(()),
+        ONNX_BACKEND => Ok(()),
+        built_in if BUILT_IN_BACKENDS.contains(&built_in) => Ok(()),
         _ => Err(missing_backend(config)),
     }
 }
@@ -91,6 +92,9 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
         dynamic_batching(config, batching)?;
+    }
+    if let Some(SchedulingChoice::SequenceBatching(batching)) = &config.scheduling_choice {
+        sequence_batching::check(config, batching)?;
     }
     latency_target(config)?;
     instance_groups(config)?;

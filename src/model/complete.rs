@@ -4,6 +4,7 @@
 
 use crate::error::Error;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
+use crate::model::sequence_batching;
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -20,6 +21,11 @@ pub const ONNX_BACKEND: &str = "onnxruntime";
 pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
+/// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
+/// sequence brings, and those that answer a request any number of times.
+pub const BUILT_IN_BACKENDS: [&str; 5] = ["dyna_sequence", IDENTITY_BACKEND, "repeat", "sequence", "square"];
+/// A sequence that brings no request for so long is over, where the configuration does not say.
+const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// The file of an ONNX model where the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 /// Instances of an ONNX model on the CPU, where the configuration does not say.
@@ -130,14 +136,16 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
     }
     let is_batching = config.max_batch_size > 0;
     if !has_inputs {
-        for tensor in &onnx.inputs {
+        let made = sequence_batching::input_names(config);
+        for tensor in onnx.inputs.iter().filter(|tensor| !made.contains(&tensor.name)) {
             let (dims, reshape) = fill_dims(&config.name, "input", tensor, is_batching)?;
             let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
             config.input.push(ModelInput { name, data_type, dims, reshape, ..ModelInput::default() });
         }
     }
     if config.output.is_empty() {
-        for tensor in &onnx.outputs {
+        let kept = sequence_batching::output_names(config);
+        for tensor in onnx.outputs.iter().filter(|tensor| !kept.contains(&tensor.name)) {
             let (dims, reshape) = fill_dims(&config.name, "output", tensor, is_batching)?;
             let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
             config.output.push(ModelOutput { name, data_type, dims, reshape, ..ModelOutput::default() });
@@ -175,6 +183,11 @@ pub fn normalize(config: &mut ModelConfig) {
         && config.max_batch_size > 0
     {
         batching.preferred_batch_size.push(config.max_batch_size);
+    }
+    if let Some(SchedulingChoice::SequenceBatching(batching)) = &mut config.scheduling_choice
+        && batching.max_sequence_idle_microseconds == 0
+    {
+        batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
     }
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });

@@ -19,7 +19,7 @@ use crate::model::spec::{
 };
 use crate::model::tensors::Io;
 use crate::model::text::{ConfigText, Notation, TextError};
-use crate::model::{batch_io, check, complete, config_json, supported, warm_up, write};
+use crate::model::{batch_io, check, complete, config_json, sequence_batching, supported, warm_up, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -33,6 +33,8 @@ use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParame
 pub struct Draft {
     config: ModelConfig,
     notes: Vec<String>,
+    /// What the files of initial states hold, by name.
+    states: BTreeMap<String, Arc<[u8]>>,
 }
 
 /// How much is derived from the model file.
@@ -82,7 +84,7 @@ impl Draft {
         for output in &config.output {
             check::filename(directory, "label_filename", &output.label_filename)?;
         }
-        Ok(Self { config, notes })
+        Ok(Self { config, notes, states: BTreeMap::new() })
     }
 
     /// What the configuration says that changes nothing here, each with the reason.
@@ -119,6 +121,16 @@ impl Draft {
         names
     }
 
+    /// The files of initial states to read inside the model's directory, each once.
+    pub fn state_filenames(&self) -> Vec<String> {
+        sequence_batching::state_filenames(&self.config)
+    }
+
+    /// The same with what [`Self::state_filenames`] hold.
+    pub fn with_state_files(self, states: BTreeMap<String, Arc<[u8]>>) -> Self {
+        Self { states, ..self }
+    }
+
     /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
     /// holds, `labels` is what [`Self::label_filenames`] hold.
     pub fn complete(
@@ -132,10 +144,15 @@ impl Draft {
         }
         complete::normalize(&mut self.config);
         check::config(&self.config)?;
+        let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
-            check::agreement(&self.config, onnx)?;
+            check::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
         }
-        into_spec(self.config, labels)
+        let sequence = engine.map(|engine| {
+            let engine = Arc::new(into_spec(engine, labels)?);
+            sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
+        });
+        Ok(ModelSpec { sequence: sequence.transpose()?, ..into_spec(self.config, labels)? })
     }
 }
 
@@ -199,6 +216,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         outputs,
         batch_inputs: batch_io::inputs(&config),
         batching: batching(&config),
+        sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(&config),
         default_model_filename: config.default_model_filename.clone(),
@@ -321,7 +339,8 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown, notes: Vec::new() }.complete(None, &labels, Completion::default());
+    let again = Draft { config: shown, notes: Vec::new(), states: BTreeMap::new() };
+    let again = again.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }
 

@@ -14,6 +14,8 @@ pub mod labels;
 pub mod onnx;
 pub mod repository;
 mod schema;
+pub mod sequence;
+mod sequence_batching;
 pub mod spec;
 mod supported;
 mod tensors;
@@ -23,6 +25,9 @@ pub mod warm_up;
 pub mod weights;
 pub mod write;
 
+pub use sequence::{
+    ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
+};
 pub use spec::{
     Accelerator, BatchInput, BatchInputKind, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules,
     ResourceRules, TensorSpec, VersionPolicy,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::model::labels::Labels;
+use crate::model::sequence::SequenceBatching;
 use crate::model::warm_up::WarmUp;
 use crate::tensor::{Datatype, Shape, Tensor};
 
@@ -29,6 +30,8 @@ pub struct ModelSpec {
     pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
+    /// How sequences are served; `None` where the model has no `sequence_batching`.
+    pub sequence: Option<Arc<SequenceBatching>>,
     /// The instances, by group.
     pub instance_groups: Vec<InstanceGroup>,
     /// Which versions are served.

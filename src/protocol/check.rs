@@ -9,7 +9,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::model::{ModelSpec, TensorSpec};
+use crate::limits::SEQUENCE_ID_SIZE_MAX;
+use crate::model::{ControlKind, CorrelationId, ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::infer::OutputPlan;
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
@@ -36,6 +37,63 @@ pub struct AskedOutput<'a> {
     pub is_binary: bool,
     /// The so many best classes instead of the tensor; 0 for the tensor.
     pub class_count: u32,
+}
+
+/// The parameters of the sequence extension, as a request gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SequenceParameters {
+    /// `sequence_id`.
+    pub id: Option<CorrelationId>,
+    /// `sequence_start`.
+    pub is_start: bool,
+    /// `sequence_end`.
+    pub is_end: bool,
+}
+
+impl SequenceParameters {
+    /// The place of the request in its sequence. The flags of a request without an id mean nothing.
+    pub fn into_mark(self) -> Option<SequenceMark> {
+        let Self { id, is_start, is_end } = self;
+        id.map(|id| SequenceMark { id, is_start, is_end })
+    }
+}
+
+/// Holds a request against a model that serves sequences, or none; the texts, without the request's
+/// id, are Triton's (`sequence_batch_scheduler.cc`).
+pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) -> Result<(), Error> {
+    let (Some(sequence), model) = (&spec.sequence, &spec.name) else { return Ok(()) };
+    if rows != 1 {
+        return Err(Error::invalid(format!(
+            "inference request to model '{model}' must specify batch-size 1 due to requirements of sequence batcher"
+        )));
+    }
+    let Some(mark) = mark else {
+        return Err(Error::invalid(format!(
+            "inference request to model '{model}' must specify a non-zero or non-empty correlation ID"
+        )));
+    };
+    let control = sequence.controls.iter().find(|control| control.kind == ControlKind::CorrelationId);
+    let Some(control) = control else { return Ok(()) };
+    let is_text = matches!(mark.id, CorrelationId::Text(_));
+    if is_text == (control.datatype == Datatype::Bytes) {
+        return Ok(());
+    }
+    let came = if is_text { Datatype::Bytes } else { Datatype::Uint64 };
+    Err(Error::invalid(format!(
+        "sequence batching control '{}' data-type is '{}', but model '{model}' expects '{}'",
+        control.name,
+        came.name(),
+        control.datatype.name()
+    )))
+}
+
+/// A `sequence_id` that is a string.
+pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
+    if text.len() > SEQUENCE_ID_SIZE_MAX {
+        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes");
+        return Err(Error::invalid(text));
+    }
+    Ok(CorrelationId::from_text(text))
 }
 
 /// The words Triton puts before the errors of its core: `[request id: 42] `.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::model::SequenceMark;
 use crate::tensor::Tensor;
 
 /// A checked inference request.
@@ -18,6 +19,8 @@ pub struct InferRequest {
     pub priority: u64,
     /// `timeout`; zero where the request has none.
     pub timeout: Duration,
+    /// Its place in a sequence, where it is part of one.
+    pub sequence: Option<SequenceMark>,
     /// What the response needs.
     pub plan: ResponsePlan,
 }
@@ -29,6 +32,8 @@ pub struct ResponsePlan {
     pub id: String,
     /// The outputs to send: those asked for, or all of the model's; in the model's order.
     pub outputs: SmallVec<[OutputPlan; 2]>,
+    /// `triton_enable_empty_final_response`: the end of a decoupled model's responses is told alone.
+    pub wants_empty_final: bool,
 }
 
 /// One output to send.

@@ -11,6 +11,7 @@ mod policy;
 mod queue;
 pub mod rate;
 mod run_time;
+pub mod sequence;
 mod tuning;
 
 use std::collections::{BTreeSet, VecDeque};

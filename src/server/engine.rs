@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::backend::{Backend, Identity, Onnxruntime, Rten};
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Onnxruntime, Rten};
 use crate::config::{Engine, OnnxruntimeConfig};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -35,8 +35,13 @@ impl Engines {
 
     /// The engine of a model. Its parameter `engine` goes before the flag.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
-        if spec.backend == "identity" {
-            return Ok(&Identity);
+        match spec.backend.as_str() {
+            "dyna_sequence" => return Ok(&Accumulate::ById),
+            "identity" => return Ok(&Identity),
+            "repeat" => return Ok(&Decoupled::Repeat),
+            "sequence" => return Ok(&Accumulate::ByRow),
+            "square" => return Ok(&Decoupled::Square),
+            _ => {}
         }
         let own = spec.parameters.get("engine").map(|name| {
             Engine::from_name(name).map_err(|why| {

@@ -4,21 +4,23 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{LoadedModel, Threads, threads};
+use crate::backend::{Backend, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
-use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX};
+use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::{Mark, ModelDirectory};
-use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, VersionPolicy};
+use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, Pools, Supply};
+use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
 use crate::server::log;
@@ -54,6 +56,27 @@ impl Loaded {
     fn demands(&self) -> impl Iterator<Item = Demand> {
         let active = self.worker_groups().filter(|group| !group.is_passive);
         active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
+    }
+
+    /// How it serves sequences, where it does; the number of instances is the feed's.
+    pub fn sequence_policy(&self) -> Option<SequencePolicy> {
+        let sequence = self.spec.sequence.as_ref()?;
+        let rows_max = self.spec.rows_max;
+        let rows = usize::try_from(rows_max).unwrap_or(usize::MAX).max(1);
+        let (strategy, slots) = match &sequence.strategy {
+            SequenceStrategy::Direct { queue_delay_max, utilization_min } => {
+                // The least count whose share of the slots is enough.
+                let least = (0..=rows).find(|count| *count as f64 >= f64::from(*utilization_min) * rows as f64);
+                (Strategy::Direct { queue_delay_max: *queue_delay_max, slots_least: least.unwrap_or(rows) }, rows)
+            }
+            SequenceStrategy::Oldest { candidates_max, rows_preferred, queue_delay_max } => {
+                let (rows_preferred, queue_delay_max) = (rows_preferred.clone(), *queue_delay_max);
+                let is_batched = rows_max > 0;
+                let policy = Policy { rows_max, is_batched, rows_preferred, queue_delay_max, ..Policy::default() };
+                (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
+            }
+        };
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
     }
 
     /// How it batches.
@@ -252,7 +275,7 @@ impl Loader {
         let backend = self.engines.choose(&spec)?;
         let path = source.root.join(directory.version_path(version));
         let (model, choice) = threads::enter(1, |threads: &Threads| {
-            let model = backend.load(&spec, &path)?;
+            let model = load_engine(backend, &spec, &path, &self.settings)?;
             let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
@@ -275,6 +298,19 @@ impl Loader {
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
         Ok(Loaded { spec, version, model: Arc::from(model), choice, took, rate_ids: 0..0 })
     }
+}
+
+/// Loads a model with its engine: one that serves sequences as the engine sees it.
+fn load_engine(
+    backend: &dyn Backend,
+    spec: &Arc<ModelSpec>,
+    path: &Path,
+    settings: &Settings,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    let Some(sequence) = &spec.sequence else { return backend.load(spec, path) };
+    let inner = backend.load(&sequence.engine, path)?;
+    let bytes_max = settings.sequence_state_bytes_max;
+    Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
 
 /// The resources that all models share.
@@ -322,7 +358,10 @@ pub fn complete(
         }
         None => None,
     };
-    let mut spec = draft.clone().complete(onnx.as_ref(), labels, completion(settings, draft.backend()))?;
+    let states = read_states(source, directory, draft)?;
+    let draft = draft.clone().with_state_files(states);
+    let completion = completion(settings, draft.backend());
+    let mut spec = draft.complete(onnx.as_ref(), labels, completion)?;
     if spec.is_cached && settings.cache_size == 0 {
         let name = &spec.name;
         log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
@@ -351,4 +390,18 @@ pub fn read_labels(
         labels.insert(name.to_owned(), Arc::new(Labels::from_text(&text)));
     }
     Ok(labels)
+}
+
+/// The initial states of sequences, from the files that the configuration names.
+fn read_states(
+    source: &Source,
+    directory: &ModelDirectory,
+    draft: &Draft,
+) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
+    let mut states = BTreeMap::new();
+    for name in draft.state_filenames() {
+        let path = directory.file(&format!("initial_state/{name}"));
+        states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
+    }
+    Ok(states)
 }

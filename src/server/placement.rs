@@ -154,8 +154,8 @@ fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: Trial) -> 
         let stamps = Stamps { received: batched, batched, ..Stamps::default() };
         let mut responder = Responder::new(inbox, Ticket { index: 0, generation: 0 }, stamps);
         responder.set_batch(rows, true);
-        let requests = vec![Request { inputs: inputs.clone(), rows, responder }];
-        let batch = Batch { requests, rows, clock: clock::now };
+        let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None }];
+        let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let run = std::panic::AssertUnwindSafe(|| instance.run(batch));
         std::panic::catch_unwind(run).ok()?;
         kept.answers.pop()?.outputs.ok()?;

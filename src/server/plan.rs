@@ -117,7 +117,8 @@ fn plan(settings: &Settings, loaded: Loaded, shards: usize, instances: Instances
         Site::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         Site::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
-            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, limiter);
+            let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
+            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, limiter, sequences);
             (Placement::Worker(feed), lanes.into_iter().map(Some).collect())
         }
     };

@@ -71,9 +71,9 @@ fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
         let inbox = Arc::clone(&kept) as Arc<dyn Inbox>;
         let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, stamps);
         responder.set_batch(sample.requests, index == 0);
-        Request { inputs: sample.inputs.clone(), rows: 1, responder }
+        Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
     });
-    let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now };
+    let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
     catch_unwind(AssertUnwindSafe(|| instance.run(batch))).map_err(|_| Error::internal("the engine panicked"))?;
     while let Some(answer) = kept.answers.pop() {
         answer.outputs?;

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use crate::backend::{self, Answer, Batch, Instance, Request, Responder, Ticket};
+use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells};
-use crate::model::ModelSpec;
+use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::cache::Key;
 use crate::shard::clock;
-use crate::shard::feed::{Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
-use crate::shard::models::{LocalModel, Way, run_guarded};
+use crate::shard::feed::{Feed, Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
+use crate::shard::models::{LocalModel, Ran, Way, run_guarded};
 use crate::shard::runtime;
-use crate::shard::ticket::Pending;
+use crate::shard::ticket::{Pending, Sink};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -66,7 +66,9 @@ struct Submission {
     rows: u32,
     priority: u64,
     timeout: Duration,
+    sequence: Option<SequenceMark>,
     arrival: Arrival,
+    sink: Option<Rc<dyn Sink>>,
 }
 
 /// What came of looking into the response cache.
@@ -108,12 +110,28 @@ impl Shard {
         if let Some(Lookup::Hit(outputs, stamps)) = lookup {
             return Ok(Inferred { outputs, plan: request.plan, stamps });
         }
+        let (inferred, _) = self.infer_parts(model, request, arrival, None).await?;
+        if let Some(Lookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred.outputs, took);
+        }
+        Ok(inferred)
+    }
+
+    /// The same, with somebody who takes what a decoupled model answers before its last answer, which
+    /// may be its end alone.
+    pub async fn infer_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn Sink>>,
+    ) -> Result<(Inferred, Part), Error> {
         let Some(ticket) = self.tickets.open() else {
             return Err(Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             )));
         };
-        let InferRequest { inputs, rows, priority, timeout, plan } = request;
+        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
         let books = ModelBooks {
             model: Rc::clone(model),
             shard: self.index,
@@ -121,7 +139,7 @@ impl Shard {
             received: arrival.received,
             is_settled: false,
         };
-        let submission = Submission { ticket, inputs, rows, priority, timeout, arrival };
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
@@ -130,14 +148,11 @@ impl Shard {
                 Err(Error::unavailable("the model version was unloaded"))
             }
         };
+        let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
         let spec = &model.served().spec;
-        let answer = answer
-            .map(|answer| Answer { outputs: answer.outputs.and_then(|outputs| spec.to_client(outputs)), ..answer });
-        let (outputs, stamps) = books.settle(answer)?;
-        if let Some(Lookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &outputs, took);
-        }
-        Ok(Inferred { outputs, plan, stamps })
+        let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
+        let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
+        books.settle(answer).map(|(outputs, stamps)| (Inferred { outputs, plan, stamps }, part))
     }
 
     /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
@@ -175,21 +190,22 @@ impl Shard {
         instance: &RefCell<Box<dyn Instance>>,
         submission: Submission,
     ) -> Answer {
-        let Submission { ticket, inputs, rows, arrival, .. } = submission;
+        let Submission { ticket, inputs, rows, arrival, sink, .. } = submission;
         let inbox = self.tickets.inbox();
         inbox.claim(ticket);
-        let pending = self.tickets.pending(ticket, || ());
+        let pending = self.tickets.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
         let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
         responder.set_batch(rows, true);
-        let batch = Batch { requests: vec![Request { inputs, rows, responder }], rows, clock: clock::now };
+        let requests = vec![Request { inputs, rows, responder, sequence: None }];
+        let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let served = model.served();
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_execution();
         }
         let renew = || served.loaded.new_instance(&self.threads);
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
-        model.set_alive(backend::answering_myself(run));
+        model.set_alive(backend::answering_myself(run) != Ran::Dead);
         self.tickets.drain();
         let answer = pending.await;
         // As Triton: a batch of which no request succeeds is not counted.
@@ -206,14 +222,16 @@ impl Shard {
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, arrival } = submission;
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink } = submission;
         let feed = Arc::clone(lane.borrow().feed());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, stamps, hold: Hold::default() };
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some());
+        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -229,24 +247,77 @@ impl Shard {
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
+        if let Some(id) = sequence {
+            let of_feed = Arc::clone(&feed);
+            let pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
+            let presence = Presence { feed, id: Some(id), since: queued_at };
+            let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
+            return unless_late(presence.answer(pending, timeout_at), deadline).await;
+        }
         let queue = feed.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
         let is_stopped = feed.is_stopped();
-        let mut pending = self.tickets.pending(ticket, move || feed.leave(room));
+        let mut pending = self.tickets.pending(ticket, move || feed.leave(room)).with_sink(sink);
         // It was on its way when the model version was unloaded: its workers may have ended before they
         // saw it. The fence of `submit` makes sure that they did see it, or we see this.
         if is_stopped && pending.withdraw() {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
         let answer = answer_unless_expired(pending, timeout_at);
-        let Some(deadline) = deadline else { return answer.await };
-        let late = async {
-            sleep_until(deadline).await;
-            Err(deadline_exceeded())
-        };
-        future::or(answer, late).await
+        unless_late(answer, deadline).await
+    }
+}
+
+/// The answer, if it comes before the client has given up.
+async fn unless_late(
+    answer: impl Future<Output = Result<Answer, Error>>,
+    deadline: Option<Instant>,
+) -> Result<Answer, Error> {
+    let Some(deadline) = deadline else { return answer.await };
+    let late = async {
+        sleep_until(deadline).await;
+        Err(deadline_exceeded())
+    };
+    future::or(answer, late).await
+}
+
+/// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
+/// sequence ends: what comes next would be made of a state that lacks this request.
+struct Presence {
+    feed: Arc<Feed>,
+    id: Option<CorrelationId>,
+    since: Instant,
+}
+
+impl Presence {
+    /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
+    /// instance be busy.
+    async fn answer(mut self, mut pending: Pending, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+        if let Some(timeout_at) = timeout_at {
+            let timer = async {
+                sleep_until(timeout_at).await;
+                None
+            };
+            let answer = future::or(async { Some((&mut pending).await) }, timer).await;
+            if let Some(answer) = answer {
+                self.id = None;
+                return Ok(answer);
+            }
+            self.feed.refuse_over(clock::now());
+        }
+        let answer = pending.await;
+        self.id = None;
+        Ok(answer)
+    }
+}
+
+impl Drop for Presence {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.feed.depart(id, self.since);
+        }
     }
 }
 

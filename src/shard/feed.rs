@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
+mod former;
 mod gate;
 mod seat;
 
@@ -16,14 +17,15 @@ use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
-use crate::scheduler::{
-    self, Admission, Claims, Entry, Expired, Expiry, Forecast, Policy, Refused, Released, Scheduler,
-};
+use crate::model::{CorrelationId, SequenceMark};
+use crate::scheduler::sequence::{End, SequencePolicy, Sequences};
+use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, Released, Scheduler};
+use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
-use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, fence};
+use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
@@ -44,6 +46,8 @@ pub struct Waiting {
     pub size: usize,
     /// Its priority level, as the policy has it.
     pub level: u64,
+    /// Its place in a sequence, where the model serves them.
+    pub mark: Option<SequenceMark>,
     /// `received` is set.
     pub stamps: Stamps,
     /// The memory of its tensors in the books of the feed, which opens them.
@@ -92,6 +96,8 @@ pub struct Feed {
     releases: [AtomicUsize; Released::ALL.len()],
     /// Requests that were refused because they would be late.
     late: AtomicUsize,
+    /// Where the model serves sequences.
+    sequences: Option<SequenceFeed>,
     batches: Arc<BatchCells>,
     seats: Box<[Arc<Seat>]>,
     limiter: Option<Arc<Limiter>>,
@@ -100,9 +106,30 @@ pub struct Feed {
     is_stopped: AtomicBool,
 }
 
+/// What is there only where a model serves sequences.
+#[derive(Default)]
+struct SequenceFeed {
+    /// Sequences that a client left, until an instance hears of it.
+    departures: SegQueue<Departure>,
+    counts: SequenceCounts,
+}
+
+struct Departure {
+    id: CorrelationId,
+    since: Instant,
+}
+
+/// How many sequences there are, and what ended the others.
+#[derive(Default)]
+pub struct SequenceCounts {
+    active: AtomicUsize,
+    backlogged: AtomicUsize,
+    ends: [AtomicUsize; End::ALL.len()],
+}
+
 struct Lanes {
     rings: Vec<sync::Consumer<Entry<Waiting>>>,
-    scheduler: Scheduler<Waiting>,
+    former: Former,
     arrived: Vec<Entry<Waiting>>,
     watch: Option<Watch>,
 }
@@ -134,17 +161,18 @@ impl Feed {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
     pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
         let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
-        Self::with_seats(policy, bounds, shards, seats, None)
+        Self::with_seats(policy, bounds, shards, seats, None, None)
     }
 
     /// The same with seats that are given, the passive ones last; those that have an id there are
-    /// bound by the limiter.
+    /// bound by the limiter. A model that serves sequences does it by its name and a policy.
     pub fn with_seats(
         policy: Policy,
         bounds: Bounds,
         shards: usize,
         seats: Vec<Arc<Seat>>,
         limiter: Option<Arc<Limiter>>,
+        sequences: Option<(String, SequencePolicy)>,
     ) -> (Arc<Self>, Vec<Lane>) {
         let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
@@ -154,9 +182,16 @@ impl Feed {
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
-        let scheduler = Scheduler::new(policy.clone());
+        let has_sequences = sequences.is_some();
+        let former = match sequences {
+            None => Former::Queue(Box::new(Scheduler::new(policy.clone()))),
+            Some((model, policy)) => {
+                let policy = SequencePolicy { instances, ..policy };
+                Former::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
+            }
+        };
         let feed = Arc::new(Self {
-            lanes: Mutex::new(Lanes { rings, scheduler, arrived: Vec::new(), watch: None }),
+            lanes: Mutex::new(Lanes { rings, former, arrived: Vec::new(), watch: None }),
             batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
             forecast: policy.refuses_late.then(|| Forecast::new(&policy, instances)),
             order: policy.preserves_order.then(|| Arc::new(Order::new(shards))),
@@ -166,6 +201,7 @@ impl Feed {
             held_max: bounds.bytes,
             releases: Default::default(),
             late: AtomicUsize::new(0),
+            sequences: has_sequences.then(SequenceFeed::default),
             seats: seats.into(),
             limiter,
             rows_wanted: AtomicI64::new(0),
@@ -245,11 +281,68 @@ impl Feed {
         }
     }
 
-    /// The instance in a seat died: how long its batch took says nothing.
-    pub fn handle_death(&self, seat_index: usize) {
+    /// The instance in a seat died: how long its batch took says nothing. Of sequences that had
+    /// their state there, all that waits is refused.
+    pub fn handle_death(&self, seat_index: usize, is_renewed: bool, now: Instant) {
         if let Some(seat) = self.seats.get(seat_index) {
             seat.take_run();
         }
+        if self.sequences.is_some() {
+            let mut lanes = self.lock();
+            lanes.drain(now, self);
+            lanes.former.handle_death(seat_index, is_renewed, now, &mut Taking(self));
+            self.handle_news(&mut lanes, seat_index, now);
+        }
+    }
+
+    /// The instance in a seat serves again, after it could not be made anew for a time.
+    pub fn handle_revival(&self, seat_index: usize, now: Instant) {
+        if self.sequences.is_some() {
+            let mut lanes = self.lock();
+            lanes.former.handle_revival(seat_index, now);
+            self.handle_news(&mut lanes, seat_index, now);
+        }
+    }
+
+    /// A client left a sequence. `since` is when the last of its requests that it knows of arrived.
+    pub fn depart(&self, id: CorrelationId, since: Instant) {
+        if let Some(sequences) = &self.sequences {
+            sequences.departures.push(Departure { id, since });
+            self.wake();
+        }
+    }
+
+    /// Refuses what has waited too long, where no instance is at it. Only where the time of a request
+    /// that may wait for a slot is over.
+    pub fn refuse_over(&self, now: Instant) {
+        if let Ok(mut lanes) = self.lanes.try_lock() {
+            lanes.drain(now, self);
+            self.handle_news(&mut lanes, usize::MAX, now);
+        }
+    }
+
+    /// The sequences, where the model serves them.
+    pub fn sequences(&self) -> Option<&SequenceCounts> {
+        self.sequences.as_ref().map(|sequences| &sequences.counts)
+    }
+
+    /// Tells those whom it concerns what became of sequences. Whether there is something for the
+    /// instance that looks.
+    fn handle_news(&self, lanes: &mut Lanes, seat_index: usize, now: Instant) -> bool {
+        while let Some(Over { waiting, error }) = lanes.former.poll_over(now) {
+            self.refuse(waiting, error);
+        }
+        let mut is_concerned = false;
+        while let Some(other) = lanes.former.poll_attention(now) {
+            is_concerned |= other == seat_index;
+            if let Some(seat) = self.seats.get(other).filter(|_| other != seat_index) {
+                seat.unpark();
+            }
+        }
+        if let (Some(own), Former::Sequences { sequences, .. }) = (&self.sequences, &lanes.former) {
+            own.counts.set(sequences);
+        }
+        is_concerned
     }
 
     /// Ends the instances: each finishes its batch and what waits, then [`Self::next_batch`]
@@ -318,18 +411,16 @@ impl Feed {
     fn poll(&self, seat_index: usize, clock: Clock) -> Polled {
         let now = clock();
         let mut lanes = self.lock();
-        self.handle_run(seat_index, &mut lanes.scheduler, now);
+        self.handle_run(seat_index, &mut lanes.former, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
         let is_stopped = self.is_stopped();
         if is_stopped {
-            lanes.scheduler.handle_drain();
+            lanes.former.handle_drain();
         }
         let taken = loop {
             self.rows_wanted.store(0, Ordering::SeqCst);
             lanes.drain(now, self);
-            while let Some(expired) = lanes.scheduler.poll_expired(now) {
-                self.refuse_expired(expired);
-            }
+            self.handle_news(&mut lanes, seat_index, now);
             match self.take(&mut lanes, seat_index, now) {
                 Taken::Batch(taken) => break taken,
                 Taken::Blocked => {
@@ -341,6 +432,8 @@ impl Feed {
                     self.wake_one();
                     return Polled::Blocked;
                 }
+                // Its own sequences may have something new by now.
+                Taken::Nothing if self.handle_news(&mut lanes, seat_index, now) => continue,
                 Taken::Nothing => {}
             }
             if let Some(forecast) = &self.forecast {
@@ -355,81 +448,81 @@ impl Feed {
                 return Polled::Nothing(until);
             }
             // The handshake again: what is queued now counts down what we want, or we see it.
-            self.rows_wanted.store(lanes.scheduler.rows_wanted().into(), Ordering::SeqCst);
+            self.rows_wanted.store(lanes.former.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if lanes.rings.iter().all(sync::Consumer::is_empty) {
                 return Polled::Nothing(until);
             }
         };
-        let is_more = !lanes.scheduler.is_empty();
+        self.handle_news(&mut lanes, seat_index, now);
+        let is_more = lanes.has_more();
         // Under the lock: the next batch has the next turns.
-        let turns = self.turns(&taken.tokens);
+        let turns = self.turns(&taken);
         drop(lanes);
         self.handle_batch(seat_index, &taken, now);
         if is_more {
             self.wake_one();
         }
-        Polled::Batch(self.make_batch(taken.tokens, turns, clock))
+        Polled::Batch(self.make_batch(taken, turns, clock))
     }
 
     /// The ways by which the answers of a batch keep their order; none where they need not.
-    fn turns(&self, taken: &[Waiting]) -> Vec<Arc<dyn backend::Inbox>> {
+    fn turns(&self, taken: &Formed) -> Vec<Arc<dyn backend::Inbox>> {
         let inbox = |waiting: &Waiting| Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>;
-        let turns =
-            self.order.iter().flat_map(|order| taken.iter().map(|waiting| order.handle_request(inbox(waiting))));
+        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref());
+        let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
         turns.collect()
     }
 
     /// The instance in a seat takes a batch.
-    fn handle_batch(&self, seat_index: usize, taken: &scheduler::Batch<Waiting>, now: Instant) {
+    fn handle_batch(&self, seat_index: usize, taken: &Formed, now: Instant) {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(seat) = self.seats.get(seat_index) {
-            seat.set_run(taken.rows, now);
+            seat.set_run(taken.size, now);
             seat.count_batch();
             if self.limiter.is_none() {
                 seat.set_turn(self.executions() as u64);
             }
         }
         if let Some(forecast) = &self.forecast {
-            forecast.handle_batch(seat_index, taken.rows, now);
+            forecast.handle_batch(seat_index, taken.size, now);
         }
     }
 
     /// The instance in a seat is back from a batch, if it had one.
-    fn handle_run(&self, seat_index: usize, scheduler: &mut Scheduler<Waiting>, now: Instant) {
+    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant) {
         let Some(seat) = self.seats.get(seat_index) else { return };
         let Some((rows, began)) = seat.take_run() else { return };
-        scheduler.handle_run(rows, now.since(began));
-        if let Some(forecast) = &self.forecast {
+        former.handle_run(seat_index, rows, now.since(began), now);
+        if let (Some(forecast), Former::Queue(scheduler)) = (&self.forecast, &*former) {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
     }
 
     /// `turns` are the ways by which answers keep their order, where they do.
-    fn make_batch(&self, taken: Vec<Waiting>, turns: Vec<Arc<dyn backend::Inbox>>, clock: Clock) -> Batch {
+    fn make_batch(&self, taken: Formed, turns: Vec<Arc<dyn backend::Inbox>>, clock: Clock) -> Batch {
         let mut turns = turns.into_iter();
         let batched = clock();
-        let rows = taken.iter().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
-        let requests = taken.into_iter().enumerate().map(|(index, waiting)| {
+        let Formed { rows: taken, ended, .. } = taken;
+        let waiting = || taken.iter().filter_map(|row| row.request.as_ref());
+        let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
+        // A row without a request has the inputs of another: the model must have some.
+        let spare = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
+        let mut is_first = true;
+        let requests = taken.into_iter().map(|FormedRow { request, sequence }| {
+            let Some(waiting) = request else {
+                return Request { inputs: spare.clone(), rows: 1, responder: Responder::nobody(), sequence };
+            };
             let stamps = Stamps { batched, ..waiting.stamps };
             let inbox = turns.next().unwrap_or(waiting.inbox);
             let mut responder = Responder::new(inbox, waiting.ticket, stamps);
-            responder.set_batch(rows, index == 0);
+            responder.set_batch(rows, std::mem::take(&mut is_first));
             responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
-            Request { inputs: waiting.inputs, rows: waiting.rows, responder }
+            Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
         });
-        Batch { requests: requests.collect(), rows, clock }
-    }
-
-    /// Answers a request whose time was over before its shard saw to it.
-    fn refuse_expired(&self, expired: Expired<Waiting>) {
-        let error = match expired.cause {
-            Expiry::Deadline => deadline_exceeded(),
-            Expiry::Timeout => timeout_expired(),
-        };
-        self.refuse(expired.token, error);
+        Batch { requests: requests.collect(), rows, clock, ended }
     }
 
     fn refuse(&self, waiting: Waiting, error: Error) {
@@ -455,7 +548,7 @@ impl Feed {
         take().or_else(|| {
             if let Ok(mut lanes) = self.lanes.try_lock() {
                 lanes.drain(now, self);
-                lanes.scheduler.forget_gone(&mut Taking(self));
+                lanes.former.forget_gone(now, &mut Taking(self));
             }
             take()
         })
@@ -480,6 +573,31 @@ impl Feed {
 
     fn wake_one(&self) {
         seat::wake_one(&self.seats);
+    }
+}
+
+impl SequenceCounts {
+    /// Sequences that have a slot.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that wait for a slot.
+    pub fn backlogged(&self) -> usize {
+        self.backlogged.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that ended for a reason.
+    pub fn ended(&self, end: End) -> usize {
+        self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, sequences: &Sequences<CorrelationId, Waiting>) {
+        self.active.store(sequences.active(), Ordering::Relaxed);
+        self.backlogged.store(sequences.backlogged(), Ordering::Relaxed);
+        for (end, count) in End::ALL.into_iter().zip(&self.ends) {
+            count.store(usize::try_from(sequences.ended(end)).unwrap_or(usize::MAX), Ordering::Relaxed);
+        }
     }
 }
 
@@ -538,18 +656,38 @@ impl Lanes {
         }
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
-            let Err(Refused(entry)) = self.scheduler.handle_request(entry, now) else { continue };
+            let Err(refused) = self.former.handle_request(entry, now) else { continue };
+            let NotTaken { entry, error } = *refused;
+            if let Some(error) = error {
+                feed.refuse(entry.token, error);
+                continue;
+            }
             // Half of them at least have gone: admission lets no more wait.
-            self.scheduler.forget_gone(&mut Taking(feed));
-            if let Err(Refused(entry)) = self.scheduler.handle_request(entry, now) {
-                feed.refuse(entry.token, Error::unavailable("Exceeds maximum queue size"));
+            self.former.forget_gone(now, &mut Taking(feed));
+            if let Err(refused) = self.former.handle_request(entry, now) {
+                feed.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
+            }
+        }
+        while let Some(Departure { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {
+            self.former.handle_departure(&id, since, now, &mut Taking(feed));
+        }
+    }
+
+    /// Whether another instance should look for a batch, or should keep the time: those of sequences
+    /// are named, but only one of all keeps their time.
+    fn has_more(&self) -> bool {
+        match &self.former {
+            Former::Queue(scheduler) => !scheduler.is_empty(),
+            Former::Sequences { sequences, .. } => {
+                let watched = self.watch.as_ref().map(|watch| watch.at);
+                sequences.poll_timeout().is_some_and(|at| watched.is_none_or(|watched| watched > at))
             }
         }
     }
 
     /// When to come back, if no other instance does so in time.
     fn watch(&mut self, seat_index: usize) -> Option<Instant> {
-        let at = self.scheduler.poll_timeout()?;
+        let at = self.former.poll_timeout()?;
         if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
             return None;
         }
@@ -628,8 +766,17 @@ mod tests {
         let ticket = tickets.open().unwrap();
         let inbox = Arc::clone(tickets.inbox());
         let stamps = Stamps::default();
-        let token =
-            Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size, level: 0, stamps, hold: Hold::default() };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs: Vec::new(),
+            rows: 1,
+            size,
+            level: 0,
+            mark: None,
+            stamps,
+            hold: Hold::default(),
+        };
         Entry {
             token,
             rows: 1,
@@ -864,7 +1011,7 @@ mod tests {
         let queue_delay_max = Duration::from_secs(600);
         let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
         let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
-        feed.lock().scheduler.handle_run(2, Duration::from_millis(1));
+        feed.lock().former.handle_run(0, 2, Duration::from_millis(1), Instant::ZERO);
         std::thread::scope(|scope| {
             let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
             let tickets = tickets();
@@ -1041,7 +1188,7 @@ mod tests {
         }
         assert!(submit(&mut lanes[0], entry(&tickets, 2, 1)).is_err());
         assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 3);
-        assert!(feed.lock().scheduler.is_empty());
+        assert!(feed.lock().former.poll_timeout().is_none());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::protocol::route::version_of;
 use crate::protocol::timing::Timing;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::http2::Link;
+use crate::shard::stream::{self, StreamFault};
 use crate::shard::{Shard, clock, runtime};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
@@ -29,9 +30,20 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 /// The field of `ModelInferRequest` whose payload is put on a boundary: `raw_input_contents`.
 pub const RAW_CONTENTS: u32 = 7;
 
-/// A call begins: says how its messages are wanted, or refuses it. Whether they are to be taken one
-/// by one, by [`reflection`].
-pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -> bool {
+/// What takes the messages of a call one by one.
+pub enum Each {
+    /// [`stream_infer`].
+    Infer {
+        /// When the client gives up on the stream.
+        deadline: Option<Instant>,
+    },
+    /// [`reflection`].
+    Reflection,
+}
+
+/// A call begins: says how its messages are wanted, or refuses it. What takes them, where it takes
+/// them one by one.
+pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -> Option<Each> {
     let rpc = link.with(|connection| {
         if is_post {
             Rpc::from_path(connection.path(stream))
@@ -46,12 +58,35 @@ pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -
         (_, Rpc::Unbuilt(name)) => Err(service::unbuilt(name)),
         (_, rpc) => Ok(rpc),
     });
-    match rpc {
-        Ok(Rpc::ServerReflectionInfo) => link.with(|connection| connection.accept_call(stream, Plan::Each)),
-        Ok(rpc) => link.with(|connection| connection.accept_call(stream, Plan::One(rpc))),
-        Err(ref error) => end(link, stream, Some(error)),
-    }
-    matches!(rpc, Ok(Rpc::ServerReflectionInfo))
+    let (plan, each) = match rpc {
+        Ok(Rpc::ModelStreamInfer) => {
+            (Plan::Each, Some(Each::Infer { deadline: if let Deadline::At(at) = deadline { Some(at) } else { None } }))
+        }
+        Ok(Rpc::ServerReflectionInfo) => (Plan::Each, Some(Each::Reflection)),
+        Ok(rpc) => (Plan::One(rpc), None),
+        Err(ref error) => {
+            end(link, stream, Some(error));
+            return None;
+        }
+    };
+    link.with(|connection| connection.accept_call(stream, plan));
+    each
+}
+
+/// Answers the requests of a stream. `departure` says how its client left where this is dropped before.
+pub async fn stream_infer(
+    shard: Rc<Shard>,
+    link: Rc<Link>,
+    stream: StreamId,
+    deadline: Option<Instant>,
+    departure: Rc<Cell<Departure>>,
+) {
+    let outcome = stream::run(shard, &link, stream, deadline, departure).await;
+    let fault = outcome.err().map(|fault| match fault {
+        StreamFault::Call(fault) => fault_error(fault),
+        StreamFault::Request(error) => error,
+    });
+    end(&link, stream, fault.as_ref());
 }
 
 /// A call whose request cannot be read.
@@ -96,7 +131,9 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
-        Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => Err(Error::internal("the call was answered before")),
+        Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => {
+            Err(Error::internal("the call was answered before"))
+        }
     };
     match outcome {
         Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),

@@ -19,6 +19,7 @@ use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
 use crate::shard::connections::{Membership, Verdict};
+use crate::shard::grpc::Each;
 use crate::shard::io::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, grpc, runtime, service};
@@ -106,6 +107,25 @@ impl Link {
             taken => Poll::Ready(taken),
         })
         .await
+    }
+
+    /// The next message of a call, if it is here; its work is woken when it comes.
+    pub fn take_next(&self, stream: StreamId) -> Result<Taken, CallFault> {
+        let taken = self.connection.borrow_mut().take_next(stream);
+        // What was taken leaves room for more: the peer is to be told.
+        if let Ok(Taken::Message(_)) = &taken {
+            self.with(|_| ());
+        }
+        taken
+    }
+
+    /// Whether what was sent on a stream has gone. Where it has not, its work is woken when it has.
+    pub fn has_room(&self, stream: StreamId) -> bool {
+        let has_room = self.connection.borrow().has_room(stream);
+        if !has_room {
+            self.note(stream, |work| work.waits_for_room = true);
+        }
+        has_room
     }
 
     /// Waits until what was sent on a stream has gone: what has not is kept in memory, and a client
@@ -267,6 +287,9 @@ impl Session<'_> {
         }
         if self.shard.connections.is_draining() {
             connection.begin_drain(clock::now());
+            drop(connection);
+            // A stream that waits for more requests waits for nothing.
+            self.link.works.borrow_mut().iter_mut().for_each(Work::wake);
         }
     }
 
@@ -290,9 +313,18 @@ impl Session<'_> {
             match event {
                 None => return,
                 Some(Event::Call { stream, is_post, deadline }) => {
-                    if grpc::begin(&self.link, stream, is_post, deadline) {
-                        let link = Rc::clone(&self.link);
-                        self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
+                    let link = Rc::clone(&self.link);
+                    match grpc::begin(&link, stream, is_post, deadline) {
+                        Some(Each::Infer { deadline }) => {
+                            let shard = Rc::clone(self.shard);
+                            self.attend(stream, Departure::CallCancelled, context, |departure| {
+                                grpc::stream_infer(shard, link, stream, deadline, departure)
+                            });
+                        }
+                        Some(Each::Reflection) => {
+                            self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
+                        }
+                        None => {}
                     }
                 }
                 Some(Event::Whole { stream, token, message, deadline }) => {

@@ -2,17 +2,19 @@
 //! back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
 //! [`IN_FLIGHT_MAX`] tickets.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
-use crate::backend::{self, Answer, Ticket};
-use crate::limits::IN_FLIGHT_MAX;
+use crate::backend::{self, Answer, Part, Ticket};
+use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
 use crate::shard::sync::{AtomicU64, AtomicWaker, SegQueue};
 
 /// The answers that come back to one shard, and who holds each of its requests.
 pub struct Inbox {
     answers: SegQueue<(Ticket, Answer)>,
     claims: Box<[AtomicU64]>,
+    /// Answers of decoupled models that were not read yet, by ticket. A hint to the model, no more.
+    unread: Box<[AtomicU32]>,
     waker: AtomicWaker,
 }
 
@@ -24,6 +26,8 @@ enum Claim {
     Dropped = 0,
     Waiting = 1,
     Taken = 2,
+    /// Taken, and its client has left.
+    Left = 3,
 }
 
 impl Claim {
@@ -41,13 +45,17 @@ impl Inbox {
     /// An inbox for so many tickets.
     pub(super) fn with_tickets(count: usize) -> Self {
         let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Self { answers: SegQueue::new(), claims, waker: AtomicWaker::new() }
+        let unread = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Self { answers: SegQueue::new(), claims, unread, waker: AtomicWaker::new() }
     }
 
     /// A new request begins to wait. Called by the shard, before the request is submitted.
     pub fn open(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
             claim.store(Claim::Waiting.of(ticket), Ordering::Release);
+        }
+        if let Some(unread) = self.unread.get(ticket.index as usize) {
+            unread.store(0, Ordering::Relaxed);
         }
     }
 
@@ -61,10 +69,27 @@ impl Inbox {
         self.settle(ticket, Claim::Dropped)
     }
 
+    /// The client of a request that a batch has gives up on it.
+    pub fn leave(&self, ticket: Ticket) {
+        if let Some(claim) = self.claims.get(ticket.index as usize) {
+            let (taken, left) = (Claim::Taken.of(ticket), Claim::Left.of(ticket));
+            // Where it is another's by now there is nothing to leave.
+            let _ = claim.compare_exchange(taken, left, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
     /// Whether the request still waits.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let claim = self.claims.get(ticket.index as usize);
         claim.is_some_and(|claim| claim.load(Ordering::Acquire) == Claim::Waiting.of(ticket))
+    }
+
+    /// One of several answers was read.
+    pub fn handle_read(&self, ticket: Ticket) {
+        if let Some(unread) = self.unread.get(ticket.index as usize) {
+            let one_less = |unread: u32| unread.checked_sub(1);
+            let _ = unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        }
     }
 
     /// The next answer that came.
@@ -93,6 +118,11 @@ impl Default for Inbox {
 
 impl backend::Inbox for Inbox {
     fn push(&self, ticket: Ticket, answer: Answer) {
+        if answer.part == Part::More
+            && let Some(unread) = self.unread.get(ticket.index as usize)
+        {
+            unread.fetch_add(1, Ordering::Relaxed);
+        }
         self.answers.push((ticket, answer));
     }
 
@@ -100,6 +130,16 @@ impl backend::Inbox for Inbox {
     /// call.
     fn wake(&self) {
         self.waker.wake();
+    }
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        let unread = self.unread.get(ticket.index as usize);
+        unread.is_none_or(|unread| unread.load(Ordering::Relaxed) < RESPONSES_UNREAD_MAX)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        let claim = self.claims.get(ticket.index as usize);
+        claim.is_none_or(|claim| claim.load(Ordering::Relaxed) != Claim::Taken.of(ticket))
     }
 }
 

@@ -26,6 +26,7 @@ pub mod runtime;
 pub mod scrape;
 pub mod service;
 pub mod session;
+pub mod stream;
 pub mod sync;
 pub mod task;
 pub mod ticket;

@@ -12,12 +12,13 @@ use std::time::Duration;
 
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::metrics::{ModelCells, ModelFigures};
+use crate::metrics::{ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
 use crate::model::index::Overview;
 use crate::scheduler::Released;
+use crate::scheduler::sequence::End;
 use crate::shard::catalogue::{Change, HeldWay, Hold, Tell, Told};
-use crate::shard::feed::{Feed, Lane, batch_sizes};
+use crate::shard::feed::{Feed, Lane, SequenceCounts, batch_sizes};
 
 /// One model version that is served.
 pub struct Served {
@@ -109,7 +110,16 @@ impl Served {
             instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
             wakes: feed.map_or(0, |feed| feed.wakes() as u64),
             late: feed.map_or(0, |feed| feed.late() as u64),
+            sequences: feed.and_then(|feed| feed.sequences()).map(sequence_figures),
         }
+    }
+}
+
+fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
+    SequenceFigures {
+        active: counts.active() as u64,
+        backlogged: counts.backlogged() as u64,
+        ends: End::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
     }
 }
 
@@ -183,22 +193,33 @@ impl Drop for LocalModel {
     }
 }
 
+/// What became of an instance in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// It lives.
+    Well,
+    /// It died, and was made anew: what it kept is gone.
+    Renewed,
+    /// It died, and could not be made anew.
+    Dead,
+}
+
 /// Runs a batch and survives a panic of the engine: the batch's requests are answered by their
-/// responders, and the instance is made anew. False where that failed too.
+/// responders, and the instance is made anew.
 pub fn run_guarded(
     instance: &mut Box<dyn Instance>,
     batch: Batch,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
-) -> bool {
+) -> Ran {
     if catch_unwind(AssertUnwindSafe(|| instance.run(batch))).is_ok() {
-        return true;
+        return Ran::Well;
     }
     match catch_unwind(AssertUnwindSafe(renew)) {
         Ok(Ok(new)) => {
             *instance = new;
-            true
+            Ran::Renewed
         }
-        Ok(Err(_)) | Err(_) => false,
+        Ok(Err(_)) | Err(_) => Ran::Dead,
     }
 }
 

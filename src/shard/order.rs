@@ -8,7 +8,7 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::backend::{self, Answer, Ticket, wake_afterwards};
+use crate::backend::{self, Answer, Part, Ticket, wake_afterwards};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::scheduler::{Ordering, Turn};
 use crate::shard::sync::Mutex;
@@ -46,12 +46,15 @@ impl Order {
     }
 
     fn handle_answer(&self, turn: Turn, held: Held) {
+        let part = held.answer.part;
         let mut ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(held) = ordering.handle_response(turn, held) {
             // Out of turn, but never unanswered.
             held.send();
         }
-        ordering.handle_finished(turn);
+        if part != Part::More {
+            ordering.handle_finished(turn);
+        }
         // Under the lock, or another instance could overtake with what comes next.
         while let Some(held) = ordering.poll_response() {
             held.send();
@@ -73,6 +76,14 @@ impl backend::Inbox for InTurn {
 
     /// The shards that got something are woken as it is sent.
     fn wake(&self) {}
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        self.inbox.has_room(ticket)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        self.inbox.has_left(ticket)
+    }
 }
 
 #[cfg(test)]

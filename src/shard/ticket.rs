@@ -2,14 +2,16 @@
 //! awaits a [`Pending`], and whoever drains the inbox completes it.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::backend::{Answer, Ticket};
-use crate::limits::IN_FLIGHT_MAX;
+use crate::backend::{Answer, Part, Ticket};
+use crate::error::{Code, Error};
+use crate::limits::{IN_FLIGHT_MAX, RESPONSE_COST, RESPONSES_BYTES_MAX};
 use crate::shard::inbox::Inbox;
 
 /// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
@@ -34,8 +36,59 @@ enum State {
     /// Its task waits, or will.
     Open(Option<Waker>),
     Answered(Box<Answer>),
+    /// Several answers, of a decoupled model.
+    Parts(Box<Parts>),
     /// Its task has gone but a batch has the request: the answer will come and be thrown away.
     Abandoned,
+}
+
+/// The answers of a decoupled model that nobody took yet.
+#[derive(Default)]
+struct Parts {
+    answers: VecDeque<Answer>,
+    /// Bytes of their tensors.
+    size: usize,
+    /// Whether what comes now is dropped: there was too much.
+    is_over: bool,
+    waker: Option<Waker>,
+}
+
+/// Who takes the answers of a decoupled model one by one.
+pub trait Sink {
+    /// Whether it takes another now; where it does not, it wakes the task when it does.
+    fn has_room(&self) -> bool;
+
+    /// Takes one that others follow.
+    fn take(&self, answer: Answer);
+}
+
+impl Parts {
+    fn push(&mut self, mut answer: Answer) {
+        if self.is_over {
+            return;
+        }
+        let size = size(&answer);
+        if self.size.saturating_add(size) > RESPONSES_BYTES_MAX {
+            let text =
+                format!("the client leaves more than {RESPONSES_BYTES_MAX} bytes of this request's responses unread");
+            answer.outputs = Err(Error::new(Code::Unavailable, text));
+            answer.part = Part::Last;
+            self.is_over = true;
+        }
+        self.size += size;
+        self.answers.push_back(answer);
+    }
+
+    fn pop(&mut self) -> Option<Answer> {
+        let answer = self.answers.pop_front()?;
+        self.size = self.size.saturating_sub(size(&answer));
+        Some(answer)
+    }
+}
+
+/// What an answer that waits costs.
+fn size(answer: &Answer) -> usize {
+    answer.outputs.iter().flatten().map(|output| output.contents.len()).fold(RESPONSE_COST, usize::saturating_add)
 }
 
 impl Tickets {
@@ -71,7 +124,7 @@ impl Tickets {
     /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
     /// `withdrawn` if no batch has it yet.
     pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> Pending {
-        Pending { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)) }
+        Pending { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
     }
 
     /// Gives the answers that came to those who wait; how many came.
@@ -115,12 +168,28 @@ impl Tickets {
         let Some(slot) = table.slot(ticket) else { return };
         match std::mem::replace(&mut slot.state, State::Free) {
             State::Open(waker) => {
-                slot.state = State::Answered(Box::new(answer));
+                slot.state = if answer.part == Part::More {
+                    let mut parts = Parts::default();
+                    parts.push(answer);
+                    State::Parts(Box::new(parts))
+                } else {
+                    State::Answered(Box::new(answer))
+                };
                 drop(table);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
+            State::Parts(mut parts) => {
+                parts.push(answer);
+                let waker = parts.waker.take();
+                slot.state = State::Parts(parts);
+                drop(table);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            State::Abandoned if answer.part == Part::More => slot.state = State::Abandoned,
             State::Abandoned => table.free(ticket),
             other => slot.state = other,
         }
@@ -135,6 +204,20 @@ impl Tickets {
             table.free(ticket);
             return Poll::Ready(*answer);
         }
+        if let State::Parts(parts) = &mut slot.state {
+            let Some(answer) = parts.pop() else {
+                parts.waker = Some(waker.clone());
+                return Poll::Pending;
+            };
+            if answer.part == Part::More {
+                self.inbox.handle_read(ticket);
+            } else {
+                // What a backend sends after too much is nobody's.
+                self.inbox.leave(ticket);
+                table.free(ticket);
+            }
+            return Poll::Ready(answer);
+        }
         if let State::Open(have) = &mut slot.state
             && !have.as_ref().is_some_and(|have| have.will_wake(waker))
         {
@@ -148,10 +231,16 @@ impl Tickets {
         let is_withdrawn = self.inbox.withdraw(ticket);
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.slot(ticket) else { return is_withdrawn };
-        if is_withdrawn || matches!(slot.state, State::Answered(_)) {
+        let is_over = match &slot.state {
+            State::Answered(_) => true,
+            State::Parts(parts) => parts.answers.back().is_some_and(|last| last.part != Part::More),
+            State::Abandoned | State::Free | State::Open(_) => false,
+        };
+        if is_withdrawn || is_over {
             table.free(ticket);
         } else {
             slot.state = State::Abandoned;
+            self.inbox.leave(ticket);
         }
         is_withdrawn
     }
@@ -175,9 +264,16 @@ pub struct Pending {
     tickets: Rc<Tickets>,
     ticket: Ticket,
     withdrawn: Option<Box<dyn FnOnce()>>,
+    sink: Option<Rc<dyn Sink>>,
 }
 
 impl Pending {
+    /// The same with somebody who takes the answers that others follow.
+    pub fn with_sink(mut self, sink: Option<Rc<dyn Sink>>) -> Self {
+        self.sink = sink;
+        self
+    }
+
     /// Takes the request back if no batch has it yet: true, and nothing is to be waited for. The
     /// answer comes otherwise.
     pub fn withdraw(&mut self) -> bool {
@@ -193,11 +289,21 @@ impl Future for Pending {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
-        let answer = self.tickets.poll_answer(self.ticket, context.waker());
-        if answer.is_ready() {
-            self.withdrawn = None;
+        loop {
+            if self.sink.as_ref().is_some_and(|sink| !sink.has_room()) {
+                return Poll::Pending;
+            }
+            let Poll::Ready(answer) = self.tickets.poll_answer(self.ticket, context.waker()) else {
+                return Poll::Pending;
+            };
+            if answer.part != Part::More {
+                self.withdrawn = None;
+                return Poll::Ready(answer);
+            }
+            if let Some(sink) = &self.sink {
+                sink.take(answer);
+            }
         }
-        answer
     }
 }
 
@@ -243,6 +349,97 @@ mod tests {
         assert_eq!(tickets.drain(), 1);
         assert!(poll(&mut first).is_pending());
         assert!(poll(&mut second).is_ready());
+    }
+
+    /// Takes answers while there is room for so many.
+    struct Taker {
+        room: Cell<usize>,
+        taken: Cell<usize>,
+    }
+
+    impl Sink for Taker {
+        fn has_room(&self) -> bool {
+            self.room.get() > 0
+        }
+
+        fn take(&self, answer: Answer) {
+            assert_eq!(answer.part, Part::More);
+            self.room.set(self.room.get() - 1);
+            self.taken.set(self.taken.get() + 1);
+        }
+    }
+
+    fn output(size: usize) -> Vec<crate::tensor::Tensor> {
+        let (datatype, shape) = (crate::tensor::Datatype::Uint8, [size as i64].into_iter().collect());
+        vec![crate::tensor::Tensor { datatype, shape, contents: vec![0; size].into() }]
+    }
+
+    #[test]
+    fn several_answers_are_taken_as_there_is_room_and_the_last_ends_it() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn Sink>));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        (0..3).for_each(|_| responder.send_more(output(1)));
+        tickets.drain();
+        assert!(poll(&mut pending).is_pending());
+        assert_eq!(sink.taken.get(), 2);
+        for _ in 3..crate::limits::RESPONSES_UNREAD_MAX + 2 {
+            assert!(responder.has_room());
+            responder.send_more(output(1));
+        }
+        assert!(!responder.has_room(), "its client reads nothing");
+        tickets.drain();
+        sink.room.set(9_999);
+        assert!(poll(&mut pending).is_pending());
+        assert!(responder.has_room() && !responder.has_left());
+        responder.end();
+        tickets.drain();
+        let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
+        assert_eq!((last.part, tickets.open().unwrap().index), (Part::End, ticket.index));
+    }
+
+    #[test]
+    fn a_model_that_answers_without_end_is_cut_off_and_told_that_nobody_waits() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn Sink>));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        (0..3).for_each(|_| responder.send_more(output(RESPONSES_BYTES_MAX / 2 - RESPONSE_COST)));
+        tickets.drain();
+        sink.room.set(9);
+        let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
+        assert_eq!((last.part, sink.taken.get()), (Part::Last, 2));
+        assert!(last.outputs.unwrap_err().text().contains("bytes of this request's responses unread"));
+        assert!(responder.has_left());
+        let again = tickets.open().unwrap();
+        responder.send_more(output(1));
+        drop(responder);
+        tickets.drain();
+        assert!(poll(&mut tickets.pending(again, || ())).is_pending(), "what comes late is nobody's");
+    }
+
+    #[test]
+    fn a_task_that_goes_between_two_answers_leaves_its_ticket_when_the_last_came() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        responder.send_more(output(1));
+        tickets.drain();
+        drop(pending);
+        assert!(responder.has_left());
+        responder.send_more(output(1));
+        tickets.drain();
+        assert_ne!(tickets.open().unwrap().index, ticket.index);
+        responder.end();
+        tickets.drain();
+        assert_eq!(tickets.open().unwrap().index, ticket.index);
     }
 
     #[test]
@@ -296,9 +493,16 @@ mod tests {
         tickets.release(all[7]);
         let again = tickets.open().unwrap();
         assert_eq!(again.index, all[7].index);
-        tickets
-            .inbox()
-            .push(all[7], Answer { outputs: Ok(Vec::new()), stamps: Stamps::default(), batch_rows: 1, is_first: true });
+        tickets.inbox().push(
+            all[7],
+            Answer {
+                outputs: Ok(Vec::new()),
+                stamps: Stamps::default(),
+                batch_rows: 1,
+                is_first: true,
+                part: Part::Last,
+            },
+        );
         tickets.drain();
         assert!(poll(&mut tickets.pending(again, || ())).is_pending());
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::backend::{Instance, Threads, answering};
 use crate::shard::clock;
 use crate::shard::feed::Feed;
-use crate::shard::models::{Served, run_guarded};
+use crate::shard::models::{Ran, Served, run_guarded};
 
 /// The first pause after an instance could not be made anew; it doubles up to the last.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -58,11 +58,16 @@ fn serve(
         return feed.wait_stopped(seat, clock::now);
     }
     while let Some(batch) = feed.next_batch(seat, clock::now) {
-        if answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
-            continue;
+        match answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
+            Ran::Well => continue,
+            Ran::Renewed => {
+                feed.handle_death(seat, true, clock::now());
+                continue;
+            }
+            Ran::Dead => {}
         }
         feed.rest(seat);
-        feed.handle_death(seat);
+        feed.handle_death(seat, false, clock::now());
         served.handle_death();
         warn(&format!("instance '{name}' of '{}' died and cannot be made anew for now", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
@@ -73,6 +78,7 @@ fn serve(
             if let Ok(Ok(new)) = renewed {
                 instance = new;
                 served.handle_revival();
+                feed.handle_revival(seat, clock::now());
                 warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
                 break;
             }
@@ -147,7 +153,7 @@ mod tests {
     fn submit(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, stamps, hold };
+        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };

@@ -64,11 +64,12 @@ fn run(model: &dyn LoadedModel, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result
     let rows = requests.iter().map(|(_, rows)| rows).sum();
     let request = |(index, (inputs, rows))| {
         let ticket = Ticket { index, generation: 0 };
-        Request { inputs, rows, responder: Responder::new(Arc::clone(&inbox), ticket, Stamps::default()) }
+        let responder = Responder::new(Arc::clone(&inbox), ticket, Stamps::default());
+        Request { inputs, rows, responder, sequence: None }
     };
     let requests: Vec<_> = (0..).zip(requests).map(request).collect();
     let count = requests.len();
-    let batch = Batch { requests, rows, clock: || Instant::ZERO };
+    let batch = Batch { requests, rows, clock: || Instant::ZERO, ended: Vec::new() };
     enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
     let mut answers: Vec<_> = receiver.try_iter().collect();
     answers.sort_by_key(|(ticket, _)| ticket.index);

@@ -597,9 +597,9 @@ fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
 #[test]
 fn what_is_not_built_is_refused_at_its_place() {
     check(
-        "model_transaction_policy { decoupled: true }",
+        "response_cache {\n enable: true }",
         MODEL,
-        "config.pbtxt:1:28: model 'm': 'model_transaction_policy.decoupled' is not supported yet; remove it",
+        "config.pbtxt:2:2: model 'm': 'response_cache.enable' is not supported yet; remove it",
     );
 }
 
@@ -634,7 +634,7 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("sequence_batching { }", "sequence_batching");
+    check("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence");
     check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");

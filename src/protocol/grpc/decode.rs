@@ -9,8 +9,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::model::ModelSpec;
-use crate::protocol::check::{self, AskedOutput, NamedTensor};
+use crate::model::{CorrelationId, ModelSpec};
+use crate::protocol::check::{self, AskedOutput, NamedTensor, SequenceParameters};
 use crate::protocol::grpc::contents;
 use crate::protocol::grpc::message::{InferMessage, InputTensor, OutputTensor, Parameter, Parameters};
 use crate::protocol::infer::{InferRequest, ResponsePlan};
@@ -21,7 +21,12 @@ pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferReque
     if spec.is_decoupled {
         return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
     }
-    let (priority, timeout) = scheduling(&message.parameters)?;
+    decode_streamed(spec, message)
+}
+
+/// The same for a request of a `ModelStreamInfer`, which may be for a decoupled model.
+pub fn decode_streamed(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferRequest, Error> {
+    let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
     let inputs = inputs(spec, message)?;
@@ -31,23 +36,41 @@ pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferReque
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
     let (inputs, rows) = check::check(spec, message.id, inputs)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs };
-    Ok(InferRequest { inputs, rows, priority, timeout, plan })
+    let sequence = sequence.into_mark();
+    check::check_sequence(spec, sequence.as_ref(), rows)?;
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final };
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
-/// Checks the parameters of the request; `priority` and `timeout` are the ones that mean something
-/// here.
-fn scheduling(parameters: &Parameters<'_>) -> Result<(u64, Duration), Error> {
-    let (mut priority, mut timeout_us) = (0, 0);
+/// What a request's parameters say of when it runs.
+#[derive(Default)]
+struct Scheduling {
+    priority: u64,
+    timeout: Duration,
+    sequence: SequenceParameters,
+    wants_empty_final: bool,
+}
+
+/// Checks the parameters of the request, and takes those that mean something here.
+fn scheduling(parameters: &Parameters<'_>) -> Result<Scheduling, Error> {
+    let mut found = Scheduling::default();
     for (key, value) in parameters.iter() {
         match (key, value) {
-            ("priority", Parameter::Int64(value)) => priority = at_least_zero(key, value)?,
-            ("priority", Parameter::Uint64(value)) => priority = value,
-            ("timeout", Parameter::Int64(value)) => timeout_us = at_least_zero(key, value)?,
+            ("priority", Parameter::Int64(value)) => found.priority = at_least_zero(key, value)?,
+            ("priority", Parameter::Uint64(value)) => found.priority = value,
+            ("timeout", Parameter::Int64(value)) => found.timeout = Duration::from_micros(at_least_zero(key, value)?),
+            // An id past the range of INT64 comes as a negative number, as Triton reads it.
+            ("sequence_id", Parameter::Int64(value)) => {
+                found.sequence.id = CorrelationId::from_number(value.cast_unsigned());
+            }
+            ("sequence_id", Parameter::Str(value)) => found.sequence.id = check::sequence_text(value)?,
+            ("sequence_start", Parameter::Bool(value)) => found.sequence.is_start = value,
+            ("sequence_end", Parameter::Bool(value)) => found.sequence.is_end = value,
+            (EMPTY_FINAL, Parameter::Bool(value)) => found.wants_empty_final = value,
             _ => check_parameter(key, value)?,
         }
     }
-    Ok((priority, Duration::from_micros(timeout_us)))
+    Ok(found)
 }
 
 fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
@@ -58,9 +81,6 @@ fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
 fn check_parameter(key: &str, value: Parameter<'_>) -> Result<(), Error> {
     use Parameter::{Bool, Double, Int64, Str};
     let expected = match (key, value) {
-        ("sequence_id", Int64(_) | Str(_)) | ("sequence_start" | "sequence_end" | EMPTY_FINAL, Bool(_)) => {
-            return Ok(());
-        }
         ("sequence_id", _) => "int64_param or string_param",
         ("sequence_start" | "sequence_end" | EMPTY_FINAL, _) => "bool_param",
         ("priority", _) => "int64_param or uint64_param",
@@ -153,6 +173,7 @@ mod tests {
     use prost::Message;
 
     use super::*;
+    use crate::model::SequenceMark;
     use crate::protocol::testing::{input, output, spec};
     use crate::wire::proto::inference::infer_parameter::ParameterChoice;
     use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
@@ -230,6 +251,29 @@ mod tests {
         assert_eq!((decoded.priority, decoded.timeout), (u64::MAX, Duration::from_micros(1500)));
         let plan: Vec<_> = decoded.plan.outputs.iter().map(|plan| (plan.index, plan.class_count)).collect();
         assert_eq!(plan, [(0, u32::MAX)]);
+    }
+
+    #[test]
+    fn a_sequence_is_named_by_a_number_or_a_string_and_by_neither_zero_nor_nothing() {
+        let check = |id: Option<ParameterChoice>, want: Result<Option<CorrelationId>, &'static str>| {
+            let mut request = request();
+            let flag = || parameter(ParameterChoice::BoolParam(true));
+            request.parameters = [("sequence_start".to_owned(), flag()), ("sequence_end".to_owned(), flag())].into();
+            request.parameters.extend(id.clone().map(|id| ("sequence_id".to_owned(), parameter(id))));
+            let mark = |id| SequenceMark { id, is_start: true, is_end: true };
+            let got = decode_prost(&request).map(|request| request.sequence);
+            assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::invalid), "{id:?}");
+        };
+        let text = |text: &str| Some(ParameterChoice::StringParam(text.to_owned()));
+        check(Some(ParameterChoice::Int64Param(42)), Ok(CorrelationId::from_number(42)));
+        check(Some(ParameterChoice::Int64Param(-1)), Ok(CorrelationId::from_number(u64::MAX)));
+        check(text("42"), Ok(CorrelationId::from_text("42")));
+        check(Some(ParameterChoice::Int64Param(0)), Ok(None));
+        check(text(""), Ok(None));
+        check(None, Ok(None));
+        let longest = "x".repeat(128);
+        check(text(&longest), Ok(CorrelationId::from_text(&longest)));
+        check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 bytes"));
     }
 
     #[test]

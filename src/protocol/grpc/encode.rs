@@ -19,14 +19,63 @@ pub type Parts = SmallVec<[Bytes; 4]>;
 const MODEL_NAME: u32 = 1;
 const MODEL_VERSION: u32 = 2;
 const ID: u32 = 3;
+const PARAMETERS: u32 = 4;
 const OUTPUTS: u32 = 5;
 const RAW_OUTPUT_CONTENTS: u32 = 6;
+/// The entry of a map, and the key of `InferParameter.bool_param` as a number of one byte.
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
+const BOOL_PARAM_KEY: u8 = 1 << 3;
+/// The fields of `ModelStreamInferResponse`.
+const ERROR_MESSAGE: u32 = 1;
+const INFER_RESPONSE: u32 = 2;
 const OUTPUT_NAME: u32 = 1;
 const OUTPUT_DATATYPE: u32 = 2;
 const OUTPUT_SHAPE: u32 = 3;
 
 /// Writes a response. `outputs` come in the order of the model's outputs.
 pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Parts, Error> {
+    write(spec, version, plan, outputs, None)
+}
+
+/// Writes a response of a `ModelStreamInfer`, which says whether it is the last to its request.
+pub fn encode_streamed(
+    spec: &ModelSpec,
+    version: u64,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+    is_final: bool,
+) -> Result<Parts, Error> {
+    write(spec, version, plan, outputs, Some(is_final))
+}
+
+/// Writes what tells a streaming client that no response follows, where the last had outputs.
+pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<Parts, Error> {
+    let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
+    write(spec, version, &plan, Vec::new(), Some(true))
+}
+
+/// Writes a failure of one request of a `ModelStreamInfer`: the stream goes on.
+pub fn encode_failure(id: &str, text: &str) -> Result<Parts, Error> {
+    let response = str_size(ID, id);
+    let size = str_size(ERROR_MESSAGE, text) + bytes_size(INFER_RESPONSE, response);
+    let prefix = prefix(size).ok_or_else(|| too_large(size))?;
+    let mut out = Vec::with_capacity(PREFIX_SIZE + size);
+    out.extend_from_slice(&prefix);
+    put_str(ERROR_MESSAGE, text, &mut out);
+    put_bytes_head(INFER_RESPONSE, response, &mut out);
+    put_str(ID, id, &mut out);
+    Ok(Parts::from_iter([Bytes::from(out)]))
+}
+
+/// `is_final` is said in a `ModelStreamInferResponse`, and there alone.
+fn write(
+    spec: &ModelSpec,
+    version: u64,
+    plan: &ResponsePlan,
+    outputs: Vec<Tensor>,
+    is_final: Option<bool>,
+) -> Result<Parts, Error> {
     let outputs = plan.outputs.iter().map(|asked| output(spec, asked, &outputs));
     let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
     let version = version.to_string();
@@ -34,17 +83,37 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
 
     let described: usize =
         outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
-    let head_size = texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + described;
+    let parameter = is_final.map(final_parameter).unwrap_or_default();
+    let told = if parameter.is_empty() { 0 } else { bytes_size(PARAMETERS, parameter.len()) };
+    let head_size = texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + told + described;
     let raw_size: usize =
         outputs.iter().map(|(_, tensor)| bytes_size(RAW_OUTPUT_CONTENTS, tensor.contents.len())).sum();
-    let size = head_size.saturating_add(raw_size);
+    let response = head_size.saturating_add(raw_size);
+    let size = is_final.map_or(response, |_| bytes_size(INFER_RESPONSE, response));
     let prefix = prefix(size).ok_or_else(|| too_large(size))?;
 
     let mut head = Vec::with_capacity(PREFIX_SIZE + head_size + outputs.len() * RAW_HEAD_SIZE_MAX);
     head.extend_from_slice(&prefix);
+    if is_final.is_some() {
+        put_bytes_head(INFER_RESPONSE, response, &mut head);
+    }
     texts.iter().for_each(|(number, text)| put_str(*number, text, &mut head));
+    if !parameter.is_empty() {
+        put_bytes_head(PARAMETERS, parameter.len(), &mut head);
+        head.extend_from_slice(&parameter);
+    }
     outputs.iter().for_each(|(name, tensor)| put_description(name, tensor, &mut head));
     Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
+}
+
+/// The entry of `parameters` that says whether a response is the last to its request.
+fn final_parameter(is_final: bool) -> SmallVec<[u8; 32]> {
+    let mut entry = Vec::new();
+    put_str(KEY, "triton_final_response", &mut entry);
+    // `bool_param` is written where it is false, too: it is one of several that may be set.
+    put_bytes_head(VALUE, 2, &mut entry);
+    entry.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_final)]);
+    SmallVec::from_vec(entry)
 }
 
 /// The key and the size of one tensor's bytes.
@@ -110,8 +179,9 @@ mod tests {
     use super::*;
     use crate::protocol::testing::{output, spec};
     use crate::tensor::{Datatype, Shape};
-    use crate::wire::proto::inference::ModelInferResponse;
+    use crate::wire::proto::inference::infer_parameter::ParameterChoice;
     use crate::wire::proto::inference::model_infer_response::InferOutputTensor;
+    use crate::wire::proto::inference::{ModelInferResponse, ModelStreamInferResponse};
 
     fn model() -> ModelSpec {
         let outputs = ["X", "Y", "Z"].map(|name| output(name, Datatype::Fp32, &[-1]));
@@ -124,7 +194,7 @@ mod tests {
 
     fn plan(id: &str, indices: &[usize]) -> ResponsePlan {
         let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, class_count: 0 };
-        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect() }
+        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), wants_empty_final: false }
     }
 
     /// What `prost` reads, after the prefix was found to tell the size.
@@ -162,6 +232,32 @@ mod tests {
             };
             assert_eq!(read(&parts), want, "{id:?} {indices:?}");
         }
+    }
+
+    #[test]
+    fn streamed_responses_say_whether_they_are_the_last_and_failures_are_in_band() {
+        let read = |parts: &Parts| {
+            let bytes = parts.concat();
+            let (start, message) = bytes.split_at(PREFIX_SIZE);
+            assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));
+            ModelStreamInferResponse::decode(message).unwrap()
+        };
+        let outputs = vec![tensor(Datatype::Fp32, &[1], &[1; 4]), tensor(Datatype::Fp32, &[0], &[])];
+        for is_final in [true, false] {
+            let parts = encode_streamed(&model(), 3, &plan("é", &[0, 1]), outputs.clone(), is_final).unwrap();
+            let response = read(&parts);
+            let inner = response.infer_response.unwrap();
+            let choice = inner.parameters["triton_final_response"].parameter_choice.clone();
+            assert_eq!((response.error_message.as_str(), choice), ("", Some(ParameterChoice::BoolParam(is_final))));
+            assert_eq!((inner.id.as_str(), inner.model_name.as_str(), inner.model_version.as_str()), ("é", "m", "3"));
+            assert_eq!(inner.raw_output_contents, [Bytes::from_static(&[1; 4]), Bytes::new()]);
+        }
+        let end = read(&encode_end(&model(), 3, "9").unwrap()).infer_response.unwrap();
+        let choice = end.parameters["triton_final_response"].parameter_choice.clone();
+        assert_eq!((end.outputs.len(), end.id.as_str(), choice), (0, "9", Some(ParameterChoice::BoolParam(true))));
+        let failure = read(&encode_failure("7", "no").unwrap());
+        assert_eq!(failure.error_message, "no");
+        assert_eq!(failure.infer_response, Some(ModelInferResponse { id: "7".to_owned(), ..Default::default() }));
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub enum Rpc {
     Control(Control),
     /// `ModelInfer`: one message in, one out, by way of a model.
     ModelInfer,
+    /// `ModelStreamInfer`: messages in, each answered any number of times, by way of models.
+    ModelStreamInfer,
     /// The model repository: one message in, one out, by way of the control thread.
     Repository(RepositoryRpc),
     /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
@@ -89,7 +91,7 @@ impl Rpc {
             b"/ServerMetadata" => Self::Control(Control::ServerMetadata),
             b"/ModelMetadata" => Self::Control(Control::ModelMetadata),
             b"/ModelConfig" => Self::Control(Control::ModelConfig),
-            b"/ModelStreamInfer" => Self::Unbuilt("ModelStreamInfer"),
+            b"/ModelStreamInfer" => Self::ModelStreamInfer,
             b"/ModelStatistics" => Self::Control(Control::ModelStatistics),
             b"/RepositoryIndex" => Self::Repository(RepositoryRpc::Index),
             b"/RepositoryModelLoad" => Self::Repository(RepositoryRpc::Load),

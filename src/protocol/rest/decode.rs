@@ -9,9 +9,10 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
-use crate::model::{ModelSpec, TensorSpec};
+use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::check::{
-    AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
+    self, AskedOutput, NamedTensor, SequenceParameters, check, check_classes, check_outputs, refusal, shape_overflow,
+    size_mismatch,
 };
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
@@ -59,6 +60,7 @@ struct Parameters {
     priority: u64,
     timeout: Duration,
     is_binary: bool,
+    sequence: SequenceParameters,
 }
 
 /// Decodes the body of an inference request for a model. Binary inputs are views of the body.
@@ -116,8 +118,11 @@ fn decode_document(
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_forms(spec, &outputs)?;
     let (inputs, rows) = check(spec, id, inputs)?;
-    let plan = ResponsePlan { id: id.to_owned(), outputs };
-    Ok(InferRequest { inputs, rows, priority: parameters.priority, timeout: parameters.timeout, plan })
+    let Parameters { priority, timeout, sequence, .. } = parameters;
+    let sequence = sequence.into_mark();
+    check::check_sequence(spec, sequence.as_ref(), rows)?;
+    let plan = ResponsePlan { id: id.to_owned(), outputs, ..ResponsePlan::default() };
+    Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
 /// Decodes one input, and takes its bytes off the binary section where it has any there.
@@ -186,7 +191,7 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 }
 
 /// Decodes the parameters of the request. Those of clients' own are checked for their type and not
-/// used, nor is what belongs to sequences, as in Triton for a model that has none.
+/// used.
 fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
     if *parameters.kind() != Kind::Object {
         return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
@@ -198,10 +203,9 @@ fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
         }
         let value = parameters.get(name).unwrap_or(own);
         match name {
-            "sequence_id" => check_sequence_id(value)?,
-            "sequence_start" | "sequence_end" => {
-                boolean(value, name)?;
-            }
+            "sequence_id" => decoded.sequence.id = sequence_id(value)?,
+            "sequence_start" => decoded.sequence.is_start = boolean(value, name)?,
+            "sequence_end" => decoded.sequence.is_end = boolean(value, name)?,
             "priority" => decoded.priority = unsigned(value, name)?,
             "timeout" => decoded.timeout = Duration::from_micros(unsigned(value, name)?),
             "binary_data_output" => decoded.is_binary = boolean(value, name)?,
@@ -222,19 +226,12 @@ fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
     Ok(decoded)
 }
 
-/// Bytes of a sequence's id where it is a string, as Triton bounds them.
-const SEQUENCE_ID_SIZE_MAX: usize = 128;
-
-fn check_sequence_id(value: Value<'_, '_>) -> Result<(), Error> {
-    if value.as_u64().is_some() {
-        return Ok(());
+/// A number, or else a string.
+fn sequence_id(value: Value<'_, '_>) -> Result<Option<CorrelationId>, Error> {
+    match value.as_u64() {
+        Some(number) => Ok(CorrelationId::from_number(number)),
+        None => check::sequence_text(string(value, "sequence_id")?),
     }
-    if string(value, "sequence_id")?.len() > SEQUENCE_ID_SIZE_MAX {
-        return Err(Error::invalid(format!(
-            "string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes"
-        )));
-    }
-    Ok(())
 }
 
 /// Decodes the outputs that are asked for.
@@ -320,8 +317,9 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
     let outputs = check_outputs(spec, "", &[], true)?;
     let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
     let (inputs, rows) = check(spec, "", vec![tensor])?;
-    let plan = ResponsePlan { id: String::new(), outputs };
-    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, plan })
+    check::check_sequence(spec, None, rows)?;
+    let plan = ResponsePlan { outputs, ..ResponsePlan::default() };
+    Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
 
 /// The shape of a raw body: one row, and as many elements as there are bytes for along the one

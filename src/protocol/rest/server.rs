@@ -8,8 +8,10 @@ use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// What of Triton's protocol this server has beyond the KServe v2 protocol's core.
-pub const EXTENSIONS: [&str; 7] = [
+pub const EXTENSIONS: [&str; 9] = [
     "classification",
+    "sequence",
+    "sequence(string_id)",
     "model_repository",
     "model_repository(unload_dependents)",
     "model_configuration",
@@ -163,7 +165,7 @@ mod tests {
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
             text(&metadata_reply("deuteron", "0.1.0")),
-            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","model_repository","model_repository(unload_dependents)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
+            r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
         );
         let model = spec(8, vec![input("IN", Datatype::Fp32, &[-1, 4])], vec![output("OUT", Datatype::Bytes, &[1])]);
         assert_eq!(

@@ -7,8 +7,8 @@ use bytes::Bytes;
 
 use super::*;
 use crate::error::Error;
-use crate::model::ModelSpec;
 use crate::model::labels::Labels;
+use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::shape_text;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::testing::{input, output, spec};
@@ -66,6 +66,30 @@ fn a_request_in_json_is_decoded() {
     let [tensor] = request.inputs.as_slice() else { panic!() };
     assert_eq!((tensor.datatype, tensor.shape.as_slice()), (Datatype::Int32, &[2_i64, 4][..]));
     assert_eq!(bytemuck::cast_slice::<u8, i32>(&tensor.contents), [1, -2, 3, 4, 5, 6, 7, 8]);
+}
+
+#[test]
+fn a_sequence_is_named_by_a_number_or_a_string_and_by_neither_zero_nor_nothing() {
+    let check = |parameters: &str, want: Option<(CorrelationId, bool, bool)>| {
+        let request = json(&model(), &format!("{{\"parameters\":{{{parameters}}},\"inputs\":[{{{GOOD}}}]}}")).unwrap();
+        let got = request.sequence.map(|mark| (mark.id, mark.is_start, mark.is_end));
+        assert_eq!(got, want, "{parameters}");
+    };
+    let text = |text: &str| CorrelationId::from_text(text).unwrap();
+    let (start, end) = ("\"sequence_start\":true", "\"sequence_end\":true");
+    let max = CorrelationId::Number(u64::MAX);
+    check("\"sequence_id\":42", Some((CorrelationId::Number(42), false, false)));
+    check(&format!("\"sequence_id\":18446744073709551615,{start}"), Some((max, true, false)));
+    check(&format!("{end},\"sequence_id\":\"42\""), Some((text("42"), false, true)));
+    let longest = "é".repeat(64);
+    check(&format!("\"sequence_id\":\"{longest}\",{start},{end}"), Some((text(&longest), true, true)));
+    check(&format!("\"sequence_id\":0,{start}"), None);
+    check(&format!("\"sequence_id\":\"\",{end}"), None);
+    check(start, None);
+
+    let body = format!("{{\"parameters\":{{\"sequence_id\":\"{longest}x\"}},\"inputs\":[]}}");
+    let refused = json(&model(), &body).map(|_| ()).unwrap_err();
+    assert_eq!(refused, Error::invalid("string correlation ID cannot be longer than 128 bytes"));
 }
 
 #[test]
@@ -433,7 +457,7 @@ fn a_model_with_decoupled_answers_is_not_for_http() {
 
 fn plan(id: &str, outputs: &[(usize, bool, u32)]) -> ResponsePlan {
     let plan = |&(index, is_binary, class_count)| OutputPlan { index, is_binary, class_count };
-    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect() }
+    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect(), wants_empty_final: false }
 }
 
 fn tensor(datatype: Datatype, shape: &[i64], contents: &[u8]) -> Tensor {

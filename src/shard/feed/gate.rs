@@ -4,8 +4,8 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::scheduler;
-use crate::shard::feed::{Feed, Lanes, Taking, Waiting};
+use crate::shard::feed::former::Formed;
+use crate::shard::feed::{Feed, Lanes, Taking};
 use crate::shard::limiter::Limiter;
 use crate::shard::sync::fence;
 use crate::time::Instant;
@@ -13,7 +13,7 @@ use crate::time::Instant;
 /// What an instance may do now.
 pub(super) enum Taken {
     /// Run this.
-    Batch(scheduler::Batch<Waiting>),
+    Batch(Formed),
     /// Wait to be woken: there is a batch, and its resources are not free.
     Blocked,
     /// There is no batch.
@@ -25,17 +25,17 @@ impl Feed {
     pub(super) fn take(&self, lanes: &mut Lanes, seat_index: usize, now: Instant) -> Taken {
         let claims = &mut Taking(self);
         let Some((limiter, id)) = self.gate(seat_index) else {
-            return lanes.scheduler.poll_batch(now, claims).map_or(Taken::Nothing, Taken::Batch);
+            return lanes.former.poll_batch(seat_index, now, claims).map_or(Taken::Nothing, Taken::Batch);
         };
-        let is_ready = lanes.scheduler.poll_ready(now, claims);
+        let is_ready = lanes.former.poll_ready(seat_index, now, claims);
         if !limiter.ask(id, is_ready) {
             return if is_ready { Taken::Blocked } else { Taken::Nothing };
         }
-        let Some(batch) = lanes.scheduler.poll_batch(now, claims) else {
+        let Some(batch) = lanes.former.poll_batch(seat_index, now, claims) else {
             limiter.ask(id, false);
             return Taken::Nothing;
         };
-        let is_more_ready = lanes.scheduler.poll_ready(now, claims);
+        let is_more_ready = lanes.former.poll_ready(seat_index, now, claims);
         let siblings = self.seats.iter().filter(|_| !is_more_ready).filter_map(|seat| seat.rate_id());
         if limiter.start(id, siblings) {
             // They are idle from now on, and were passed over by whoever queued until now.
@@ -79,7 +79,7 @@ mod tests {
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Hold, Lane, Polled, Refusal, Seat};
+    use crate::shard::feed::{Hold, Lane, Polled, Refusal, Seat, Waiting};
     use crate::shard::inbox::Inbox;
     use crate::shard::ticket::Tickets;
     use crate::time::Stamps;
@@ -91,7 +91,7 @@ mod tests {
     fn entry(tickets: &Tickets) -> Entry<Waiting> {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, stamps, hold };
+        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }
@@ -119,7 +119,8 @@ mod tests {
         let policy = Policy { rows_max: 2, is_batched: true, ..Policy::default() };
         let feed = |seats| {
             let bounds = Bounds { requests: 64, bytes: 64 };
-            let (feed, mut lanes) = Feed::with_seats(policy.clone(), bounds, 1, seats, Some(Arc::clone(&limiter)));
+            let (feed, mut lanes) =
+                Feed::with_seats(policy.clone(), bounds, 1, seats, Some(Arc::clone(&limiter)), None);
             (feed, lanes.remove(0))
         };
         seats.into_iter().map(feed).unzip()
@@ -248,7 +249,7 @@ mod tests {
         let seats = seats.into_iter().map(|seat| if seat.name() == "d" { seat.passive() } else { seat });
         let policy = Policy::default();
         let bounds = Bounds { requests: 8, bytes: 8 };
-        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None);
+        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None, None);
         let served = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for (index, seat) in feed.seats().iter().enumerate() {

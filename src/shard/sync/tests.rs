@@ -235,7 +235,7 @@ fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<
         seat.set_turn(*turn);
         Arc::new(seat)
     });
-    let (feed, lanes) = Feed::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None);
+    let (feed, lanes) = Feed::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None, None);
     let instances = (0..turns_had.len()).map(|seat| instance(&feed, seat, meeting)).collect();
     let mut shards: Vec<_> =
         lanes.into_iter().zip(requests).map(|(lane, turns)| move || submit_all(lane, turns)).collect();

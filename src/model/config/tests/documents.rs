@@ -213,7 +213,7 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
         "stateful",
         "backend: \"onnxruntime\"\nsequence_batching\n{\n  direct { }\n  control_input [ { name: \"START\" control [ { \
          kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } ] } ]\n}",
-        "config.pbtxt:2:1: model 'stateful': 'sequence_batching' is not supported yet; remove it",
+        "model configuration must contain at least one input, none were specified for stateful",
     );
     check(
         "accelerated",

@@ -1,0 +1,274 @@
+//! The built-ins `repeat` and `square`: decoupled models that answer a request any number of times, as
+//! those of Triton's tests (`repeat.cc`, the `square` example of its Python backend). `repeat` answers
+//! once for each element of `IN`, after so many milliseconds as `DELAY` says, and is done with the
+//! request after `WAIT`; `square` answers `IN` times with `IN`. A request that takes its time is
+//! answered from a thread of its own, so that the instance goes on. Bounded by
+//! [`DECOUPLED_THREADS_MAX`], beyond which the instance waits itself; who left is answered no more.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::backend::{Backend, Batch, Instance, LoadedModel, Request, Responder, Threads};
+use crate::error::Error;
+use crate::limits::DECOUPLED_THREADS_MAX;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{Datatype, Shape, Tensor};
+use crate::time::Clock;
+
+/// The backend of either name.
+#[derive(Clone, Copy, Debug)]
+pub enum Decoupled {
+    /// `repeat`.
+    Repeat,
+    /// `square`.
+    Square,
+}
+
+#[derive(Clone)]
+struct Model {
+    way: Decoupled,
+    spec: Arc<ModelSpec>,
+    threads: Arc<AtomicUsize>,
+}
+
+/// Answers that an instance gives itself where they take no time.
+const ANSWERS_AT_ONCE: usize = 64;
+/// How long a client that does not read is left alone.
+const ROOM_PAUSE: Duration = Duration::from_millis(1);
+
+/// What a request asks for.
+struct Plan {
+    /// Each answer, and the milliseconds before it.
+    answers: Vec<(i32, u64)>,
+    wait_ms: u64,
+    has_index: bool,
+}
+
+impl Backend for Decoupled {
+    fn name(&self) -> &str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::Square => "square",
+        }
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let (inputs, outputs): (&[_], &[_]) = match self {
+            Self::Repeat => (
+                &[("IN", Datatype::Int32), ("DELAY", Datatype::Uint32), ("WAIT", Datatype::Uint32)],
+                &[("OUT", Datatype::Int32), ("IDX", Datatype::Uint32)],
+            ),
+            Self::Square => (&[("IN", Datatype::Int32)], &[("OUT", Datatype::Int32)]),
+        };
+        let is_as = |have: &[TensorSpec], want: &[(&str, Datatype)]| {
+            have.iter().map(|tensor| (tensor.name.as_str(), tensor.datatype)).eq(want.iter().copied())
+        };
+        if !is_as(&spec.inputs, inputs) || !is_as(&spec.outputs, outputs) || spec.has_batch_axis() || !spec.is_decoupled
+        {
+            return Err(Error::invalid(format!(
+                "model '{}': backend '{}' takes {inputs:?} and gives {outputs:?}, without batching and with \
+                 'model_transaction_policy {{ decoupled: true }}'",
+                spec.name,
+                self.name()
+            )));
+        }
+        Ok(Box::new(Model { way: *self, spec: Arc::clone(spec), threads: Arc::default() }))
+    }
+}
+
+impl LoadedModel for Model {
+    fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        Ok(Box::new(self.clone()))
+    }
+
+    /// Answers come from other threads.
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+}
+
+impl Instance for Model {
+    fn run(&mut self, batch: Batch) {
+        let Batch { requests, clock, .. } = batch;
+        for request in requests {
+            match self.plan(&request) {
+                Ok(plan) => self.answer(request.responder, plan, clock),
+                Err(error) => request.responder.send(Err(error)),
+            }
+        }
+    }
+}
+
+impl Model {
+    fn plan(&self, request: &Request) -> Result<Plan, Error> {
+        let numbers = |index: usize| -> Vec<[u8; 4]> {
+            let contents = request.inputs.get(index).map_or(&[][..], |tensor| &tensor.contents);
+            contents.as_chunks::<4>().0.to_vec()
+        };
+        let values: Vec<i32> = numbers(0).into_iter().map(i32::from_ne_bytes).collect();
+        match self.way {
+            Decoupled::Repeat => {
+                let delays: Vec<u64> = numbers(1).into_iter().map(|bytes| u32::from_ne_bytes(bytes).into()).collect();
+                if delays.len() != values.len() {
+                    let (have, want) = (delays.len(), values.len());
+                    return Err(Error::invalid(format!("expected IN and DELAY of one size, got {want} and {have}")));
+                }
+                let wait_ms = numbers(2).first().map_or(0, |bytes| u32::from_ne_bytes(*bytes).into());
+                Ok(Plan { answers: values.into_iter().zip(delays).collect(), wait_ms, has_index: true })
+            }
+            Decoupled::Square => {
+                let value = values.first().copied().unwrap_or(0);
+                let count = usize::try_from(value).map_err(|_| {
+                    Error::invalid(format!("model '{}' answers IN times, and IN is {value}", self.spec.name))
+                })?;
+                Ok(Plan { answers: vec![(value, 0); count], wait_ms: 0, has_index: false })
+            }
+        }
+    }
+
+    fn answer(&self, responder: Responder, plan: Plan, clock: Clock) {
+        let total = plan.answers.iter().map(|(_, delay)| *delay).sum::<u64>();
+        let wait = Duration::from_millis(plan.wait_ms);
+        if total == 0 && plan.answers.len() <= ANSWERS_AT_ONCE {
+            give(responder, plan, clock);
+        } else if self.threads.fetch_add(1, Ordering::Relaxed) >= DECOUPLED_THREADS_MAX {
+            self.threads.fetch_sub(1, Ordering::Relaxed);
+            give(responder, plan, clock);
+        } else {
+            let threads = Arc::clone(&self.threads);
+            let name = self.spec.name.clone();
+            let work = move || {
+                give(responder, plan, clock);
+                threads.fetch_sub(1, Ordering::Relaxed);
+            };
+            // Where there is no thread the responder answers as it is dropped.
+            if thread::Builder::new().name(name).spawn(work).is_err() {
+                self.threads.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        pause(clock, wait);
+    }
+}
+
+/// Gives the answers, as long as somebody waits for them.
+fn give(mut responder: Responder, plan: Plan, clock: Clock) {
+    let now = clock();
+    (responder.stamps.input_end, responder.stamps.infer_end) = (now, now);
+    for (index, (value, delay)) in plan.answers.into_iter().enumerate() {
+        pause(clock, Duration::from_millis(delay));
+        while !responder.has_room() && !responder.has_left() {
+            thread::park_timeout(ROOM_PAUSE);
+        }
+        if responder.has_left() {
+            break;
+        }
+        let element = |datatype, bytes: [u8; 4]| Tensor {
+            datatype,
+            shape: Shape::from_slice(&[1]),
+            contents: Bytes::copy_from_slice(&bytes),
+        };
+        let mut outputs = vec![element(Datatype::Int32, value.to_ne_bytes())];
+        if plan.has_index {
+            let index = u32::try_from(index).unwrap_or(u32::MAX);
+            outputs.push(element(Datatype::Uint32, index.to_ne_bytes()));
+        }
+        responder.stamps.output_end = clock();
+        responder.send_more(outputs);
+    }
+    responder.stamps.output_end = clock();
+    responder.end();
+}
+
+/// Parks until the time is over.
+fn pause(clock: Clock, delay: Duration) {
+    let until = clock() + delay;
+    loop {
+        let left = until.since(clock());
+        if left.is_zero() {
+            return;
+        }
+        thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::backend::trial::{no_clock, retyped, spec, tensor};
+    use crate::backend::{Answer, Inbox, Part, Ticket};
+    use crate::time::Stamps;
+
+    struct Kept(std::sync::mpsc::Sender<Answer>, bool);
+
+    impl Inbox for Kept {
+        fn push(&self, _: Ticket, answer: Answer) {
+            self.0.send(answer).unwrap();
+        }
+
+        fn wake(&self) {}
+
+        fn has_left(&self, _: Ticket) -> bool {
+            self.1
+        }
+    }
+
+    fn load(way: Decoupled, is_decoupled: bool) -> Result<Model, String> {
+        let (int, unsigned) = (Datatype::Int32, Datatype::Uint32);
+        let (inputs, outputs): (Vec<_>, Vec<_>) = match way {
+            Decoupled::Repeat => (
+                vec![("IN", int, &[-1_i64][..]), ("DELAY", unsigned, &[-1]), ("WAIT", unsigned, &[1])],
+                vec![("OUT", int, &[1_i64][..]), ("IDX", unsigned, &[1])],
+            ),
+            Decoupled::Square => (vec![("IN", int, &[1][..])], vec![("OUT", int, &[1][..])]),
+        };
+        let spec = Arc::new(ModelSpec { is_decoupled, ..spec(0, &inputs, &outputs) });
+        way.load(&spec, Path::new("")).map_err(|error| error.text().to_owned())?;
+        Ok(Model { way, spec, threads: Arc::default() })
+    }
+
+    /// The values that come, `.` for the end and `!` for an error.
+    fn run(way: Decoupled, values: &[i32], has_left: bool) -> String {
+        let (sender, answers) = channel();
+        let ticket = Ticket { index: 0, generation: 0 };
+        let responder = Responder::new(Arc::new(Kept(sender, has_left)), ticket, Stamps::default());
+        let unsigned = |count: usize| retyped(tensor(&[count as i64], &vec![0_i32; count]), Datatype::Uint32);
+        let mut inputs = vec![tensor(&[values.len() as i64], values)];
+        inputs.extend([unsigned(values.len()), unsigned(1)]);
+        let requests = vec![Request { inputs, rows: 1, responder, sequence: None }];
+        load(way, true).unwrap().run(Batch { requests, rows: 1, clock: no_clock, ended: Vec::new() });
+        let shown = |answer: Answer| match (answer.part, answer.outputs) {
+            (Part::More, Ok(outputs)) => i32::from_ne_bytes(outputs[0].contents[..].try_into().unwrap()).to_string(),
+            (Part::End, Ok(_)) => ".".to_owned(),
+            _ => "!".to_owned(),
+        };
+        answers.iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_request_has_as_many_answers_as_it_asks_for_and_then_the_end() {
+        assert_eq!(run(Decoupled::Repeat, &[4, 2, 9], false), "4 2 9 .");
+        assert_eq!(run(Decoupled::Repeat, &[], false), ".");
+        assert_eq!(run(Decoupled::Square, &[3], false), "3 3 3 .");
+        assert_eq!(run(Decoupled::Square, &[0], false), ".");
+        assert_eq!(run(Decoupled::Square, &[-1], false), "!");
+    }
+
+    #[test]
+    fn who_left_is_answered_no_more() {
+        assert_eq!(run(Decoupled::Repeat, &[4, 2], true), ".");
+    }
+
+    #[test]
+    fn another_configuration_is_refused() {
+        assert!(load(Decoupled::Repeat, true).is_ok());
+        let refused = load(Decoupled::Square, false).err().unwrap();
+        assert!(refused.starts_with("model 'm': backend 'square' takes [(\"IN\", Int32)]"), "{refused}");
+    }
+}

@@ -1,0 +1,410 @@
+//! Models that serve sequences: around an instance of any engine it tells the model of each row's
+//! sequence (control inputs) and keeps what the model wants kept of each (implicit state). The engine
+//! sees both as inputs and outputs like others. State lives with the instance, by slot; it is as the
+//! configuration says when a sequence begins, whatever the slot held before, and a row sees that of
+//! its own slot alone. Bounded in bytes by a flag: a sequence that would pass it is refused.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use bytes::Bytes;
+
+use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards};
+use crate::error::Error;
+use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
+
+/// The place of one row in the slots of its instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceRow {
+    /// The slot.
+    pub slot: usize,
+    /// What its request says; `None` where there is no request in the row.
+    pub mark: Option<SequenceMark>,
+    /// Whether the sequence of a row without a request was ended since the batch before.
+    pub is_ended: bool,
+}
+
+/// A loaded model whose instances serve sequences.
+pub struct Sequential {
+    inner: Box<dyn LoadedModel>,
+    sequence: Arc<SequenceBatching>,
+    model: Arc<str>,
+    has_batch_axis: bool,
+    state_bytes_max: usize,
+}
+
+impl Sequential {
+    /// Around a model that was loaded as [`SequenceBatching::engine`] says.
+    pub fn new(
+        inner: Box<dyn LoadedModel>,
+        spec: &ModelSpec,
+        sequence: Arc<SequenceBatching>,
+        state_bytes_max: usize,
+    ) -> Self {
+        let (model, has_batch_axis) = (spec.name.as_str().into(), spec.has_batch_axis());
+        Self { inner, sequence, model, has_batch_axis, state_bytes_max }
+    }
+}
+
+impl LoadedModel for Sequential {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let (sender, became) = channel();
+        Ok(Box::new(SequenceInstance {
+            inner: self.inner.new_instance(threads)?,
+            sequence: Arc::clone(&self.sequence),
+            model: Arc::clone(&self.model),
+            has_batch_axis: self.has_batch_axis,
+            states: States { by_slot: HashMap::new(), bytes: 0, bytes_max: self.state_bytes_max },
+            sender,
+            became,
+        }))
+    }
+
+    /// A sequence stays with its instance: all shards reach the same ones.
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+}
+
+struct SequenceInstance {
+    inner: Box<dyn Instance>,
+    sequence: Arc<SequenceBatching>,
+    model: Arc<str>,
+    has_batch_axis: bool,
+    states: States,
+    sender: Sender<Became>,
+    /// What the states of the last run became.
+    became: Receiver<Became>,
+}
+
+/// What the states of a slot became.
+struct Became {
+    slot: usize,
+    is_end: bool,
+    states: Vec<Tensor>,
+}
+
+/// The states of an instance's slots.
+struct States {
+    by_slot: HashMap<usize, Vec<Tensor>>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Instance for SequenceInstance {
+    fn run(&mut self, batch: Batch) {
+        let Batch { requests, clock, ended, .. } = batch;
+        ended.into_iter().for_each(|slot| self.states.forget(slot));
+        // Rows whose states differ in shape cannot be one batch.
+        let mut groups: Vec<Vec<Request>> = Vec::new();
+        for request in requests {
+            let Some(request) = self.equip(request) else { continue };
+            let inputs = request.inputs.len() - self.sequence.states.len();
+            let shapes = |request: &Request| -> Vec<Shape> {
+                request.inputs.iter().skip(inputs).map(|tensor| tensor.shape.clone()).collect()
+            };
+            let mine = shapes(&request);
+            match groups.iter_mut().find(|group| group.first().is_some_and(|first| shapes(first) == mine)) {
+                Some(group) => group.push(request),
+                None => groups.push(vec![request]),
+            }
+        }
+        for requests in groups {
+            let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
+            self.inner.run(Batch { requests, rows, clock, ended: Vec::new() });
+        }
+        self.keep();
+    }
+}
+
+impl SequenceInstance {
+    /// Adds the inputs that no client brings, and sees to it that what the states become is kept.
+    /// A request that goes on without what was kept of its sequence is refused.
+    fn equip(&mut self, mut request: Request) -> Option<Request> {
+        let Some(row) = request.sequence.clone() else {
+            request.responder.send(Err(Error::internal("a request without a sequence came to a model of sequences")));
+            return None;
+        };
+        let is_start = row.mark.as_ref().is_none_or(|mark| mark.is_start);
+        if row.mark.as_ref().is_some_and(|mark| mark.is_start) {
+            self.states.forget(row.slot);
+        }
+        let kept = self.states.by_slot.get(&row.slot);
+        if kept.is_none() && !is_start && !self.sequence.states.is_empty() {
+            let id = row.mark.map_or_else(String::new, |mark| mark.id.to_string());
+            let text = format!(
+                "the state of sequence {id} of model '{}' is not there: a request of it failed, or it did not fit into \
+                 --sequence-state-bytes-max; start the sequence again",
+                self.model
+            );
+            request.responder.send(Err(Error::unavailable(text)));
+            return None;
+        }
+        request.inputs.extend(self.sequence.controls.iter().map(|spec| control(spec, &row, self.has_batch_axis)));
+        match kept {
+            Some(kept) => request.inputs.extend(kept.iter().cloned()),
+            None => request.inputs.extend(self.sequence.states.iter().map(|state| state.initial.clone())),
+        }
+        if !self.sequence.states.is_empty() {
+            let (sequence, sender) = (Arc::clone(&self.sequence), self.sender.clone());
+            let wrap = |inner| Arc::new(Keep { inner, sequence, sender, row }) as Arc<dyn Inbox>;
+            request.responder.answer_through(wrap);
+        }
+        Some(request)
+    }
+
+    /// Keeps what the states became, as far as there is room.
+    fn keep(&mut self) {
+        for Became { slot, is_end, states } in self.became.try_iter() {
+            self.states.forget(slot);
+            if !is_end {
+                self.states.put(slot, states);
+            }
+        }
+    }
+}
+
+impl States {
+    fn forget(&mut self, slot: usize) {
+        let states = self.by_slot.remove(&slot);
+        self.bytes -= states.iter().flatten().map(|state| state.contents.len()).sum::<usize>();
+    }
+
+    /// Beyond the bound it is not kept, and the sequence cannot go on.
+    fn put(&mut self, slot: usize, states: Vec<Tensor>) {
+        let size: usize = states.iter().map(|state| state.contents.len()).sum();
+        if let Some(bytes) = self.bytes.checked_add(size).filter(|bytes| *bytes <= self.bytes_max) {
+            self.bytes = bytes;
+            self.by_slot.insert(slot, states);
+        }
+    }
+}
+
+/// Takes the states out of an answer on its way to the shard.
+struct Keep {
+    inner: Arc<dyn Inbox>,
+    sequence: Arc<SequenceBatching>,
+    sender: Sender<Became>,
+    row: SequenceRow,
+}
+
+impl Inbox for Keep {
+    fn push(&self, ticket: Ticket, mut answer: Answer) {
+        if let (Ok(outputs), Some(mark)) = (&mut answer.outputs, &self.row.mark) {
+            let own = |state: &crate::model::StateSpec| outputs.get(state.output).map(copied);
+            if let Some(states) = self.sequence.states.iter().map(own).collect() {
+                let became = Became { slot: self.row.slot, is_end: mark.is_end, states };
+                // The instance may be gone; nobody goes on with the sequence then.
+                let _ = self.sender.send(became);
+            }
+        }
+        if let Ok(outputs) = &mut answer.outputs {
+            outputs.truncate(self.sequence.outputs_asked);
+        }
+        self.inner.push(ticket, answer);
+        wake_afterwards(Arc::clone(&self.inner));
+    }
+
+    /// Its shard is woken as the answer is pushed.
+    fn wake(&self) {}
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        self.inner.has_room(ticket)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        self.inner.has_left(ticket)
+    }
+}
+
+/// A tensor with memory of its own: a part of a batch's output would keep all of it.
+fn copied(tensor: &Tensor) -> Tensor {
+    let mut buffer = AlignedBuffer::with_capacity(tensor.contents.len());
+    buffer.extend_from_slice(&tensor.contents);
+    Tensor { contents: buffer.freeze(), ..tensor.clone() }
+}
+
+/// What a control tells of a row, as one element.
+fn control(spec: &ControlSpec, row: &SequenceRow, has_batch_axis: bool) -> Tensor {
+    let mark = row.mark.as_ref();
+    let flag = match spec.kind {
+        ControlKind::Start => mark.is_some_and(|mark| mark.is_start),
+        ControlKind::End => mark.map_or(row.is_ended, |mark| mark.is_end),
+        ControlKind::Ready => mark.is_some(),
+        ControlKind::CorrelationId => false,
+    };
+    let bytes = match spec.kind {
+        ControlKind::CorrelationId => correlation_id(spec.datatype, mark.map(|mark| &mark.id)),
+        _ => spec.values.get(usize::from(flag)).cloned().unwrap_or_default(),
+    };
+    let shape = if has_batch_axis { Shape::from_slice(&[1, 1]) } else { Shape::from_slice(&[1]) };
+    Tensor { datatype: spec.datatype, shape, contents: Bytes::from(bytes) }
+}
+
+/// An id as an element; numbers are cut to the size, as Triton does. The types agree: the request was
+/// checked.
+fn correlation_id(datatype: Datatype, id: Option<&CorrelationId>) -> Vec<u8> {
+    let number = match id {
+        Some(CorrelationId::Number(number)) => *number,
+        _ => 0,
+    };
+    match (datatype, id) {
+        (Datatype::Bytes, Some(CorrelationId::Text(text))) => {
+            let mut element = Vec::with_capacity(text.len() + strings::LENGTH_SIZE);
+            strings::encode(text.as_bytes(), &mut element);
+            element
+        }
+        (Datatype::Bytes, _) => vec![0; strings::LENGTH_SIZE],
+        (Datatype::Int32 | Datatype::Uint32, _) => {
+            let [a, b, c, d, ..] = number.to_le_bytes();
+            u32::from_le_bytes([a, b, c, d]).to_ne_bytes().to_vec()
+        }
+        _ => number.to_ne_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::backend::trial::{Answers, tensor};
+    use crate::model::config::{Completion, Draft};
+
+    /// Answers `y = x + s` and `t = x + s` for each row, with controls kept; a negative `x` fails.
+    struct Adder(Sender<Vec<Vec<u8>>>);
+
+    impl Instance for Adder {
+        fn run(&mut self, batch: Batch) {
+            for request in batch.requests {
+                let inputs = request.inputs.iter().map(|input| input.contents.to_vec()).collect();
+                self.0.send(inputs).unwrap();
+                let number = |at: usize| i32::from_ne_bytes(request.inputs[at].contents[..4].try_into().unwrap());
+                let (x, s) = (number(0), number(request.inputs.len() - 1));
+                let sum = tensor(&[1, 1], &[x + s]);
+                let outputs = vec![sum.clone(), sum];
+                request.responder.send(if x < 0 { Err(Error::internal("on purpose")) } else { Ok(outputs) });
+            }
+        }
+    }
+
+    fn spec(more: &str) -> ModelSpec {
+        let text = format!(
+            "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
+             output {{ name: 'y' data_type: TYPE_INT32 dims: 1 }} sequence_batching {{ {more} }}"
+        );
+        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap()
+    }
+
+    const STATE: &str = "state { input_name: 's' output_name: 't' data_type: TYPE_INT32 dims: 1 }";
+
+    struct Trial {
+        instance: SequenceInstance,
+        seen: Receiver<Vec<Vec<u8>>>,
+    }
+
+    impl Trial {
+        fn new(more: &str, bytes_max: usize) -> Self {
+            let (seen_sender, seen) = channel();
+            let (sender, became) = channel();
+            let instance = SequenceInstance {
+                inner: Box::new(Adder(seen_sender)),
+                sequence: spec(more).sequence.unwrap(),
+                model: "m".into(),
+                has_batch_axis: true,
+                states: States { by_slot: HashMap::new(), bytes: 0, bytes_max },
+                sender,
+                became,
+            };
+            Self { instance, seen }
+        }
+
+        /// Runs rows `slot flags value` and shows each answer: `^` begins, `$` ends, `-` is empty.
+        fn run(&mut self, ended: &[usize], rows: &[(usize, &str, i32)]) -> String {
+            let answers = Answers::default();
+            let mut batch = answers.batch(rows.iter().map(|row| (vec![tensor(&[1, 1], &[row.2])], 1)).collect());
+            for (request, (slot, flags, _)) in batch.requests.iter_mut().zip(rows) {
+                let id = CorrelationId::Number(*slot as u64 + 100);
+                let mark = SequenceMark { id, is_start: flags.contains('^'), is_end: flags.contains('$') };
+                let mark = (!flags.contains('-')).then_some(mark);
+                request.sequence = Some(SequenceRow { slot: *slot, mark, is_ended: flags.contains('!') });
+            }
+            batch.ended = ended.to_vec();
+            self.instance.run(batch);
+            let shown = |outputs: Result<Vec<Tensor>, Error>| match outputs {
+                Ok(outputs) => {
+                    assert_eq!(outputs.len(), 1, "states are not answered");
+                    i32::from_ne_bytes(outputs[0].contents[..].try_into().unwrap()).to_string()
+                }
+                Err(error) => error.text().split(' ').next().unwrap().to_owned(),
+            };
+            answers.outputs(rows.len() as u32).into_iter().map(shown).collect::<Vec<_>>().join(" ")
+        }
+    }
+
+    #[test]
+    fn a_state_goes_with_its_slot_and_begins_anew_with_a_sequence() {
+        let mut trial = Trial::new(STATE, 1_000);
+        assert_eq!(trial.run(&[], &[(0, "^", 1), (1, "^", 10)]), "1 10");
+        assert_eq!(trial.run(&[], &[(1, "", 5), (0, "", 2)]), "15 3");
+        assert_eq!(trial.run(&[], &[(0, "-", 7), (1, "$", 1)]), "10 16", "an empty row changes nothing");
+        assert_eq!(trial.run(&[], &[(0, "", 4)]), "7");
+        assert_eq!(trial.run(&[], &[(0, "^", 4), (1, "^$", 2)]), "8 2".replace('8', "4"), "whatever the slot held");
+        assert_eq!(trial.run(&[0], &[(1, "^", 0), (0, "", 1)]), "0 the", "what was ended is forgotten");
+        assert_eq!(trial.run(&[], &[(1, "", 1)]), "1");
+    }
+
+    #[test]
+    fn a_row_that_fails_leaves_the_state_as_it_was() {
+        let mut trial = Trial::new(STATE, 1_000);
+        assert_eq!(trial.run(&[], &[(0, "^", 1), (1, "^", 2)]), "1 2");
+        assert_eq!(trial.run(&[], &[(0, "", -1), (1, "", 2)]), "on 4");
+        assert_eq!(trial.run(&[], &[(0, "", 5)]), "6");
+    }
+
+    #[test]
+    fn states_beyond_the_bound_are_not_kept_and_their_sequences_end() {
+        let mut trial = Trial::new(STATE, 4);
+        assert_eq!(trial.run(&[], &[(0, "^", 1), (1, "^", 2)]), "1 2");
+        assert_eq!(trial.run(&[], &[(0, "", 1), (1, "", 2)]), "2 the");
+        assert_eq!(trial.run(&[0], &[(1, "^", 2)]), "2");
+        assert_eq!(trial.run(&[], &[(1, "", 2)]), "4", "there is room again");
+    }
+
+    #[test]
+    fn controls_tell_of_each_row_and_of_what_ended_in_an_empty_one() {
+        let control = |name: &str, rest: &str| format!("control_input {{ name: '{name}' control {{ {rest} }} }}");
+        let more = [
+            control("start", "kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ]"),
+            control("end", "kind: CONTROL_SEQUENCE_END fp32_false_true: [ 0, 1 ]"),
+            control("ready", "kind: CONTROL_SEQUENCE_READY bool_false_true: [ false, true ]"),
+            control("id", "kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64"),
+        ];
+        let mut trial = Trial::new(&(more.concat() + STATE), 1_000);
+        trial.run(&[], &[(0, "^", 1), (1, "-!", 0), (2, "^$", 3)]);
+        let shown = |inputs: Vec<Vec<u8>>| {
+            let start = i32::from_ne_bytes(inputs[1][..].try_into().unwrap());
+            let end = f32::from_ne_bytes(inputs[2][..].try_into().unwrap());
+            let id = u64::from_ne_bytes(inputs[4][..].try_into().unwrap());
+            (start, end.to_string(), inputs[3][0], id)
+        };
+        let rows: Vec<_> = trial.seen.try_iter().map(shown).collect();
+        let row = |start, end: &str, ready, id| (start, end.to_owned(), ready, id);
+        assert_eq!(rows, [row(1, "0", 1, 100), row(0, "1", 0, 0), row(1, "1", 1, 102)]);
+    }
+
+    #[test]
+    fn ids_are_elements_of_every_datatype() {
+        let number = CorrelationId::Number(0x1_0000_0002);
+        let text = CorrelationId::from_text("ab").unwrap();
+        assert_eq!(correlation_id(Datatype::Uint64, Some(&number)), 0x1_0000_0002_u64.to_ne_bytes());
+        assert_eq!(correlation_id(Datatype::Int64, Some(&number)), 0x1_0000_0002_u64.to_ne_bytes());
+        assert_eq!(correlation_id(Datatype::Uint32, Some(&number)), 2_u32.to_ne_bytes(), "cut, as Triton does");
+        assert_eq!(correlation_id(Datatype::Int32, None), [0; 4]);
+        assert_eq!(correlation_id(Datatype::Bytes, Some(&text)), [2, 0, 0, 0, b'a', b'b']);
+        assert_eq!(correlation_id(Datatype::Bytes, None), [0; 4]);
+    }
+}

@@ -1,0 +1,216 @@
+//! What an idle instance is given to run: a row of each slot that is ready (direct), or the requests
+//! that have waited longest, one of a sequence (oldest).
+
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::scheduler::sequence::instance::Offer;
+use crate::scheduler::sequence::run::{Held, Place, Runs};
+use crate::scheduler::sequence::{End, Row, SequenceBatch, Sequences, Strategy};
+use crate::scheduler::{Claims, Released, ShapeKey};
+use crate::time::Instant;
+
+impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
+    /// The instance is idle: the batch that it should run, or `None` when it should run nothing
+    /// before [`Self::poll_timeout`].
+    pub fn poll_batch(
+        &mut self,
+        instance: usize,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) -> Option<SequenceBatch<T>> {
+        self.handle_alarms(now);
+        self.instances.get_mut(instance)?.handle_poll();
+        let (rows, released) = match self.policy.strategy {
+            Strategy::Direct { queue_delay_max, slots_least } => {
+                self.poll_direct(instance, queue_delay_max, slots_least, now, claims)
+            }
+            Strategy::Oldest(_) => self.poll_oldest(instance, now, claims),
+        }?;
+        let ended = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.ended));
+        Some(SequenceBatch { rows, ended: ended.unwrap_or_default(), released })
+    }
+
+    /// Whether [`Self::poll_batch`] would have a batch now; never false where it would.
+    pub fn poll_ready(&mut self, instance: usize, now: Instant) -> bool {
+        self.handle_alarms(now);
+        let instance = self.instances.get(instance);
+        instance.is_some_and(|instance| {
+            !instance.ready.is_empty() || instance.former.as_ref().is_some_and(|former| !former.is_empty())
+        })
+    }
+
+    fn poll_direct(
+        &mut self,
+        instance: usize,
+        delay: Duration,
+        slots_least: usize,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) -> Option<(Vec<Row<T>>, Released)> {
+        loop {
+            self.break_gone(instance, now, claims);
+            let (oldest, shape_key, count) = self.oldest_ready(instance)?;
+            let due = oldest + delay;
+            let is_enough = slots_least == 0 || delay.is_zero() || count >= slots_least;
+            if !is_enough && now < due {
+                self.instances.get_mut(instance)?.ask_at = Some(due);
+                return None;
+            }
+            let rows = self.take_rows(instance, &shape_key, now, claims);
+            if !rows.is_empty() {
+                let released = match () {
+                    () if count >= self.policy.slots => Released::Full,
+                    () if slots_least == 0 || delay.is_zero() => Released::Idle,
+                    () if is_enough => Released::Preferred,
+                    () => Released::Delay,
+                };
+                return Some((rows, released));
+            }
+        }
+    }
+
+    /// Ends the sequences of an instance whose next request has gone, until there are none.
+    fn break_gone(&mut self, instance: usize, now: Instant, claims: &mut impl Claims<T>) {
+        loop {
+            let Some(ready) = self.instances.get(instance) else { return };
+            let fronts = ready.ready.iter().filter_map(|slot| ready.run(*slot));
+            let gone: Vec<usize> = fronts
+                .filter(|run| front(&self.runs, *run).is_some_and(|front| !claims.is_waiting(&front.token)))
+                .collect();
+            if gone.is_empty() {
+                return;
+            }
+            gone.into_iter().for_each(|run| self.break_run(run, End::Cancel, now, claims));
+        }
+    }
+
+    /// When the request that has waited longest came, what may be batched with it, and how many slots
+    /// are ready.
+    fn oldest_ready(&self, instance: usize) -> Option<(Instant, ShapeKey, usize)> {
+        let instance = self.instances.get(instance)?;
+        let fronts = instance.ready.iter().filter_map(|slot| front(&self.runs, instance.run(*slot)?));
+        let oldest = fronts.min_by_key(|front| front.queued_at)?;
+        Some((oldest.queued_at, oldest.shape_key.clone(), instance.ready.len()))
+    }
+
+    /// Takes the requests of all slots that fit, with an empty row for each slot between that has
+    /// none.
+    fn take_rows(
+        &mut self,
+        instance: usize,
+        shape_key: &ShapeKey,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) -> Vec<Row<T>> {
+        let Some(ready) = self.instances.get(instance) else { return Vec::new() };
+        let fitting = ready.ready.iter().copied().filter_map(|slot| Some((slot, ready.run(slot)?)));
+        let fitting: Vec<(usize, usize)> = fitting
+            .filter(|(_, run)| front(&self.runs, *run).is_some_and(|front| front.shape_key == *shape_key))
+            .collect();
+        let mut rows: Vec<Row<T>> = Vec::new();
+        let mut gone = Vec::new();
+        for (slot, run) in fitting {
+            match self.take_front(run, claims) {
+                Some(token) => {
+                    rows.extend((rows.len()..slot).map(|slot| Row { slot, token: None }));
+                    rows.push(Row { slot, token: Some(token) });
+                }
+                None => gone.push(run),
+            }
+        }
+        gone.into_iter().for_each(|run| self.break_run(run, End::Cancel, now, claims));
+        self.fill(now);
+        rows
+    }
+
+    fn poll_oldest(
+        &mut self,
+        instance: usize,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) -> Option<(Vec<Row<T>>, Released)> {
+        loop {
+            let former = self.instances.get_mut(instance)?.former.as_mut()?;
+            let mut offers = Offers { runs: &self.runs, claims, gone: Vec::new() };
+            let batch = former.poll_batch(now, &mut offers);
+            let ask_at = former.poll_timeout();
+            let mut gone = offers.gone;
+            let mut rows = Vec::new();
+            let released = batch.as_ref().map_or(Released::Idle, |batch| batch.released);
+            for offer in batch.into_iter().flat_map(|batch| batch.tokens) {
+                let Some(Place::Slot { slot, .. }) = self.runs.get(offer.run).map(|run| run.place) else { continue };
+                match self.take_front(offer.run, claims) {
+                    Some(token) => rows.push(Row { slot, token: Some(token) }),
+                    None => gone.push(offer),
+                }
+            }
+            for offer in &gone {
+                if self.runs.get(offer.run).is_some_and(|run| run.offer == Some(offer.number)) {
+                    self.break_run(offer.run, End::Cancel, now, claims);
+                }
+            }
+            self.fill(now);
+            if !rows.is_empty() {
+                return Some((rows, released));
+            }
+            if gone.is_empty() {
+                self.instances.get_mut(instance)?.ask_at = ask_at;
+                return None;
+            }
+        }
+    }
+
+    /// Takes the first request of a sequence into a batch; its last one frees the slot, for the
+    /// batch after.
+    fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<T> {
+        let held = self.runs.get_mut(run)?;
+        if !claims.claim(&held.queue.front()?.token) {
+            return None;
+        }
+        let front = held.queue.pop_front()?;
+        self.entry_count -= 1;
+        if front.is_start {
+            self.restart(run, End::Restart);
+        }
+        self.withdraw_offer(run);
+        let held = self.runs.get_mut(run)?;
+        (held.has_run, held.is_in_flight) = (true, true);
+        if front.is_end {
+            self.finish(run, End::End);
+        } else if let Place::Slot { instance, .. } = held.place
+            && let Some(instance) = self.instances.get_mut(instance)
+        {
+            instance.in_flight.push((run, held.number));
+        }
+        Some(front.token)
+    }
+}
+
+fn front<K, T>(runs: &Runs<K, T>, run: usize) -> Option<&Held<T>> {
+    runs.get(run)?.queue.front()
+}
+
+/// What a former may take: the first requests of sequences, as long as they are offered and wait.
+struct Offers<'a, K, T, C> {
+    runs: &'a Runs<K, T>,
+    claims: &'a mut C,
+    /// Those that have gone.
+    gone: Vec<Offer>,
+}
+
+impl<K, T, C: Claims<T>> Claims<Offer> for Offers<'_, K, T, C> {
+    fn is_waiting(&mut self, offer: &Offer) -> bool {
+        let Some(run) = self.runs.get(offer.run).filter(|run| run.offer == Some(offer.number)) else { return false };
+        let is_waiting = run.queue.front().is_some_and(|front| self.claims.is_waiting(&front.token));
+        if !is_waiting {
+            self.gone.push(*offer);
+        }
+        is_waiting
+    }
+
+    /// The request itself is claimed when it is taken from its sequence.
+    fn claim(&mut self, offer: &Offer) -> bool {
+        self.is_waiting(offer)
+    }
+}

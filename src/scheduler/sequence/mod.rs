@@ -1,0 +1,590 @@
+//! The sequence batcher: a pure state machine between the requests of sequences and the slots of a
+//! model version's instances. A sequence has a slot of one instance from its first request to its
+//! end, so that its state may live there; where all slots are taken it waits in the backlog, first
+//! come first served. Like [`super::Scheduler`] it is told what arrives and what time it is, knows
+//! no tensors, reads no clock and takes no lock. It is generic over the id of a sequence and the
+//! caller's token. Bounds: the slots, and the requests that the caller lets wait, each sequence of
+//! the backlog having one at least. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
+
+mod batch;
+mod instance;
+mod run;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+use std::time::Duration;
+
+use crate::scheduler::sequence::instance::Instance;
+use crate::scheduler::sequence::run::{Held, Place, Run, Runs};
+use crate::scheduler::{Claims, Policy, Released, ShapeKey};
+use crate::time::Instant;
+
+/// How one model version serves sequences.
+#[derive(Clone, Debug)]
+pub struct SequencePolicy {
+    /// How the requests of its sequences become batches.
+    pub strategy: Strategy,
+    /// Instances that take work.
+    pub instances: usize,
+    /// Slots of each instance: sequences that it serves at a time.
+    pub slots: usize,
+    /// A sequence that brings no request for so long has ended.
+    pub idle_max: Duration,
+}
+
+/// How the requests of sequences become batches.
+#[derive(Clone, Debug)]
+pub enum Strategy {
+    /// A slot is a row of the batch: a batch has at most one request of each slot.
+    Direct {
+        /// A batch waits so long for more of its slots to be ready.
+        queue_delay_max: Duration,
+        /// With so many slots ready it does not wait.
+        slots_least: usize,
+    },
+    /// The requests of an instance's sequences are batched as those of any model, one of each
+    /// sequence at a time.
+    Oldest(Policy),
+}
+
+/// One request of a sequence.
+#[derive(Clone, Debug)]
+pub struct SequenceEntry<K, T> {
+    /// The caller's name for it.
+    pub token: T,
+    /// Its sequence.
+    pub id: K,
+    /// Whether it is the first.
+    pub is_start: bool,
+    /// Whether it is the last.
+    pub is_end: bool,
+    /// What it may be batched with.
+    pub shape_key: ShapeKey,
+    /// When it arrived.
+    pub queued_at: Instant,
+    /// How long it may wait for a slot; zero for as long as it takes.
+    pub timeout: Duration,
+}
+
+/// Requests that an instance runs together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SequenceBatch<T> {
+    /// Its rows, in order. Of a direct batch the slot of a row is its place.
+    pub rows: Vec<Row<T>>,
+    /// Slots whose sequences ended otherwise than by a request, since the batch before: what is kept
+    /// of them is to be forgotten before this one runs.
+    pub ended: Vec<usize>,
+    /// Why now.
+    pub released: Released,
+}
+
+/// One row of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<T> {
+    /// The slot of its instance.
+    pub slot: usize,
+    /// The request; `None` where the slot has none that fits this batch.
+    pub token: Option<T>,
+}
+
+/// What ends a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// A client left one of its requests, or the stream that it came by.
+    Cancel,
+    /// Its last request, by the client's word.
+    End,
+    /// It brought no request for too long.
+    Idle,
+    /// The instance that held its state died.
+    Instance,
+    /// A request that began it anew.
+    Restart,
+    /// One of its requests waited too long for a slot.
+    Timeout,
+    /// Its model version went.
+    Unload,
+}
+
+/// A request that is not taken in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unstarted<T> {
+    /// Its token: its sequence is not running, and it does not begin it.
+    pub token: T,
+}
+
+/// A request that waits no more because its sequence has ended. It was not claimed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Broken<T> {
+    /// Its token.
+    pub token: T,
+    /// What ended the sequence.
+    pub end: End,
+}
+
+/// The sequences of one model version.
+#[derive(Debug)]
+pub struct Sequences<K, T> {
+    policy: SequencePolicy,
+    /// The sequences that may go on, by id: those whose last request came are not in it.
+    open: HashMap<K, usize>,
+    runs: Runs<K, T>,
+    instances: Vec<Instance>,
+    /// Those that wait for a slot, by their number.
+    backlog: BTreeMap<u64, usize>,
+    /// When a sequence is idle, or has waited too long for a slot: one alarm each at most.
+    alarms: BTreeSet<Alarm>,
+    broken: VecDeque<Broken<T>>,
+    ends: [u64; End::ALL.len()],
+    entry_count: usize,
+    /// Sequences that were begun, and offers that were made, so far.
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Alarm {
+    at: Instant,
+    number: u64,
+    run: usize,
+}
+
+impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
+    /// No sequence runs.
+    pub fn new(policy: SequencePolicy) -> Self {
+        let former = match &policy.strategy {
+            Strategy::Direct { .. } => None,
+            // What was withdrawn is in it until it is met; the slots bound the rest.
+            Strategy::Oldest(oldest) => Some(Policy { entries_max: usize::MAX, ..oldest.clone() }),
+        };
+        let instances = (0..policy.instances).map(|_| Instance::new(former.clone())).collect();
+        Self {
+            policy,
+            open: HashMap::new(),
+            runs: Runs::default(),
+            instances,
+            backlog: BTreeMap::new(),
+            alarms: BTreeSet::new(),
+            broken: VecDeque::new(),
+            ends: [0; End::ALL.len()],
+            entry_count: 0,
+            number: 0,
+        }
+    }
+
+    /// A request arrived. Entries come in arrival order, before anything is polled at a later time.
+    /// Given back where its sequence does not run and it does not begin it.
+    pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), Unstarted<T>> {
+        // What was over when it arrived is over; what waited to be heard was not idle.
+        self.handle_alarms(entry.queued_at);
+        let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
+        let running = self.open.get(&id).copied();
+        if running.is_none() && !is_start {
+            return Err(Unstarted { token });
+        }
+        let run = running.unwrap_or_else(|| self.begin(&id, queued_at));
+        let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
+        self.clear_alarm(run);
+        if let Some(held) = self.runs.get_mut(run) {
+            if is_start {
+                held.started_at = queued_at;
+            }
+            // Somebody goes on with it.
+            held.is_left = false;
+            held.queue.push_back(Held { token, is_start, is_end, shape_key, queued_at, timeout_at });
+            self.entry_count += 1;
+        }
+        if is_end {
+            self.open.remove(&id);
+        }
+        self.attend(run, now);
+        Ok(())
+    }
+
+    /// A client left a sequence: one of its requests, or the stream that it came by. `since` is when
+    /// the last of its requests that the client knows of arrived: a sequence that was begun after
+    /// that is another one.
+    pub fn handle_departure(&mut self, id: &K, since: Instant, now: Instant, claims: &mut impl Claims<T>) {
+        let Some(run) = self.open.get(id).copied() else { return };
+        let Some(held) = self.runs.get_mut(run).filter(|held| held.started_at <= since) else { return };
+        match held.queue.front() {
+            // Somebody else goes on with it; what has gone behind that is met in its turn.
+            Some(front) if claims.is_waiting(&front.token) => {}
+            Some(_) => self.break_run(run, End::Cancel, now, claims),
+            None if held.is_in_flight => held.is_left = true,
+            None => self.end(run, End::Cancel, now),
+        }
+    }
+
+    /// The instance is back from its batch.
+    pub fn handle_done(&mut self, instance: usize, now: Instant) {
+        for run in self.take_in_flight(instance) {
+            let Some(held) = self.runs.get_mut(run) else { continue };
+            held.is_in_flight = false;
+            held.active_at = now;
+            if held.is_left && held.queue.is_empty() {
+                self.end(run, End::Cancel, now);
+            } else {
+                self.attend(run, now);
+            }
+        }
+    }
+
+    /// The instance died, and the state of its sequences with it. Where it was not made anew, it
+    /// gets none before [`Self::handle_revival`].
+    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<T>) {
+        for run in self.take_in_flight(instance) {
+            if let Some(held) = self.runs.get_mut(run) {
+                held.is_in_flight = false;
+            }
+        }
+        let Some(dead) = self.instances.get_mut(instance) else { return };
+        dead.is_down = !is_renewed;
+        dead.ended.clear();
+        let runs: Vec<usize> = dead.runs().collect();
+        for run in runs {
+            if self.runs.get(run).is_some_and(|held| held.has_run) {
+                self.break_run(run, End::Instance, now, claims);
+            }
+            if self.runs.get(run).is_none() {
+                continue;
+            }
+            if is_renewed {
+                self.attend(run, now);
+            } else {
+                self.unplace(run);
+            }
+        }
+        self.fill(now);
+    }
+
+    /// The instance was made anew.
+    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
+        if let Some(instance) = self.instances.get_mut(instance) {
+            instance.is_down = false;
+        }
+        self.fill(now);
+    }
+
+    /// No new sequence begins: those of the backlog are broken, and nothing waits for others.
+    pub fn handle_drain(&mut self) {
+        match &mut self.policy.strategy {
+            Strategy::Direct { queue_delay_max, .. } => *queue_delay_max = Duration::ZERO,
+            Strategy::Oldest(_) => self.instances.iter_mut().for_each(Instance::handle_drain),
+        }
+        while let Some((_, run)) = self.backlog.pop_first() {
+            self.clear_alarm(run);
+            self.finish(run, End::Unload);
+        }
+    }
+
+    /// The model version went: so did all its sequences.
+    pub fn handle_unload(&mut self) {
+        let runs: Vec<usize> = self.runs.indices().collect();
+        for run in runs {
+            self.clear_alarm(run);
+            self.finish(run, End::Unload);
+        }
+        self.backlog.clear();
+        self.instances.iter_mut().for_each(Instance::clear);
+    }
+
+    /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
+    pub fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<T>) {
+        let runs: Vec<usize> = self.runs.indices().collect();
+        for run in runs {
+            let front = self.runs.get(run).and_then(|run| run.queue.front());
+            if front.is_some_and(|front| !claims.is_waiting(&front.token)) {
+                self.break_run(run, End::Cancel, now, claims);
+            }
+        }
+    }
+
+    /// The next request whose sequence has ended, for the caller to answer if it can claim it.
+    pub fn poll_broken(&mut self, now: Instant) -> Option<Broken<T>> {
+        self.handle_alarms(now);
+        self.broken.pop_front()
+    }
+
+    /// When an idle instance must ask [`Self::poll_batch`] again even if nothing arrives.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let asked = self.instances.iter().filter_map(|instance| instance.ask_at);
+        asked.chain(self.poll_broken_timeout()).min()
+    }
+
+    /// When [`Self::poll_broken`] must be asked again, whether or not an instance is idle.
+    pub fn poll_broken_timeout(&self) -> Option<Instant> {
+        if self.broken.is_empty() { self.alarms.first().map(|alarm| alarm.at) } else { Some(Instant::ZERO) }
+    }
+
+    /// An instance that should ask for a batch, because something came for it or its time to ask is
+    /// there. Each is named once, until there is something new.
+    pub fn poll_attention(&mut self, now: Instant) -> Option<usize> {
+        self.instances.iter_mut().position(|instance| instance.take_attention(now))
+    }
+
+    /// Requests that are held.
+    pub fn len(&self) -> usize {
+        self.entry_count + self.broken.len()
+    }
+
+    /// Whether no request is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Sequences that have a slot.
+    pub fn active(&self) -> usize {
+        self.runs.len() - self.backlog.len()
+    }
+
+    /// Sequences that wait for a slot.
+    pub fn backlogged(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Sequences that ended so far for a reason.
+    pub fn ended(&self, end: End) -> u64 {
+        self.ends.get(end as usize).copied().unwrap_or(0)
+    }
+
+    /// How it serves.
+    pub const fn policy(&self) -> &SequencePolicy {
+        &self.policy
+    }
+
+    fn begin(&mut self, id: &K, now: Instant) -> usize {
+        self.number += 1;
+        let run = self.runs.insert(Run::new(id.clone(), self.number, now));
+        self.open.insert(id.clone(), run);
+        if !self.place(run) {
+            self.backlog.insert(self.number, run);
+        }
+        run
+    }
+
+    /// Gives a sequence the lowest free slot over all instances, as Triton does.
+    fn place(&mut self, run: usize) -> bool {
+        let slots = self.policy.slots;
+        let free = |(index, instance): (usize, &Instance)| Some((instance.free_slot(slots)?, index));
+        let Some((slot, index)) = self.instances.iter().enumerate().filter_map(free).min() else { return false };
+        let (Some(instance), Some(held)) = (self.instances.get_mut(index), self.runs.get_mut(run)) else {
+            return false;
+        };
+        instance.take_slot(slot, run);
+        held.place = Place::Slot { instance: index, slot };
+        true
+    }
+
+    /// Puts a sequence back into the backlog, where it was before.
+    fn unplace(&mut self, run: usize) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        if let Place::Slot { instance, slot } = held.place
+            && let Some(instance) = self.instances.get_mut(instance)
+        {
+            instance.give_slot(slot);
+        }
+        (held.place, held.offer) = (Place::Backlog, None);
+        self.backlog.insert(held.number, run);
+        self.set_alarm(run);
+    }
+
+    /// Gives free slots to those that have waited longest.
+    fn fill(&mut self, now: Instant) {
+        while let Some((number, run)) = self.backlog.first_key_value().map(|(number, run)| (*number, *run)) {
+            if !self.place(run) {
+                return;
+            }
+            self.backlog.remove(&number);
+            self.clear_alarm(run);
+            self.attend(run, now);
+        }
+    }
+
+    /// A sequence has a request for its instance, or has none: the instance is told, or its idle time
+    /// begins. In the backlog the time that it may wait is counted.
+    fn attend(&mut self, run: usize, now: Instant) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        let Place::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
+        let Some(instance) = self.instances.get_mut(instance) else { return };
+        if held.is_in_flight {
+            return;
+        }
+        match held.queue.front() {
+            None => {
+                // What it held in memory for its requests is much more than what it is.
+                held.queue = VecDeque::new();
+                self.set_alarm(run);
+            }
+            Some(front) if held.offer.is_none() => {
+                self.number += 1;
+                held.offer = Some(self.number);
+                instance.offer(slot, run, self.number, &front.shape_key, now);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Drops the requests of a sequence up to one that begins it anew, from which it goes on; where
+    /// there is none, it has ended.
+    fn break_run(&mut self, run: usize, end: End, now: Instant, claims: &mut impl Claims<T>) {
+        self.clear_alarm(run);
+        self.withdraw_offer(run);
+        let Some(held) = self.runs.get_mut(run) else { return };
+        while let Some(front) = held.queue.front() {
+            let is_waiting = claims.is_waiting(&front.token);
+            if front.is_start && is_waiting {
+                break;
+            }
+            let Some(front) = held.queue.pop_front() else { break };
+            self.entry_count -= 1;
+            if is_waiting {
+                self.broken.push_back(Broken { token: front.token, end });
+            }
+        }
+        if held.queue.is_empty() {
+            return self.end(run, end, now);
+        }
+        self.restart(run, end);
+        self.attend(run, now);
+    }
+
+    /// A sequence goes on from its beginning: what it was has ended, if it had begun.
+    fn restart(&mut self, run: usize, end: End) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        if !std::mem::take(&mut held.has_run) {
+            return;
+        }
+        let place = held.place;
+        self.count(end);
+        if let Place::Slot { instance, slot } = place
+            && end != End::Restart
+            && let Some(instance) = self.instances.get_mut(instance)
+        {
+            instance.ended.push(slot);
+        }
+    }
+
+    /// A sequence has ended: the next has its slot.
+    fn end(&mut self, run: usize, end: End, now: Instant) {
+        self.finish(run, end);
+        self.fill(now);
+    }
+
+    fn finish(&mut self, run: usize, end: End) {
+        self.clear_alarm(run);
+        self.withdraw_offer(run);
+        let Some(held) = self.runs.remove(run) else { return };
+        if self.open.get(&held.id) == Some(&run) {
+            self.open.remove(&held.id);
+        }
+        self.count(end);
+        self.entry_count -= held.queue.len();
+        self.broken.extend(held.queue.into_iter().map(|entry| Broken { token: entry.token, end }));
+        match held.place {
+            Place::Backlog => drop(self.backlog.remove(&held.number)),
+            Place::Slot { instance, slot } => {
+                let Some(instance) = self.instances.get_mut(instance) else { return };
+                instance.give_slot(slot);
+                if held.has_run && end != End::End {
+                    instance.ended.push(slot);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, end: End) {
+        if let Some(count) = self.ends.get_mut(end as usize) {
+            *count += 1;
+        }
+    }
+
+    fn withdraw_offer(&mut self, run: usize) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        held.offer = None;
+        if let Place::Slot { instance, slot } = held.place
+            && let Some(instance) = self.instances.get_mut(instance)
+        {
+            instance.withdraw(slot);
+        }
+    }
+
+    fn take_in_flight(&mut self, instance: usize) -> Vec<usize> {
+        let in_flight = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.in_flight));
+        let mut in_flight = in_flight.unwrap_or_default();
+        // One that ended meanwhile may have left its index to another.
+        in_flight.retain(|(run, number)| self.runs.get(*run).is_some_and(|run| run.number == *number));
+        in_flight.into_iter().map(|(run, _)| run).collect()
+    }
+
+    fn handle_alarms(&mut self, now: Instant) {
+        while let Some(alarm) = self.alarms.first().copied().filter(|alarm| alarm.at <= now) {
+            self.alarms.pop_first();
+            if self.backlog.contains_key(&alarm.number) {
+                self.expire(alarm.run, now);
+            } else {
+                self.end(alarm.run, End::Idle, now);
+            }
+        }
+    }
+
+    /// Of what waits for a slot under one id, those sequences have ended of which a request has
+    /// waited too long.
+    fn expire(&mut self, run: usize, now: Instant) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        held.alarm_at = None;
+        let id = held.id.clone();
+        let (expired, count, is_last) = held.take_expired(now);
+        self.entry_count -= expired.len();
+        self.broken.extend(expired.into_iter().map(|entry| Broken { token: entry.token, end: End::Timeout }));
+        if held.queue.is_empty() {
+            (1..count).for_each(|_| self.count(End::Timeout));
+            return self.end(run, End::Timeout, now);
+        }
+        if is_last && self.open.get(&id) == Some(&run) {
+            // What comes now without a beginning goes on with none of those before.
+            self.open.remove(&id);
+        }
+        (0..count).for_each(|_| self.count(End::Timeout));
+        self.set_alarm(run);
+    }
+
+    fn set_alarm(&mut self, run: usize) {
+        self.clear_alarm(run);
+        let Some(held) = self.runs.get_mut(run) else { return };
+        let at = match held.place {
+            Place::Backlog => held.queue.iter().filter_map(|entry| entry.timeout_at).min(),
+            Place::Slot { .. } => Some(held.active_at + self.policy.idle_max),
+        };
+        held.alarm_at = at;
+        self.alarms.extend(at.map(|at| Alarm { at, number: held.number, run }));
+    }
+
+    fn clear_alarm(&mut self, run: usize) {
+        let Some(held) = self.runs.get_mut(run) else { return };
+        if let Some(at) = held.alarm_at.take() {
+            self.alarms.remove(&Alarm { at, number: held.number, run });
+        }
+    }
+}
+
+impl End {
+    /// All reasons, in the order of their names.
+    pub const ALL: [Self; 7] =
+        [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Restart, Self::Timeout, Self::Unload];
+
+    /// The name, as metrics have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::End => "end",
+            Self::Idle => "idle",
+            Self::Instance => "instance",
+            Self::Restart => "restart",
+            Self::Timeout => "timeout",
+            Self::Unload => "unload",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

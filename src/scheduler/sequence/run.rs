@@ -1,0 +1,135 @@
+//! One sequence between its first request and its end, and the table of them. Used by
+//! [`super::Sequences`] only. Bounded as that is.
+
+use std::collections::VecDeque;
+
+use crate::scheduler::ShapeKey;
+use crate::time::Instant;
+
+/// One sequence.
+#[derive(Debug)]
+pub(super) struct Run<K, T> {
+    pub(super) id: K,
+    /// Its place among all that were begun; tells it from others that had its index.
+    pub(super) number: u64,
+    pub(super) place: Place,
+    /// Its requests that wait, in order.
+    pub(super) queue: VecDeque<Held<T>>,
+    /// When the last request that began it arrived.
+    pub(super) started_at: Instant,
+    /// When the last batch with a request of it was over.
+    pub(super) active_at: Instant,
+    pub(super) alarm_at: Option<Instant>,
+    /// The number under which its first request is offered to its instance.
+    pub(super) offer: Option<u64>,
+    /// Whether a batch has a request of it.
+    pub(super) is_in_flight: bool,
+    /// Whether its instance may hold state of it.
+    pub(super) has_run: bool,
+    /// Whether its client left while a batch had its request.
+    pub(super) is_left: bool,
+}
+
+/// Where a sequence is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Backlog,
+    Slot { instance: usize, slot: usize },
+}
+
+/// One request of a sequence.
+#[derive(Debug)]
+pub(super) struct Held<T> {
+    pub(super) token: T,
+    pub(super) is_start: bool,
+    pub(super) is_end: bool,
+    pub(super) shape_key: ShapeKey,
+    pub(super) queued_at: Instant,
+    /// Until when it may wait for a slot.
+    pub(super) timeout_at: Option<Instant>,
+}
+
+impl<K, T> Run<K, T> {
+    pub(super) const fn new(id: K, number: u64, now: Instant) -> Self {
+        Self {
+            id,
+            number,
+            place: Place::Backlog,
+            queue: VecDeque::new(),
+            started_at: now,
+            active_at: now,
+            alarm_at: None,
+            offer: None,
+            is_in_flight: false,
+            has_run: false,
+            is_left: false,
+        }
+    }
+
+    /// Takes out the sequences of which a request has waited too long, from the request that begins
+    /// one to before the next that does; how many they are, and whether the last is one of them.
+    pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<Held<T>>, usize, bool) {
+        let mut sequences: Vec<Vec<Held<T>>> = Vec::new();
+        for entry in std::mem::take(&mut self.queue) {
+            match sequences.last_mut() {
+                Some(sequence) if !entry.is_start => sequence.push(entry),
+                _ => sequences.push(vec![entry]),
+            }
+        }
+        let is_over = |entry: &Held<T>| entry.timeout_at.is_some_and(|at| at <= now);
+        let is_last = sequences.last().is_some_and(|last| last.iter().any(is_over));
+        let (expired, kept): (Vec<_>, Vec<_>) =
+            sequences.into_iter().partition(|sequence| sequence.iter().any(is_over));
+        self.queue = kept.into_iter().flatten().collect();
+        let count = expired.len();
+        (expired.into_iter().flatten().collect(), count, is_last)
+    }
+}
+
+/// Sequences by index; that of one that has ended is given to another.
+#[derive(Debug)]
+pub(super) struct Runs<K, T> {
+    table: Vec<Option<Run<K, T>>>,
+    free: Vec<usize>,
+}
+
+impl<K, T> Default for Runs<K, T> {
+    fn default() -> Self {
+        Self { table: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<K, T> Runs<K, T> {
+    pub(super) fn insert(&mut self, run: Run<K, T>) -> usize {
+        if let Some(index) = self.free.pop()
+            && let Some(place) = self.table.get_mut(index)
+        {
+            *place = Some(run);
+            return index;
+        }
+        self.table.push(Some(run));
+        self.table.len() - 1
+    }
+
+    pub(super) fn remove(&mut self, index: usize) -> Option<Run<K, T>> {
+        let run = self.table.get_mut(index)?.take()?;
+        self.free.push(index);
+        Some(run)
+    }
+
+    pub(super) fn get(&self, index: usize) -> Option<&Run<K, T>> {
+        self.table.get(index)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Run<K, T>> {
+        self.table.get_mut(index)?.as_mut()
+    }
+
+    pub(super) fn indices(&self) -> impl Iterator<Item = usize> {
+        self.table.iter().enumerate().filter(|(_, run)| run.is_some()).map(|(index, _)| index)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.table.len() - self.free.len()
+    }
+}

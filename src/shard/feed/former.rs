@@ -1,0 +1,344 @@
+//! What an instance takes its batches from: the queue of a model whose requests are alone, or the
+//! sequences of one that serves them. The same to the feed, which holds it under its lock.
+
+use std::time::Duration;
+
+use crate::backend::SequenceRow;
+use crate::error::Error;
+use crate::model::{CorrelationId, SequenceMark};
+use crate::scheduler::sequence::{Broken, End, Row, SequenceBatch, SequenceEntry, Sequences, Unstarted};
+use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, Released, Scheduler};
+use crate::shard::feed::{Waiting, deadline_exceeded, timeout_expired};
+use crate::time::Instant;
+
+/// The one or the other.
+pub(super) enum Former {
+    Queue(Box<Scheduler<Waiting>>),
+    Sequences { model: String, sequences: Box<Sequences<CorrelationId, Waiting>> },
+}
+
+/// A batch that was formed.
+pub(super) struct Formed {
+    /// Its rows; those without a request are of sequences alone.
+    pub(super) rows: Vec<FormedRow>,
+    /// The sum of the rows of its requests.
+    pub(super) size: u32,
+    pub(super) released: Released,
+    /// Slots whose sequences were ended.
+    pub(super) ended: Vec<usize>,
+}
+
+pub(super) struct FormedRow {
+    pub(super) request: Option<Waiting>,
+    pub(super) sequence: Option<SequenceRow>,
+}
+
+/// A request that was not taken in: what it is told, or nothing where the queue was full.
+pub(super) struct NotTaken {
+    pub(super) entry: Entry<Waiting>,
+    pub(super) error: Option<Error>,
+}
+
+/// A request that waits no more, and what it is told.
+pub(super) struct Over {
+    pub(super) waiting: Waiting,
+    pub(super) error: Error,
+}
+
+impl Former {
+    /// A request arrived. Given back where the queue is full, with what it is told where it can never
+    /// be taken in.
+    pub(super) fn handle_request(&mut self, entry: Entry<Waiting>, now: Instant) -> Result<(), Box<NotTaken>> {
+        match self {
+            Self::Queue(scheduler) => {
+                scheduler.handle_request(entry, now).map_err(|Refused(entry)| Box::new(NotTaken { entry, error: None }))
+            }
+            Self::Sequences { model, sequences } => {
+                let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
+                let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
+                    let error = Error::internal("a request without a sequence came to a model of sequences");
+                    return Err(Box::new(NotTaken { entry, error: Some(error) }));
+                };
+                let Entry { token, rows, priority, deadline, .. } = entry;
+                let taken = SequenceEntry {
+                    token,
+                    id: id.clone(),
+                    is_start,
+                    is_end,
+                    shape_key: shape_key.clone(),
+                    queued_at,
+                    timeout,
+                };
+                sequences.handle_request(taken, now).map_err(|Unstarted { token }| {
+                    let error = Error::invalid(format!(
+                        "inference request for sequence {id} to model '{model}' must specify the START flag on the \
+                         first request of the sequence"
+                    ));
+                    let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
+                    Box::new(NotTaken { entry, error: Some(error) })
+                })
+            }
+        }
+    }
+
+    /// A client left a sequence.
+    pub(super) fn handle_departure(
+        &mut self,
+        id: &CorrelationId,
+        since: Instant,
+        now: Instant,
+        claims: &mut impl Claims<Waiting>,
+    ) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_departure(id, since, now, claims);
+        }
+    }
+
+    /// The instance in a seat ran a batch of so many rows in so long.
+    pub(super) fn handle_run(&mut self, seat_index: usize, rows: u32, took: Duration, now: Instant) {
+        match self {
+            Self::Queue(scheduler) => scheduler.handle_run(rows, took),
+            Self::Sequences { sequences, .. } => sequences.handle_done(seat_index, now),
+        }
+    }
+
+    /// The instance in a seat died.
+    pub(super) fn handle_death(
+        &mut self,
+        seat_index: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<Waiting>,
+    ) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_death(seat_index, is_renewed, now, claims);
+        }
+    }
+
+    /// The instance in a seat was made anew.
+    pub(super) fn handle_revival(&mut self, seat_index: usize, now: Instant) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_revival(seat_index, now);
+        }
+    }
+
+    pub(super) fn handle_drain(&mut self) {
+        match self {
+            Self::Queue(scheduler) => scheduler.handle_drain(),
+            Self::Sequences { sequences, .. } => sequences.handle_drain(),
+        }
+    }
+
+    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<Waiting>) {
+        match self {
+            Self::Queue(scheduler) => scheduler.forget_gone(claims),
+            Self::Sequences { sequences, .. } => sequences.forget_gone(now, claims),
+        }
+    }
+
+    pub(super) fn poll_batch(
+        &mut self,
+        seat_index: usize,
+        now: Instant,
+        claims: &mut impl Claims<Waiting>,
+    ) -> Option<Formed> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_batch(now, claims).map(Formed::from),
+            Self::Sequences { sequences, .. } => sequences.poll_batch(seat_index, now, claims).map(Formed::from),
+        }
+    }
+
+    pub(super) fn poll_ready(&mut self, seat_index: usize, now: Instant, claims: &mut impl Claims<Waiting>) -> bool {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_ready(now, claims),
+            Self::Sequences { sequences, .. } => sequences.poll_ready(seat_index, now),
+        }
+    }
+
+    /// The next request whose time, or whose sequence, is over.
+    pub(super) fn poll_over(&mut self, now: Instant) -> Option<Over> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| Over {
+                waiting: token,
+                error: match cause {
+                    Expiry::Deadline => deadline_exceeded(),
+                    Expiry::Timeout => timeout_expired(),
+                },
+            }),
+            Self::Sequences { model, sequences } => sequences.poll_broken(now).map(|Broken { token, end }| {
+                let error = broken(model, &token, end);
+                Over { waiting: token, error }
+            }),
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_timeout(),
+            Self::Sequences { sequences, .. } => sequences.poll_timeout(),
+        }
+    }
+
+    /// An instance for which something came. In a queue any instance will do.
+    pub(super) fn poll_attention(&mut self, now: Instant) -> Option<usize> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Sequences { sequences, .. } => sequences.poll_attention(now),
+        }
+    }
+
+    /// Rows that may come before anybody needs to wake.
+    pub(super) const fn rows_wanted(&self) -> u32 {
+        match self {
+            Self::Queue(scheduler) => scheduler.rows_wanted(),
+            Self::Sequences { .. } => 0,
+        }
+    }
+}
+
+fn broken(model: &str, waiting: &Waiting, end: End) -> Error {
+    let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
+    let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
+    match end {
+        End::Cancel => ended("a request before this one was cancelled"),
+        End::Instance => ended("the instance that held its state died"),
+        // Triton's text for a sequence in the backlog.
+        End::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
+        End::End | End::Idle | End::Restart | End::Unload => {
+            Error::unavailable("Server is stopping, scheduler for model has stopped accepting new inference requests")
+        }
+    }
+}
+
+impl From<scheduler::Batch<Waiting>> for Formed {
+    fn from(batch: scheduler::Batch<Waiting>) -> Self {
+        let row = |waiting| FormedRow { request: Some(waiting), sequence: None };
+        let rows = batch.tokens.into_iter().map(row).collect();
+        Self { rows, size: batch.rows, released: batch.released, ended: Vec::new() }
+    }
+}
+
+impl From<SequenceBatch<Waiting>> for Formed {
+    fn from(batch: SequenceBatch<Waiting>) -> Self {
+        let SequenceBatch { rows, ended, released } = batch;
+        let row = |Row { slot, token }: Row<Waiting>| {
+            let mark = token.as_ref().and_then(|waiting| waiting.mark.clone());
+            let is_ended = ended.contains(&slot);
+            FormedRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }) }
+        };
+        let rows: Vec<_> = rows.into_iter().map(row).collect();
+        let size = rows.iter().filter(|row| row.request.is_some()).count();
+        Self { rows, size: u32::try_from(size).unwrap_or(u32::MAX), released, ended }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::backend;
+    use crate::scheduler::sequence::{SequencePolicy, Strategy};
+    use crate::scheduler::{Bounds, Policy, ShapeKey};
+    use crate::shard::clock::now;
+    use crate::shard::feed::{Feed, Hold, Lane, Polled, Seat};
+    use crate::shard::inbox::Inbox;
+    use crate::shard::ticket::Tickets;
+    use crate::time::Stamps;
+
+    struct Trial {
+        feed: Arc<Feed>,
+        lane: Lane,
+        tickets: Rc<Tickets>,
+    }
+
+    impl Trial {
+        fn new(instances: usize, slots: usize) -> Self {
+            let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+            let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60) };
+            let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+            let (queue, bounds) = (Policy { rows_max: 2, ..Policy::default() }, Bounds { requests: 16, bytes: 99 });
+            let (feed, mut lanes) = Feed::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
+            Self { feed, lane: lanes.remove(0), tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))) }
+        }
+
+        fn submit(&mut self, id: u64, is_start: bool) {
+            let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
+            let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
+            let (stamps, hold) = (Stamps::default(), Hold::default());
+            let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark, stamps, hold };
+            let (shape_key, queued_at) = (ShapeKey::new(), now());
+            let (priority, timeout, deadline) = (0, Duration::ZERO, None);
+            let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
+            assert!(self.lane.submit(entry).ok().unwrap(), "somebody must look");
+        }
+
+        /// The slots that an instance is given, `-` for a row without a request.
+        fn poll(&self, seat: usize) -> String {
+            let Polled::Batch(batch) = self.feed.poll(seat, now) else { return String::new() };
+            let row = |request: &backend::Request| {
+                let row = request.sequence.clone().unwrap();
+                row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
+            };
+            batch.requests.iter().map(row).collect::<Vec<_>>().join(" ")
+        }
+
+        fn refusals(&self) -> Vec<String> {
+            let answers = std::iter::from_fn(|| self.tickets.inbox().poll_answer());
+            answers.filter_map(|(_, answer)| answer.outputs.err()).map(|error| error.text().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn whoever_looks_wakes_the_instance_that_something_came_for() {
+        let mut trial = Trial::new(2, 2);
+        for id in 1..=3 {
+            trial.submit(id, true);
+        }
+        assert_eq!((trial.poll(0), trial.poll(1)), ("0:1 1:3".to_owned(), "0:2".to_owned()));
+        assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
+        trial.submit(2, false);
+        let seat = Arc::clone(&trial.feed.seats()[1]);
+        seat.set_parked(true);
+        assert_eq!(trial.poll(0), "", "it is not for this one");
+        assert!(!seat.is_parked(), "but the other is awake");
+        assert_eq!(trial.poll(1), "0:2");
+        trial.submit(3, false);
+        assert_eq!(trial.poll(0), "- 1:3");
+        let counts = trial.feed.sequences().unwrap();
+        assert_eq!((counts.active(), counts.backlogged()), (3, 0));
+    }
+
+    #[test]
+    fn what_goes_on_with_a_state_that_died_is_told_so_and_a_stranger_what_it_lacks() {
+        let mut trial = Trial::new(1, 2);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        trial.submit(1, false);
+        trial.submit(9, false);
+        trial.feed.handle_death(0, true, now());
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Instance), 1);
+        trial.submit(1, false);
+        assert_eq!(trial.poll(0), "");
+        let refusals = trial.refusals();
+        assert!(refusals.iter().any(|text| text.ends_with("the instance that held its state died")), "{refusals:?}");
+        let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
+                         request of the sequence";
+        assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
+        assert_eq!(trial.feed.held.load(Ordering::Relaxed), 0, "all are answered");
+    }
+
+    #[test]
+    fn a_client_that_leaves_ends_its_sequence_when_an_instance_looks() {
+        let mut trial = Trial::new(1, 1);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        assert_eq!(trial.poll(0), "");
+        trial.feed.depart(CorrelationId::Number(1), now());
+        assert_eq!(trial.poll(0), "");
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Cancel), 1);
+        assert_eq!(trial.feed.sequences().unwrap().active(), 0);
+    }
+}

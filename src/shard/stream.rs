@@ -1,0 +1,270 @@
+//! `ModelStreamInfer`: requests that come one after the other on one stream, and their responses. A
+//! request is under way from when it is read; as many as [`STREAM_REQUESTS_MAX`] are, and no more is
+//! read while there is no room for what they answer. Responses keep the order of their requests, but
+//! for those of decoupled models, which go as they come. A request that fails is answered in band, and
+//! the stream goes on. Lives on its shard.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+
+use crate::backend::{Answer, Part};
+use crate::connection::http2::{CallFault, Taken};
+use crate::error::Error;
+use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
+use crate::metrics::Departure;
+use crate::model::CorrelationId;
+use crate::protocol::grpc::encode::{self, Parts};
+use crate::protocol::grpc::{self, InferMessage};
+use crate::protocol::infer::ResponsePlan;
+use crate::protocol::route::version_of;
+use crate::shard::dispatch::{Account, Arrival, Inferred};
+use crate::shard::feed::Feed;
+use crate::shard::http2::Link;
+use crate::shard::models::{LocalModel, Placement};
+use crate::shard::ticket::Sink;
+use crate::shard::{Shard, clock};
+use crate::time::Instant;
+use crate::wire::http2::StreamId;
+
+/// Answers the requests of a stream until its client ends it and all are answered. The error is one of
+/// the stream itself.
+pub async fn run(
+    shard: Rc<Shard>,
+    link: &Rc<Link>,
+    stream: StreamId,
+    deadline: Option<Instant>,
+    departure: Rc<Cell<Departure>>,
+) -> Result<(), StreamFault> {
+    let begun = Rc::new(Begun::default());
+    let mut streaming = Streaming {
+        shard,
+        link: Rc::clone(link),
+        stream,
+        deadline,
+        departure,
+        begun,
+        flights: VecDeque::new(),
+        is_half_closed: false,
+    };
+    poll_fn(|context| streaming.poll(context)).await
+}
+
+/// Why a stream ends otherwise than well.
+pub enum StreamFault {
+    /// What came is no call.
+    Call(CallFault),
+    /// What came is no request.
+    Request(Error),
+}
+
+struct Streaming {
+    shard: Rc<Shard>,
+    link: Rc<Link>,
+    stream: StreamId,
+    deadline: Option<Instant>,
+    departure: Rc<Cell<Departure>>,
+    begun: Rc<Begun>,
+    /// The requests that are under way, in order.
+    flights: VecDeque<Flight>,
+    is_half_closed: bool,
+}
+
+/// One request that is under way.
+struct Flight {
+    /// The response that is its last; none where it came before.
+    work: Pin<Box<dyn Future<Output = Option<Parts>>>>,
+    done: Option<Option<Parts>>,
+    /// Whether its response waits for those before it.
+    is_ordered: bool,
+}
+
+impl Streaming {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
+        loop {
+            for flight in self.flights.iter_mut().filter(|flight| flight.done.is_none()) {
+                if let Poll::Ready(parts) = flight.work.as_mut().poll(context) {
+                    flight.done = Some(parts);
+                }
+            }
+            self.begun.handle_queued();
+            self.send();
+            if self.is_half_closed {
+                return if self.flights.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
+            }
+            if self.shard.connections.is_draining() {
+                let text = "GRPC server is shutting down and has stopped accepting new requests.";
+                let fault = StreamFault::Request(Error::unavailable(text));
+                return if self.flights.is_empty() { Poll::Ready(Err(fault)) } else { Poll::Pending };
+            }
+            if self.flights.len() >= STREAM_REQUESTS_MAX || !self.link.has_room(self.stream) {
+                return Poll::Pending;
+            }
+            match self.link.take_next(self.stream) {
+                Ok(Taken::Nothing) => return Poll::Pending,
+                Ok(Taken::End) => self.is_half_closed = true,
+                Ok(Taken::Message(message)) => {
+                    if let Err(fault) = self.begin(message) {
+                        return Poll::Ready(Err(StreamFault::Request(fault)));
+                    }
+                }
+                Err(fault) => return Poll::Ready(Err(StreamFault::Call(fault))),
+            }
+        }
+    }
+
+    /// Sends what is ready and in its turn, as long as there is room.
+    fn send(&mut self) {
+        let mut index = 0;
+        let mut is_first = true;
+        while let Some(flight) = self.flights.get_mut(index) {
+            let may_go = !flight.is_ordered || is_first;
+            if flight.done.is_some() && may_go {
+                if !self.link.has_room(self.stream) {
+                    return;
+                }
+                if let Some(parts) = flight.done.take().flatten() {
+                    self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
+                }
+                self.flights.remove(index);
+                continue;
+            }
+            is_first &= !flight.is_ordered;
+            index += 1;
+        }
+    }
+
+    /// A request was read: it is queued at once, so that those of one sequence keep their order.
+    fn begin(&mut self, message: Bytes) -> Result<(), Error> {
+        let is_ordered = !self.is_decoupled(&message)?;
+        let responses =
+            Rc::new(Responses { link: Rc::clone(&self.link), stream: self.stream, model: RefCell::new(None) });
+        let arrival = Arrival { received: clock::now(), deadline: self.deadline };
+        let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
+        let work = async move {
+            let account = Account::open(&shard.cells, &departure);
+            let outcome = answer(&shard, &message, arrival, &responses, &begun).await;
+            account.settle(&outcome);
+            outcome.unwrap_or_else(|error| {
+                let id = InferMessage::read(&message).map_or("", |request| request.id);
+                encode::encode_failure(id, error.text()).ok()
+            })
+        };
+        self.flights.push_back(Flight { work: Box::pin(work), done: None, is_ordered });
+        Ok(())
+    }
+
+    /// Whether a request is for a model whose responses keep no order. The error is of the stream: what
+    /// is no request cannot be answered as one.
+    fn is_decoupled(&self, message: &Bytes) -> Result<bool, Error> {
+        let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
+        let version = version_of(request.model_version);
+        let model = version.and_then(|version| self.shard.models.find(request.model_name, version));
+        Ok(model.is_ok_and(|model| model.served().spec.is_decoupled))
+    }
+}
+
+/// Answers one request: its last response, unless its end is not to be told alone.
+async fn answer(
+    shard: &Rc<Shard>,
+    message: &Bytes,
+    arrival: Arrival,
+    responses: &Rc<Responses>,
+    begun: &Begun,
+) -> Result<Option<Parts>, Error> {
+    let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
+    let version = version_of(request.model_version)?;
+    let model = shard.models.find(request.model_name, version)?;
+    let served = model.served();
+    let request = grpc::decode::decode_streamed(&served.spec, &request)?;
+    if let (Some(mark), Placement::Worker(feed)) = (&request.sequence, &served.placement) {
+        begun.note(feed, &mark.id, mark.is_end);
+    }
+    *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
+    let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn Sink>);
+    let (Inferred { outputs, plan, .. }, part) = shard.infer_parts(&model, request, arrival, sink).await?;
+    match part {
+        Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
+        Part::End => Ok(None),
+        Part::Last | Part::More => {
+            encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
+        }
+    }
+}
+
+/// Where the responses of a decoupled model go that others follow.
+struct Responses {
+    link: Rc<Link>,
+    stream: StreamId,
+    model: RefCell<Option<(Rc<LocalModel>, ResponsePlan)>>,
+}
+
+impl Sink for Responses {
+    fn has_room(&self) -> bool {
+        self.link.has_room(self.stream)
+    }
+
+    fn take(&self, answer: Answer) {
+        let model = self.model.borrow();
+        let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
+        let served = model.served();
+        let parts = served.spec.to_client(outputs);
+        let parts =
+            parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, false));
+        let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));
+        if let Ok(parts) = parts {
+            self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
+        }
+    }
+}
+
+/// The sequences that a stream has requests of and did not end: its end ends them. Bounded; those
+/// beyond end when they are idle.
+#[derive(Default)]
+struct Begun {
+    sequences: RefCell<Vec<(Arc<Feed>, CorrelationId, Instant)>>,
+    /// Those of the sequences whose request is not queued yet.
+    fresh: RefCell<Vec<usize>>,
+}
+
+impl Begun {
+    fn note(&self, feed: &Arc<Feed>, id: &CorrelationId, is_end: bool) {
+        self.handle_queued();
+        let mut sequences = self.sequences.borrow_mut();
+        let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, feed) && known == id);
+        match known {
+            Some(index) if is_end => drop(sequences.swap_remove(index)),
+            Some(index) => self.fresh.borrow_mut().push(index),
+            None if is_end || sequences.len() >= STREAM_SEQUENCES_MAX => {}
+            None => {
+                self.fresh.borrow_mut().push(sequences.len());
+                sequences.push((Arc::clone(feed), id.clone(), Instant::ZERO));
+            }
+        }
+    }
+
+    /// What was noted has been queued by now: the stream knows of its sequences up to this time.
+    fn handle_queued(&self) {
+        let mut sequences = self.sequences.borrow_mut();
+        for index in self.fresh.borrow_mut().drain(..) {
+            if let Some((_, _, since)) = sequences.get_mut(index) {
+                *since = clock::now();
+            }
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.handle_queued();
+        for (feed, id, since) in self.sequences.get_mut().drain(..) {
+            feed.depart(id, since);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Sequences, streams and decoupled models by `tritonclient`, sync and asyncio, and silero-vad whose
+//! state the server keeps, held against the model driven by hand. What is checked is in
+//! `tests/sequences/`.
+
+#![allow(clippy::disallowed_methods, reason = "a test waits")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use support::folder::Folder;
+use support::python::Environment;
+use support::server::Server;
+use support::{metrics, repository};
+
+const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
+    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
+    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
+    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
+const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
+    input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
+    { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
+    output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
+const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
+    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
+
+#[test]
+fn tritonclient_has_sequences_streams_and_decoupled_models() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = root.join("tests/sequences");
+    let list = folder.join("requirements.txt");
+    let Some(environment) = Environment::create("sequences", &list, &["python3"]) else { return };
+    let repository = Folder::new("sequence-clients");
+    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE)] {
+        repository::add(repository.path(), name, config, None);
+    }
+    let run = |arguments: &[&str]| {
+        let output = Command::new(environment.python())
+            .arg(folder.join("check.py"))
+            .args(arguments)
+            .output()
+            .expect("the interpreter starts");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.success(), text, errors)
+    };
+    let example = root.join("examples/models/silero_vad");
+    let (is_written, _, errors) =
+        run(&["write", &repository.path().display().to_string(), &example.display().to_string()]);
+    assert!(is_written, "{errors}");
+    let server = Server::deuteron(repository.path(), &["--shards=2"]);
+    let (is_well, text, errors) = run(&["check", &server.http().to_string(), &server.grpc().to_string()]);
+    println!("{text}{errors}");
+    assert!(is_well, "{text}{errors}\n{}", server.log());
+    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 10, "{text}");
+    // All that were left are counted, and nothing is under way.
+    let start = std::time::Instant::now();
+    while metrics::metric(server.metrics(), "deuteron_requests_in_flight") != 0 {
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "something is under way still");
+        std::thread::yield_now();
+    }
+}

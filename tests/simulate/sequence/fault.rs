@@ -1,0 +1,124 @@
+//! Batchers that are wrong on purpose, around the real one, to see that the simulator finds it.
+
+use std::time::Duration;
+
+use deuteron::scheduler::Claims;
+use deuteron::scheduler::sequence::{Broken, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, Unstarted};
+use deuteron::time::Instant;
+
+type Inner = Sequences<u64, usize>;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It never asks to be woken.
+    Deaf,
+    /// It does not see that a sequence ended.
+    Endless,
+    /// It loses the last row of a batch.
+    Forgetful,
+    /// It lets idle sequences be.
+    Immortal,
+    /// It gives the rows of a batch each other's slots.
+    Mixed,
+    /// It tells no instance that there is work for it.
+    Silent,
+    /// It lets a sequence go on that never began.
+    Sticky,
+    /// It gives the first row of a batch twice.
+    Twice,
+    /// It does not see that an instance died.
+    Undying,
+}
+
+/// The batcher, with a fault or without.
+pub struct Batcher {
+    inner: Inner,
+    fault: Option<Fault>,
+}
+
+impl Batcher {
+    pub fn new(policy: &SequencePolicy, fault: Option<Fault>) -> Self {
+        let mut policy = policy.clone();
+        if fault == Some(Fault::Immortal) {
+            policy.idle_max = Duration::from_secs(1);
+        }
+        Self { inner: Inner::new(policy), fault }
+    }
+
+    fn has(&self, fault: Fault) -> bool {
+        self.fault == Some(fault)
+    }
+
+    pub fn handle_request(
+        &mut self,
+        mut entry: SequenceEntry<u64, usize>,
+        now: Instant,
+    ) -> Result<(), Unstarted<usize>> {
+        entry.is_start |= self.has(Fault::Sticky);
+        entry.is_end &= !self.has(Fault::Endless);
+        self.inner.handle_request(entry, now)
+    }
+
+    pub fn handle_departure(&mut self, id: u64, since: Instant, now: Instant, claims: &mut impl Claims<usize>) {
+        self.inner.handle_departure(&id, since, now, claims);
+    }
+
+    pub fn handle_done(&mut self, instance: usize, now: Instant) {
+        self.inner.handle_done(instance, now);
+    }
+
+    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<usize>) {
+        if self.has(Fault::Undying) {
+            return self.inner.handle_done(instance, now);
+        }
+        self.inner.handle_death(instance, is_renewed, now, claims);
+    }
+
+    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
+        self.inner.handle_revival(instance, now);
+    }
+
+    pub fn poll_batch(
+        &mut self,
+        instance: usize,
+        now: Instant,
+        claims: &mut impl Claims<usize>,
+    ) -> Option<SequenceBatch<usize>> {
+        let mut batch = self.inner.poll_batch(instance, now, claims)?;
+        match self.fault {
+            Some(Fault::Forgetful) => drop(batch.rows.pop()),
+            Some(Fault::Mixed) => {
+                let tokens: Vec<_> = batch.rows.iter().rev().map(|row| row.token).collect();
+                batch.rows.iter_mut().zip(tokens).for_each(|(row, token)| row.token = token);
+            }
+            Some(Fault::Twice) => batch.rows.extend(batch.rows.first().copied()),
+            _ => {}
+        }
+        Some(batch)
+    }
+
+    pub fn poll_broken(&mut self, now: Instant) -> Option<Broken<usize>> {
+        self.inner.poll_broken(now)
+    }
+
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.inner.poll_timeout().filter(|_| !self.has(Fault::Deaf))
+    }
+
+    pub fn poll_attention(&mut self, now: Instant) -> Option<usize> {
+        self.inner.poll_attention(now).filter(|_| !self.has(Fault::Silent))
+    }
+
+    pub fn held(&self) -> usize {
+        self.inner.len()
+    }
+
+    pub fn active(&self) -> usize {
+        self.inner.active()
+    }
+
+    pub fn ended(&self, end: deuteron::scheduler::sequence::End) -> u64 {
+        self.inner.ended(end)
+    }
+}

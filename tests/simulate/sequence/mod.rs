@@ -1,0 +1,6 @@
+//! The simulator's world of sequences: clients that vanish, begin twice and leave, more sequences
+//! than slots, instances that die; and a model whose answers tell whose state they were made of.
+
+pub mod fault;
+pub mod plan;
+pub mod world;
