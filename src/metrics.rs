@@ -698,29 +698,10 @@ mod tests {
         }
     }
 
-    /// A model on workers that did nothing.
-    fn figures<'a>() -> ModelFigures<'a> {
-        ModelFigures {
-            name: "m",
-            version: 1,
-            labels: "",
-            cells: Vec::new(),
-            workers: None,
-            releases: Vec::new(),
-            pending: 0,
-            placement: "worker",
-            run: None,
-            instances: Vec::new(),
-            wakes: 0,
-            late: 0,
-            sequences: None,
-        }
-    }
-
     #[test]
     fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
         let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
-        let model = ModelFigures { sequences: Some(sequences), ..figures() };
+        let model = ModelFigures { name: "m", version: 1, sequences: Some(sequences), ..ModelFigures::default() };
         let text = encode(&[model], &[], &[]);
         for line in [
             "deuteron_sequences{model=\"m\",state=\"active\",version=\"1\"} 8",
