@@ -657,6 +657,7 @@ mod tests {
             instances: vec![("m_0_0", 3), ("a\\b\"c\nd_0", 0)],
             wakes: 7,
             late: 6,
+            placement: "worker",
             ..ModelFigures::default()
         };
         let text = encode(&[model], &[&shard], &[]);

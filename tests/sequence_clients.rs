@@ -46,7 +46,7 @@ fn tritonclient_has_sequences_streams_and_decoupled_models() {
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.success(), text, errors)
     };
-    let example = root.join("examples/models/silero_vad");
+    let example = root.join("examples/speech/silero_vad");
     let (is_written, _, errors) =
         run(&["write", &repository.path().display().to_string(), &example.display().to_string()]);
     assert!(is_written, "{errors}");

@@ -288,12 +288,12 @@ mod tests {
         "model_metrics.metric_control",
         "model_operations.op_library_filename",
         "model_repository_agents.agents",
-        "model_transaction_policy.decoupled",
         "optimization.cuda.busy_wait_events",
         "optimization.cuda.graph_spec",
         "optimization.cuda.graphs",
         "optimization.cuda.output_copy_stream",
-        "sequence_batching",
+        "sequence_batching.iterative_sequence",
+        "sequence_batching.state.use_growable_memory",
     ];
 
     /// All fields beneath a message, by path; `value` is that of a map.
@@ -376,7 +376,12 @@ mod tests {
         check("dynamic_batching { default_queue_policy { max_queue_size: 4 timeout_action: DELAY } }", "");
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
-        check("sequence_batching { }", "config.pbtxt:1:1: model 'm': 'sequence_batching'");
+        check("sequence_batching { }", "");
+        check(
+            "sequence_batching { iterative_sequence: true }",
+            "config.pbtxt:1:21: model 'm': 'sequence_batching.iterative_sequence'",
+        );
+        check("ensemble_scheduling { }", "config.pbtxt:1:1: model 'm': 'ensemble_scheduling'");
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
             "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",

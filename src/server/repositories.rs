@@ -25,6 +25,8 @@ pub struct Look {
     pub sightings: Sightings,
     /// The models' directories, by repository and name.
     pub directories: BTreeMap<(usize, String), ModelDirectory>,
+    /// Why the first of those that cannot be read cannot.
+    pub error: Option<Error>,
 }
 
 impl Repositories {
@@ -49,6 +51,7 @@ impl Repositories {
                 Err(error) => {
                     log::error(&format!("failed to poll model repository '{}': {error}", source.root.display()));
                     look.sightings.unreadable.push(origin);
+                    look.error.get_or_insert(error);
                 }
             }
         }

@@ -49,7 +49,7 @@ struct Done {
 /// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
 pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -> Result<Start, Error> {
     let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: Models::new() };
-    let tasks = start.find(settings, repositories);
+    let tasks = start.find(settings, repositories)?;
     for done in load_side_by_side(tasks, settings.load_threads, loader, repositories) {
         start.take(done, settings);
     }
@@ -62,12 +62,16 @@ pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -
 }
 
 impl Start {
-    /// What there is to load.
-    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> VecDeque<Task> {
+    /// What there is to load. Fails where a repository cannot be read at all: nobody waits for a mistyped
+    /// path to come.
+    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<Task>, Error> {
         let is_explicit = settings.control_mode == ControlMode::Explicit;
         let mut tasks = VecDeque::new();
         if !is_explicit || settings.load_models.iter().any(|name| name == "*") {
             let mut look = repositories.look();
+            if let Some(error) = look.error {
+                return Err(error);
+            }
             for action in actions(&[], &look.sightings) {
                 match action {
                     Action::Load { name, origin } => {
@@ -91,7 +95,7 @@ impl Start {
                 }
             }
         }
-        tasks
+        Ok(tasks)
     }
 
     fn refuse(&mut self, name: &str, why: String) {

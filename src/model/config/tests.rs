@@ -597,9 +597,9 @@ fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
 #[test]
 fn what_is_not_built_is_refused_at_its_place() {
     check(
-        "response_cache {\n enable: true }",
+        "optimization {\n cuda { graphs: true } }",
         MODEL,
-        "config.pbtxt:2:2: model 'm': 'response_cache.enable' is not supported yet; remove it",
+        "config.pbtxt:2:9: model 'm': 'optimization.cuda.graphs' is not supported yet; remove it",
     );
 }
 
