@@ -365,10 +365,11 @@ fn deuteron_counts_what_the_client_counts_over_both_protocols() {
     for line in [
         format!("-u {rest} --concurrency=4"),
         format!("-u {rest} --concurrency=4 --json -b 3"),
-        format!("-u {rest} --rate=500 -x 1"),
+        // So many that they cost the server ticks of 10 ms.
+        format!("-u {rest} --rate=4000 -x 1"),
         format!("-i grpc -u {grpc} --concurrency=4"),
         format!("-i grpc -u {grpc} --concurrency=200 --connections=1"),
-        format!("-i grpc -u {grpc} --rate=500 --connections=2 -b 8"),
+        format!("-i grpc -u {grpc} --rate=4000 --connections=2 -b 8"),
         format!("-i grpc -u {rest} --concurrency=6 --threads=2 --count-windows --measurement-request-count=3000"),
     ] {
         let line = format!("-m identity_fp32 --shape=INPUT0:16 {line} --pid={pid} -p 200 --warm-up=100 --max-trials=3");
