@@ -272,6 +272,12 @@ struct Slot<T> {
     is_written: AtomicBool,
 }
 
+impl<T> Default for SegQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<T> SegQueue<T> {
     pub fn new() -> Self {
         let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
@@ -299,6 +305,12 @@ impl<T> SegQueue<T> {
 
 /// `atomic_waker::AtomicWaker`.
 pub struct AtomicWaker(Mutex<Option<Waker>>);
+
+impl Default for AtomicWaker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl AtomicWaker {
     pub fn new() -> Self {

@@ -91,6 +91,7 @@ impl Shard {
             rows: 1,
             size: SIZE,
             level: 0,
+            mark: None,
             stamps: Stamps::default(),
             hold: Hold::default(),
         };
