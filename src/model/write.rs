@@ -132,6 +132,13 @@ fn indent(depth: usize, out: &mut String) {
 }
 
 fn text_string(text: &str, out: &mut String) {
+    quoted(text, out, |control, out| {
+        let _ = write!(out, "\\{control:03o}");
+    });
+}
+
+/// A string in quotes, as both notations have it but for other control characters.
+fn quoted(text: &str, out: &mut String, escape: impl Fn(u32, &mut String)) {
     out.push('"');
     for next in text.chars() {
         match next {
@@ -140,9 +147,7 @@ fn text_string(text: &str, out: &mut String) {
             '\n' => out.push_str("\\n"),
             '\r' => out.push_str("\\r"),
             '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                let _ = write!(out, "\\{:03o}", u32::from(next));
-            }
+            '\0'..='\u{1f}' | '\u{7f}' => escape(next.into(), out),
             _ => out.push(next),
         }
     }
@@ -235,21 +240,9 @@ fn toml_key(key: &str, out: &mut String) {
 }
 
 fn toml_string(text: &str, out: &mut String) {
-    out.push('"');
-    for next in text.chars() {
-        match next {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                let _ = write!(out, "\\u{:04X}", u32::from(next));
-            }
-            _ => out.push(next),
-        }
-    }
-    out.push('"');
+    quoted(text, out, |control, out| {
+        let _ = write!(out, "\\u{control:04X}");
+    });
 }
 
 #[cfg(test)]
