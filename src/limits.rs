@@ -119,6 +119,10 @@ pub const COALESCE_SIZE_MAX: usize = 4 * 1024;
 pub const TENSOR_ALIGNMENT: usize = 64;
 /// Classes a classification may look at.
 pub const CLASSES_MAX: usize = 1_000_000;
+/// Best classes of one row that a GPU selects: twice as many candidates fit the shared memory that every block may have.
+pub const GPU_TOPK_COUNT_MAX: usize = 1024;
+/// Rows of one selection on a GPU: sixteen times the largest batch, so that sizes stay far from 32 bits.
+pub const GPU_TOPK_ROWS_MAX: usize = 65_536;
 /// Run time of one row up to which a model runs inside the shard: a hop to a worker and back
 /// costs two thread wake-ups.
 pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);

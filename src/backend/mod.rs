@@ -8,6 +8,7 @@ pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
 pub mod identity;
+pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
 pub mod sequence;

@@ -1,0 +1,302 @@
+//! The best of each row: which kernel, how many blocks, how much memory. `docs/decisions/0009-top-k-on-the-gpu.md` says
+//! how the kernels work and why the strategies change where they do; the CPU twin is `tensor::topk`.
+//!
+//! `argmax` is the best one with `has_values` off: the lowest index of equal ones, and of what is no number only where
+//! a row has nothing else.
+
+use super::Argument::{Buffer, Nowhere, U32};
+use super::{Argument, Entry, Launch, Module, Parameter, Plan, Role, SHARED_SIZE_MAX, refused};
+use crate::error::Error;
+use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX, GPU_TOPK_ROWS_MAX};
+use crate::tensor::Datatype;
+
+/// The best `count` of each row of a `[rows, classes]` tensor, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopK {
+    /// Any number.
+    pub datatype: Datatype,
+    /// Rows; none is no work.
+    pub rows: usize,
+    /// Values in a row.
+    pub classes: usize,
+    /// How many are wanted; of rows that have fewer all come, so that `min(count, classes)` are written of each row.
+    pub count: usize,
+    /// Whether the values are wanted, in the tensor's datatype, bit for bit.
+    pub has_values: bool,
+    /// What the indices are written as.
+    pub index: Index,
+}
+
+/// What indices are written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// As ONNX has them.
+    I64,
+    /// The half of that.
+    U32,
+}
+
+impl Index {
+    /// Bytes of one.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I64 => 8,
+            Self::U32 => 4,
+        }
+    }
+}
+
+/// How the rows are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// A warp for each row.
+    Warp,
+    /// A block for each row.
+    Block,
+    /// So many blocks for each row, whose results are merged by one more.
+    Split(u32),
+}
+
+impl TopK {
+    /// The launches on a GPU of so many multiprocessors. Reads [`Role::Input`], writes [`Role::Indices`] and, where they
+    /// are wanted, [`Role::Output`].
+    pub fn plan(&self, multiprocessors: u32) -> Result<Plan, Error> {
+        let Some((width, order)) = width_and_order(self.datatype) else {
+            return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
+        };
+        let count = self.count.min(self.classes);
+        if self.classes > CLASSES_MAX || count > GPU_TOPK_COUNT_MAX || self.rows > GPU_TOPK_ROWS_MAX {
+            let (rows, classes) = (self.rows, self.classes);
+            return Err(refused(format!("no top-k of {count} of {classes} classes in {rows} rows on the GPU")));
+        }
+        if count == 0 || self.rows == 0 {
+            return Ok(Plan::default());
+        }
+        // No bound is above 2^20.
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let values = if self.has_values { Buffer(Role::Output) } else { Nowhere };
+        let shape = Shape {
+            width,
+            rows: narrow(self.rows),
+            classes: narrow(self.classes),
+            count: narrow(count),
+            order: U32(order),
+            targets: [Buffer(Role::Input), values, Buffer(Role::Indices)],
+            index_size: U32(narrow(self.index.size())),
+        };
+        Ok(match self.strategy(multiprocessors) {
+            Strategy::Warp => Plan::one(shape.warp()),
+            Strategy::Block => Plan::one(shape.block(1)),
+            Strategy::Split(segments) => shape.split(segments),
+        })
+    }
+
+    /// How the rows are shared out on a GPU of so many multiprocessors.
+    pub fn strategy(&self, multiprocessors: u32) -> Strategy {
+        let multiprocessors = usize::try_from(multiprocessors.max(1)).unwrap_or(usize::MAX);
+        let fills_by_warps = self.rows >= multiprocessors.saturating_mul(WARPS_PER_MULTIPROCESSOR);
+        let warp_classes_max = if fills_by_warps { WARP_CLASSES_MAX } else { WARP_CLASSES_MAX_FEW_ROWS };
+        if self.count.min(self.classes) <= WARP_COUNT_MAX && self.classes <= warp_classes_max {
+            return Strategy::Warp;
+        }
+        let wanted = multiprocessors.saturating_mul(BLOCKS_PER_MULTIPROCESSOR).div_ceil(self.rows.max(1));
+        let segment_min = SEGMENT_MIN.max(self.count.saturating_mul(SEGMENT_MIN_COUNTS));
+        match wanted.min(self.classes / segment_min) {
+            0 | 1 => Strategy::Block,
+            segments => Strategy::Split(u32::try_from(segments).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+/// What the three kernels take, in their own types.
+struct Shape {
+    width: usize,
+    rows: u32,
+    classes: u32,
+    count: u32,
+    order: Argument,
+    targets: [Argument; 3],
+    index_size: Argument,
+}
+
+impl Shape {
+    fn warp(&self) -> Launch {
+        let entry = &ENTRIES[self.width];
+        let [input, values, indices] = self.targets;
+        let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
+        let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
+        let warps = entry.threads / WARP_LANES;
+        let shared_size = warps * selection_size(self.is_wide(), WARP_CAPACITY);
+        Launch::new(entry, [self.rows.div_ceil(warps), 1], shared_size, &arguments)
+    }
+
+    fn block(&self, segments: u32) -> Launch {
+        let [input, values, indices] = self.targets;
+        let scratch = if segments > 1 { Buffer(Role::Scratch) } else { Nowhere };
+        let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
+        let order = self.order;
+        let capacity = capacity(self.count);
+        let arguments = [
+            input,
+            values,
+            indices,
+            scratch,
+            rows,
+            classes,
+            count,
+            order,
+            self.index_size,
+            U32(segments),
+            U32(capacity),
+        ];
+        let shared_size = selection_size(self.is_wide(), capacity);
+        Launch::new(&ENTRIES[4 + self.width], [self.rows * segments, 1], shared_size, &arguments)
+    }
+
+    fn split(&self, segments: u32) -> Plan {
+        let [input, values, indices] = self.targets;
+        let capacity = capacity(self.count);
+        let arguments = [
+            input,
+            values,
+            indices,
+            Buffer(Role::Scratch),
+            U32(self.classes),
+            U32(self.count),
+            U32(1 << self.width),
+            self.index_size,
+            U32(segments),
+            U32(capacity),
+        ];
+        let shared_size = selection_size(self.is_wide(), capacity);
+        let entry = &ENTRIES[8 + usize::from(self.is_wide())];
+        let merge = Launch::new(entry, [self.rows, 1], shared_size, &arguments);
+        let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
+        Plan {
+            launches: [self.block(segments), merge].into_iter().collect(),
+            scratch_size: kept * candidate_size(self.is_wide()) as usize,
+        }
+    }
+
+    /// Whether keys have 64 bits.
+    const fn is_wide(&self) -> bool {
+        self.width == 3
+    }
+}
+
+/// Which of the four widths a number has, and how its bits are ordered: 0 unsigned, 1 signed, 2 as floats of that width,
+/// 3 as BF16.
+const fn width_and_order(datatype: Datatype) -> Option<(usize, u32)> {
+    match datatype {
+        Datatype::Uint8 => Some((0, 0)),
+        Datatype::Uint16 => Some((1, 0)),
+        Datatype::Uint32 => Some((2, 0)),
+        Datatype::Uint64 => Some((3, 0)),
+        Datatype::Int8 => Some((0, 1)),
+        Datatype::Int16 => Some((1, 1)),
+        Datatype::Int32 => Some((2, 1)),
+        Datatype::Int64 => Some((3, 1)),
+        Datatype::Fp16 => Some((1, 2)),
+        Datatype::Fp32 => Some((2, 2)),
+        Datatype::Fp64 => Some((3, 2)),
+        Datatype::Bf16 => Some((1, 3)),
+        Datatype::Bool | Datatype::Bytes => None,
+    }
+}
+
+/// Bytes of a candidate in shared memory and in scratch: key and index.
+const fn candidate_size(is_wide: bool) -> u32 {
+    if is_wide { 16 } else { 8 }
+}
+
+/// Bytes of a selection: its candidates, a candidate for each of 32 groups of lanes, and how many candidates there are.
+const fn selection_size(is_wide: bool, capacity: u32) -> u32 {
+    (capacity + WARP_LANES) * candidate_size(is_wide) + 16
+}
+
+/// Candidates of a block: what is sorted at once where they are too many. A power of two, of which half are new.
+const fn capacity(count: u32) -> u32 {
+    let twice = 2 * count.next_power_of_two();
+    if twice > BLOCK_CAPACITY_MIN { twice } else { BLOCK_CAPACITY_MIN }
+}
+
+const WARP_LANES: u32 = 32;
+/// Candidates of a warp.
+const WARP_CAPACITY: u32 = 128;
+const BLOCK_CAPACITY_MIN: u32 = 512;
+
+/// A warp's bound comes from 32 lanes' best values: more need another way.
+const WARP_COUNT_MAX: usize = 32;
+/// A warp reads 4 KiB at a time; beyond four times that a block is as good, even where rows fill the GPU.
+const WARP_CLASSES_MAX: usize = 4096;
+/// The same where they do not, so that a row's latency counts.
+const WARP_CLASSES_MAX_FEW_ROWS: usize = 1024;
+/// Rows that fill a multiprocessor.
+const WARPS_PER_MULTIPROCESSOR: usize = 16;
+/// Four blocks fit a multiprocessor at once; four turns of those even out the end.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
+/// Values that a block reads at a time where they have 4 bytes: less would leave threads idle.
+const SEGMENT_MIN: usize = 8192;
+/// A segment hands `count` candidates on, which are to be few beside what it read.
+const SEGMENT_MIN_COUNTS: usize = 16;
+
+const _: () = assert!(
+    selection_size(true, capacity(GPU_TOPK_COUNT_MAX as u32)) <= SHARED_SIZE_MAX,
+    "the largest selection fits a block"
+);
+
+const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static str, Parameter)]) -> Entry {
+    Entry { name, module: Module::Topk, threads, parameters }
+}
+
+/// By a warp, by a block, the merge; each by width.
+pub const ENTRIES: [Entry; 10] = [
+    entry("topk_warp_8", 128, WARP),
+    entry("topk_warp_16", 128, WARP),
+    entry("topk_warp_32", 128, WARP),
+    entry("topk_warp_64", 128, WARP),
+    entry("topk_block_8", 256, BLOCK),
+    entry("topk_block_16", 256, BLOCK),
+    entry("topk_block_32", 256, BLOCK),
+    entry("topk_block_64", 256, BLOCK),
+    entry("topk_merge_narrow", 256, MERGE),
+    entry("topk_merge_wide", 256, MERGE),
+];
+
+const WARP: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("rows", Parameter::U32),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("order", Parameter::U32),
+    ("index_size", Parameter::U32),
+];
+
+const BLOCK: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("scratch", Parameter::Pointer),
+    ("rows", Parameter::U32),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("order", Parameter::U32),
+    ("index_size", Parameter::U32),
+    ("segments", Parameter::U32),
+    ("capacity", Parameter::U32),
+];
+
+const MERGE: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("scratch", Parameter::Pointer),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("element_size", Parameter::U32),
+    ("index_size", Parameter::U32),
+    ("segments", Parameter::U32),
+    ("capacity", Parameter::U32),
+];
