@@ -223,7 +223,7 @@ const BLOCKS_MAX: u64 = 16_384;
 const SOFTMAX_WARP_COLUMNS_MAX: u32 = 1024;
 
 /// Activation, two operands, softmax by a warp, softmax by a block.
-pub const ENTRIES: [Entry; 4] = [
+pub static ENTRIES: [Entry; 4] = [
     entry(
         "pointwise_activation",
         THREADS,

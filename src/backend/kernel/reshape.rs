@@ -365,7 +365,7 @@ const BLOCKS_MAX: u64 = 4096;
 const BOX_SIZE: u32 = size_of::<BoxPart>() as u32;
 
 /// Bytes, boxes.
-pub const ENTRIES: [Entry; 2] = [
+pub static ENTRIES: [Entry; 2] = [
     Entry {
         name: "reshape_copy",
         module: Module::Reshape,

@@ -121,7 +121,7 @@ struct Shape {
 
 impl Shape {
     fn warp(&self) -> Launch {
-        let entry = &ENTRIES[self.width];
+        let entry = self.entry(WARP_ROW);
         let [input, values, indices] = self.targets;
         let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
         let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
@@ -133,24 +133,13 @@ impl Shape {
     fn block(&self, segments: u32) -> Launch {
         let [input, values, indices] = self.targets;
         let scratch = if segments > 1 { Buffer(Role::Scratch) } else { Nowhere };
-        let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
+        let (classes, count) = (U32(self.classes), U32(self.count));
         let order = self.order;
         let capacity = capacity(self.count);
-        let arguments = [
-            input,
-            values,
-            indices,
-            scratch,
-            rows,
-            classes,
-            count,
-            order,
-            self.index_size,
-            U32(segments),
-            U32(capacity),
-        ];
+        let arguments =
+            [input, values, indices, scratch, classes, count, order, self.index_size, U32(segments), U32(capacity)];
         let shared_size = selection_size(self.is_wide(), capacity);
-        Launch::new(&ENTRIES[4 + self.width], [self.rows * segments, 1], shared_size, &arguments)
+        Launch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
     }
 
     fn split(&self, segments: u32) -> Plan {
@@ -169,13 +158,19 @@ impl Shape {
             U32(capacity),
         ];
         let shared_size = selection_size(self.is_wide(), capacity);
-        let entry = &ENTRIES[8 + usize::from(self.is_wide())];
+        let [narrow, wide] = [&ENTRIES[MERGE_ROW], &ENTRIES[MERGE_ROW + 1]];
+        let entry = if self.is_wide() { wide } else { narrow };
         let merge = Launch::new(entry, [self.rows, 1], shared_size, &arguments);
         let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
         Plan {
             launches: [self.block(segments), merge].into_iter().collect(),
             scratch_size: kept * candidate_size(self.is_wide()) as usize,
         }
+    }
+
+    /// The kernel of this width among those that begin at a row of the table.
+    fn entry(&self, row: usize) -> &'static Entry {
+        ENTRIES.get(row + self.width).expect("the table has a row for each width")
     }
 
     /// Whether keys have 64 bits.
@@ -249,8 +244,12 @@ const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static
     Entry { name, module: Module::Topk, threads, parameters }
 }
 
-/// By a warp, by a block, the merge; each by width.
-pub const ENTRIES: [Entry; 10] = [
+const WARP_ROW: usize = 0;
+const BLOCK_ROW: usize = 4;
+const MERGE_ROW: usize = 8;
+
+/// By a warp and by a block, each by width; the merge by that of keys.
+pub static ENTRIES: [Entry; 10] = [
     entry("topk_warp_8", 128, WARP),
     entry("topk_warp_16", 128, WARP),
     entry("topk_warp_32", 128, WARP),
@@ -279,7 +278,6 @@ const BLOCK: &[(&str, Parameter)] = &[
     ("values", Parameter::Pointer),
     ("indices", Parameter::Pointer),
     ("scratch", Parameter::Pointer),
-    ("rows", Parameter::U32),
     ("classes", Parameter::U32),
     ("count", Parameter::U32),
     ("order", Parameter::U32),
