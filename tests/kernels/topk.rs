@@ -97,11 +97,9 @@ const ALL_VALUES: [Values; 8] = [
 ];
 
 /// A number of a datatype that is near another.
-trait Near {
+trait Near: Sized {
     fn near(value: f64) -> Self;
-    const SPECIAL: [Self; 6]
-    where
-        Self: Sized;
+    const SPECIAL: [Self; 6];
 }
 
 macro_rules! integers {
