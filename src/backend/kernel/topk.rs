@@ -298,3 +298,60 @@ const MERGE: &[(&str, Parameter)] = &[
     ("segments", Parameter::U32),
     ("capacity", Parameter::U32),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(rows: usize, classes: usize, count: usize) -> TopK {
+        TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+    }
+
+    #[test]
+    fn the_strategy_follows_the_shape_and_the_gpu() {
+        let check = |rows, classes, count, multiprocessors, want| {
+            let got = request(rows, classes, count).strategy(multiprocessors);
+            assert_eq!(got, want, "{count} of {rows} x {classes}, {multiprocessors}");
+        };
+        check(4096, 1000, 5, 132, Strategy::Warp);
+        check(1, 1024, 32, 132, Strategy::Warp);
+        check(1, 1025, 32, 132, Strategy::Block);
+        check(16 * 132, 4096, 5, 132, Strategy::Warp);
+        check(16 * 132 - 1, 4096, 5, 132, Strategy::Block);
+        check(16 * 132, 4097, 5, 132, Strategy::Block);
+        check(1, 1000, 33, 132, Strategy::Block);
+        // More wanted than there is are all.
+        check(1, 30, 1000, 132, Strategy::Warp);
+        check(64, 1_000_000, 5, 132, Strategy::Split(33));
+        check(1, 1_000_000, 5, 132, Strategy::Split(122));
+        check(1, 1_000_000, 1024, 132, Strategy::Split(61));
+        check(4096, 1_000_000, 5, 132, Strategy::Block);
+        // A GPU of which nothing is known.
+        check(1, 1_000_000, 5, 0, Strategy::Split(16));
+    }
+
+    #[test]
+    fn a_split_row_takes_scratch_for_what_its_segments_keep() {
+        let plan = request(64, 1_000_000, 5).plan(132).unwrap();
+        assert_eq!(plan.scratch_size, 64 * 33 * 5 * 8);
+        let entries: Vec<_> = plan.launches.iter().map(|launch| (launch.entry.name, launch.grid)).collect();
+        assert_eq!(entries, [("topk_block_32", [64 * 33, 1]), ("topk_merge_narrow", [64, 1])]);
+        let wide = TopK { datatype: Datatype::Int64, ..request(1, 100_000, 1024) }.plan(4).unwrap();
+        assert_eq!(wide.scratch_size, 6 * 1024 * 16);
+        assert_eq!(wide.launches[0].shared_size, (2048 + 32) * 16 + 16);
+    }
+
+    #[test]
+    fn no_work_is_no_launch_and_what_is_too_much_is_refused_by_name() {
+        for (rows, classes, count) in [(0, 10, 5), (3, 0, 5), (3, 10, 0)] {
+            assert_eq!(request(rows, classes, count).plan(132).unwrap(), Plan::default());
+        }
+        let refused = |request: TopK| request.plan(132).unwrap_err().text().to_owned();
+        assert_eq!(refused(request(1, 2000, 1025)), "no top-k of 1025 of 2000 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(1, 1_000_001, 1)), "no top-k of 1 of 1000001 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(65_537, 2, 1)), "no top-k of 1 of 2 classes in 65537 rows on the GPU");
+        let of = |datatype| TopK { datatype, ..request(1, 10, 5) };
+        assert_eq!(refused(of(Datatype::Bool)), "no top-k of BOOL on the GPU");
+        assert!(request(1, 1000, 1024).plan(132).is_ok(), "all of a row are few enough");
+    }
+}
