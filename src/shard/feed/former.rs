@@ -239,7 +239,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::backend;
+    use crate::backend::{self, Flight};
     use crate::scheduler::sequence::{SequencePolicy, Strategy};
     use crate::scheduler::{Bounds, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -277,7 +277,7 @@ mod tests {
 
         /// The slots that an instance is given, `-` for a row without a request.
         fn poll(&self, seat: usize) -> String {
-            let Polled::Batch(batch) = self.feed.poll(seat, now) else { return String::new() };
+            let Polled::Batch(batch) = self.feed.poll(seat, now, &Flight::default()) else { return String::new() };
             let row = |request: &backend::Request| {
                 let row = request.sequence.clone().unwrap();
                 row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
