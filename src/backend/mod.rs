@@ -35,6 +35,8 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::tensor::Tensor;
@@ -197,7 +199,7 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
-type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+type Answered = RefCell<Option<SmallVec<[Arc<dyn Inbox>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
@@ -222,7 +224,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
+    ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
     let _burst = Burst { wakes };
     body()
 }
