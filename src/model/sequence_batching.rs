@@ -151,6 +151,11 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
     if state.dims.is_empty() || state.dims.len() > RANK_MAX || !state.dims.iter().all(is_dimension) {
         return Err(format!("sequence batching: 'dims' of state '{name}' must be 1 or more integers >= 1, or -1"));
     }
+    if state.use_growable_memory && !state.use_same_buffer_for_input_output {
+        return Err(format!(
+            "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name '{name}'."
+        ));
+    }
     let output = config.output.iter().find(|output| output.name == state.output_name);
     if output
         .is_some_and(|output| complete::datatype(output.data_type()) != Some(datatype) || output.dims != state.dims)
@@ -274,6 +279,7 @@ pub(super) fn sequence(
     Ok(SequenceBatching {
         strategy: strategy(batching),
         idle_max: Duration::from_micros(batching.max_sequence_idle_microseconds),
+        is_iterative: batching.iterative_sequence,
         controls: controls.collect(),
         states: states.collect::<Result<_, Error>>()?,
         outputs_asked: config.output.len(),

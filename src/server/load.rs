@@ -76,7 +76,8 @@ impl Loaded {
                 (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
             }
         };
-        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
+        let (idle_max, is_iterative) = (sequence.idle_max, sequence.is_iterative);
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
     /// How it batches.
