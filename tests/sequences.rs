@@ -291,6 +291,30 @@ fn ten_thousand_idle_sequences_cost_no_processor_time_and_little_memory() {
     assert!(each <= 2_048, "{each} bytes for each sequence");
 }
 
+#[test]
+fn an_unload_ends_all_sequences_and_the_log_says_how_many() {
+    let folder = by_row(2, 1, "max_sequence_idle_microseconds: 60000000");
+    let server = Server::deuteron(folder.path(), &["--shards=2", "--model-control-mode=explicit", "--load-model=m"]);
+    let order = |what: &str| {
+        let response = http::post(server.http(), &format!("/v2/repository/models/m/{what}"), b"").unwrap();
+        assert_eq!(response.status, 200, "{what}: {}", text(&response));
+    };
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "2", "^", 7)], [Ok(5), Ok(7)]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| send(&server, "3", "^", 1));
+        wait_until("it waits", || sequences(&server, "backlog") == 1);
+        order("unload");
+        let refused = waits.join().unwrap().unwrap_err();
+        assert!(refused.starts_with("503 ") && refused.contains("Server is stopping"), "{refused}");
+    });
+    wait_until("it is freed", || server.log().contains("freed 'm' version 1; 3 sequences had not ended"));
+    let gone = send(&server, "1", "", 5).unwrap_err();
+    assert!(gone.starts_with("404 ") && gone.contains("'m' has no available versions"), "{gone}");
+    order("load");
+    assert_eq!(send(&server, "1", "", 5), unstarted("1"));
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "1", "$", 5)], [Ok(5), Ok(10)]);
+}
+
 /// A model `m` that runs a request as often as its input says, and answers with how often it ran.
 fn iterative(rows_max: u32, more: &str, sequence: &str) -> Folder {
     let folder = Folder::new("iterative");

@@ -226,6 +226,15 @@ impl Inbox for Keep {
     }
 }
 
+/// What a model is told of a sequence that begins and ends with one request, in the order of its
+/// inputs behind those that requests bring.
+pub fn begun_inputs(sequence: &SequenceBatching, has_batch_axis: bool) -> Vec<Tensor> {
+    let mark = SequenceMark { id: CorrelationId::Own(0), is_start: true, is_end: true };
+    let row = SequenceRow { slot: 0, mark: Some(mark), is_ended: false };
+    let controls = sequence.controls.iter().map(|spec| control(spec, &row, has_batch_axis));
+    controls.chain(sequence.states.iter().map(|state| state.initial.clone())).collect()
+}
+
 /// A tensor with memory of its own: a part of a batch's output would keep all of it.
 fn copied(tensor: &Tensor) -> Tensor {
     let mut buffer = AlignedBuffer::with_capacity(tensor.contents.len());

@@ -41,18 +41,12 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
             "{given} control inputs and states are more than the {MODEL_TENSORS_MAX} allowed"
         )));
     }
-    if names.len() < given || config.input.iter().any(|input| names.contains(input.name.as_str())) {
+    let made = config.batch_input.iter().flat_map(|input| input.target_name.iter().map(String::as_str));
+    let mut others = config.input.iter().map(|input| input.name.as_str()).chain(made);
+    if names.len() < given || others.any(|name| names.contains(name)) {
         return Err(for_model(
             "sequence batching: each control input and state must name an input of its own".to_owned(),
         ));
-    }
-    if !config.batch_input.is_empty() || config.input.iter().any(|input| input.allow_ragged_batch) {
-        let text = "'sequence_batching' with ragged inputs or 'batch_input' is not supported";
-        return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
-    }
-    if !config.model_warmup.is_empty() {
-        let text = "'sequence_batching' with 'model_warmup' is not supported";
-        return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
     }
     let outputs: BTreeSet<&str> = batching.state.iter().map(|state| state.output_name.as_str()).collect();
     if outputs.len() < batching.state.len() {
