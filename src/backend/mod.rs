@@ -33,6 +33,8 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
+
 use crate::error::Error;
 use crate::model::ModelSpec;
 use crate::tensor::Tensor;
@@ -159,7 +161,7 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
-type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+type Answered = RefCell<Option<SmallVec<[Arc<dyn Inbox>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
@@ -184,7 +186,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
+    ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
     let _burst = Burst { wakes };
     body()
 }
