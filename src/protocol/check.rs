@@ -69,6 +69,10 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
         )));
     }
     let Some(mark) = mark else {
+        if sequence.is_iterative {
+            // It gets an id of its own.
+            return Ok(());
+        }
         return Err(Error::invalid(format!(
             "inference request to model '{model}' must specify a non-zero or non-empty correlation ID"
         )));

@@ -229,9 +229,9 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some());
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
         let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold };
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.

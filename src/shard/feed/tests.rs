@@ -27,6 +27,7 @@ fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
         mark: None,
         stamps,
         hold: Hold::default(),
+        again: None,
     };
     Entry {
         token,
