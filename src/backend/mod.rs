@@ -7,6 +7,7 @@ pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
+pub mod ensemble;
 pub mod gpu;
 pub mod identity;
 pub mod iterative;
@@ -24,6 +25,7 @@ pub(crate) mod trial;
 
 pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
+pub use self::ensemble::Composed;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
 pub use self::onnxruntime::Onnxruntime;

@@ -13,14 +13,8 @@ use super::case::Random;
 use super::device::Device;
 
 /// Rows, classes, count.
-const SELECTIONS: [(usize, usize, usize); 6] = [
-    (4096, 1000, 5),
-    (4096, 1000, 100),
-    (64, 1_000_000, 5),
-    (64, 1_000_000, 1024),
-    (1, 1_000_000, 5),
-    (64, 1000, 5),
-];
+const SELECTIONS: [(usize, usize, usize); 6] =
+    [(4096, 1000, 5), (4096, 1000, 100), (64, 1_000_000, 5), (64, 1_000_000, 1024), (1, 1_000_000, 5), (64, 1000, 5)];
 
 /// Bytes that inputs of one shape take together: several times a cache.
 const SIZE: usize = 1 << 29;
@@ -53,9 +47,8 @@ pub fn print(device: &Device) {
     }
     for (line, theirs) in lines {
         let speed = line.size as f64 / line.time;
-        let (theirs, ratio) = theirs.map_or((String::new(), String::new()), |time| {
-            (format!("{time:.1}"), format!("{:.1}", time / line.time))
-        });
+        let (theirs, ratio) = theirs
+            .map_or((String::new(), String::new()), |time| (format!("{time:.1}"), format!("{:.1}", time / line.time)));
         let (gigabytes, share) = (speed / 1000.0, speed / copied_per_second);
         println!("| {} | {:.1} | {gigabytes:.0} | {:.0} % | {theirs} | {ratio} |", line.work, line.time, share * 100.0);
     }
