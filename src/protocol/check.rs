@@ -95,8 +95,9 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
 /// A `sequence_id` that is a string.
 pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
     if text.len() > SEQUENCE_ID_SIZE_MAX {
-        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes");
-        return Err(Error::invalid(text));
+        // Triton counts the same bytes, and calls them so.
+        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} characters");
+        return Err(Error::unsupported(text));
     }
     Ok(CorrelationId::from_text(text))
 }

@@ -415,7 +415,7 @@ impl Common {
             let arrival = Arrival { received: clock::now(), deadline, depth };
             match sink {
                 None => shard.infer(&model, request, arrival).await.map(|inferred| (inferred, Part::Last)),
-                Some(_) => shard.infer_parts(&model, request, arrival, sink).await,
+                Some(_) => shard.infer_parts(&model, request, arrival, sink, &Cell::new(false)).await,
             }
         });
         Ok(Flight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })

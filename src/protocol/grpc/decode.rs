@@ -273,7 +273,7 @@ mod tests {
         check(None, Ok(None));
         let longest = "x".repeat(128);
         check(text(&longest), Ok(CorrelationId::from_text(&longest)));
-        check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 bytes"));
+        check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 characters"));
     }
 
     #[test]
