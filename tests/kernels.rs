@@ -2,6 +2,8 @@
 //! `kernels/*.cu`, and assembles for every GPU; and the same source, run on the host a block at a time, does what the
 //! CPU twins do. On a GPU `.ci/run gpu` does the last.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod support;
 
 #[path = "kernels/case.rs"]
