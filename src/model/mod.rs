@@ -8,6 +8,7 @@ mod complete;
 pub mod config;
 mod config_json;
 pub mod fuzz;
+pub mod graph;
 pub mod index;
 pub mod initial;
 pub mod labels;

@@ -15,6 +15,7 @@ pub mod driver;
 pub mod executor;
 pub mod figures;
 pub mod memory;
+pub mod plan;
 pub mod program;
 pub mod slot;
 
