@@ -468,8 +468,8 @@ __device__ void by_warp(const void* input, void* values, void* indices, u32 rows
 
 // A block for each segment of a row. Where a row has several, their best go to scratch, `count` places each.
 template <u32 BITS>
-__device__ void by_block(const void* input, void* values, void* indices, void* scratch, u32 rows, u32 classes,
-                         u32 count, u32 order, u32 index_size, u32 segments, u32 capacity) {
+__device__ void by_block(const void* input, void* values, void* indices, void* scratch, u32 classes, u32 count,
+                         u32 order, u32 index_size, u32 segments, u32 capacity) {
     using Candidate = typename Elements<BITS>::Candidate;
     Selection<Candidate, BLOCK_THREADS> selection(SHARED_MEMORY, count, capacity);
     const u64 row = blockIdx.x / segments;
@@ -530,9 +530,9 @@ __device__ void merge(const void* input, void* values, void* indices, const void
         by_warp<BITS>(input, values, indices, rows, classes, count, order, index_size);                               \
     }                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 4)                                                    \
-        topk_block_##BITS(const void* input, void* values, void* indices, void* scratch, u32 rows, u32 classes,       \
-                          u32 count, u32 order, u32 index_size, u32 segments, u32 capacity) {                         \
-        by_block<BITS>(input, values, indices, scratch, rows, classes, count, order, index_size, segments, capacity); \
+        topk_block_##BITS(const void* input, void* values, void* indices, void* scratch, u32 classes, u32 count,      \
+                          u32 order, u32 index_size, u32 segments, u32 capacity) {                                    \
+        by_block<BITS>(input, values, indices, scratch, classes, count, order, index_size, segments, capacity);       \
     }
 
 TOPK(8)

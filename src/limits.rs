@@ -65,6 +65,13 @@ pub const DECOUPLED_THREADS_MAX: usize = 64;
 pub const SEQUENCE_SLOTS_MAX: usize = 1024 * 1024;
 /// Bytes of state that one instance keeps for its sequences (`--sequence-state-bytes-max`).
 pub const SEQUENCE_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Steps of one ensemble: each may be under way at once, for one request.
+pub const ENSEMBLE_STEPS_MAX: usize = 256;
+/// Ensembles inside one another: a step inside a step takes stack and memory at each level.
+pub const ENSEMBLE_DEPTH_MAX: usize = 8;
+/// Answers of decoupled steps to one request of an ensemble that are on their way through it: beyond it
+/// the step is asked to wait.
+pub const ENSEMBLE_FRAMES_MAX: usize = 64;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard; beyond it a new one is closed at once.

@@ -7,8 +7,10 @@ pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
+pub mod ensemble;
 pub mod gpu;
 pub mod identity;
+pub mod iterative;
 pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
@@ -23,7 +25,9 @@ pub(crate) mod trial;
 
 pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
+pub use self::ensemble::Composed;
 pub use self::identity::Identity;
+pub use self::iterative::Iterative;
 pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
@@ -34,6 +38,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -164,9 +170,21 @@ pub struct Answer {
     pub part: Part,
 }
 
+/// The error of a request that is to run again where its model's sequences are not iterative, in
+/// Triton's words.
+pub fn reschedule_refused() -> Error {
+    Error::invalid(
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle \
+         such a flag",
+    )
+}
+
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
+    /// None: the request is to run again in a later batch (iterative sequences). The outputs are what
+    /// its states become, if there are any. It never reaches a shard but where nobody has it run again.
+    Again,
     /// The end alone, without outputs: there are none, or they came before.
     End,
     /// The last.
@@ -203,7 +221,7 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
-type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+type Answered = RefCell<Option<SmallVec<[Arc<dyn Inbox>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
@@ -228,7 +246,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
+    ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
     let _burst = Burst { wakes };
     body()
 }
@@ -243,6 +261,11 @@ impl Drop for Burst {
         let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
     }
+}
+
+/// Whether the calling thread is inside [`answering`]: it looks at what came of it afterwards.
+pub fn is_answering() -> bool {
+    ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
@@ -330,6 +353,14 @@ impl Responder {
         let inbox = self.inbox.clone();
         self.answer(Ok(outputs), Part::More);
         self.inbox = inbox;
+    }
+
+    /// The request is to run again, in a later batch of its sequence, as TRITONBACKEND_RequestRelease
+    /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are what its states become, in the places
+    /// of the model's outputs, or none where they stay. Where the model's sequences are not iterative it
+    /// is answered with an error.
+    pub fn reschedule(mut self, outputs: Vec<Tensor>) {
+        self.answer(Ok(outputs), Part::Again);
     }
 
     /// No answer comes any more.

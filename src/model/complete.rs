@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::sequence_batching;
+use crate::model::{ensemble, sequence_batching};
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -24,7 +24,8 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 pub const IDENTITY_BACKEND: &str = "identity";
 /// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
 /// sequence brings, and those that answer a request any number of times.
-pub const BUILT_IN_BACKENDS: [&str; 5] = ["dyna_sequence", IDENTITY_BACKEND, "repeat", "sequence", "square"];
+pub const BUILT_IN_BACKENDS: [&str; 6] =
+    ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 /// A sequence that brings no request for so long is over, where the configuration does not say.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// The file of an ONNX model where the configuration names none.
@@ -34,7 +35,7 @@ const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
 /// Platforms of the model configuration's documents, with their backends; empty where Triton has
 /// none any more.
-const PLATFORMS: [(&str, &str); 9] = [
+const PLATFORMS: [(&str, &str); 8] = [
     ("caffe2_netdef", "caffe2"),
     ("custom", "custom"),
     (ONNX_PLATFORM, ONNX_BACKEND),
@@ -43,7 +44,6 @@ const PLATFORMS: [(&str, &str); 9] = [
     ("tensorflow_savedmodel", "tensorflow"),
     ("tensorrt_plan", "tensorrt"),
     ("torch_aoti", "torch_aoti"),
-    ("ensemble", "ensemble"),
 ];
 
 /// Files of a version's directory that tell the backend, in the order in which Triton looks.
@@ -68,6 +68,12 @@ pub fn backend_of(platform: &str) -> Option<&'static str> {
 pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
+    }
+    if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) && config.platform.is_empty() {
+        ensemble::PLATFORM.clone_into(&mut config.platform);
+    }
+    if config.platform == ensemble::PLATFORM {
+        return Ok(());
     }
     if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
         return Err(Error::invalid(format!("must specify 'platform' or 'backend' for '{directory}'")));
@@ -189,6 +195,10 @@ pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
         && batching.max_sequence_idle_microseconds == 0
     {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
+    }
+    // Triton fills nothing in of what an ensemble may not have.
+    if config.platform == ensemble::PLATFORM {
+        return;
     }
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });

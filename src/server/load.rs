@@ -9,12 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Plan};
-use crate::backend::{Backend, LoadedModel, Sequential, Threads, threads};
+use crate::backend::sequence::begun_inputs;
+use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
+use crate::model::ensemble::Members;
 use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
@@ -78,7 +80,8 @@ impl Loaded {
                 (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
             }
         };
-        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
+        let (idle_max, is_iterative) = (sequence.idle_max, sequence.is_iterative);
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
     /// How it batches.
@@ -141,6 +144,8 @@ pub struct Opened {
     labels: BTreeMap<String, Arc<Labels>>,
     /// The versions that its policy serves, the highest first.
     pub versions: Vec<u64>,
+    /// The models that it is made of, where it is an ensemble.
+    composing: Vec<String>,
 }
 
 /// What serves of a model while it is loaded again.
@@ -159,6 +164,8 @@ pub enum Failure {
     Absent(Error),
     /// Its directory or its configuration will not do.
     Config(Error),
+    /// It is an ensemble, and what it is made of will not do.
+    Composition(Error),
     /// It has no version that its policy serves.
     Policy(Error),
     /// This version will not do.
@@ -169,7 +176,8 @@ impl Failure {
     /// What happened.
     pub const fn error(&self) -> &Error {
         match self {
-            Self::Absent(error) | Self::Config(error) | Self::Policy(error) | Self::Version(_, error) => error,
+            Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
+            Self::Policy(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -188,7 +196,9 @@ impl Failure {
         match self {
             Self::Absent(_) => Error::internal(unpolled),
             Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
-            Self::Policy(error) => Error::invalid(format!("load failed for model '{name}': {error}\n")),
+            Self::Composition(error) | Self::Policy(error) => {
+                Error::invalid(format!("load failed for model '{name}': {error}\n"))
+            }
             Self::Version(version, _) => {
                 let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
                 Error::invalid(format!("load failed for model '{name}': {state}"))
@@ -237,10 +247,14 @@ impl Loader {
         &self,
         lying: Lying<'_>,
         held: &Held,
+        members: &Members,
         progress: &Progress,
     ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
         progress.set_stage(Stage::Reading);
         let opened = self.open(lying)?;
+        if !opened.composing.is_empty() {
+            return self.load_ensemble(lying, held, &opened, members);
+        }
         let Mark { shared, versions } = &lying.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
@@ -255,6 +269,37 @@ impl Loader {
         Ok((loaded, changes))
     }
 
+    /// Loads an ensemble: held against the models that it is made of, every time.
+    fn load_ensemble(
+        &self,
+        lying: Lying<'_>,
+        held: &Held,
+        opened: &Opened,
+        members: &Members,
+    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
+        let changes = version_changes(&held.versions, &wanted, false);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            let began = clock::now();
+            let Opened { draft, labels, .. } = opened;
+            let spec = complete(lying.source, lying.directory, *version, draft, labels, &self.settings);
+            let spec = spec.map_err(|error| Failure::Version(*version, error))?;
+            let spec = Arc::new(members.resolve(spec).map_err(Failure::Composition)?);
+            let took = clock::now().since(began);
+            log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
+            let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(Loaded { spec, version: *version, model: Arc::new(Composed), choice, took, rate_ids: 0..0 });
+        }
+        Ok((loaded, changes))
+    }
+
+    /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
+    /// load will.
+    pub fn composing(&self, Lying { source, directory }: Lying<'_>) -> Vec<String> {
+        source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
+    }
+
     /// Reads the configuration of a model, and labels.
     pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
         let name = &directory.name;
@@ -267,7 +312,8 @@ impl Loader {
                 log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
             }
         }
-        Ok(Opened { draft, labels, versions: choice.versions })
+        let composing = draft.composing();
+        Ok(Opened { draft, labels, versions: choice.versions, composing })
     }
 
     /// Loads one version of a model, warms it up and decides where it runs.
@@ -278,13 +324,16 @@ impl Loader {
         let path = source.root.join(directory.version_path(version));
         let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
-            let on_cpu = backend.map(|backend| load_engine(backend, &spec, &path, &self.settings)).transpose()?;
-            let model = match (plan, on_cpu) {
-                (Some(plan), on_cpu) => Box::new(GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu)),
-                (None, Some(on_cpu)) => on_cpu,
+            let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let model = match (plan, backend) {
+                (Some(plan), backend) => {
+                    let on_cpu = backend.map(|backend| backend.load(&spec, &path)).transpose()?;
+                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+                }
+                (None, Some(backend)) => load_engine(backend, &spec, &path, &self.settings, read)?,
                 (None, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
-            let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
@@ -295,6 +344,7 @@ impl Loader {
         })?;
         let took = clock::now().since(began);
         let place = match choice.site {
+            Site::Ensemble => "in its steps",
             Site::Inline => "inline",
             Site::Worker => "on workers",
         };
@@ -342,15 +392,18 @@ impl Loader {
     }
 }
 
-/// Loads a model with its engine: one that serves sequences as the engine sees it.
+/// Loads a model with its engine, whose instances are warm when they are made: one that serves
+/// sequences as the engine sees it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
     path: &Path,
     settings: &Settings,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let Some(sequence) = &spec.sequence else { return backend.load(spec, path) };
-    let inner = backend.load(&sequence.engine, path)?;
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(backend.load(spec, path)?, spec, &[], read) };
+    let told = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::warmed(backend.load(&sequence.engine, path)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }

@@ -136,7 +136,9 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         }
     };
     match outcome {
-        Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),
+        Ok((parts, end)) => {
+            link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::turn()))
+        }
         Err(error) => end(&link, stream, Some(&error)),
     }
 }
@@ -209,7 +211,7 @@ async fn infer(
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
     let decoded = is_timed.then(clock::now);
-    let arrival = Arrival { received, deadline };
+    let arrival = Arrival { received, deadline, depth: 0 };
     let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
     let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));

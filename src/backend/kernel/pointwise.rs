@@ -223,7 +223,7 @@ const BLOCKS_MAX: u64 = 16_384;
 const SOFTMAX_WARP_COLUMNS_MAX: u32 = 1024;
 
 /// Activation, two operands, softmax by a warp, softmax by a block.
-pub const ENTRIES: [Entry; 4] = [
+pub static ENTRIES: [Entry; 4] = [
     entry(
         "pointwise_activation",
         THREADS,
@@ -267,4 +267,62 @@ const SOFTMAX: &[(&str, Parameter)] = &[
 
 const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static str, Parameter)]) -> Entry {
     Entry { name, module: Module::Pointwise, threads, parameters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn activations_have_their_known_values() {
+        let check = |activation: Activation, x: f32, want: f32| {
+            let got = activation.apply(x);
+            assert!((got - want).abs() <= 2e-7 * want.abs().max(1.0), "{activation:?}({x}): {got}");
+        };
+        // erf(1/√2) = 0.6826894921, erf(2/√2) = 0.9544997361 (normal distribution, one and two deviations).
+        check(Activation::Gelu, 1.0, 0.841_344_75);
+        check(Activation::Gelu, -2.0, -0.045_500_264);
+        check(Activation::GeluTanh, 1.0, 0.841_192);
+        check(Activation::Sigmoid, 2.0, 0.880_797_1);
+        check(Activation::Tanh, 0.5, 0.462_117_16);
+        check(Activation::Relu, -3.0, 0.0);
+        for activation in Activation::ALL {
+            assert!(activation.apply(f32::NAN).is_nan(), "{activation:?}");
+            let at_zero = if activation == Activation::Sigmoid { 0.5 } else { 0.0 };
+            check(activation, 0.0, at_zero);
+        }
+    }
+
+    #[test]
+    fn operands_are_repeated_by_strides_of_nothing() {
+        let mut output = [0.0; 6];
+        let bias = Binary::bias(2, 3, Activation::Relu);
+        assert_eq!(bias.combine(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], &[1.0, -4.0, 0.0], &mut output), Some(()));
+        assert_eq!(output, [2.0, 0.0, 3.0, 5.0, 1.0, 6.0]);
+        assert_eq!(bias.combine(&[1.0; 5], &[1.0; 3], &mut output), None);
+        assert_eq!(bias.combine(&[1.0; 6], &[1.0; 3], &mut output[..5]), None);
+        let (right, operation) = (Strides { row: 1, column: 0 }, Operation::Divide);
+        let by_row = Binary { right, operation, activation: Activation::None, ..bias };
+        assert_eq!(by_row.combine(&[2.0, 4.0, 6.0, 4.0, 8.0, 12.0], &[2.0, 4.0], &mut output), Some(()));
+        assert_eq!(output, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
+    }
+
+    #[test]
+    fn softmax_adds_up_to_one_unless_a_row_holds_what_is_no_number() {
+        let mut values = [1.0, 2.0, 3.0, 1e30, f32::NEG_INFINITY, 1e30, f32::NAN, 0.0, 0.0, f32::INFINITY, 0.0, 1.0];
+        softmax(&mut values, 3);
+        assert!((values[..3].iter().sum::<f32>() - 1.0).abs() < 1e-6);
+        assert!((values[2] - 0.665_240_94).abs() < 1e-6);
+        assert_eq!(values[3..6], [0.5, 0.0, 0.5]);
+        assert!(values[6..].iter().all(|value| value.is_nan()));
+    }
+
+    #[test]
+    fn long_rows_have_a_block_and_other_datatypes_are_refused() {
+        let name = |columns| softmax_plan(9, columns, Datatype::Fp32).unwrap().launches[0].entry.name;
+        assert_eq!((name(1024), name(1025)), ("softmax_warp", "softmax_block"));
+        assert_eq!(softmax_plan(0, 10, Datatype::Fp16).unwrap(), Plan::default());
+        let refused = activation_plan(3, Activation::Relu, Datatype::Int32).unwrap_err();
+        assert_eq!(refused.text(), "no arithmetic with INT32 on the GPU");
+    }
 }

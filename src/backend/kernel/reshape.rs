@@ -365,7 +365,7 @@ const BLOCKS_MAX: u64 = 4096;
 const BOX_SIZE: u32 = size_of::<BoxPart>() as u32;
 
 /// Bytes, boxes.
-pub const ENTRIES: [Entry; 2] = [
+pub static ENTRIES: [Entry; 2] = [
     Entry {
         name: "reshape_copy",
         module: Module::Reshape,
@@ -386,3 +386,111 @@ pub const ENTRIES: [Entry; 2] = [
         ],
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Elements that tell where they were.
+    fn numbers(count: usize) -> Vec<u8> {
+        (0..count as u16).flat_map(|number| (number + 1).to_le_bytes()).collect()
+    }
+
+    fn moved(parts: &[BoxPart], input: &[u8], size: usize) -> Vec<u16> {
+        let mut output = vec![0xa5; size * 2];
+        move_boxes(input, &mut output, parts, [Format::Bits16; 2]).expect("the boxes are inside");
+        output.chunks(2).map(|chunk| u16::from_le_bytes([chunk[0], chunk[1]])).collect()
+    }
+
+    #[test]
+    fn padding_puts_zeros_behind_and_cropping_takes_them_away() {
+        let part = BoxPart::padded(0, &[2, 2], 0, &[3, 4]).unwrap();
+        let padded = moved(&[part], &numbers(4), 12);
+        assert_eq!(padded, [1, 2, 0, 0, 3, 4, 0, 0, 0, 0, 0, 0]);
+        let back = BoxPart::cropped(0, &[3, 4], 2, &[2, 2]).unwrap();
+        assert_eq!(moved(&[back], bytemuck::cast_slice(&padded), 6), [0xa5a5, 1, 2, 3, 4, 0xa5a5]);
+    }
+
+    #[test]
+    fn a_transposition_is_that_of_the_indices() {
+        let (shape, axes) = ([2_u32, 3, 4, 5], [2, 0, 3, 1]);
+        let part = BoxPart::transposed(0, &shape, 0, &axes).unwrap();
+        let got = moved(&[part], &numbers(120), 120);
+        let target: Vec<u32> = axes.iter().map(|axis| shape[*axis]).collect();
+        for (place, number) in got.iter().enumerate() {
+            let mut rest = place as u32;
+            let mut index = [0; 4];
+            for (axis, size) in target.iter().enumerate().rev() {
+                index[axes[axis]] = rest % size;
+                rest /= size;
+            }
+            let from = index.iter().zip(shape).fold(0, |from, (index, size)| from * size + index);
+            assert_eq!(u32::from(*number), from + 1);
+        }
+        for axes in [&[0, 1][..], &[0, 1, 2, 2], &[0, 1, 2, 4]] {
+            assert!(BoxPart::transposed(0, &shape, 0, axes).is_err(), "{axes:?}");
+        }
+    }
+
+    #[test]
+    fn folding_leaves_the_same_moves_in_fewer_dimensions() {
+        let check = |part: BoxPart, rank, want| {
+            let mut folded = [part];
+            assert_eq!(fold(&mut folded, rank), want);
+            assert_eq!(folded[0].element_count(), part.element_count());
+            assert_eq!(moved(&folded, &numbers(400), 400), moved(&[part], &numbers(400), 400));
+        };
+        check(BoxPart::padded(0, &[2, 3, 4], 0, &[2, 3, 4]).unwrap(), 3, 1);
+        check(BoxPart::padded(0, &[2, 3, 4], 0, &[5, 3, 4]).unwrap(), 3, 1);
+        check(BoxPart::padded(0, &[2, 3, 4], 0, &[2, 5, 4]).unwrap(), 3, 2);
+        check(BoxPart::padded(0, &[2, 3, 4], 0, &[2, 3, 6]).unwrap(), 3, 2);
+        check(BoxPart::cropped(0, &[3, 5, 6], 0, &[2, 4, 5]).unwrap(), 3, 3);
+        check(BoxPart::transposed(0, &[4, 5, 6], 0, &[2, 0, 1]).unwrap(), 3, 2);
+        check(BoxPart::transposed(0, &[4, 5, 6], 0, &[2, 1, 0]).unwrap(), 3, 3);
+        // What one part cannot, none does.
+        let mut parts = [&[2, 3, 4], &[2, 2, 4]].map(|given| BoxPart::padded(0, given, 0, &[2, 3, 4]).unwrap());
+        assert_eq!(fold(&mut parts, 3), 2);
+    }
+
+    #[test]
+    fn bytes_are_copied_or_cleared_and_parts_outside_are_found() {
+        let part = |source, target, size| CopyPart { source, target, size };
+        let mut output = [9; 8];
+        let parts = [part(2, 0, 3), part(ZEROS, 4, 2), part(0, 7, 0)];
+        assert_eq!(copy(&[1, 2, 3, 4, 5], &mut output, &parts), Some(()));
+        assert_eq!(output, [3, 4, 5, 9, 0, 0, 9, 9]);
+        for outside in [part(3, 0, 3), part(0, 6, 3), part(u64::MAX - 1, 0, 3), part(0, u64::MAX, 1)] {
+            assert_eq!(copy(&[0; 5], &mut output, &[outside]), None, "{outside:?}");
+        }
+        let box_outside = BoxPart::padded(4, &[3], 0, &[3]).unwrap();
+        assert_eq!(move_boxes(&[0; 8], &mut output, &[box_outside], [Format::Bits16; 2]), None);
+    }
+
+    #[test]
+    fn floats_are_cast_to_the_nearest_and_others_are_only_moved() {
+        let part = BoxPart::padded(0, &[5], 0, &[5]).unwrap();
+        let values = [1.0 + 1.0 / 2048.0, 65520.0, -0.0, f32::NAN, 1e-8];
+        let mut output = vec![0; 10];
+        let formats = Format::pair(Datatype::Fp32, Datatype::Fp16).unwrap();
+        move_boxes(bytemuck::cast_slice(&values), &mut output, &[part], formats).expect("the box is inside");
+        let got: Vec<u16> = output.chunks(2).map(|chunk| u16::from_le_bytes([chunk[0], chunk[1]])).collect();
+        assert_eq!(got, [0x3c00, 0x7c00, 0x8000, 0x7e00, 0]);
+        let refused = |source, target| Format::pair(source, target).unwrap_err().text().to_owned();
+        assert_eq!(refused(Datatype::Fp64, Datatype::Fp32), "no cast from FP64 to FP32 on the GPU");
+        assert_eq!(refused(Datatype::Bytes, Datatype::Bytes), "no BYTES on the GPU");
+    }
+
+    #[test]
+    fn no_part_is_no_launch_and_too_much_is_refused_by_name() {
+        assert_eq!(copy_plan(&[]).unwrap(), Plan::default());
+        assert_eq!(box_plan(&[], 1, [Format::Bits8; 2]).unwrap(), Plan::default());
+        let part = CopyPart { source: 0, target: 0, size: 4096 };
+        let plan = copy_plan(&[part; 256]).unwrap();
+        assert_eq!(plan.launches[0].grid, [1, 256]);
+        assert_eq!(copy_plan(&[part; 65_536]).unwrap_err().text(), "no batch of 65536 parts on the GPU");
+        let large = BoxPart::padded(0, &[1 << 16, 1 << 16], 0, &[1 << 16, 1 << 16]).unwrap();
+        let refused = box_plan(&[large], 2, [Format::Bits8; 2]).unwrap_err();
+        assert_eq!(refused.text(), "no part of 4294967296 elements and 2 dimensions on the GPU");
+        assert!(BoxPart::padded(0, &[1; 7], 0, &[1; 7]).is_err());
+    }
+}

@@ -121,7 +121,7 @@ struct Shape {
 
 impl Shape {
     fn warp(&self) -> Launch {
-        let entry = &ENTRIES[self.width];
+        let entry = self.entry(WARP_ROW);
         let [input, values, indices] = self.targets;
         let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
         let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
@@ -133,24 +133,13 @@ impl Shape {
     fn block(&self, segments: u32) -> Launch {
         let [input, values, indices] = self.targets;
         let scratch = if segments > 1 { Buffer(Role::Scratch) } else { Nowhere };
-        let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
+        let (classes, count) = (U32(self.classes), U32(self.count));
         let order = self.order;
         let capacity = capacity(self.count);
-        let arguments = [
-            input,
-            values,
-            indices,
-            scratch,
-            rows,
-            classes,
-            count,
-            order,
-            self.index_size,
-            U32(segments),
-            U32(capacity),
-        ];
+        let arguments =
+            [input, values, indices, scratch, classes, count, order, self.index_size, U32(segments), U32(capacity)];
         let shared_size = selection_size(self.is_wide(), capacity);
-        Launch::new(&ENTRIES[4 + self.width], [self.rows * segments, 1], shared_size, &arguments)
+        Launch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
     }
 
     fn split(&self, segments: u32) -> Plan {
@@ -169,13 +158,19 @@ impl Shape {
             U32(capacity),
         ];
         let shared_size = selection_size(self.is_wide(), capacity);
-        let entry = &ENTRIES[8 + usize::from(self.is_wide())];
+        let [narrow, wide] = [&ENTRIES[MERGE_ROW], &ENTRIES[MERGE_ROW + 1]];
+        let entry = if self.is_wide() { wide } else { narrow };
         let merge = Launch::new(entry, [self.rows, 1], shared_size, &arguments);
         let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
         Plan {
             launches: [self.block(segments), merge].into_iter().collect(),
             scratch_size: kept * candidate_size(self.is_wide()) as usize,
         }
+    }
+
+    /// The kernel of this width among those that begin at a row of the table.
+    fn entry(&self, row: usize) -> &'static Entry {
+        ENTRIES.get(row + self.width).expect("the table has a row for each width")
     }
 
     /// Whether keys have 64 bits.
@@ -249,8 +244,12 @@ const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static
     Entry { name, module: Module::Topk, threads, parameters }
 }
 
-/// By a warp, by a block, the merge; each by width.
-pub const ENTRIES: [Entry; 10] = [
+const WARP_ROW: usize = 0;
+const BLOCK_ROW: usize = 4;
+const MERGE_ROW: usize = 8;
+
+/// By a warp and by a block, each by width; the merge by that of keys.
+pub static ENTRIES: [Entry; 10] = [
     entry("topk_warp_8", 128, WARP),
     entry("topk_warp_16", 128, WARP),
     entry("topk_warp_32", 128, WARP),
@@ -279,7 +278,6 @@ const BLOCK: &[(&str, Parameter)] = &[
     ("values", Parameter::Pointer),
     ("indices", Parameter::Pointer),
     ("scratch", Parameter::Pointer),
-    ("rows", Parameter::U32),
     ("classes", Parameter::U32),
     ("count", Parameter::U32),
     ("order", Parameter::U32),
@@ -300,3 +298,60 @@ const MERGE: &[(&str, Parameter)] = &[
     ("segments", Parameter::U32),
     ("capacity", Parameter::U32),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(rows: usize, classes: usize, count: usize) -> TopK {
+        TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+    }
+
+    #[test]
+    fn the_strategy_follows_the_shape_and_the_gpu() {
+        let check = |rows, classes, count, multiprocessors, want| {
+            let got = request(rows, classes, count).strategy(multiprocessors);
+            assert_eq!(got, want, "{count} of {rows} x {classes}, {multiprocessors}");
+        };
+        check(4096, 1000, 5, 132, Strategy::Warp);
+        check(1, 1024, 32, 132, Strategy::Warp);
+        check(1, 1025, 32, 132, Strategy::Block);
+        check(16 * 132, 4096, 5, 132, Strategy::Warp);
+        check(16 * 132 - 1, 4096, 5, 132, Strategy::Block);
+        check(16 * 132, 4097, 5, 132, Strategy::Block);
+        check(1, 1000, 33, 132, Strategy::Block);
+        // More wanted than there is are all.
+        check(1, 30, 1000, 132, Strategy::Warp);
+        check(64, 1_000_000, 5, 132, Strategy::Split(33));
+        check(1, 1_000_000, 5, 132, Strategy::Split(122));
+        check(1, 1_000_000, 1024, 132, Strategy::Split(61));
+        check(4096, 1_000_000, 5, 132, Strategy::Block);
+        // A GPU of which nothing is known.
+        check(1, 1_000_000, 5, 0, Strategy::Split(16));
+    }
+
+    #[test]
+    fn a_split_row_takes_scratch_for_what_its_segments_keep() {
+        let plan = request(64, 1_000_000, 5).plan(132).unwrap();
+        assert_eq!(plan.scratch_size, 64 * 33 * 5 * 8);
+        let entries: Vec<_> = plan.launches.iter().map(|launch| (launch.entry.name, launch.grid)).collect();
+        assert_eq!(entries, [("topk_block_32", [64 * 33, 1]), ("topk_merge_narrow", [64, 1])]);
+        let wide = TopK { datatype: Datatype::Int64, ..request(1, 100_000, 1024) }.plan(4).unwrap();
+        assert_eq!(wide.scratch_size, 6 * 1024 * 16);
+        assert_eq!(wide.launches[0].shared_size, (2048 + 32) * 16 + 16);
+    }
+
+    #[test]
+    fn no_work_is_no_launch_and_what_is_too_much_is_refused_by_name() {
+        for (rows, classes, count) in [(0, 10, 5), (3, 0, 5), (3, 10, 0)] {
+            assert_eq!(request(rows, classes, count).plan(132).unwrap(), Plan::default());
+        }
+        let refused = |request: TopK| request.plan(132).unwrap_err().text().to_owned();
+        assert_eq!(refused(request(1, 2000, 1025)), "no top-k of 1025 of 2000 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(1, 1_000_001, 1)), "no top-k of 1 of 1000001 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(65_537, 2, 1)), "no top-k of 1 of 2 classes in 65537 rows on the GPU");
+        let of = |datatype| TopK { datatype, ..request(1, 10, 5) };
+        assert_eq!(refused(of(Datatype::Bool)), "no top-k of BOOL on the GPU");
+        assert!(request(1, 1000, 1024).plan(132).is_ok(), "all of a row are few enough");
+    }
+}
