@@ -392,7 +392,7 @@ impl Common {
             let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
             Some(NamedTensor { name: &input.name, datatype: Some(tensor.datatype), shape, contents: tensor.contents })
         });
-        let (inputs, rows) = check::check(spec, &self.plan.id, named.collect())?;
+        let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
         check::check_sequence(spec, self.sequence.as_ref(), rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
