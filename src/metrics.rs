@@ -2,6 +2,7 @@
 //! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
 
 mod batches;
+mod ensemble;
 mod histogram;
 mod loads;
 mod responses;
@@ -16,6 +17,7 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::ensemble::Computed;
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::responses::{Became, ResponseCells, ResponseFigures};
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
@@ -277,7 +279,7 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
-    /// Where its instances run: `inline` or `worker`.
+    /// Where its instances run: `inline` or `worker`; `ensemble` where it has none.
     pub placement: &'static str,
     /// The shortest run of one row before it served, where it was measured.
     pub run: Option<Duration>,

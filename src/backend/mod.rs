@@ -7,8 +7,11 @@ pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
+pub mod ensemble;
+pub mod gpu;
 pub mod identity;
 pub mod iterative;
+pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
 pub mod sequence;
@@ -22,6 +25,7 @@ pub(crate) mod trial;
 
 pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
+pub use self::ensemble::Composed;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
 pub use self::onnxruntime::Onnxruntime;
@@ -32,6 +36,8 @@ pub use self::threads::Threads;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -65,9 +71,57 @@ pub trait LoadedModel: Send + Sync {
 pub trait Instance: Send {
     /// Runs one batch and answers its requests through their responders, now or later. Blocks
     /// while it computes. A request whose responder is dropped unanswered is answered with an
-    /// internal error.
+    /// internal error. An instance that answers later tells so by [`Self::poll_flight`].
     fn run(&mut self, batch: Batch);
+
+    /// Answers what is done of the batches that it began, and says what is left. Never blocks. A batch
+    /// is run only where there is room for it.
+    fn poll_flight(&mut self, _clock: Clock) -> Flight {
+        Flight::default()
+    }
+
+    /// Gives it what to call, from any thread, when [`Self::poll_flight`] may have something new.
+    fn set_waker(&mut self, _waker: Waker) {}
 }
+
+/// What an instance has in flight: batches that it began and whose requests are not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// How many.
+    pub batches: usize,
+    /// Whether it may begin another.
+    pub has_room: bool,
+    /// It wants to be asked again after so long, though nobody wakes it.
+    pub look_again: Option<Duration>,
+    /// The rows of the batch that ended last since it was asked before, and how long it took.
+    pub landed: Option<(u32, Duration)>,
+    /// It can run nothing any more, has answered for all that it had, and is to be made anew.
+    pub is_lost: bool,
+}
+
+/// Nothing: its runs answer.
+impl Default for Flight {
+    fn default() -> Self {
+        Self { batches: 0, has_room: true, look_again: None, landed: None, is_lost: false }
+    }
+}
+
+/// Runs a batch and waits until its requests are answered.
+pub fn run_to_end(instance: &mut dyn Instance, batch: Batch) {
+    let clock = batch.clock;
+    instance.run(batch);
+    loop {
+        let flight = instance.poll_flight(clock);
+        if flight.batches == 0 {
+            return;
+        }
+        // Whom it wakes is somebody else.
+        std::thread::park_timeout(flight.look_again.unwrap_or(POLL_PAUSE).min(POLL_PAUSE));
+    }
+}
+
+/// The longest pause between two looks of [`run_to_end`].
+const POLL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Requests that left the queue together.
 pub struct Batch {

@@ -10,7 +10,7 @@ use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVEL
 use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::tensors::Io;
-use crate::model::{batch_io, sequence_batching, tensors};
+use crate::model::{batch_io, ensemble, sequence_batching, tensors};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -59,6 +59,10 @@ pub fn backend(config: &ModelConfig) -> Result<(), Error> {
     let expected = complete::backend_of(platform).filter(|_| platform != "custom");
     let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
     match backend.as_str() {
+        "" if platform == ensemble::PLATFORM => Ok(()),
+        _ if platform == ensemble::PLATFORM => Err(Error::invalid(format!(
+            "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
+        ))),
         "" => Err(Error::invalid(format!("unexpected platform type '{platform}' for {name}"))),
         _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
@@ -76,7 +80,6 @@ fn missing_backend(config: &ModelConfig) -> Error {
         platform => format!("platform '{platform}' needs "),
     };
     let way_out = match backend.as_str() {
-        "ensemble" => "ensembles are not supported yet: serve the models that it is made of",
         "custom" => "name a built-in backend, as in backend: \"identity\", or export the model to ONNX",
         _ => "export the model to ONNX, and give platform: \"onnxruntime_onnx\"",
     };
@@ -97,7 +100,10 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
         sequence_batching::check(config, batching)?;
     }
     latency_target(config)?;
-    instance_groups(config)?;
+    ensemble::check(config)?;
+    if config.platform != ensemble::PLATFORM {
+        instance_groups(config)?;
+    }
     accelerators(config)?;
     metric_tags(config)?;
     response_cache(config)?;

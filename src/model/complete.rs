@@ -4,7 +4,7 @@
 
 use crate::error::Error;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::sequence_batching;
+use crate::model::{ensemble, sequence_batching};
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -34,7 +34,7 @@ const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
 /// Platforms of the model configuration's documents, with their backends; empty where Triton has
 /// none any more.
-const PLATFORMS: [(&str, &str); 9] = [
+const PLATFORMS: [(&str, &str); 8] = [
     ("caffe2_netdef", "caffe2"),
     ("custom", "custom"),
     (ONNX_PLATFORM, ONNX_BACKEND),
@@ -43,7 +43,6 @@ const PLATFORMS: [(&str, &str); 9] = [
     ("tensorflow_savedmodel", "tensorflow"),
     ("tensorrt_plan", "tensorrt"),
     ("torch_aoti", "torch_aoti"),
-    ("ensemble", "ensemble"),
 ];
 
 /// Files of a version's directory that tell the backend, in the order in which Triton looks.
@@ -68,6 +67,12 @@ pub fn backend_of(platform: &str) -> Option<&'static str> {
 pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
+    }
+    if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) && config.platform.is_empty() {
+        ensemble::PLATFORM.clone_into(&mut config.platform);
+    }
+    if config.platform == ensemble::PLATFORM {
+        return Ok(());
     }
     if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
         return Err(Error::invalid(format!("must specify 'platform' or 'backend' for '{directory}'")));
@@ -189,6 +194,10 @@ pub fn normalize(config: &mut ModelConfig) {
         && batching.max_sequence_idle_microseconds == 0
     {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
+    }
+    // Triton fills nothing in of what an ensemble may not have.
+    if config.platform == ensemble::PLATFORM {
+        return;
     }
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });

@@ -19,7 +19,7 @@ use crate::model::spec::{
 };
 use crate::model::tensors::Io;
 use crate::model::text::{ConfigText, Notation, TextError};
-use crate::model::{batch_io, check, complete, config_json, sequence_batching, supported, warm_up, write};
+use crate::model::{batch_io, check, complete, config_json, ensemble, sequence_batching, supported, warm_up, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
@@ -100,6 +100,12 @@ impl Draft {
     /// The name of its backend.
     pub fn backend(&self) -> &str {
         &self.config.backend
+    }
+
+    /// The models that it is made of, where it is an ensemble, each once.
+    pub fn composing(&self) -> Vec<String> {
+        let ensemble = ensemble::read(&self.config);
+        ensemble.map(|ensemble| ensemble.models().into_iter().map(str::to_owned).collect()).unwrap_or_default()
     }
 
     /// Which versions are wanted.
@@ -216,6 +222,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
         outputs,
         batch_inputs: batch_io::inputs(&config),
         batching: batching(&config),
+        ensemble: ensemble::read(&config).map(Arc::new),
         sequence: None,
         instance_groups: config.instance_group.iter().map(instance_group).collect(),
         version_policy: version_policy(&config),

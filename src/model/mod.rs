@@ -7,6 +7,7 @@ mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod ensemble;
 pub mod fuzz;
 pub mod index;
 pub mod initial;
@@ -25,6 +26,7 @@ pub mod warm_up;
 pub mod weights;
 pub mod write;
 
+pub use ensemble::Ensemble;
 pub use sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
 };

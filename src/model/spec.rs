@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::model::ensemble::Ensemble;
 use crate::model::labels::Labels;
 use crate::model::sequence::SequenceBatching;
 use crate::model::warm_up::WarmUp;
@@ -18,7 +19,7 @@ pub struct ModelSpec {
     pub name: String,
     /// What metadata calls the platform: the configured platform, or else the backend.
     pub platform: String,
-    /// The name of the backend that runs it (`onnxruntime`, `identity`).
+    /// The name of the backend that runs it (`onnxruntime`, `identity`); empty for an ensemble.
     pub backend: String,
     /// `max_batch_size`: 0 where the model does not batch.
     pub rows_max: u32,
@@ -30,6 +31,8 @@ pub struct ModelSpec {
     pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
+    /// What it is made of, where it is an ensemble.
+    pub ensemble: Option<Arc<Ensemble>>,
     /// How sequences are served; `None` where the model has no `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instances, by group.

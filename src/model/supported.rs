@@ -39,6 +39,15 @@ const SUPPORTED: &[&str] = &[
     "dynamic_batching.priority_queue_policy.value.default_timeout_microseconds",
     "dynamic_batching.priority_queue_policy.value.max_queue_size",
     "dynamic_batching.priority_queue_policy.value.timeout_action",
+    "ensemble_scheduling",
+    "ensemble_scheduling.max_inflight_requests",
+    "ensemble_scheduling.step",
+    "ensemble_scheduling.step.input_map",
+    "ensemble_scheduling.step.input_map.value",
+    "ensemble_scheduling.step.model_name",
+    "ensemble_scheduling.step.model_version",
+    "ensemble_scheduling.step.output_map",
+    "ensemble_scheduling.step.output_map.value",
     "input",
     "input.allow_ragged_batch",
     "input.data_type",
@@ -285,7 +294,7 @@ mod tests {
     /// What is refused by name, with everything beneath it: every field that the other two lists have
     /// not, those that a later `model_config.proto` adds among them.
     const REFUSED: &[&str] = &[
-        "ensemble_scheduling",
+        "ensemble_scheduling.step.model_namespace",
         "instance_group.secondary_devices",
         "model_metrics.metric_control",
         "model_operations.op_library_filename",
@@ -378,7 +387,11 @@ mod tests {
         check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
         check("sequence_batching { }", "");
         check("sequence_batching { iterative_sequence: true state { use_growable_memory: true } }", "");
-        check("ensemble_scheduling { }", "config.pbtxt:1:1: model 'm': 'ensemble_scheduling'");
+        check("ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' value: 'y' } } }", "");
+        check(
+            "ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }",
+            "config.pbtxt:1:46: model 'm': 'model_namespace' of step 0",
+        );
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
             "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",

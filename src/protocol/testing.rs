@@ -25,6 +25,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         outputs: outputs.into_iter().map(batched).collect(),
         batch_inputs: Vec::new(),
         batching: (rows_max > 0).then(Batching::default),
+        ensemble: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::sequence::begun_inputs;
-use crate::backend::{Backend, LoadedModel, Sequential, Threads, threads};
+use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
+use crate::model::ensemble::Members;
 use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
@@ -141,6 +142,8 @@ pub struct Opened {
     labels: BTreeMap<String, Arc<Labels>>,
     /// The versions that its policy serves, the highest first.
     pub versions: Vec<u64>,
+    /// The models that it is made of, where it is an ensemble.
+    composing: Vec<String>,
 }
 
 /// What serves of a model while it is loaded again.
@@ -159,6 +162,8 @@ pub enum Failure {
     Absent(Error),
     /// Its directory or its configuration will not do.
     Config(Error),
+    /// It is an ensemble, and what it is made of will not do.
+    Composition(Error),
     /// It has no version that its policy serves.
     Policy(Error),
     /// This version will not do.
@@ -169,7 +174,8 @@ impl Failure {
     /// What happened.
     pub const fn error(&self) -> &Error {
         match self {
-            Self::Absent(error) | Self::Config(error) | Self::Policy(error) | Self::Version(_, error) => error,
+            Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
+            Self::Policy(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -188,7 +194,9 @@ impl Failure {
         match self {
             Self::Absent(_) => Error::internal(unpolled),
             Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
-            Self::Policy(error) => Error::invalid(format!("load failed for model '{name}': {error}\n")),
+            Self::Composition(error) | Self::Policy(error) => {
+                Error::invalid(format!("load failed for model '{name}': {error}\n"))
+            }
             Self::Version(version, _) => {
                 let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
                 Error::invalid(format!("load failed for model '{name}': {state}"))
@@ -235,10 +243,14 @@ impl Loader {
         &self,
         lying: Lying<'_>,
         held: &Held,
+        members: &Members,
         progress: &Progress,
     ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
         progress.set_stage(Stage::Reading);
         let opened = self.open(lying)?;
+        if !opened.composing.is_empty() {
+            return self.load_ensemble(lying, held, &opened, members);
+        }
         let Mark { shared, versions } = &lying.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
@@ -253,6 +265,37 @@ impl Loader {
         Ok((loaded, changes))
     }
 
+    /// Loads an ensemble: held against the models that it is made of, every time.
+    fn load_ensemble(
+        &self,
+        lying: Lying<'_>,
+        held: &Held,
+        opened: &Opened,
+        members: &Members,
+    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
+        let changes = version_changes(&held.versions, &wanted, false);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            let began = clock::now();
+            let Opened { draft, labels, .. } = opened;
+            let spec = complete(lying.source, lying.directory, *version, draft, labels, &self.settings);
+            let spec = spec.map_err(|error| Failure::Version(*version, error))?;
+            let spec = Arc::new(members.resolve(spec).map_err(Failure::Composition)?);
+            let took = clock::now().since(began);
+            log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
+            let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(Loaded { spec, version: *version, model: Arc::new(Composed), choice, took, rate_ids: 0..0 });
+        }
+        Ok((loaded, changes))
+    }
+
+    /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
+    /// load will.
+    pub fn composing(&self, Lying { source, directory }: Lying<'_>) -> Vec<String> {
+        source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
+    }
+
     /// Reads the configuration of a model, and labels.
     pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
         let name = &directory.name;
@@ -265,7 +308,8 @@ impl Loader {
                 log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
             }
         }
-        Ok(Opened { draft, labels, versions: choice.versions })
+        let composing = draft.composing();
+        Ok(Opened { draft, labels, versions: choice.versions, composing })
     }
 
     /// Loads one version of a model, warms it up and decides where it runs.
@@ -288,6 +332,7 @@ impl Loader {
         })?;
         let took = clock::now().since(began);
         let place = match choice.site {
+            Site::Ensemble => "in its steps",
             Site::Inline => "inline",
             Site::Worker => "on workers",
         };

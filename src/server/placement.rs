@@ -40,6 +40,8 @@ pub struct Choice {
 /// Where the instances of a model run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
+    /// There are none: it is an ensemble.
+    Ensemble,
     /// Inside each shard.
     Inline,
     /// On worker threads.
@@ -50,6 +52,7 @@ impl Site {
     /// Its name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Ensemble => "ensemble",
             Self::Inline => "inline",
             Self::Worker => "worker",
         }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::config::{ControlMode, Io, Settings};
 use crate::error::Error;
 use crate::metrics::ShardCells;
-use crate::model::InstanceGroup;
+use crate::model::{InstanceGroup, ModelSpec};
 use crate::scheduler::Policy;
 use crate::scheduler::rate::Pools;
 use crate::server::cores::{self, Cores, Wishes};
@@ -23,6 +23,7 @@ use crate::shard::feed::{Bounds, Feed, Lane, Seat};
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::limiter::Limiter;
 use crate::shard::models::{Placement, Served};
+use crate::shard::permits::Permits;
 use crate::shard::runtime::IoPath;
 
 /// What will run where, from the start.
@@ -114,6 +115,7 @@ fn plan(settings: &Settings, loaded: Loaded, shards: usize, instances: Instances
     let bounds = Bounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
     let Instances { seats, places, limiter } = instances;
     let (placement, lanes) = match loaded.choice.site {
+        Site::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
         Site::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         Site::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
@@ -125,6 +127,13 @@ fn plan(settings: &Settings, loaded: Loaded, shards: usize, instances: Instances
     let (run, took) = (loaded.choice.run, loaded.took);
     let served = Served::new(loaded.spec, loaded.version, loaded.model, placement, shards);
     Planned { served: Arc::new(served.measured(run)), lanes, places, took }
+}
+
+/// The permits of each step of an ensemble, where their number is bounded.
+fn permits(spec: &ModelSpec) -> Arc<[Arc<Permits>]> {
+    let bounded = spec.ensemble.iter().filter(|ensemble| ensemble.in_flight_max > 0);
+    let of_step = |most: u32| Arc::new(Permits::new(most));
+    bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
 fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {

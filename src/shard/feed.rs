@@ -5,6 +5,7 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
+mod flight;
 mod former;
 mod gate;
 mod iteration;
@@ -14,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
-use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
+use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
@@ -32,6 +33,7 @@ use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
+pub use crate::shard::feed::flight::Next;
 pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
@@ -156,6 +158,8 @@ enum Polled {
     Nothing(Option<Instant>),
     /// To sleep until its resources are free.
     Blocked,
+    /// Its instance has gone.
+    Lost,
 }
 
 /// One shard's end of a feed.
@@ -385,32 +389,9 @@ impl Feed {
     /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
-        let seat = self.seats.get(seat_index)?;
-        seat.take();
-        loop {
-            match self.poll(seat_index, clock) {
-                Polled::Batch(batch) => return Some(batch),
-                Polled::Ended => return None,
-                Polled::Nothing(_) | Polled::Blocked => {}
-            }
-            // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
-            seat.set_parked(true);
-            fence(Ordering::SeqCst);
-            match self.poll(seat_index, clock) {
-                Polled::Batch(batch) => {
-                    // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.set_parked(false) {
-                        self.wake_one();
-                    }
-                    return Some(batch);
-                }
-                Polled::Ended => {
-                    seat.set_parked(false);
-                    return None;
-                }
-                Polled::Nothing(until) => seat.park(until, clock),
-                Polled::Blocked => seat.park(None, clock),
-            }
+        match self.next_beside(seat_index, clock, &mut Flight::default) {
+            Next::Batch(batch) => Some(batch),
+            Next::Ended | Next::Lost => None,
         }
     }
 
@@ -429,10 +410,10 @@ impl Feed {
         }
     }
 
-    fn poll(&self, seat_index: usize, clock: Clock) -> Polled {
+    fn poll(&self, seat_index: usize, clock: Clock, flight: &Flight) -> Polled {
         let now = clock();
         let mut lanes = self.lock();
-        self.handle_run(seat_index, &mut lanes.former, now);
+        self.handle_run(seat_index, &mut lanes.former, now, flight);
         self.handle_released(&mut lanes, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
         let is_stopped = self.is_stopped();
@@ -516,11 +497,13 @@ impl Feed {
         }
     }
 
-    /// The instance in a seat is back from a batch, if it had one.
-    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant) {
+    /// The instance in a seat is back from a batch, if it had one. How long one took that is in flight
+    /// is known when it ends.
+    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant, flight: &Flight) {
         let Some(seat) = self.seats.get(seat_index) else { return };
-        let Some((rows, began)) = seat.take_run() else { return };
-        former.handle_run(seat_index, rows, now.since(began), now);
+        let ran = seat.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
+        let Some((rows, took)) = flight.landed.or(ran) else { return };
+        former.handle_run(seat_index, rows, took, now);
         if let (Some(forecast), Former::Queue(scheduler)) = (&self.forecast, &*former) {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }

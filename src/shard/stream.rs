@@ -27,7 +27,7 @@ use crate::protocol::route::version_of;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::feed::Feed;
 use crate::shard::http2::Link;
-use crate::shard::models::{LocalModel, Placement};
+use crate::shard::models::LocalModel;
 use crate::shard::ticket::Sink;
 use crate::shard::{Shard, clock};
 use crate::time::{Instant, Stamps};
@@ -147,7 +147,7 @@ impl Streaming {
     fn begin(&mut self, message: Bytes) -> Result<(), Error> {
         let is_ordered = !self.is_decoupled(&message)?;
         let responses = Rc::new(Responses::new(&self.link, self.stream, self.shard.index));
-        let arrival = Arrival { received: clock::now(), deadline: self.deadline };
+        let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
@@ -192,15 +192,23 @@ async fn answer(
     let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
     let request = grpc::decode::decode_streamed(&served.spec, &request)?;
-    if let (Some(mark), Placement::Worker(feed)) = (&request.sequence, &served.placement) {
-        begun.note(feed, &mark.id, mark.is_end);
-    }
+    let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(&model), mark));
+    let note = || {
+        if let Some((feeds, mark)) = &sequence {
+            feeds.iter().for_each(|feed| begun.note(feed, &mark.id, mark.is_end));
+        }
+    };
+    note();
     *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
     let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn Sink>);
     let counted = Counted(sink.is_some().then(|| Rc::clone(responses)));
     let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
     let (Inferred { outputs, plan, .. }, part) = outcome?;
+    if served.spec.ensemble.is_some() {
+        // Its later steps queued their requests long after this one was read.
+        note();
+    }
     match part {
         Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
         Part::End => Ok(None),

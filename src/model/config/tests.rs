@@ -258,8 +258,11 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     }
     let custom = "name a built-in backend, as in backend: \"identity\", or export the model to ONNX";
     check("platform: 'custom'", MODEL, &missing("platform 'custom' needs backend 'custom'", custom));
-    let ensemble = "ensembles are not supported yet: serve the models that it is made of";
-    check("platform: 'ensemble'", MODEL, &missing("platform 'ensemble' needs backend 'ensemble'", ensemble));
+    check(
+        "platform: 'ensemble' backend: 'identity'",
+        MODEL,
+        "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
+    );
     check("backend: 'python'", MODEL, &missing("backend 'python'", export));
     check("default_model_filename: 'model.pt'", MODEL, &missing("backend 'pytorch'", export));
 }
@@ -634,7 +637,6 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");

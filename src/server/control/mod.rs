@@ -7,12 +7,13 @@
 //! stopped, so that its workers serve what waits and end; when they have, and the last request of
 //! each shard has its answer, it is freed.
 
+mod ensemble;
 pub mod job;
 pub mod model;
 mod order;
 mod retire;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::io::Write;
 use std::sync::Arc;
@@ -50,6 +51,8 @@ pub enum Event {
     WorkerEnded,
     /// A load has found its model.
     Begun(String, Arc<Progress>),
+    /// A load has found an ensemble of these models.
+    Composed(Box<Job>, Vec<String>),
     /// A load has ended.
     Finished(Box<Finished>),
     /// The repositories were looked at.
@@ -90,6 +93,10 @@ pub struct Control {
 struct Busy {
     /// Who asked for it.
     reply: Option<Reply>,
+    /// Whether somebody wants the model for its own sake.
+    is_asked: bool,
+    /// The load of an ensemble, and the models whose loads it waits for.
+    awaiting: Option<(Box<Job>, BTreeSet<String>)>,
     /// What is to be done about the model afterwards.
     waiting: VecDeque<Wanted>,
 }
@@ -100,8 +107,12 @@ pub enum Wanted {
     Load(Box<Load>, Reply),
     /// A look at the repositories found it new or changed.
     Follow(usize, Box<ModelDirectory>),
-    /// A client wants it unloaded, or it has gone.
-    Unload(Option<Reply>),
+    /// An ensemble is made of it.
+    Need,
+    /// It is an ensemble, and what it is made of has changed.
+    Again,
+    /// A client wants it unloaded, perhaps with what only it is made of; or it has gone.
+    Unload(Option<Reply>, bool),
 }
 
 impl Control {
@@ -188,6 +199,7 @@ impl Control {
             Event::ShardEnded => self.shards_left = self.shards_left.saturating_sub(1),
             Event::WorkerEnded => self.finish_retiring(),
             Event::Begun(name, progress) => self.handle_begun(name, progress),
+            Event::Composed(job, composing) => self.handle_composed(job, composing),
             Event::Finished(finished) => self.handle_finished(*finished),
             Event::Looked(look) => self.handle_look(look),
             Event::Listed(names) => self.handle_listed(names),

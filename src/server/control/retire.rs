@@ -104,7 +104,7 @@ impl Control {
 /// What became of the sequences of a version whose workers have ended.
 fn unended(served: &Served) -> String {
     let feed = match &served.placement {
-        Placement::Inline => None,
+        Placement::Ensemble(_) | Placement::Inline => None,
         Placement::Worker(feed) => feed.sequences(),
     };
     match feed.map_or(0, |sequences| sequences.ended(End::Unload)) {

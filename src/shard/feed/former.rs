@@ -266,7 +266,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::backend;
+    use crate::backend::{self, Flight};
     use crate::scheduler::sequence::{SequencePolicy, Strategy};
     use crate::scheduler::{Bounds, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -309,7 +309,7 @@ mod tests {
 
         /// The slots that an instance is given, `-` for a row without a request.
         fn poll(&self, seat: usize) -> String {
-            let Polled::Batch(batch) = self.feed.poll(seat, now) else { return String::new() };
+            let Polled::Batch(batch) = self.feed.poll(seat, now, &Flight::default()) else { return String::new() };
             let row = |request: &backend::Request| {
                 let row = request.sequence.clone().unwrap();
                 row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
@@ -363,7 +363,7 @@ mod tests {
     }
 
     fn ask(trial: &Trial) -> Option<backend::Batch> {
-        let Polled::Batch(batch) = trial.feed.poll(0, now) else { return None };
+        let Polled::Batch(batch) = trial.feed.poll(0, now, &Flight::default()) else { return None };
         Some(batch)
     }
 
@@ -374,7 +374,7 @@ mod tests {
         let request = ask(&trial).unwrap().requests.remove(0);
         assert!(request.sequence.unwrap().mark.unwrap().is_start);
         trial.feed.stop();
-        assert!(matches!(trial.feed.poll(0, now), Polled::Nothing(_)), "it is under way");
+        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Nothing(_)), "it is under way");
         let seat = Arc::clone(&trial.feed.seats()[0]);
         seat.set_parked(true);
         std::thread::scope(|scope| {
@@ -386,7 +386,7 @@ mod tests {
         assert!(trial.tickets.inbox().poll_answer().is_none(), "nothing is answered yet");
         again.responder.send(Ok(Vec::new()));
         assert!(trial.tickets.inbox().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
-        assert!(matches!(trial.feed.poll(0, now), Polled::Ended));
+        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Ended));
         assert_eq!(trial.feed.sequences().unwrap().ended(End::Model), 1);
     }
 

@@ -76,6 +76,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::Flight;
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -128,10 +129,10 @@ mod tests {
     }
 
     fn polled(feed: &Feed, seat: usize) -> &'static str {
-        match feed.poll(seat, now) {
+        match feed.poll(seat, now, &Flight::default()) {
             Polled::Batch(_) => "batch",
             Polled::Blocked => "blocked",
-            Polled::Ended | Polled::Nothing(_) => "nothing",
+            Polled::Ended | Polled::Nothing(_) | Polled::Lost => "nothing",
         }
     }
 
