@@ -413,10 +413,7 @@ impl Common {
                 None => None,
             };
             let arrival = Arrival { received: clock::now(), deadline, depth };
-            match sink {
-                None => shard.infer(&model, request, arrival).await.map(|inferred| (inferred, Part::Last)),
-                Some(_) => shard.infer_parts(&model, request, arrival, sink, &Cell::new(false)).await,
-            }
+            shard.infer_parts(&model, request, arrival, sink, &Cell::new(false)).await
         });
         Ok(Flight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
     }

@@ -204,11 +204,11 @@ async fn answer(
     let counted = Counted(sink.is_some().then(|| Rc::clone(responses)));
     let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
-    if served.spec.ensemble.is_some() && outcome.is_ok() {
+    let (Inferred { outputs, plan, .. }, part) = outcome?;
+    if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
         note();
     }
-    let (Inferred { outputs, plan, .. }, part) = outcome?;
     match part {
         Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
         Part::End => Ok(None),

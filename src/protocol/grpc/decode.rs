@@ -262,7 +262,7 @@ mod tests {
             request.parameters.extend(id.clone().map(|id| ("sequence_id".to_owned(), parameter(id))));
             let mark = |id| SequenceMark { id, is_start: true, is_end: true };
             let got = decode_prost(&request).map(|request| request.sequence);
-            assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::invalid), "{id:?}");
+            assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::unsupported), "{id:?}");
         };
         let text = |text: &str| Some(ParameterChoice::StringParam(text.to_owned()));
         check(Some(ParameterChoice::Int64Param(42)), Ok(CorrelationId::from_number(42)));
