@@ -1,6 +1,7 @@
 //! What a request costs: user and system CPU time of the server for each request, from
 //! `/proc/PID/stat`, with the server on core 0 and the client on core 1. Also how long it takes to
-//! start, what it weighs idle, and the size of the binary.
+//! start, what it weighs idle, and the size of the binary. A bare echo of the same bytes on the same
+//! sockets takes turns with it: what is above that is ours.
 //!
 //! `cargo bench --bench request [-- ROUNDS]`; needs `wrk`, `h2load` and `taskset`.
 
@@ -11,10 +12,15 @@
 #[allow(unused_imports, reason = "the tests use the rest of it")]
 mod support;
 
+#[path = "request/echo.rs"]
+mod echo;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::{env, fs};
 
+use echo::Echo;
 use support::folder::Folder;
 use support::protobuf::Message;
 use support::repository::{self, Flavour};
@@ -29,35 +35,82 @@ const CALLS: u32 = 60_000;
 /// The same with tensors of 1 MiB.
 const LARGE_CALLS: u32 = 2_000;
 
+/// Bytes of the large tensors.
+const LARGE: usize = 1024 * 1024;
+
 /// One kind of load.
 struct Case {
     name: &'static str,
-    model: &'static str,
-    client: fn(&Inputs, &Server) -> Command,
+    target: Target,
+    client: fn(&Inputs, &Bench) -> Command,
+}
+
+/// What the load goes to.
+enum Target {
+    Model(&'static str),
+    /// The echo of the small request.
+    SmallEcho,
+    /// The echo of the large one.
+    LargeEcho,
+}
+
+/// What runs on core 0.
+struct Bench {
+    server: Server,
+    small_echo: Echo,
+    large_echo: Echo,
 }
 
 const CASES: &[Case] = &[
-    Case { name: "HTTP binary, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.binary_lua) },
-    Case { name: "HTTP JSON, 64 connections", model: "identity_fp32", client: |i, s| wrk(s, &i.json_lua) },
+    Case {
+        name: "HTTP binary, 64 connections",
+        target: Target::Model("identity_fp32"),
+        client: |i, b| wrk(b, "identity_fp32", &i.binary_lua, 64),
+    },
+    Case {
+        name: "the same, a bare echo",
+        target: Target::SmallEcho,
+        client: |i, b| wrk_to(b.small_echo.address(), "", &i.binary_lua, 64),
+    },
+    Case {
+        name: "HTTP JSON, 64 connections",
+        target: Target::Model("identity_fp32"),
+        client: |i, b| wrk(b, "identity_fp32", &i.json_lua, 64),
+    },
     Case {
         name: "HTTP binary, 64 connections, worker",
-        model: "worker_fp32",
-        client: |i, s| wrk_model(s, &i.binary_lua, "worker_fp32"),
+        target: Target::Model("worker_fp32"),
+        client: |i, b| wrk(b, "worker_fp32", &i.binary_lua, 64),
     },
-    Case { name: "gRPC, 64 connections", model: "identity_fp32", client: |i, s| h2load(s, &i.message, 64, 1, CALLS) },
+    Case {
+        name: "gRPC, 64 connections",
+        target: Target::Model("identity_fp32"),
+        client: |i, b| h2load(&b.server, &i.message, 64, 1, CALLS),
+    },
     Case {
         name: "gRPC, 8 connections x 16 streams",
-        model: "identity_fp32",
-        client: |i, s| h2load(s, &i.message, 8, 16, CALLS),
+        target: Target::Model("identity_fp32"),
+        client: |i, b| h2load(&b.server, &i.message, 8, 16, CALLS),
+    },
+    Case {
+        name: "HTTP binary, 1 MiB, 8 connections",
+        target: Target::Model("identity_fp32"),
+        client: |i, b| wrk(b, "identity_fp32", &i.large_lua, 8),
+    },
+    Case {
+        name: "the same, a bare echo",
+        target: Target::LargeEcho,
+        client: |i, b| wrk_to(b.large_echo.address(), "", &i.large_lua, 8),
     },
     Case {
         name: "gRPC, 1 MiB, 4 connections x 2 streams",
-        model: "identity_fp32",
-        client: |i, s| h2load(s, &i.large_message, 4, 2, LARGE_CALLS),
+        target: Target::Model("identity_fp32"),
+        client: |i, b| h2load(&b.server, &i.large_message, 4, 2, LARGE_CALLS),
     },
 ];
 
 fn main() {
+    echo::run_if_asked();
     let rounds = env::args().filter_map(|argument| argument.parse().ok()).next().unwrap_or(ROUNDS);
     start_and_size(rounds);
 
@@ -65,12 +118,15 @@ fn main() {
     add_worker(repository.path());
     let inputs = Inputs::write();
     let server = pinned(repository.path(), &["--shards=1", "--log-info=false"]);
+    let small_echo = inputs.echo(&server, "binary", 64);
+    let large_echo = inputs.echo(&server, "large_binary", LARGE);
+    let bench = Bench { server, small_echo, large_echo };
     println!("\nCPU of the server, user + system, us per request: identity FP32 [1,16], one shard, {rounds} rounds");
     println!("{:<36} {:>8} {:>8} {:>8} {:>12}", "", "median", "min", "max", "requests/s");
     let mut results: Vec<Vec<(f64, f64)>> = CASES.iter().map(|_| Vec::new()).collect();
     for _ in 0..=rounds {
         for (case, results) in CASES.iter().zip(&mut results) {
-            results.push(round(case, &inputs, &server));
+            results.push(round(case, &inputs, &bench));
         }
     }
     for (case, results) in CASES.iter().zip(&mut results) {
@@ -85,16 +141,29 @@ fn main() {
 }
 
 /// CPU microseconds for each request, and requests a second.
-fn round(case: &Case, inputs: &Inputs, server: &Server) -> (f64, f64) {
-    let before = (cpu_seconds(server.id()), served(server, case.model));
+fn round(case: &Case, inputs: &Inputs, bench: &Bench) -> (f64, f64) {
+    let process = match case.target {
+        Target::Model(_) => bench.server.id(),
+        Target::SmallEcho => bench.small_echo.id(),
+        Target::LargeEcho => bench.large_echo.id(),
+    };
+    let served = || if let Target::Model(model) = case.target { served(&bench.server, model) } else { 0.0 };
+    let before = (cpu_seconds(process), served());
     let started = std::time::Instant::now();
-    let output = (case.client)(inputs, server).output().expect("wrk and h2load are installed");
+    let output = (case.client)(inputs, bench).output().expect("wrk and h2load are installed");
     let took = started.elapsed().as_secs_f64();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "{text}");
-    let cpu = cpu_seconds(server.id()) - before.0;
-    let count = served(server, case.model) - before.1;
+    let cpu = cpu_seconds(process) - before.0;
+    let count = match case.target {
+        Target::Model(_) => served() - before.1,
+        // What an echo answered is what wrk says it received.
+        _ => {
+            let line = text.lines().find_map(|line| line.trim().split_once(" requests in")).expect("wrk tells");
+            line.0.parse().expect("a count is a number")
+        }
+    };
     assert!(count > 1000.0, "{}: {count} requests were served:\n{text}", case.name);
     (cpu * 1e6 / count, count / took)
 }
@@ -180,10 +249,6 @@ fn serve(command: &mut Command, repository: &Path, ports: Ports) {
     }
 }
 
-fn wrk(server: &Server, script: &Path) -> Command {
-    wrk_model(server, script, "identity_fp32")
-}
-
 /// The same model once more, on a worker thread, with batches.
 fn add_worker(repository: &Path) {
     let from = fs::read_to_string(repository.join("identity_fp32/config.pbtxt")).expect("the model was written");
@@ -193,10 +258,14 @@ fn add_worker(repository: &Path) {
     fs::write(repository.join("worker_fp32/config.pbtxt"), config).expect("the folder is ours");
 }
 
-fn wrk_model(server: &Server, script: &Path, model: &str) -> Command {
+fn wrk(bench: &Bench, model: &str, script: &Path, connections: usize) -> Command {
+    wrk_to(bench.server.http(), &format!("v2/models/{model}/infer"), script, connections)
+}
+
+fn wrk_to(address: SocketAddr, path: &str, script: &Path, connections: usize) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", "1", "wrk", "-t1", "-c64", &format!("-d{SECONDS}s"), "-s"]).arg(script);
-    command.arg(format!("http://{}/v2/models/{model}/infer", server.http()));
+    command.args(["-c", "1", "wrk", "-t1", &format!("-c{connections}"), &format!("-d{SECONDS}s"), "-s"]).arg(script);
+    command.arg(format!("http://{address}/{path}"));
     command
 }
 
@@ -213,14 +282,32 @@ fn h2load(server: &Server, message: &Path, connections: u32, streams: u32, calls
 
 /// What the clients send: sixteen floats.
 struct Inputs {
-    _folder: Folder,
+    folder: Folder,
     binary_lua: PathBuf,
     json_lua: PathBuf,
+    large_lua: PathBuf,
     message: PathBuf,
     large_message: PathBuf,
 }
 
 impl Inputs {
+    /// An echo that answers a binary request with what the server answers.
+    fn echo(&self, server: &Server, body: &str, tail: usize) -> Echo {
+        let path = self.folder.path().join(body);
+        let body = fs::read(&path).expect("the file is ours");
+        let head_size = body.len() - tail;
+        let head = format!(
+            "POST /v2/models/identity_fp32/infer HTTP/1.1\r\nHost: {}\r\nContent-Length: {}\r\n\
+             Inference-Header-Content-Length: {head_size}\r\n\r\n",
+            server.http(),
+            body.len()
+        );
+        let answer = echo::head_of(server.http(), &[head.as_bytes(), &body].concat(), tail);
+        let path = path.with_extension("answer");
+        fs::write(&path, answer).expect("the folder is ours");
+        Echo::start(Ports::free().http, &path, tail)
+    }
+
     fn write() -> Self {
         let folder = Folder::new("bench");
         let values: Vec<f32> = (0..16_u8).map(|index| f32::from(index) + 0.5).collect();
@@ -231,16 +318,26 @@ impl Inputs {
             path
         };
 
-        let head = r#"{"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"FP32","parameters":{"binary_data_size":64}}],"parameters":{"binary_data_output":true}}"#;
-        let body = write("binary", &[head.as_bytes(), &raw].concat());
+        let head = |count: usize| {
+            format!(
+                r#"{{"inputs":[{{"name":"INPUT0","shape":[1,{count}],"datatype":"FP32","parameters":{{"binary_data_size":{}}}}}],"parameters":{{"binary_data_output":true}}}}"#,
+                4 * count
+            )
+        };
+        let header = |head: &str| format!("wrk.headers[\"Inference-Header-Content-Length\"] = \"{}\"\n", head.len());
         let lua = |body: &Path, headers: &str| {
             format!(
                 "wrk.method = \"POST\"\nlocal file = io.open(\"{}\", \"rb\")\nwrk.body = file:read(\"*a\")\nfile:close()\n{headers}",
                 body.display()
             )
         };
-        let header = format!("wrk.headers[\"Inference-Header-Content-Length\"] = \"{}\"\n", head.len());
-        let binary_lua = write("binary.lua", lua(&body, &header).as_bytes());
+        let binary = |name: &str, raw: &[u8]| {
+            let head = head(raw.len() / 4);
+            let body = write(name, &[head.as_bytes(), raw].concat());
+            write(&format!("{name}.lua"), lua(&body, &header(&head)).as_bytes())
+        };
+        let binary_lua = binary("binary", &raw);
+        let large_lua = binary("large_binary", &raw.repeat(LARGE / raw.len()));
 
         let texts: Vec<String> = values.iter().map(f32::to_string).collect();
         let json = format!(
@@ -259,6 +356,6 @@ impl Inputs {
         };
         let message = write("message", &framed(16, &raw));
         let large_message = write("large", &framed(262_144, &raw.repeat(16_384)));
-        Self { _folder: folder, binary_lua, json_lua, message, large_message }
+        Self { folder, binary_lua, json_lua, large_lua, message, large_message }
     }
 }

@@ -126,6 +126,10 @@ pub const COALESCE_SIZE_MAX: usize = 4 * 1024;
 pub const TENSOR_ALIGNMENT: usize = 64;
 /// Classes a classification may look at.
 pub const CLASSES_MAX: usize = 1_000_000;
+/// Best classes of one row that a GPU selects: twice as many candidates fit the shared memory that every block may have.
+pub const GPU_TOPK_COUNT_MAX: usize = 1024;
+/// Rows of one selection on a GPU: sixteen times the largest batch, so that sizes stay far from 32 bits.
+pub const GPU_TOPK_ROWS_MAX: usize = 65_536;
 /// Run time of one row up to which a model runs inside the shard: a hop to a worker and back
 /// costs two thread wake-ups.
 pub const INLINE_RUN_MAX: Duration = Duration::from_micros(50);
@@ -183,6 +187,29 @@ pub const REPOSITORY_POLL: Duration = Duration::from_secs(15);
 /// Models that load at a time (`--model-load-thread-count`), as in Triton.
 pub const MODEL_LOAD_THREADS: usize = 4;
 
+/// Batches that one instance has on a GPU at a time: one computes while the next is uploaded, or the
+/// last comes back.
+pub const GPU_FLIGHTS_MAX: usize = 2;
+/// A batch on a GPU is done after so long, or its instance is given up: no model of a server that
+/// answers people takes a minute.
+pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
+/// How often an instance looks at a batch on a GPU of which it hears nothing: a context that broke calls
+/// nobody.
+pub const GPU_POLL: Duration = Duration::from_millis(1);
+/// Times that instances of a model are made anew on a GPU without a batch that succeeds between; a model
+/// whose every batch breaks the context must not take the others along again and again.
+pub const GPU_RESTARTS_MAX: u32 = 5;
+/// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
+pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
+/// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
+pub const PINNED_MEMORY_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Where tensors begin in the memory of a GPU: what `cuMemAlloc` gives, and cuBLASLt expects.
+pub const GPU_BUFFER_ALIGNMENT: usize = 256;
+/// Arguments of a kernel.
+pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
+/// Kinds of products of which cuBLASLt's choice is kept: some layers at every size of a batch.
+pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
+
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.
 pub const CONFIG_DEPTH_MAX: usize = 16;
@@ -213,4 +240,5 @@ const _: () = assert!(FRAME_SIZE_MAX <= STREAM_WINDOW_SIZE, "the largest frame f
 const _: () = assert!(STREAM_WINDOW_SIZE <= CONNECTION_WINDOW_SIZE, "a stream can use its window");
 const _: () = assert!(SEND_QUANTUM <= TRANSMIT_SIZE_MAX, "several streams have a turn in what is framed ahead");
 const _: () = assert!(HEAD_SIZE_MAX <= FRAME_SIZE_MAX as usize, "a field block fits into a frame");
+const _: () = assert!(GPU_BUFFER_ALIGNMENT.is_power_of_two() && GPU_FLIGHTS_MAX >= 2, "an upload beside a computation");
 const _: () = assert!(SERVER_RESETS_MAX < CLIENT_RESETS_MAX, "a fault weighs more than a change of mind");

@@ -89,6 +89,13 @@ const FILE_READERS: &[&str] = &["src/backend/onnxruntime/weights.rs"];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
+    "src/backend/gpu/blas.rs",
+    "src/backend/gpu/cuda.rs",
+    "src/backend/gpu/driver.rs",
+    "src/backend/gpu/fake.rs",
+    "src/backend/gpu/memory.rs",
+    "src/backend/gpu/nvml.rs",
+    "src/backend/gpu/slot.rs",
     "src/backend/onnxruntime/strings.rs",
     "src/server/memory.rs",
     "src/shard/io/mod.rs",

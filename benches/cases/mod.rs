@@ -15,6 +15,7 @@ mod messages;
 #[allow(unused_imports, reason = "it has tests of its own")]
 mod protobuf;
 mod queues;
+mod selection;
 
 /// One piece, ready to be run.
 pub type Work = Box<dyn FnMut()>;
@@ -62,6 +63,9 @@ pub const CASES: &[Case] = &[
     counted("grpc", "decode and encode, small", messages::grpc_small),
     timed("grpc", "decode and encode, 1 MiB", messages::grpc_large),
     counted("classification", "the 5 best of 1,000 FP32", messages::top_5),
+    timed("top-k", "5 of 1,000 FP32", selection::top_5),
+    timed("top-k", "1,000 FP32 sorted", selection::sorted),
+    timed("top-k", "100 of 1,000,000 FP32", selection::top_100_of_a_million),
     counted("scheduler", "64 requests to a batch", queues::scheduler),
     counted("shard", "64 requests through a feed and an inbox", queues::feed),
     timed("shard", "64 answers through an inbox", queues::inbox),

@@ -412,9 +412,9 @@ fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) 
     )
 }
 
-/// A decoder checked the request before it was queued; an engine that computes on raw memory is
+/// Whether a request is what the configuration says. A decoder checked it before it was queued; an engine that computes on raw memory is
 /// not left to trust that.
-fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
+pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
     if request.inputs.len() != spec.inputs.len() {
         let (want, came) = (spec.inputs.len(), request.inputs.len());
         return Err(Error::internal(format!("model '{}' takes {want} inputs but {came} came", spec.name)));

@@ -8,7 +8,10 @@ pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
 pub mod ensemble;
+pub mod gpu;
 pub mod identity;
+pub mod iterative;
+pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
 pub mod sequence;
@@ -24,6 +27,7 @@ pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
 pub use self::ensemble::Composed;
 pub use self::identity::Identity;
+pub use self::iterative::Iterative;
 pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
@@ -32,6 +36,10 @@ pub use self::threads::Threads;
 use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -63,9 +71,57 @@ pub trait LoadedModel: Send + Sync {
 pub trait Instance: Send {
     /// Runs one batch and answers its requests through their responders, now or later. Blocks
     /// while it computes. A request whose responder is dropped unanswered is answered with an
-    /// internal error.
+    /// internal error. An instance that answers later tells so by [`Self::poll_flight`].
     fn run(&mut self, batch: Batch);
+
+    /// Answers what is done of the batches that it began, and says what is left. Never blocks. A batch
+    /// is run only where there is room for it.
+    fn poll_flight(&mut self, _clock: Clock) -> Flight {
+        Flight::default()
+    }
+
+    /// Gives it what to call, from any thread, when [`Self::poll_flight`] may have something new.
+    fn set_waker(&mut self, _waker: Waker) {}
 }
+
+/// What an instance has in flight: batches that it began and whose requests are not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    /// How many.
+    pub batches: usize,
+    /// Whether it may begin another.
+    pub has_room: bool,
+    /// It wants to be asked again after so long, though nobody wakes it.
+    pub look_again: Option<Duration>,
+    /// The rows of the batch that ended last since it was asked before, and how long it took.
+    pub landed: Option<(u32, Duration)>,
+    /// It can run nothing any more, has answered for all that it had, and is to be made anew.
+    pub is_lost: bool,
+}
+
+/// Nothing: its runs answer.
+impl Default for Flight {
+    fn default() -> Self {
+        Self { batches: 0, has_room: true, look_again: None, landed: None, is_lost: false }
+    }
+}
+
+/// Runs a batch and waits until its requests are answered.
+pub fn run_to_end(instance: &mut dyn Instance, batch: Batch) {
+    let clock = batch.clock;
+    instance.run(batch);
+    loop {
+        let flight = instance.poll_flight(clock);
+        if flight.batches == 0 {
+            return;
+        }
+        // Whom it wakes is somebody else.
+        std::thread::park_timeout(flight.look_again.unwrap_or(POLL_PAUSE).min(POLL_PAUSE));
+    }
+}
+
+/// The longest pause between two looks of [`run_to_end`].
+const POLL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Requests that left the queue together.
 pub struct Batch {
@@ -108,9 +164,21 @@ pub struct Answer {
     pub part: Part,
 }
 
+/// The error of a request that is to run again where its model's sequences are not iterative, in
+/// Triton's words.
+pub fn reschedule_refused() -> Error {
+    Error::invalid(
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle \
+         such a flag",
+    )
+}
+
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
+    /// None: the request is to run again in a later batch (iterative sequences). The outputs are what
+    /// its states become, if there are any. It never reaches a shard but where nobody has it run again.
+    Again,
     /// The end alone, without outputs: there are none, or they came before.
     End,
     /// The last.
@@ -147,7 +215,7 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
-type Answered = RefCell<Option<Vec<Arc<dyn Inbox>>>>;
+type Answered = RefCell<Option<SmallVec<[Arc<dyn Inbox>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
@@ -172,7 +240,7 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 }
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
-    ANSWERED.with(|answered| answered.replace(Some(Vec::new())));
+    ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
     let _burst = Burst { wakes };
     body()
 }
@@ -187,6 +255,11 @@ impl Drop for Burst {
         let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
     }
+}
+
+/// Whether the calling thread is inside [`answering`]: it looks at what came of it afterwards.
+pub fn is_answering() -> bool {
+    ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
@@ -274,6 +347,14 @@ impl Responder {
         let inbox = self.inbox.clone();
         self.answer(Ok(outputs), Part::More);
         self.inbox = inbox;
+    }
+
+    /// The request is to run again, in a later batch of its sequence, as TRITONBACKEND_RequestRelease
+    /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are what its states become, in the places
+    /// of the model's outputs, or none where they stay. Where the model's sequences are not iterative it
+    /// is answered with an error.
+    pub fn reschedule(mut self, outputs: Vec<Tensor>) {
+        self.answer(Ok(outputs), Part::Again);
     }
 
     /// No answer comes any more.

@@ -8,14 +8,26 @@ use std::sync::Arc;
 
 use rten::ThreadPool;
 
-/// A pool of engine threads; the one that was handed it belongs to it.
+/// A pool of engine threads; the one that was handed it belongs to it. With them goes the GPU of the
+/// instance that they run, where it has one.
 #[derive(Clone)]
 pub struct Threads {
     pool: Arc<ThreadPool>,
     count: usize,
+    gpu: Option<u32>,
 }
 
 impl Threads {
+    /// The same, beside a GPU.
+    pub fn on(&self, gpu: Option<u32>) -> Self {
+        Self { gpu, ..self.clone() }
+    }
+
+    /// The GPU that an instance on these threads computes on, if it does on one.
+    pub const fn gpu(&self) -> Option<u32> {
+        self.gpu
+    }
+
     /// How many there are, with the one that runs the instance.
     pub const fn count(&self) -> usize {
         self.count
@@ -35,7 +47,7 @@ impl Threads {
 pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> R {
     let count = count.max(1);
     let pool = Arc::new(ThreadPool::with_num_threads(count));
-    let threads = Threads { pool: Arc::clone(&pool), count };
+    let threads = Threads { pool: Arc::clone(&pool), count, gpu: None };
     pool.run(|| body(&threads))
 }
 

@@ -23,7 +23,8 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 pub const IDENTITY_BACKEND: &str = "identity";
 /// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
 /// sequence brings, and those that answer a request any number of times.
-pub const BUILT_IN_BACKENDS: [&str; 5] = ["dyna_sequence", IDENTITY_BACKEND, "repeat", "sequence", "square"];
+pub const BUILT_IN_BACKENDS: [&str; 6] =
+    ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 /// A sequence that brings no request for so long is over, where the configuration does not say.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// The file of an ONNX model where the configuration names none.

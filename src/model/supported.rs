@@ -138,6 +138,7 @@ const SUPPORTED: &[&str] = &[
     "sequence_batching.direct",
     "sequence_batching.direct.max_queue_delay_microseconds",
     "sequence_batching.direct.minimum_slot_utilization",
+    "sequence_batching.iterative_sequence",
     "sequence_batching.max_sequence_idle_microseconds",
     "sequence_batching.oldest",
     "sequence_batching.oldest.max_candidate_sequences",
@@ -172,6 +173,7 @@ const INERT: &[(&str, &str)] = &[
     ("optimization.eager_batching", "a batch is put together by the instance that runs it, when it is idle"),
     ("optimization.gather_kernel_buffer_threshold", "a CPU has no gather kernel"),
     ("optimization.priority", "it orders CUDA streams and the threads of sequence batchers"),
+    ("sequence_batching.state.use_growable_memory", "every state may grow, within --sequence-state-bytes-max"),
 ];
 
 /// Refuses the first field that is set and not supported, with its place in the text; gives the
@@ -301,8 +303,6 @@ mod tests {
         "optimization.cuda.graph_spec",
         "optimization.cuda.graphs",
         "optimization.cuda.output_copy_stream",
-        "sequence_batching.iterative_sequence",
-        "sequence_batching.state.use_growable_memory",
     ];
 
     /// All fields beneath a message, by path; `value` is that of a map.
@@ -386,10 +386,7 @@ mod tests {
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
         check("sequence_batching { }", "");
-        check(
-            "sequence_batching { iterative_sequence: true }",
-            "config.pbtxt:1:21: model 'm': 'sequence_batching.iterative_sequence'",
-        );
+        check("sequence_batching { iterative_sequence: true state { use_growable_memory: true } }", "");
         check("ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' value: 'y' } } }", "");
         check(
             "ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }",

@@ -4,6 +4,7 @@
 //! no JSON and no protobuf. What it walks is bounded by the request's size.
 
 use std::fmt::Write as _;
+use std::mem::take;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -68,6 +69,10 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
         )));
     }
     let Some(mark) = mark else {
+        if sequence.is_iterative {
+            // It gets an id of its own.
+            return Ok(());
+        }
         return Err(Error::invalid(format!(
             "inference request to model '{model}' must specify a non-zero or non-empty correlation ID"
         )));
@@ -380,12 +385,13 @@ fn check_strings(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, shape: &[i
 }
 
 /// Puts checked inputs into the model's order, and their shapes into its own.
-fn in_order(spec: &ModelSpec, inputs: Vec<NamedTensor<'_>>, slots: &[Option<usize>]) -> Vec<Tensor> {
-    let mut inputs: SmallVec<[Option<NamedTensor<'_>>; 8]> = inputs.into_iter().map(Some).collect();
+fn in_order(spec: &ModelSpec, mut inputs: Vec<NamedTensor<'_>>, slots: &[Option<usize>]) -> Vec<Tensor> {
     let mut tensors = Vec::with_capacity(spec.inputs.len());
     for (expected, slot) in spec.inputs.iter().zip(slots) {
-        let input = slot.and_then(|index| inputs.get_mut(index)).and_then(Option::take);
-        let (mut shape, contents) = input.map(|input| (input.shape, input.contents)).unwrap_or_default();
+        // No two inputs have the same slot.
+        let input = slot.and_then(|index| inputs.get_mut(index));
+        let (mut shape, contents) =
+            input.map(|input| (take(&mut input.shape), take(&mut input.contents))).unwrap_or_default();
         if expected.is_reshaped()
             && let Some(seen) = expected.to_model(&shape)
         {

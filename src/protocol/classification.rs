@@ -2,18 +2,17 @@
 //! gRPC encode call it; one row at a time, on the shard. The largest value comes first, equal ones
 //! by index, and what is no number last. A row has at most [`CLASSES_MAX`] classes.
 
-use std::cmp::Ordering;
+use std::borrow::Cow;
 
 use bytes::Bytes;
 use half::{bf16, f16};
-use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::limits::CLASSES_MAX;
 use crate::model::TensorSpec;
 use crate::model::labels::Labels;
 use crate::protocol::check::check_classes;
-use crate::tensor::{Datatype, Shape, Tensor, element_count};
+use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
 use crate::wire::json::writer;
 
 /// The `count` best classes of each row as a `BYTES` tensor of `value:index[:label]`; of shape
@@ -50,27 +49,16 @@ pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, coun
 /// Bytes of `value:index:label` with its length, roughly.
 const STRING_SIZE_EXPECTED: usize = 32;
 
-/// Up to so many best classes are kept sorted while a row is read; for more, the row is
-/// partitioned.
-const KEPT_COUNT_MAX: usize = 16;
-
-/// A value by which classes are ordered.
-trait Score: bytemuck::AnyBitPattern {
-    /// Less where `self` comes first.
-    fn order(&self, other: &Self) -> Ordering;
-
+/// A value by which classes are ordered, as clients read it.
+trait Written: topk::Score + bytemuck::Pod {
     /// Appends the shortest text that reads back to the same value.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Declares how integers are ordered and written.
+/// Declares how integers are written.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
-        impl Score for $integer {
-            fn order(&self, other: &Self) -> Ordering {
-                other.cmp(self)
-            }
-
+        impl Written for $integer {
             fn write(&self, out: &mut Vec<u8>) {
                 writer::integer(*self, out);
             }
@@ -80,15 +68,10 @@ macro_rules! integers {
 
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Declares how floats are ordered and written.
+/// Declares how floats are written.
 macro_rules! floats {
     ($($float:ty, $short:expr;)*) => {$(
-        impl Score for $float {
-            fn order(&self, other: &Self) -> Ordering {
-                // Only what is no number has no order; it is equal to its like.
-                other.partial_cmp(self).unwrap_or_else(|| self.is_nan().cmp(&other.is_nan()))
-            }
-
+        impl Written for $float {
             fn write(&self, out: &mut Vec<u8>) {
                 write_float($short(*self), out);
             }
@@ -145,9 +128,12 @@ fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Label
     }
 }
 
-fn write_best<T: Score>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
-    let scores = row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned::<T>);
-    for (score, index) in best(scores, count) {
+fn write_best<T: Written>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+    // A body may lie so that its numbers are not aligned.
+    let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
+    let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
+    for index in topk::best::<T>(&scores, count) {
+        let Some(score) = usize::try_from(index).ok().and_then(|index| scores.get(index)) else { continue };
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
         score.write(out);
@@ -163,32 +149,6 @@ fn write_best<T: Score>(row: &[u8], count: usize, labels: Option<&Labels>, out: 
             *field = size.to_le_bytes();
         }
     }
-}
-
-/// The so many best scores with their indices, best first.
-fn best<T: Score>(scores: impl Iterator<Item = T>, count: usize) -> SmallVec<[(T, u32); KEPT_COUNT_MAX]> {
-    let order = |left: &(T, u32), right: &(T, u32)| left.0.order(&right.0).then(left.1.cmp(&right.1));
-    let mut scores = scores.zip(0_u32..);
-    if count > KEPT_COUNT_MAX {
-        let mut all: Vec<_> = scores.collect();
-        if count < all.len() {
-            all.select_nth_unstable_by(count, order);
-            all.truncate(count);
-        }
-        all.sort_unstable_by(order);
-        return SmallVec::from_vec(all);
-    }
-    let mut kept: SmallVec<[(T, u32); KEPT_COUNT_MAX]> = scores.by_ref().take(count).collect();
-    kept.sort_unstable_by(order);
-    for score in scores {
-        // A later index never wins against an equal score.
-        if kept.last().is_some_and(|last| score.0.order(&last.0) == Ordering::Less) {
-            kept.pop();
-            let at = kept.partition_point(|better| better.0.order(&score.0) != Ordering::Greater);
-            kept.insert(at, score);
-        }
-    }
-    kept
 }
 
 #[cfg(test)]
@@ -280,29 +240,20 @@ mod tests {
                 String::from_utf8(text).unwrap().parse::<f32>().unwrap()
             };
             if half.is_finite() && bits % 7 == 0 {
-                assert_eq!(f16::from_f32(read(&|out| Score::write(&half, out))), half);
+                assert_eq!(f16::from_f32(read(&|out| Written::write(&half, out))), half);
             }
             if brain.is_finite() && bits % 7 == 0 {
-                assert_eq!(bf16::from_f32(read(&|out| Score::write(&brain, out))), brain);
+                assert_eq!(bf16::from_f32(read(&|out| Written::write(&brain, out))), brain);
             }
         }
     }
 
     #[test]
-    fn selection_and_sorting_agree_for_any_count() {
-        let mut state = 1_u32;
-        let values: Vec<i16> = (0..500)
-            .map(|_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (state >> 24) as i16 - 100
-            })
-            .collect();
-        let mut want: Vec<_> = values.iter().copied().zip(0_u32..).collect();
-        want.sort_by_key(|(value, index)| (std::cmp::Reverse(*value), *index));
-        for count in [0, 1, 2, 5, 16, 17, 100, 499, 500, 600] {
-            let got = best(values.iter().copied(), count);
-            assert_eq!(got.as_slice(), &want[..count.min(500)], "{count}");
-        }
+    fn a_row_that_is_not_aligned_has_the_same_classes() {
+        let bytes: Vec<u8> = [0_u8].into_iter().chain([1.5_f32, 4.5, 2.5].map(f32::to_le_bytes).concat()).collect();
+        let contents = Bytes::from(bytes).slice(1..);
+        let tensor = Tensor { datatype: Datatype::Fp32, shape: Shape::from_slice(&[3]), contents };
+        assert_eq!(best_of(&tensor, 2), "4.5:1 2.5:2");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
@@ -77,7 +78,8 @@ impl Loaded {
                 (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
             }
         };
-        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
+        let (idle_max, is_iterative) = (sequence.idle_max, sequence.is_iterative);
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
     /// How it batches.
@@ -319,8 +321,8 @@ impl Loader {
         let backend = self.engines.choose(&spec)?;
         let path = source.root.join(directory.version_path(version));
         let (model, choice) = threads::enter(1, |threads: &Threads| {
-            let model = load_engine(backend, &spec, &path, &self.settings)?;
-            let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
+            let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let model = load_engine(backend, &spec, &path, &self.settings, read)?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
                 drop(model.new_instance(threads)?);
@@ -345,15 +347,18 @@ impl Loader {
     }
 }
 
-/// Loads a model with its engine: one that serves sequences as the engine sees it.
+/// Loads a model with its engine, whose instances are warm when they are made: one that serves
+/// sequences as the engine sees it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
     path: &Path,
     settings: &Settings,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let Some(sequence) = &spec.sequence else { return backend.load(spec, path) };
-    let inner = backend.load(&sequence.engine, path)?;
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(backend.load(spec, path)?, spec, &[], read) };
+    let told = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::warmed(backend.load(&sequence.engine, path)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }

@@ -233,9 +233,9 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some());
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
         let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold };
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -251,10 +251,16 @@ impl Shard {
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
-        if let Some(id) = sequence {
-            let of_feed = Arc::clone(&feed);
-            let pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
-            let presence = Presence { feed, id: Some(id), since: queued_at };
+        let is_stopped = feed.is_stopped();
+        let of_feed = Arc::clone(&feed);
+        let mut pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
+        // It was on its way when the model version was unloaded: its workers may have ended before they
+        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
+        if is_stopped && pending.withdraw() {
+            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
+        }
+        if let Some(sequence) = sequence {
+            let presence = Presence { feed, id: Some(sequence), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(presence.answer(pending, timeout_at), deadline).await;
         }
@@ -262,13 +268,6 @@ impl Shard {
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        let is_stopped = feed.is_stopped();
-        let mut pending = self.tickets.pending(ticket, move || feed.leave(room)).with_sink(sink);
-        // It was on its way when the model version was unloaded: its workers may have ended before they
-        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
-        if is_stopped && pending.withdraw() {
-            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
-        }
         let answer = answer_unless_expired(pending, timeout_at);
         unless_late(answer, deadline).await
     }

@@ -5,15 +5,17 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
+mod flight;
 mod former;
 mod gate;
+mod iteration;
 mod seat;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
-use crate::backend::{self, Batch, Executions, Request, Responder, Ticket};
+use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
@@ -22,6 +24,7 @@ use crate::scheduler::sequence::{End, SequencePolicy, Sequences};
 use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, Released, Scheduler};
 use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
+use crate::shard::feed::iteration::Iterations;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
@@ -30,6 +33,7 @@ use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
+pub use crate::shard::feed::flight::Next;
 pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
@@ -52,6 +56,8 @@ pub struct Waiting {
     pub stamps: Stamps,
     /// The memory of its tensors in the books of the feed, which opens them.
     pub hold: Hold,
+    /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
+    pub again: Option<Responder>,
 }
 
 /// What one request takes of the bounds of a queue.
@@ -107,8 +113,11 @@ pub struct Feed {
 }
 
 /// What is there only where a model serves sequences.
-#[derive(Default)]
 struct SequenceFeed {
+    iterations: Arc<Iterations>,
+    /// Ids that were given to iterative sequences.
+    ids: AtomicU64,
+    is_iterative: bool,
     /// Sequences that a client left, until an instance hears of it.
     departures: SegQueue<Departure>,
     counts: SequenceCounts,
@@ -149,6 +158,8 @@ enum Polled {
     Nothing(Option<Instant>),
     /// To sleep until its resources are free.
     Blocked,
+    /// Its instance has gone.
+    Lost,
 }
 
 /// One shard's end of a feed.
@@ -182,7 +193,13 @@ impl Feed {
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
-        let has_sequences = sequences.is_some();
+        let own = sequences.as_ref().map(|(_, policy)| SequenceFeed {
+            iterations: Arc::new(Iterations::new(&seats)),
+            ids: AtomicU64::new(0),
+            is_iterative: policy.is_iterative,
+            departures: SegQueue::new(),
+            counts: SequenceCounts::default(),
+        });
         let former = match sequences {
             None => Former::Queue(Box::new(Scheduler::new(policy.clone()))),
             Some((model, policy)) => {
@@ -201,7 +218,7 @@ impl Feed {
             held_max: bounds.bytes,
             releases: Default::default(),
             late: AtomicUsize::new(0),
-            sequences: has_sequences.then(SequenceFeed::default),
+            sequences: own,
             seats: seats.into(),
             limiter,
             rows_wanted: AtomicI64::new(0),
@@ -291,6 +308,7 @@ impl Feed {
             let mut lanes = self.lock();
             lanes.drain(now, self);
             lanes.former.handle_death(seat_index, is_renewed, now, &mut Taking(self));
+            self.handle_released(&mut lanes, now);
             self.handle_news(&mut lanes, seat_index, now);
         }
     }
@@ -302,6 +320,13 @@ impl Feed {
             lanes.former.handle_revival(seat_index, now);
             self.handle_news(&mut lanes, seat_index, now);
         }
+    }
+
+    /// The place of a request in a sequence of its own, where sequences are iterative and it names none.
+    pub fn own_mark(&self) -> Option<SequenceMark> {
+        let own = self.sequences.as_ref().filter(|own| own.is_iterative)?;
+        let id = CorrelationId::Own(own.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Some(SequenceMark { id, is_start: true, is_end: false })
     }
 
     /// A client left a sequence. `since` is when the last of its requests that it knows of arrived.
@@ -364,32 +389,9 @@ impl Feed {
     /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
-        let seat = self.seats.get(seat_index)?;
-        seat.take();
-        loop {
-            match self.poll(seat_index, clock) {
-                Polled::Batch(batch) => return Some(batch),
-                Polled::Ended => return None,
-                Polled::Nothing(_) | Polled::Blocked => {}
-            }
-            // Dekker's handshake with `Lane::submit`: either we see its entry, or it sees us parked.
-            seat.set_parked(true);
-            fence(Ordering::SeqCst);
-            match self.poll(seat_index, clock) {
-                Polled::Batch(batch) => {
-                    // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.set_parked(false) {
-                        self.wake_one();
-                    }
-                    return Some(batch);
-                }
-                Polled::Ended => {
-                    seat.set_parked(false);
-                    return None;
-                }
-                Polled::Nothing(until) => seat.park(until, clock),
-                Polled::Blocked => seat.park(None, clock),
-            }
+        match self.next_beside(seat_index, clock, &mut Flight::default) {
+            Next::Batch(batch) => Some(batch),
+            Next::Ended | Next::Lost => None,
         }
     }
 
@@ -408,18 +410,20 @@ impl Feed {
         }
     }
 
-    fn poll(&self, seat_index: usize, clock: Clock) -> Polled {
+    fn poll(&self, seat_index: usize, clock: Clock, flight: &Flight) -> Polled {
         let now = clock();
         let mut lanes = self.lock();
-        self.handle_run(seat_index, &mut lanes.former, now);
+        self.handle_run(seat_index, &mut lanes.former, now, flight);
+        self.handle_released(&mut lanes, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
         let is_stopped = self.is_stopped();
-        if is_stopped {
-            lanes.former.handle_drain();
-        }
         let taken = loop {
             self.rows_wanted.store(0, Ordering::SeqCst);
             lanes.drain(now, self);
+            if is_stopped {
+                // Nothing is queued after the stop: what was is in.
+                lanes.former.handle_drain();
+            }
             self.handle_news(&mut lanes, seat_index, now);
             match self.take(&mut lanes, seat_index, now) {
                 Taken::Batch(taken) => break taken,
@@ -440,7 +444,9 @@ impl Feed {
                 forecast.handle_idle(seat_index);
             }
             // Only where it was stopped before this look: a batch that may grow would be left behind.
-            if is_stopped {
+            if is_stopped && !lanes.former.has_flights() {
+                // Others may have slept for what was under way.
+                self.sequences.iter().for_each(|own| own.iterations.wake());
                 return Polled::Ended;
             }
             let until = lanes.watch(seat_index);
@@ -469,7 +475,7 @@ impl Feed {
     /// The ways by which the answers of a batch keep their order; none where they need not.
     fn turns(&self, taken: &Formed) -> Vec<Arc<dyn backend::Inbox>> {
         let inbox = |waiting: &Waiting| Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>;
-        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref());
+        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
         let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
         turns.collect()
     }
@@ -491,11 +497,13 @@ impl Feed {
         }
     }
 
-    /// The instance in a seat is back from a batch, if it had one.
-    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant) {
+    /// The instance in a seat is back from a batch, if it had one. How long one took that is in flight
+    /// is known when it ends.
+    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant, flight: &Flight) {
         let Some(seat) = self.seats.get(seat_index) else { return };
-        let Some((rows, began)) = seat.take_run() else { return };
-        former.handle_run(seat_index, rows, now.since(began), now);
+        let ran = seat.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
+        let Some((rows, took)) = flight.landed.or(ran) else { return };
+        former.handle_run(seat_index, rows, took, now);
         if let (Some(forecast), Former::Queue(scheduler)) = (&self.forecast, &*former) {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
@@ -511,22 +519,31 @@ impl Feed {
         // A row without a request has the inputs of another: the model must have some.
         let spare = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
         let mut is_first = true;
-        let requests = taken.into_iter().map(|FormedRow { request, sequence }| {
+        let is_iterative = self.sequences.as_ref().is_some_and(|own| own.is_iterative);
+        let requests = taken.into_iter().map(|FormedRow { request, sequence, flight }| {
             let Some(waiting) = request else {
                 return Request { inputs: spare.clone(), rows: 1, responder: Responder::nobody(), sequence };
             };
-            let stamps = Stamps { batched, ..waiting.stamps };
-            let inbox = turns.next().unwrap_or(waiting.inbox);
-            let mut responder = Responder::new(inbox, waiting.ticket, stamps);
-            responder.set_batch(rows, std::mem::take(&mut is_first));
-            responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
-            Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+            let turn = if waiting.again.is_none() { turns.next() } else { None };
+            let mut request = match flight.filter(|_| is_iterative) {
+                Some(flight) => self.iterate(waiting, flight, sequence, turn, batched),
+                None => {
+                    let stamps = Stamps { batched, ..waiting.stamps };
+                    let responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
+                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+                }
+            };
+            request.responder.set_batch(rows, std::mem::take(&mut is_first));
+            request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
+            request
         });
         Batch { requests: requests.collect(), rows, clock, ended }
     }
 
-    fn refuse(&self, waiting: Waiting, error: Error) {
-        if Taking(self).claim(&waiting) {
+    fn refuse(&self, mut waiting: Waiting, error: Error) {
+        if let Some(responder) = waiting.again.take() {
+            responder.send(Err(error));
+        } else if Taking(self).claim(&waiting) {
             Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
         }
     }
@@ -613,10 +630,17 @@ struct Taking<'a>(&'a Feed);
 
 impl Claims<Waiting> for Taking<'_> {
     fn is_waiting(&mut self, waiting: &Waiting) -> bool {
-        waiting.inbox.is_waiting(waiting.ticket)
+        match &waiting.again {
+            None => waiting.inbox.is_waiting(waiting.ticket),
+            Some(responder) => !responder.has_left(),
+        }
     }
 
     fn claim(&mut self, waiting: &Waiting) -> bool {
+        if waiting.again.is_some() {
+            // It was claimed before.
+            return self.is_waiting(waiting);
+        }
         let is_claimed = waiting.inbox.claim(waiting.ticket);
         if is_claimed {
             waiting.hold.release();

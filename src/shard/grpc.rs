@@ -136,7 +136,9 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         }
     };
     match outcome {
-        Ok((parts, end)) => link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::now())),
+        Ok((parts, end)) => {
+            link.with(|connection| connection.send_answer_and_status(stream, parts, end, clock::turn()))
+        }
         Err(error) => end(&link, stream, Some(&error)),
     }
 }

@@ -108,7 +108,7 @@ impl Session<'_> {
                 return;
             }
             space.copy_from_slice(now);
-            self.connection.handle_input(count, clock::now());
+            self.connection.handle_input(count, clock::turn());
             first = rest;
         }
     }
@@ -119,14 +119,14 @@ impl Session<'_> {
         F: Future<Output = Reply>,
     {
         loop {
-            match self.connection.poll_message(clock::now()) {
+            match self.connection.poll_message(clock::turn()) {
                 Ok(Some(message)) => {
                     let Some(reply) = self.answer(message, &answer).await? else { return Ok(()) };
                     if self.shard.connections.is_draining() {
                         self.connection.close_after_reply();
                     }
                     self.send(&reply).await?;
-                    self.membership.watch().set_active(clock::now());
+                    self.membership.watch().set_active(clock::turn());
                     if self.connection.is_closing() {
                         return self.end(false).await;
                     }
@@ -179,7 +179,7 @@ impl Session<'_> {
                 self.is_input_ended = true;
                 self.connection.handle_end();
             }
-            Some(count) => self.connection.handle_input(count, clock::now()),
+            Some(count) => self.connection.handle_input(count, clock::turn()),
             None => return Ok(self.handle_verdict()),
         }
         Ok(None)
@@ -235,7 +235,7 @@ impl Session<'_> {
                     self.is_input_ended = true;
                     self.connection.handle_end();
                 }
-                Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::now()),
+                Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::turn()),
             }
         }
         self.is_input_ended && self.has_vanished(context)
@@ -309,7 +309,7 @@ impl Session<'_> {
     /// Waits until all has gone to the kernel.
     async fn finish(&mut self) -> std::io::Result<()> {
         let watch = self.membership.watch();
-        watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
         let outcome = poll_fn(|context| {
             if let Poll::Ready(outcome) = self.socket.poll_written(context) {
                 return Poll::Ready(outcome);
@@ -337,13 +337,13 @@ impl Session<'_> {
             return Ok(());
         }
         let watch = self.membership.watch();
-        watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+        watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
         let mut step = 0_usize;
         let moved = |count| {
             step = step.saturating_add(count);
             if step >= BODY_STEP_SIZE {
                 step = 0;
-                watch.set_deadline(Some(clock::now() + WRITE_TIMEOUT));
+                watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
             }
         };
         let outcome = {

@@ -301,7 +301,7 @@ impl Session<'_> {
         }
         match std::task::ready!(self.socket.poll_read(context, space))? {
             0 => connection.handle_end(),
-            count => connection.handle_input(count, clock::now()),
+            count => connection.handle_input(count, clock::turn()),
         }
         Poll::Ready(Ok(()))
     }
@@ -367,7 +367,7 @@ impl Session<'_> {
 
     /// Sends as much as the kernel takes.
     fn poll_write(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        let now = clock::now();
+        let now = clock::turn();
         let mut has_sent = false;
         loop {
             let mut connection = self.link.connection.borrow_mut();

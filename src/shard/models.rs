@@ -236,6 +236,32 @@ pub fn run_guarded(
     }
 }
 
+/// Makes an instance anew that was lost, which has answered for all that it had. What it holds is given
+/// back before: there may not be enough for two.
+pub fn renew_guarded(
+    instance: &mut Box<dyn Instance>,
+    renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
+) -> Ran {
+    *instance = Box::new(Gone);
+    match catch_unwind(AssertUnwindSafe(renew)) {
+        Ok(Ok(new)) => {
+            *instance = new;
+            Ran::Renewed
+        }
+        Ok(Err(_)) | Err(_) => Ran::Dead,
+    }
+}
+
+/// Stands where an instance was, until there is another.
+struct Gone;
+
+impl Instance for Gone {
+    fn run(&mut self, batch: Batch) {
+        let error = Error::unavailable("the instance was lost and cannot be made anew for now; try again");
+        batch.requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+    }
+}
+
 /// The models of one shard by name and version. Lives on its shard.
 pub struct LocalModels {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,

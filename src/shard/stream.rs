@@ -200,7 +200,7 @@ async fn answer(
     match part {
         Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
         Part::End => Ok(None),
-        Part::Last | Part::More => {
+        Part::Again | Part::Last | Part::More => {
             encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
         }
     }

@@ -4,12 +4,13 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::{Instance, Threads, answering};
+use crate::backend::{Flight, Instance, Threads, answering};
 use crate::shard::clock;
-use crate::shard::feed::Feed;
-use crate::shard::models::{Ran, Served, run_guarded};
+use crate::shard::feed::{Feed, Next};
+use crate::shard::models::{Ran, Served, renew_guarded, run_guarded};
 
 /// The first pause after an instance could not be made anew; it doubles up to the last.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -57,8 +58,24 @@ fn serve(
     if feed.seats().get(seat).is_some_and(|seat| seat.is_passive()) {
         return feed.wait_stopped(seat, clock::now);
     }
-    while let Some(batch) = feed.next_batch(seat, clock::now) {
-        match answering(|| run_guarded(&mut instance, batch, || served.loaded.new_instance(threads))) {
+    let waker = feed.seats().get(seat).map_or_else(|| Waker::noop().clone(), |seat| Waker::from(Arc::clone(seat)));
+    let make = || {
+        let mut new = served.loaded.new_instance(threads)?;
+        new.set_waker(waker.clone());
+        Ok(new)
+    };
+    instance.set_waker(waker.clone());
+    loop {
+        let mut poll_flight = || answering(|| poll_guarded(&mut *instance));
+        let ran = match feed.next_beside(seat, clock::now, &mut poll_flight) {
+            Next::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
+            Next::Lost => {
+                warn(&format!("instance '{name}' of '{}' was lost and is made anew", served.spec.name));
+                renew_guarded(&mut instance, make)
+            }
+            Next::Ended => return,
+        };
+        match ran {
             Ran::Well => continue,
             Ran::Renewed => {
                 feed.handle_death(seat, true, clock::now());
@@ -74,8 +91,7 @@ fn serve(
         while !feed.is_stopped() {
             std::thread::park_timeout(pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
-            let renewed = catch_unwind(AssertUnwindSafe(|| served.loaded.new_instance(threads)));
-            if let Ok(Ok(new)) = renewed {
+            if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
                 served.handle_revival();
                 feed.handle_revival(seat, clock::now());
@@ -86,6 +102,12 @@ fn serve(
     }
 }
 
+/// What an instance says of its batches in flight; one that panics is lost.
+fn poll_guarded(instance: &mut dyn Instance) -> Flight {
+    let polled = catch_unwind(AssertUnwindSafe(|| instance.poll_flight(clock::now)));
+    polled.unwrap_or(Flight { is_lost: true, ..Flight::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -93,7 +115,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::{Batch, LoadedModel, threads};
+    use crate::backend::gpu::driver::Fault;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::{Batch, LoadedModel, gpu, threads};
     use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{Completion, Draft};
@@ -153,7 +177,8 @@ mod tests {
     fn submit(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
+        let (inputs, mark, again) = (Vec::new(), None, None);
+        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -202,6 +227,112 @@ mod tests {
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
         assert_eq!((mortal.made.load(Ordering::SeqCst), WARNINGS.load(Ordering::SeqCst)), (2, 2));
+    }
+
+    /// A model of one product, on a fake GPU, whose instances can be made so many times.
+    struct OnGpu {
+        gpu: Arc<gpu::Gpu>,
+        left: AtomicUsize,
+    }
+
+    impl LoadedModel for OnGpu {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            let take = |left: usize| left.checked_sub(1);
+            let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take);
+            left.map_err(|_| Error::unavailable("too often"))?;
+            Ok(Box::new(gpu::trial::instance(&self.gpu, 1, &Arc::default())?))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            false
+        }
+    }
+
+    fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
+        let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
+        let (stamps, hold, inputs) = (Stamps::default(), Hold::default(), vec![gpu::trial::row(1.0, 2.0)]);
+        let token =
+            Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark: None, stamps, hold, again: None };
+        let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
+        let (priority, timeout, deadline) = (0, Duration::ZERO, None);
+        let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
+        if lane.submit(entry).ok().unwrap() {
+            lane.feed().wake();
+        }
+    }
+
+    fn until(condition: impl Fn() -> bool) {
+        while !condition() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn two_batches_are_in_flight_and_the_third_waits_in_the_queue() {
+        let fake = Fake::new(1);
+        let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(1) });
+        let (served, feed, mut lanes) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
+        fake.hold();
+        std::thread::scope(|scope| {
+            let (served, of_worker) = (&*served, Arc::clone(&feed));
+            let worker = scope.spawn(move || {
+                threads::enter(1, |threads| {
+                    let instance = served.loaded.new_instance(threads).unwrap();
+                    run(served, &of_worker, 0, instance, threads, |_| {})
+                })
+            });
+            let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
+            (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
+            until(|| feed.executions() == 2);
+            std::thread::sleep(Duration::from_millis(5));
+            assert_eq!((feed.executions(), feed.waiting()), (2, 1), "it may grow there, and be withdrawn");
+            fake.finish(0);
+            assert!(answer(&tickets));
+            until(|| feed.executions() == 3);
+            fake.finish(1);
+            assert!(answer(&tickets));
+            feed.stop();
+            std::thread::sleep(Duration::from_millis(5));
+            assert!(!worker.is_finished(), "what is in flight is waited for");
+            until(|| fake.step(0));
+            fake.finish(0);
+            assert!(answer(&tickets));
+            assert_eq!(worker.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn an_instance_whose_context_broke_is_made_anew_until_that_is_refused() {
+        let fake = Fake::new(1);
+        let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
+        let (served, feed, mut lanes) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
+        std::thread::scope(|scope| {
+            let (served, of_worker) = (&*served, Arc::clone(&feed));
+            let worker = scope.spawn(move || {
+                threads::enter(1, |threads| {
+                    let instance = served.loaded.new_instance(threads).unwrap();
+                    run(served, &of_worker, 0, instance, threads, |_| {})
+                })
+            });
+            let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
+            fake.fail_next("matmul", Fault::Sticky);
+            submit_row(&mut lanes[0], &tickets);
+            assert!(!answer(&tickets), "it was in flight");
+            submit_row(&mut lanes[0], &tickets);
+            assert!(answer(&tickets));
+            assert!(served.is_ready());
+            fake.break_contexts();
+            submit_row(&mut lanes[0], &tickets);
+            assert!(!answer(&tickets));
+            until(|| !served.is_ready());
+            model.left.store(1, Ordering::SeqCst);
+            submit_row(&mut lanes[0], &tickets);
+            assert!(answer(&tickets), "what waited meanwhile is answered");
+            assert!(served.is_ready());
+            feed.stop();
+            assert_eq!(worker.join().unwrap(), Ok(()));
+        });
+        assert_eq!(fake.contexts(), 3);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 pub mod aligned;
 pub mod strings;
+pub mod topk;
 
 use bytes::Bytes;
 use smallvec::SmallVec;

@@ -31,24 +31,27 @@ impl Method {
     }
 }
 
+/// Fields of most requests.
+const FIELDS_USUAL: usize = 8;
+
 /// The fields of a head, in the order they came: their text in one piece, so that a field costs no
 /// allocation and no reference count.
 #[derive(Clone, Default)]
 pub struct Fields {
     text: Vec<u8>,
     /// Where each name and each value ends; a name begins where the value before it ends.
-    ends: Vec<(u32, u32)>,
+    ends: SmallVec<[(u32, u32); FIELDS_USUAL]>,
 }
 
 impl Fields {
     /// No fields.
-    pub const fn new() -> Self {
-        Self { text: Vec::new(), ends: Vec::new() }
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// No fields yet, with room for `count` of them whose names and values are `size` bytes.
     pub fn with_capacity(count: usize, size: usize) -> Self {
-        Self { text: Vec::with_capacity(size), ends: Vec::with_capacity(count) }
+        Self { text: Vec::with_capacity(size), ends: SmallVec::with_capacity(count) }
     }
 
     /// Appends a field; its value comes without surrounding white space.

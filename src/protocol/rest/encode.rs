@@ -47,10 +47,12 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
         return Ok(Reply::new(200, JSON, json));
     }
     let mut reply = Reply::new(200, "application/octet-stream", Bytes::new());
-    let mut length = Vec::new();
-    writer::integer(json.len(), &mut length);
-    reply.fields.push(("Inference-Header-Content-Length", Bytes::from(length)));
-    reply.body = std::iter::once(Bytes::from(json)).chain(parts).collect();
+    // Its size in digits lies behind it, so that both are one allocation.
+    let size = json.len();
+    writer::integer(size, &mut json);
+    let mut json = Bytes::from(json);
+    reply.fields.push(("Inference-Header-Content-Length", json.split_off(size)));
+    reply.body = std::iter::once(json).chain(parts).collect();
     Ok(reply)
 }
 

@@ -76,6 +76,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::backend::Flight;
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -91,7 +92,8 @@ mod tests {
     fn entry(tickets: &Tickets) -> Entry<Waiting> {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
+        let (inputs, mark, again) = (Vec::new(), None, None);
+        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }
@@ -127,10 +129,10 @@ mod tests {
     }
 
     fn polled(feed: &Feed, seat: usize) -> &'static str {
-        match feed.poll(seat, now) {
+        match feed.poll(seat, now, &Flight::default()) {
             Polled::Batch(_) => "batch",
             Polled::Blocked => "blocked",
-            Polled::Ended | Polled::Nothing(_) => "nothing",
+            Polled::Ended | Polled::Nothing(_) | Polled::Lost => "nothing",
         }
     }
 

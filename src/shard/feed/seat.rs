@@ -3,8 +3,9 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Wake;
 
-use crate::shard::sync::{self, AtomicBool, Thread};
+use crate::shard::sync::{self, AtomicBool, Thread, fence};
 use crate::time::{Clock, Instant};
 
 /// Where an instance's thread sleeps.
@@ -16,6 +17,8 @@ pub struct Seat {
     is_parked: AtomicBool,
     /// Whether it has work and waits for resources: whoever gives them back wakes it.
     is_blocked: AtomicBool,
+    /// Whether its instance has as much in flight as it takes: it is woken when some of that is done.
+    is_full: AtomicBool,
     turn: AtomicU64,
     batches: AtomicU64,
     wakes: AtomicUsize,
@@ -93,6 +96,11 @@ impl Seat {
         self.is_blocked.store(is_blocked, Ordering::SeqCst);
     }
 
+    /// Says whether its instance takes no batch for now.
+    pub(super) fn set_full(&self, is_full: bool) {
+        self.is_full.store(is_full, Ordering::SeqCst);
+    }
+
     /// The calling thread is the one that sleeps here.
     pub(super) fn take(&self) {
         self.thread.get_or_init(sync::current);
@@ -136,7 +144,21 @@ impl Seat {
     }
 
     fn is_idle(&self) -> bool {
-        self.is_parked() && !self.is_blocked.load(Ordering::SeqCst) && !self.is_passive
+        let is_taken = self.is_blocked.load(Ordering::SeqCst) || self.is_full.load(Ordering::SeqCst);
+        self.is_parked() && !is_taken && !self.is_passive
+    }
+}
+
+/// What a batch in flight calls when it is done.
+impl Wake for Seat {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The handshake with `Feed::next_beside`: what is done is seen, or its thread is seen parked.
+        fence(Ordering::SeqCst);
+        self.unpark();
     }
 }
 

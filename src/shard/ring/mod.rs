@@ -103,7 +103,7 @@ impl Ring {
 
     /// The tasks that are ready now, each once.
     fn run_ready(&self) {
-        let now = clock::now();
+        let now = clock::begin_turn();
         loop {
             let due = self.timers.borrow_mut().poll_due(now);
             let Some(waker) = due else { break };
@@ -198,6 +198,7 @@ struct Leaving;
 impl Drop for Leaving {
     fn drop(&mut self) {
         let ring = CURRENT.take();
+        clock::end_turns();
         // The tasks hold the ring, and it holds them.
         if let Some(ring) = ring {
             let tasks = ring.ready.take();

@@ -310,8 +310,9 @@ impl<'a, 'n> Reader<'a, 'n> {
     }
 }
 
-/// Room for the nodes of a request with a few tensors.
-const NODES_EXPECTED: usize = 32;
+/// Room for the nodes of a request with a tensor or two: 1,008 bytes, which an allocator keeps at
+/// hand (glibc: up to 1,032).
+const NODES_EXPECTED: usize = 14;
 
 /// The size of the array that a text begins with, if it ends: brackets are counted, strings are
 /// skipped. For text that is JSON it is exact; other text fails when it is read.

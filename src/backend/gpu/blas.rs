@@ -1,0 +1,387 @@
+//! cuBLASLt, loaded by name when the driver was found: cudarc would look for releases up to its own
+//! alone, and panic where a symbol is missing. Only what a product in FP32 needs is declared; the
+//! interface is the same from CUDA 11.4 to 13.
+//!
+//! Matrices of cuBLASLt are column major. Ours are row major, which is the transposed matrix to it:
+//! `output^T = weight^T x input^T`, so that nothing is moved.
+
+#![expect(unsafe_code, reason = "the interface of cuBLASLt")]
+
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+
+use libloading::Library as SharedObject;
+
+use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, Fault, Matmul, Stream};
+use crate::limits::GPU_MATMULS_KEPT_MAX;
+
+/// `cublasStatus_t`; 0 is success.
+type Status = c_int;
+/// `cublasLtHandle_t`, descriptors and layouts: all opaque.
+type Opaque = *mut c_void;
+
+/// `cublasLtMatmulAlgo_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Algorithm([u64; 8]);
+
+/// `cublasLtMatmulHeuristicResult_t`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Heuristic {
+    algorithm: Algorithm,
+    workspace_size: usize,
+    state: Status,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+type Create = unsafe extern "C" fn(*mut Opaque) -> Status;
+type Destroy = unsafe extern "C" fn(Opaque) -> Status;
+type CreateLayout = unsafe extern "C" fn(*mut Opaque, c_int, u64, u64, i64) -> Status;
+type CreateDescription = unsafe extern "C" fn(*mut Opaque, c_int, c_int) -> Status;
+type SetAttribute = unsafe extern "C" fn(Opaque, c_int, *const c_void, usize) -> Status;
+type FindAlgorithm = unsafe extern "C" fn(
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    Opaque,
+    c_int,
+    *mut Heuristic,
+    *mut c_int,
+) -> Status;
+type Multiply = unsafe extern "C" fn(
+    Opaque,
+    Opaque,
+    *const c_void,
+    *const c_void,
+    Opaque,
+    *const c_void,
+    Opaque,
+    *const c_void,
+    *const c_void,
+    Opaque,
+    *mut c_void,
+    Opaque,
+    *const Algorithm,
+    *mut c_void,
+    usize,
+    *mut c_void,
+) -> Status;
+
+/// Declares the functions that are used, each by its name in the library.
+macro_rules! symbols {
+    ($($field:ident: $type:ty = $name:literal,)*) => {
+        /// cuBLASLt.
+        pub struct Library {
+            $($field: $type,)*
+            /// Unloaded last.
+            _object: SharedObject,
+        }
+
+        impl Library {
+            fn of_object(object: SharedObject) -> Result<Self, String> {
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: the type is that of `cublasLt.h`, the same since CUDA 11.
+                        let symbol = unsafe { object.get::<$type>($name.as_bytes()) };
+                        *symbol.map_err(|_| format!("cuBLASLt has no '{}'", $name))?
+                    },)*
+                    _object: object,
+                })
+            }
+        }
+    };
+}
+
+symbols! {
+    create: Create = "cublasLtCreate",
+    destroy: Destroy = "cublasLtDestroy",
+    create_layout: CreateLayout = "cublasLtMatrixLayoutCreate",
+    destroy_layout: Destroy = "cublasLtMatrixLayoutDestroy",
+    create_description: CreateDescription = "cublasLtMatmulDescCreate",
+    destroy_description: Destroy = "cublasLtMatmulDescDestroy",
+    set_description: SetAttribute = "cublasLtMatmulDescSetAttribute",
+    create_preference: Create = "cublasLtMatmulPreferenceCreate",
+    destroy_preference: Destroy = "cublasLtMatmulPreferenceDestroy",
+    find_algorithm: FindAlgorithm = "cublasLtMatmulAlgoGetHeuristic",
+    multiply: Multiply = "cublasLtMatmul",
+}
+
+/// The names of the library, the latest release first.
+const NAMES: [&str; 4] = ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11", "libcublasLt.so"];
+
+/// `CUDA_R_32F`.
+const TYPE_F32: c_int = 0;
+/// `CUBLAS_COMPUTE_32F`: true FP32, no TF32.
+const COMPUTE_F32: c_int = 68;
+/// `CUBLASLT_MATMUL_DESC_TRANSA`.
+const ATTRIBUTE_TRANSPOSE: c_int = 3;
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE`.
+const ATTRIBUTE_EPILOGUE: c_int = 7;
+/// `CUBLASLT_MATMUL_DESC_BIAS_POINTER`.
+const ATTRIBUTE_BIAS: c_int = 8;
+/// `CUBLAS_OP_T`.
+const OPERATION_TRANSPOSE: c_int = 1;
+/// `CUBLASLT_EPILOGUE_DEFAULT`; what is added to a product is put together of bits otherwise.
+const EPILOGUE_NONE: c_int = 1;
+/// The bit of a ReLU.
+const EPILOGUE_RELU: c_int = 2;
+/// The bit of a bias.
+const EPILOGUE_BIAS: c_int = 4;
+
+impl Library {
+    /// Loads the latest release that is installed, or says why it cannot be used.
+    pub fn find() -> Result<Self, String> {
+        for name in NAMES {
+            // SAFETY: loading cuBLASLt runs its own initialisers, which any CUDA program runs.
+            if let Ok(object) = unsafe { SharedObject::new(name) } {
+                return Self::of_object(object).map_err(|why| format!("{name} cannot be used: {why}"));
+            }
+        }
+        Err("cuBLASLt (libcublasLt.so.11 to .13) is not installed".to_owned())
+    }
+}
+
+/// What tells one kind of product from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Kind {
+    rows: usize,
+    inner: usize,
+    columns: usize,
+    is_transposed: bool,
+    has_relu: bool,
+    has_bias: bool,
+}
+
+/// What cuBLASLt needs for a kind of product, found when it is first asked for.
+struct Prepared {
+    library: Arc<Library>,
+    description: Opaque,
+    weight: Opaque,
+    input: Opaque,
+    output: Opaque,
+    algorithm: Option<Algorithm>,
+}
+
+/// cuBLASLt in one context, for one thread.
+pub struct CublasLt {
+    library: Arc<Library>,
+    handle: Opaque,
+    prepared: HashMap<Kind, Prepared>,
+}
+
+// SAFETY: the handle and the descriptors have one owner; cuBLASLt binds them to no thread.
+unsafe impl Send for CublasLt {}
+
+fn checked(status: Status, call: &str) -> Result<(), DriverError> {
+    match status {
+        0 => Ok(()),
+        // ALLOC_FAILED; EXECUTION_FAILED and INTERNAL_ERROR tell of a kernel or of the context.
+        3 => Err(DriverError { fault: Fault::Memory, text: format!("CUBLAS_STATUS {status} in {call}") }),
+        13 | 14 => Err(DriverError { fault: Fault::Sticky, text: format!("CUBLAS_STATUS {status} in {call}") }),
+        _ => Err(DriverError::transient(format!("CUBLAS_STATUS {status} in {call}"))),
+    }
+}
+
+impl CublasLt {
+    /// For the context that is current on this thread.
+    pub fn new(library: &Arc<Library>) -> Result<Self, DriverError> {
+        let mut handle = null_mut();
+        // SAFETY: it writes one pointer.
+        checked(unsafe { (library.create)(&raw mut handle) }, "cublasLtCreate")?;
+        Ok(Self { library: Arc::clone(library), handle, prepared: HashMap::new() })
+    }
+
+    fn prepare(&mut self, kind: Kind) -> Result<&Prepared, DriverError> {
+        if !self.prepared.contains_key(&kind) {
+            if self.prepared.len() >= GPU_MATMULS_KEPT_MAX {
+                self.prepared.clear();
+            }
+            let prepared = Prepared::new(&self.library, self.handle, kind)?;
+            self.prepared.insert(kind, prepared);
+        }
+        self.prepared.get(&kind).ok_or_else(|| DriverError::transient("a product was not prepared"))
+    }
+}
+
+impl Blas for CublasLt {
+    fn enqueue(&mut self, stream: Stream, matmul: &Matmul) -> Result<(), DriverError> {
+        let Matmul { rows, inner, columns, is_transposed, has_relu, input, weight, bias, output } = *matmul;
+        let has_bias = bias.is_some();
+        let handle = self.handle;
+        let prepared = self.prepare(Kind { rows, inner, columns, is_transposed, has_relu, has_bias })?;
+        if let Some(bias) = bias {
+            prepared.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
+        }
+        let (one, zero) = (1.0_f32, 0.0_f32);
+        let algorithm = prepared.algorithm.as_ref().map_or(null(), std::ptr::from_ref);
+        // SAFETY: handle and descriptors live; the scalars are read before it returns (host pointer mode);
+        // device memory is checked by the device; no workspace is needed, as the preference said.
+        let status = unsafe {
+            (prepared.library.multiply)(
+                handle,
+                prepared.description,
+                std::ptr::from_ref(&one).cast(),
+                weight as *const c_void,
+                prepared.weight,
+                input as *const c_void,
+                prepared.input,
+                std::ptr::from_ref(&zero).cast(),
+                output as *const c_void,
+                prepared.output,
+                output as *mut c_void,
+                prepared.output,
+                algorithm,
+                null_mut(),
+                0,
+                stream.0 as *mut c_void,
+            )
+        };
+        checked(status, "cublasLtMatmul")
+    }
+}
+
+impl Drop for CublasLt {
+    fn drop(&mut self) {
+        self.prepared.clear();
+        // SAFETY: it came from `cublasLtCreate`, and nothing uses it any more.
+        let _ = unsafe { (self.library.destroy)(self.handle) };
+    }
+}
+
+impl Prepared {
+    fn new(library: &Arc<Library>, handle: Opaque, kind: Kind) -> Result<Self, DriverError> {
+        let library = Arc::clone(library);
+        // What is made so far is destroyed where the next fails: a null is none.
+        let mut new = Self {
+            library: Arc::clone(&library),
+            description: null_mut(),
+            weight: null_mut(),
+            input: null_mut(),
+            output: null_mut(),
+            algorithm: None,
+        };
+        // SAFETY: it writes one pointer.
+        let status = unsafe { (library.create_description)(&raw mut new.description, COMPUTE_F32, TYPE_F32) };
+        checked(status, "cublasLtMatmulDescCreate")?;
+        if kind.is_transposed {
+            new.set(ATTRIBUTE_TRANSPOSE, &OPERATION_TRANSPOSE)?;
+        }
+        let bits = if kind.has_relu { EPILOGUE_RELU } else { 0 } | if kind.has_bias { EPILOGUE_BIAS } else { 0 };
+        new.set(ATTRIBUTE_EPILOGUE, if bits == 0 { &EPILOGUE_NONE } else { &bits })?;
+        let Kind { rows, inner, columns, .. } = kind;
+        new.weight =
+            if kind.is_transposed { layout(&library, inner, columns) } else { layout(&library, columns, inner) }?;
+        new.input = layout(&library, inner, rows)?;
+        new.output = layout(&library, columns, rows)?;
+        new.algorithm = Some(new.find_algorithm(handle)?);
+        Ok(new)
+    }
+
+    fn set<T>(&self, attribute: c_int, value: &T) -> Result<(), DriverError> {
+        let value: *const T = value;
+        // SAFETY: the description lives, and so many bytes are read before it returns.
+        let status =
+            unsafe { (self.library.set_description)(self.description, attribute, value.cast(), size_of::<T>()) };
+        checked(status, "cublasLtMatmulDescSetAttribute")
+    }
+
+    /// The algorithm that cuBLASLt thinks best, without a workspace: that is the default of a preference.
+    fn find_algorithm(&self, handle: Opaque) -> Result<Algorithm, DriverError> {
+        let mut preference = null_mut();
+        // SAFETY: it writes one pointer.
+        checked(unsafe { (self.library.create_preference)(&raw mut preference) }, "cublasLtMatmulPreferenceCreate")?;
+        let (mut found, mut count) = (MaybeUninit::<Heuristic>::uninit(), 0);
+        // SAFETY: all descriptors live; it writes one result where it counts one.
+        let status = unsafe {
+            let Self { description, weight, input, output, .. } = *self;
+            let find = self.library.find_algorithm;
+            let status = find(
+                handle,
+                description,
+                weight,
+                input,
+                output,
+                output,
+                preference,
+                1,
+                found.as_mut_ptr(),
+                &raw mut count,
+            );
+            (self.library.destroy_preference)(preference);
+            status
+        };
+        checked(status, "cublasLtMatmulAlgoGetHeuristic")?;
+        if count < 1 {
+            return Err(DriverError::transient("cuBLASLt has no algorithm for a product"));
+        }
+        // SAFETY: it counted one, so it wrote one.
+        let found = unsafe { found.assume_init() };
+        checked(found.state, "cublasLtMatmulAlgoGetHeuristic")?;
+        Ok(found.algorithm)
+    }
+}
+
+impl Drop for Prepared {
+    fn drop(&mut self) {
+        // SAFETY: each came from its own call and is destroyed once; null is allowed for none, and left out.
+        unsafe {
+            for layout in [self.weight, self.input, self.output] {
+                if !layout.is_null() {
+                    (self.library.destroy_layout)(layout);
+                }
+            }
+            if !self.description.is_null() {
+                (self.library.destroy_description)(self.description);
+            }
+        }
+    }
+}
+
+/// A matrix as cuBLASLt sees it: column major, without gaps.
+fn layout(library: &Library, rows: usize, columns: usize) -> Result<Opaque, DriverError> {
+    let mut layout = null_mut();
+    let too_large = || DriverError::transient("a matrix is too large");
+    let leading = i64::try_from(rows).map_err(|_| too_large())?;
+    // SAFETY: it writes one pointer.
+    let status = unsafe { (library.create_layout)(&raw mut layout, TYPE_F32, rows as u64, columns as u64, leading) };
+    checked(status, "cublasLtMatrixLayoutCreate")?;
+    Ok(layout)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_the_library_is_told_which_it_may_be() {
+        match Library::find() {
+            Ok(_) => {}
+            Err(why) => assert!(why.contains("libcublasLt.so"), "{why}"),
+        }
+    }
+
+    #[test]
+    fn a_failure_of_a_kernel_breaks_the_context_and_others_do_not() {
+        let fault = |status| checked(status, "call").err().map(|error| error.fault);
+        assert_eq!(
+            [0, 1, 3, 7, 13, 14, 15].map(fault),
+            [
+                None,
+                Some(Fault::Transient),
+                Some(Fault::Memory),
+                Some(Fault::Transient),
+                Some(Fault::Sticky),
+                Some(Fault::Sticky),
+                Some(Fault::Transient),
+            ]
+        );
+    }
+}

@@ -1,0 +1,421 @@
+//! The CUDA driver behind [`super::driver`], by cudarc, which loads `libcuda` when it is first asked.
+//! Every call of cudarc panics without the library, or where the library lacks a symbol: [`find`]
+//! looks for it first, calls whatever a batch will call once, and turns a panic into a reason.
+//!
+//! Contexts are our own and not the primary one, so that a broken one can be replaced while others
+//! of the process go on.
+
+#![expect(unsafe_code, reason = "the interface of the CUDA driver")]
+
+use std::cell::Cell;
+use std::ffi::{CString, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use cudarc::driver::{result, sys};
+
+use crate::backend::gpu::blas::{CublasLt, Library};
+use crate::backend::gpu::driver::{
+    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module, Stream,
+    Value,
+};
+use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
+
+/// The oldest driver whose symbols are all there: that of CUDA 11.4.
+const DRIVER_VERSION_MIN: i32 = 11_040;
+
+/// The driver of this machine, with its devices.
+pub struct Cuda {
+    devices: Vec<DeviceProperties>,
+    /// cuBLASLt, or why there is none.
+    blas: Result<Arc<Library>, String>,
+}
+
+/// A context on one device.
+struct CudaContext {
+    context: sys::CUcontext,
+    properties: DeviceProperties,
+    blas: Result<Arc<Library>, String>,
+}
+
+// SAFETY: a context may be used by any thread that has made it current, which every call does; the
+// driver locks for itself.
+unsafe impl Send for CudaContext {}
+// SAFETY: as above.
+unsafe impl Sync for CudaContext {}
+
+thread_local! {
+    /// The context that is current on this thread, as far as we made it so.
+    static CURRENT: Cell<sys::CUcontext> = const { Cell::new(null_mut()) };
+}
+
+/// Finds the driver and its devices, or says why they cannot be used. Called once.
+pub fn find() -> Result<Arc<dyn Driver>, String> {
+    // SAFETY: it loads a library by its usual names; the CUDA driver may be loaded by anybody.
+    if !unsafe { sys::is_culib_present() } {
+        return Err("the CUDA driver (libcuda.so.1) is not installed".to_owned());
+    }
+    let probed = catch_unwind(AssertUnwindSafe(probe));
+    probed.unwrap_or_else(|_| Err("the CUDA driver is too old: it lacks a function that CUDA 11.4 has".to_owned()))
+}
+
+fn probe() -> Result<Arc<dyn Driver>, String> {
+    result::init().map_err(|error| reason(error, "cuInit"))?;
+    let mut version = 0;
+    // SAFETY: it writes one number.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }
+        .result()
+        .map_err(|error| reason(error, "cuDriverGetVersion"))?;
+    if version < DRIVER_VERSION_MIN {
+        let (major, minor) = (version / 1000, version % 1000 / 10);
+        return Err(format!("the CUDA driver is too old: it is of CUDA {major}.{minor}, 11.4 is needed"));
+    }
+    let count = result::device::get_count().map_err(|error| reason(error, "cuDeviceGetCount"))?;
+    let mut devices = Vec::new();
+    for index in 0..u32::try_from(count).unwrap_or_default() {
+        devices.push(properties(index).map_err(|error| format!("device {index}: {}", error.text))?);
+    }
+    if devices.is_empty() {
+        return Err("the CUDA driver has no device".to_owned());
+    }
+    Ok(Arc::new(Cuda { devices, blas: Library::find().map(Arc::new) }))
+}
+
+fn reason(error: result::DriverError, call: &str) -> String {
+    let code = error.0 as u32;
+    match code {
+        100 => "the CUDA driver has no device".to_owned(),
+        // INSUFFICIENT_DRIVER of compat libraries, SYSTEM_DRIVER_MISMATCH, COMPAT_NOT_SUPPORTED_ON_DEVICE.
+        35 | 803 | 804 => format!("libcuda does not go with the kernel's driver ({})", failed(error, call).text),
+        // OPERATING_SYSTEM and NOT_PERMITTED: the device files may not be opened.
+        304 | 800 => format!("no permission to use the devices ({})", failed(error, call).text),
+        _ => failed(error, call).text,
+    }
+}
+
+fn properties(index: u32) -> Result<DeviceProperties, DriverError> {
+    use sys::CUdevice_attribute as Attribute;
+    let device = device(index)?;
+    let attribute = |attribute| {
+        // SAFETY: the device came from the driver.
+        let value = unsafe { result::device::get_attribute(device, attribute) };
+        let value = value.map_err(|error| failed(error, "cuDeviceGetAttribute"))?;
+        Ok::<_, DriverError>(u32::try_from(value).unwrap_or_default())
+    };
+    let uuid = result::device::get_uuid(device).map_err(|error| failed(error, "cuDeviceGetUuid"))?;
+    // SAFETY: the device came from the driver.
+    let memory = unsafe { result::device::total_mem(device) };
+    Ok(DeviceProperties {
+        index,
+        name: result::device::get_name(device).map_err(|error| failed(error, "cuDeviceGetName"))?,
+        uuid: uuid_text(uuid.bytes.map(|byte| byte.cast_unsigned())),
+        memory: memory.map_err(|error| failed(error, "cuDeviceTotalMem"))?,
+        capability: (
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
+            attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        ),
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+    })
+}
+
+/// `GPU-` and the UUID, as `nvidia-smi -L` and Triton's metrics show it.
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::from("GPU");
+    for (index, byte) in bytes.iter().enumerate() {
+        if matches!(index, 0 | 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+fn device(index: u32) -> Result<sys::CUdevice, DriverError> {
+    let index = i32::try_from(index).map_err(|_| DriverError::transient("no such device"))?;
+    result::device::get(index).map_err(|error| failed(error, "cuDeviceGet"))
+}
+
+fn failed(error: result::DriverError, call: &str) -> DriverError {
+    let name = error.error_name().ok().and_then(|name| name.to_str().ok()).unwrap_or("CUDA_ERROR");
+    DriverError::from_code(error.0 as u32, name, call)
+}
+
+fn checked(outcome: sys::CUresult, call: &str) -> Result<(), DriverError> {
+    outcome.result().map_err(|error| failed(error, call))
+}
+
+impl Driver for Cuda {
+    fn devices(&self) -> &[DeviceProperties] {
+        &self.devices
+    }
+
+    fn new_context(&self, index: u32) -> Result<Arc<dyn Context>, DriverError> {
+        let unknown = || DriverError::transient(format!("there is no GPU {index}"));
+        let properties = self.devices.iter().find(|device| device.index == index).ok_or_else(unknown)?.clone();
+        let mut context = null_mut();
+        let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32;
+        // SAFETY: it writes one pointer; the device came from the driver.
+        checked(unsafe { sys::cuCtxCreate_v2(&raw mut context, flags, device(index)?) }, "cuCtxCreate")?;
+        // It is current on this thread from now on.
+        CURRENT.set(context);
+        Ok(Arc::new(CudaContext { context, properties, blas: self.blas.clone() }))
+    }
+}
+
+impl CudaContext {
+    /// Makes it the context of this thread.
+    fn enter(&self) -> Result<(), DriverError> {
+        if CURRENT.get() != self.context {
+            // SAFETY: the context lives as long as `self`.
+            checked(unsafe { sys::cuCtxSetCurrent(self.context) }, "cuCtxSetCurrent")?;
+            CURRENT.set(self.context);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for CudaContext {
+    fn drop(&mut self) {
+        // SAFETY: nobody has it any more: whoever enqueues in it holds it. What fails here was broken before.
+        let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
+        CURRENT.set(null_mut());
+    }
+}
+
+const fn stream_of(stream: Stream) -> sys::CUstream {
+    stream.0 as sys::CUstream
+}
+
+const fn event_of(event: Event) -> sys::CUevent {
+    event.0 as sys::CUevent
+}
+
+impl Context for CudaContext {
+    fn device(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        self.enter()?;
+        let (free, _) = result::mem_get_info().map_err(|error| failed(error, "cuMemGetInfo"))?;
+        Ok(free)
+    }
+
+    fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {
+        self.enter()?;
+        // SAFETY: what is in it is not read before it was written: programs write before they read.
+        unsafe { result::malloc_sync(size) }.map_err(|error| failed(error, "cuMemAlloc"))
+    }
+
+    fn free(&self, pointer: DevicePointer) {
+        if self.enter().is_ok() {
+            // SAFETY: `DeviceBuffer` frees what it took, once. In a broken context nothing is left to free.
+            let _ = unsafe { result::free_sync(pointer) };
+        }
+    }
+
+    fn alloc_pinned(&self, size: usize) -> Result<NonNull<u8>, DriverError> {
+        self.enter()?;
+        // SAFETY: it writes one pointer. No flags: the host reads outputs from it, so it is cached.
+        let pointer = unsafe { result::malloc_host(size, 0) }.map_err(|error| failed(error, "cuMemHostAlloc"))?;
+        NonNull::new(pointer.cast()).ok_or_else(|| DriverError::transient("cuMemHostAlloc gave no memory"))
+    }
+
+    unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
+        if self.enter().is_ok() {
+            // SAFETY: the caller says that it came from `alloc_pinned` and is in no use.
+            let _ = unsafe { result::free_host(pointer.as_ptr().cast()) };
+        }
+    }
+
+    fn new_stream(&self) -> Result<Stream, DriverError> {
+        self.enter()?;
+        let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
+        Ok(Stream(stream.map_err(|error| failed(error, "cuStreamCreate"))? as usize))
+    }
+
+    fn end_stream(&self, stream: Stream) {
+        if self.enter().is_ok() {
+            // SAFETY: it came from `new_stream`, and its owner ends it once.
+            let _ = unsafe { result::stream::destroy(stream_of(stream)) };
+        }
+    }
+
+    fn new_event(&self, is_timed: bool) -> Result<Event, DriverError> {
+        self.enter()?;
+        let flags = match is_timed {
+            true => sys::CUevent_flags::CU_EVENT_DEFAULT,
+            false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        };
+        let event = result::event::create(flags).map_err(|error| failed(error, "cuEventCreate"))?;
+        Ok(Event(event as usize))
+    }
+
+    fn end_event(&self, event: Event) {
+        if self.enter().is_ok() {
+            // SAFETY: it came from `new_event`, and its owner ends it once.
+            let _ = unsafe { result::event::destroy(event_of(event)) };
+        }
+    }
+
+    fn load_module(&self, ptx: &str) -> Result<Module, DriverError> {
+        self.enter()?;
+        let text = CString::new(ptx).map_err(|_| DriverError::transient("a module holds a zero byte"))?;
+        // SAFETY: the text ends with a zero, by which the driver knows PTX from a binary.
+        let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
+        Ok(Module(module.map_err(|error| failed(error, "cuModuleLoadData"))? as usize))
+    }
+
+    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+        self.enter()?;
+        let text = CString::new(name).map_err(|_| DriverError::transient("a kernel's name holds a zero byte"))?;
+        // SAFETY: modules are never unloaded before their context.
+        let function = unsafe { result::module::get_function(module.0 as sys::CUmodule, text) };
+        let function = function.map_err(|error| failed(error, &format!("cuModuleGetFunction of '{name}'")))?;
+        Ok(Function(function as usize))
+    }
+
+    fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
+        self.enter()?;
+        let library = self.blas.as_ref().map_err(DriverError::transient)?;
+        Ok(Box::new(CublasLt::new(library)?))
+    }
+
+    unsafe fn copy_in(
+        &self,
+        stream: Stream,
+        from: *const u8,
+        to: DevicePointer,
+        size: usize,
+    ) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the caller keeps the host's side; the device's side is checked by the device.
+        let outcome = unsafe { sys::cuMemcpyHtoDAsync_v2(to, from.cast(), size, stream_of(stream)) };
+        checked(outcome, "cuMemcpyHtoDAsync")
+    }
+
+    unsafe fn copy_out(
+        &self,
+        stream: Stream,
+        from: DevicePointer,
+        to: *mut u8,
+        size: usize,
+    ) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: as above.
+        let outcome = unsafe { sys::cuMemcpyDtoHAsync_v2(to.cast(), from, size, stream_of(stream)) };
+        checked(outcome, "cuMemcpyDtoHAsync")
+    }
+
+    fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: it returns when the bytes were read.
+        unsafe { result::memcpy_htod_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyHtoD"))
+    }
+
+    fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        shape: LaunchShape,
+        values: &[Value],
+    ) -> Result<(), DriverError> {
+        self.enter()?;
+        if values.len() > GPU_KERNEL_ARGUMENTS_MAX {
+            return Err(DriverError::transient(format!("a kernel takes {} arguments", values.len())));
+        }
+        let mut words = [0_u64; GPU_KERNEL_ARGUMENTS_MAX];
+        let mut pointers = [null_mut::<c_void>(); GPU_KERNEL_ARGUMENTS_MAX];
+        for ((word, pointer), value) in words.iter_mut().zip(&mut pointers).zip(values) {
+            // Little-endian: the driver reads as many of the bytes as the parameter has.
+            *word = match *value {
+                Value::Pointer(number) | Value::U64(number) => number,
+                Value::U32(number) => number.into(),
+            };
+            *pointer = std::ptr::from_mut(word).cast();
+        }
+        let ([x, y], threads) = (shape.grid, shape.threads);
+        // SAFETY: the function is of a module of this context; the table of kernels says how many values it
+        // takes and of what size, which the driver reads before it returns. What the kernel does with
+        // device memory is checked by the device.
+        let outcome = unsafe {
+            sys::cuLaunchKernel(
+                function.0 as sys::CUfunction,
+                x,
+                y,
+                1,
+                threads,
+                1,
+                1,
+                shape.shared_size,
+                stream_of(stream),
+                pointers.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        checked(outcome, "cuLaunchKernel")
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: both came from this context and live in one owner.
+        let outcome = unsafe { result::event::record(event_of(event), stream_of(stream)) };
+        outcome.map_err(|error| failed(error, "cuEventRecord"))
+    }
+
+    fn is_passed(&self, event: Event) -> Result<bool, DriverError> {
+        self.enter()?;
+        // SAFETY: it came from this context and lives.
+        match unsafe { result::event::query(event_of(event)) } {
+            Ok(()) => Ok(true),
+            Err(result::DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(failed(error, "cuEventQuery")),
+        }
+    }
+
+    fn elapsed(&self, begin: Event, end: Event) -> Result<Duration, DriverError> {
+        self.enter()?;
+        // SAFETY: both came from this context and live.
+        let millis = unsafe { result::event::elapsed(event_of(begin), event_of(end)) };
+        let millis = millis.map_err(|error| failed(error, "cuEventElapsedTime"))?;
+        Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
+    }
+
+    unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: the caller keeps the waker until it was called.
+        let outcome =
+            unsafe { result::stream::launch_host_function(stream_of(stream), call_waker, waker.cast_mut().cast()) };
+        outcome.map_err(|error| failed(error, "cuLaunchHostFunc"))
+    }
+}
+
+/// Called by a thread of the driver's, through which no panic may pass.
+unsafe extern "C" fn call_waker(waker: *mut c_void) {
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        // SAFETY: `CudaContext::wake` was given a waker that lives until now.
+        unsafe { &*waker.cast::<Waker>() }.wake_by_ref();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_written_as_nvidia_smi_does() {
+        let bytes = std::array::from_fn(|index| index as u8 * 17);
+        assert_eq!(uuid_text(bytes), "GPU-00112233-4455-6677-8899-aabbccddeeff");
+    }
+
+    #[test]
+    fn a_machine_without_a_driver_or_a_device_is_told_why_and_nothing_panics() {
+        match find() {
+            Ok(driver) => assert!(!driver.devices().is_empty()),
+            Err(why) => assert!(why.contains("CUDA") || why.contains("libcuda") || why.contains("device"), "{why}"),
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! The devices of this machine as the server uses them: found once, each opened when the first
+//! instance wants it, and opened anew when its context broke. All instances on a device share one
+//! context, since those of several would take turns on it.
+
+#![expect(clippy::disallowed_types, reason = "taken where an instance is made or made anew, never for a batch")]
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::task::Waker;
+
+use crate::backend::gpu::driver::{Context, DeviceProperties, Driver, DriverError, Function};
+use crate::backend::gpu::memory::Account;
+use crate::backend::kernel::{self, Module};
+
+/// How much memory may be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Of each device.
+    pub device: usize,
+    /// Pinned, on the host, for all devices.
+    pub pinned: usize,
+}
+
+/// The devices, or why there is none.
+#[derive(Clone)]
+pub struct Gpus {
+    found: Result<Arc<[Arc<Gpu>]>, String>,
+}
+
+/// One device.
+pub struct Gpu {
+    driver: Arc<dyn Driver>,
+    properties: DeviceProperties,
+    device_account: Arc<Account>,
+    pinned_account: Arc<Account>,
+    opened: Mutex<Weak<Opened>>,
+}
+
+/// A device with a context in which work can be enqueued, until it breaks.
+pub struct Opened {
+    /// Ended first, and not at all where it hangs: that would wait for it.
+    context: Option<Arc<dyn Context>>,
+    kernels: BTreeMap<&'static str, Function>,
+    device_account: Arc<Account>,
+    pinned_account: Arc<Account>,
+    state: AtomicU8,
+    /// What streams may still call.
+    wakers: Mutex<Vec<Arc<Waker>>>,
+}
+
+/// The context takes work.
+const WORKS: u8 = 0;
+/// Every call fails, and nothing of the device runs any more.
+const BROKEN: u8 = 1;
+/// Something on the device does not end, and may still write to memory.
+const HUNG: u8 = 2;
+
+impl Gpus {
+    /// The devices of a driver.
+    pub fn of_driver(driver: &Arc<dyn Driver>, limits: MemoryLimits) -> Self {
+        let pinned = Account::new("pinned memory".to_owned(), "--pinned-memory-pool-byte-size", limits.pinned);
+        let gpu = |properties: &DeviceProperties| {
+            let what = format!("memory of GPU {}", properties.index);
+            Arc::new(Gpu {
+                driver: Arc::clone(driver),
+                properties: properties.clone(),
+                device_account: Account::new(what, "--gpu-memory-bytes-max", limits.device),
+                pinned_account: Arc::clone(&pinned),
+                opened: Mutex::default(),
+            })
+        };
+        Self { found: Ok(driver.devices().iter().map(gpu).collect()) }
+    }
+
+    /// No devices, for a reason.
+    pub fn absent(why: impl Into<String>) -> Self {
+        Self { found: Err(why.into()) }
+    }
+
+    /// All devices; none where there are none.
+    pub fn all(&self) -> &[Arc<Gpu>] {
+        self.found.as_deref().unwrap_or_default()
+    }
+
+    /// Why there is no device, where there is none.
+    pub fn why_absent(&self) -> Option<&str> {
+        self.found.as_ref().err().map(String::as_str)
+    }
+
+    /// A device by its number.
+    pub fn find(&self, index: u32) -> Option<&Arc<Gpu>> {
+        self.all().iter().find(|gpu| gpu.properties.index == index)
+    }
+}
+
+impl Gpu {
+    /// What it is.
+    pub const fn properties(&self) -> &DeviceProperties {
+        &self.properties
+    }
+
+    /// Its memory that is taken.
+    pub const fn account(&self) -> &Arc<Account> {
+        &self.device_account
+    }
+
+    /// The pinned memory that is taken, for all devices.
+    pub const fn pinned_account(&self) -> &Arc<Account> {
+        &self.pinned_account
+    }
+
+    /// The context that its instances share, or a new one where there is none that works.
+    pub fn open(&self) -> Result<Arc<Opened>, DriverError> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(opened) = opened.upgrade().filter(|opened| !opened.is_broken()) {
+            return Ok(opened);
+        }
+        let context = self.driver.new_context(self.properties.index)?;
+        let new = Arc::new(Opened {
+            kernels: load_kernels(&*context)?,
+            context: Some(context),
+            device_account: Arc::clone(&self.device_account),
+            pinned_account: Arc::clone(&self.pinned_account),
+            state: AtomicU8::new(WORKS),
+            wakers: Mutex::default(),
+        });
+        *opened = Arc::downgrade(&new);
+        Ok(new)
+    }
+}
+
+impl Opened {
+    /// Where work is enqueued.
+    pub fn context(&self) -> &dyn Context {
+        self.context.as_deref().expect("it is taken when `self` is dropped")
+    }
+
+    /// A kernel by the name of its entry.
+    pub fn kernel(&self, name: &str) -> Result<Function, DriverError> {
+        let found = self.kernels.get(name).copied();
+        found.ok_or_else(|| DriverError::transient(format!("there is no kernel '{name}'")))
+    }
+
+    /// Its device's memory that is taken.
+    pub fn device_account(&self) -> &Account {
+        &self.device_account
+    }
+
+    /// The pinned memory that is taken.
+    pub fn pinned_account(&self) -> &Account {
+        &self.pinned_account
+    }
+
+    /// Keeps a waker as long as anything in this context may call it.
+    pub fn keep(&self, waker: Waker) -> Arc<Waker> {
+        let waker = Arc::new(waker);
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waker));
+        waker
+    }
+
+    /// A call failed so that none will succeed any more: whoever shares the context opens another.
+    pub fn set_broken(&self) {
+        let _ = self.state.compare_exchange(WORKS, BROKEN, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Work does not end: the context is left, with all memory in it, and whoever shares it opens
+    /// another.
+    pub fn set_hung(&self) {
+        let _ = self.state.compare_exchange(WORKS, HUNG, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Whether it takes no work any more.
+    pub fn is_broken(&self) -> bool {
+        self.state.load(Ordering::SeqCst) != WORKS
+    }
+
+    /// Whether the device may still use what it was given.
+    pub fn is_hung(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == HUNG
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if self.is_hung() {
+            std::mem::forget(self.context.take());
+            std::mem::forget(std::mem::take(&mut self.wakers));
+        }
+    }
+}
+
+/// Loads every kernel: a driver that does not know them is told before a model is.
+fn load_kernels(context: &dyn Context) -> Result<BTreeMap<&'static str, Function>, DriverError> {
+    let mut kernels = BTreeMap::new();
+    for kernel in Module::ALL {
+        let module = context.load_module(kernel.ptx())?;
+        for entry in kernel::entries().filter(|entry| entry.module == kernel) {
+            kernels.insert(entry.name, context.function(module, entry.name)?);
+        }
+    }
+    Ok(kernels)
+}

@@ -1,0 +1,260 @@
+//! The GPU executor: one instance of a model on a device. Its worker's thread stages a batch, enqueues
+//! upload, program and download on the stream of a free slot, and goes back to the queue: the next
+//! batch is uploaded while this one computes. It is woken by the driver when a batch is done, reads
+//! the results and answers. Nothing waits for the device, and no batch takes memory of it.
+//!
+//! A failure that breaks the context costs the instance: what it has in flight is answered with 503,
+//! and the worker makes it anew, in a new context. So does a batch that never ends.
+//!
+//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one, and the accounts of memory.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::backend::batch::{answer_all, check_request, scatter};
+use crate::backend::gpu::device::Opened;
+use crate::backend::gpu::driver::{DriverError, Fault};
+use crate::backend::gpu::figures::Figures;
+use crate::backend::gpu::program::{Blueprint, Program};
+use crate::backend::gpu::slot::{Aloft, Slot, Wanted};
+use crate::backend::{Batch, Flight, Instance, Request};
+use crate::error::Error;
+use crate::limits::{GPU_FLIGHTS_MAX, GPU_POLL, GPU_RUN_MAX};
+use crate::model::ModelSpec;
+use crate::tensor::{Shape, Tensor};
+use crate::time::{Clock, Instant};
+
+/// One instance on a device; it lives on one thread.
+pub struct GpuInstance {
+    spec: Arc<ModelSpec>,
+    program: Arc<dyn Program>,
+    opened: Arc<Opened>,
+    figures: Arc<Figures>,
+    rows_max: usize,
+    /// Freed before the program, whose weights they may read.
+    slots: Vec<Slot>,
+    /// The slots with a batch, the oldest first.
+    order: VecDeque<usize>,
+    waker: Arc<Waker>,
+    landed: Option<(u32, Duration)>,
+    is_lost: bool,
+}
+
+impl GpuInstance {
+    /// Takes the memory of its slots.
+    pub fn new(
+        spec: &Arc<ModelSpec>,
+        blueprint: &dyn Blueprint,
+        program: Arc<dyn Program>,
+        opened: &Arc<Opened>,
+        figures: &Arc<Figures>,
+    ) -> Result<Self, DriverError> {
+        let sizes = blueprint.sizes();
+        let mut slots = Vec::with_capacity(GPU_FLIGHTS_MAX);
+        for _ in 0..GPU_FLIGHTS_MAX {
+            let blas = if blueprint.needs_blas() { Some(opened.context().new_blas()?) } else { None };
+            slots.push(Slot::new(opened, &sizes, blas)?);
+        }
+        Ok(Self {
+            spec: Arc::clone(spec),
+            program,
+            opened: Arc::clone(opened),
+            figures: Arc::clone(figures),
+            rows_max: sizes.rows_max,
+            slots,
+            order: VecDeque::with_capacity(GPU_FLIGHTS_MAX),
+            waker: opened.keep(Waker::noop().clone()),
+            landed: None,
+            is_lost: false,
+        })
+    }
+
+    /// Begins a batch in a free slot, if there is one for it in time.
+    fn begin(&mut self, requests: Vec<Request>, clock: Clock) {
+        while !self.is_lost && self.order.len() == self.slots.len() {
+            // Only a caller that did not ask for room comes here.
+            std::thread::park_timeout(GPU_POLL);
+            self.look(clock);
+        }
+        if self.is_lost {
+            return answer_all(requests, &lost("it failed before"));
+        }
+        let rows = requests.iter().map(|request| usize::try_from(request.rows).unwrap_or(usize::MAX));
+        let rows = if self.spec.has_batch_axis() { rows.fold(0, usize::saturating_add) } else { 1 };
+        if rows > self.rows_max {
+            let (name, most) = (&self.spec.name, self.rows_max);
+            let text = format!("a batch of {rows} rows came to an instance of model '{name}' that takes {most}");
+            return answer_all(requests, &Error::internal(text));
+        }
+        let Some(index) = self.slots.iter().position(Slot::is_free) else {
+            return answer_all(requests, &lost("none of its slots is free"));
+        };
+        let wanted: SmallVec<[Wanted; 2]> = self.spec.outputs.iter().map(|_| Wanted::Whole).collect();
+        let aloft = Aloft { requests, rows, began: clock(), wanted, failure: None };
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        self.order.push_back(index);
+        self.figures.batches_begun.add(1);
+        self.figures.flights_peak.raise(self.order.len() as u64);
+        if let Err(error) = slot.begin(aloft, &*self.program, &self.waker) {
+            // When the batch is done will never be known.
+            self.lose(&DriverError { fault: Fault::Sticky, ..error });
+        }
+    }
+
+    /// Answers what is done.
+    fn look(&mut self, clock: Clock) {
+        if self.is_lost {
+            return;
+        }
+        if self.opened.is_broken() {
+            return self.lose(&DriverError {
+                fault: Fault::Sticky,
+                text: "another instance broke the context that they share".to_owned(),
+            });
+        }
+        let mut place = 0;
+        while let Some(index) = self.order.get(place).copied() {
+            let Some(slot) = self.slots.get(index) else { return };
+            match slot.is_done() {
+                Ok(true) => {
+                    self.order.remove(place);
+                    self.land(index, clock);
+                    if self.is_lost {
+                        return;
+                    }
+                }
+                Ok(false) if is_late(slot.began(), clock()) => return self.give_up(),
+                Ok(false) => place += 1,
+                Err(error) if error.is_sticky() => return self.lose(&error),
+                // The next look may tell more; the time of the batch is bounded.
+                Err(_) => place += 1,
+            }
+        }
+    }
+
+    /// Answers the batch in a slot, whose last event was passed.
+    fn land(&mut self, index: usize, clock: Clock) {
+        let Some(slot) = self.slots.get_mut(index) else { return };
+        let Some((aloft, outputs)) = slot.land() else { return };
+        let Aloft { mut requests, rows, began, failure, .. } = aloft;
+        let now = clock();
+        if let Some(error) = failure {
+            self.figures.count_failure(error.fault);
+            let is_sticky = error.is_sticky();
+            let told = Error::from(error.clone()).with_prefix(&format!("model '{}': ", self.spec.name));
+            answer_all(requests, &told);
+            if is_sticky {
+                self.lose(&error);
+            }
+            return;
+        }
+        let times = slot.times();
+        self.figures.handle_success(&times);
+        self.landed = Some((u32::try_from(rows).unwrap_or(u32::MAX), now.since(began)));
+        let outputs = self.tensors(outputs, rows);
+        let infer_end = now - times.download;
+        let input_end = (infer_end - times.compute).max(began);
+        let output_end = clock();
+        for request in &mut requests {
+            let stamps = &mut request.responder.stamps;
+            (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end.max(began), output_end);
+        }
+        scatter(&self.spec, outputs, requests);
+    }
+
+    fn tensors(&self, outputs: SmallVec<[Bytes; 2]>, rows: usize) -> Vec<Tensor> {
+        let shaped = self.spec.outputs.iter().zip(outputs).map(|(output, contents)| {
+            let mut shape: Shape = output.model_shape.clone();
+            if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
+                *first = i64::try_from(rows).unwrap_or(i64::MAX);
+            }
+            Tensor { datatype: output.datatype, shape, contents }
+        });
+        shaped.collect()
+    }
+
+    /// The context is broken: answers all that is in flight.
+    fn lose(&mut self, error: &DriverError) {
+        self.opened.set_broken();
+        self.end(&error.text);
+        self.figures.count_failure(Fault::Sticky);
+    }
+
+    /// A batch does not end: the memory that the device may still write to is left to it.
+    fn give_up(&mut self) {
+        self.opened.set_hung();
+        self.end(&format!("a batch was not done within {GPU_RUN_MAX:?}"));
+        self.figures.hangs.add(1);
+    }
+
+    fn end(&mut self, why: &str) {
+        self.is_lost = true;
+        let error = lost(why).with_prefix(&format!("model '{}': ", self.spec.name));
+        self.order.clear();
+        for slot in &mut self.slots {
+            answer_all(slot.abandon(), &error);
+        }
+    }
+}
+
+impl Instance for GpuInstance {
+    fn run(&mut self, batch: Batch) {
+        let Batch { requests, clock, .. } = batch;
+        let offered = requests.len();
+        let mut accepted = Vec::with_capacity(offered);
+        for request in requests {
+            match check_request(&self.spec, &request) {
+                Ok(()) => accepted.push(request),
+                Err(error) => request.responder.send(Err(error)),
+            }
+        }
+        if !self.spec.has_batch_axis() {
+            for mut request in accepted {
+                request.responder.set_batch(request.rows, true);
+                self.begin(vec![request], clock);
+            }
+            return;
+        }
+        if accepted.len() < offered {
+            let rows = accepted.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
+            for (index, request) in accepted.iter_mut().enumerate() {
+                request.responder.set_batch(rows, index == 0);
+            }
+        }
+        if !accepted.is_empty() {
+            self.begin(accepted, clock);
+        }
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> Flight {
+        self.look(clock);
+        Flight {
+            batches: self.order.len(),
+            has_room: self.order.len() < self.slots.len(),
+            look_again: (!self.order.is_empty()).then_some(GPU_POLL),
+            landed: self.landed.take(),
+            is_lost: self.is_lost,
+        }
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.waker = self.opened.keep(waker);
+    }
+}
+
+fn is_late(began: Option<Instant>, now: Instant) -> bool {
+    began.is_some_and(|began| now.since(began) > GPU_RUN_MAX)
+}
+
+/// What the requests of an instance are told that has gone: they were not at fault.
+fn lost(why: &str) -> Error {
+    Error::unavailable(format!("its instance on the GPU was lost and is made anew: {why}; try again"))
+}
+
+#[cfg(test)]
+mod tests;

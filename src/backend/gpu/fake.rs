@@ -1,0 +1,393 @@
+//! A driver without a device, for tests: keeps the order of each stream, does nothing before it is
+//! told to, fails where it is told to, and computes by the CPU twins. Its timeline is what tests read.
+//! Memory is poisoned before it is written; a pointer that is wrong breaks the context, as on a device.
+
+#![expect(unsafe_code, reason = "it is given host memory by its address, as the driver")]
+#![expect(clippy::disallowed_types, reason = "tests of several threads share it")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::backend::gpu::device::{Gpu, Gpus, MemoryLimits};
+use crate::backend::gpu::driver::{
+    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Fault, Function, LaunchShape, Matmul,
+    Module, Stream, Value,
+};
+use crate::backend::gpu::fake_kernels::{self, Memory};
+
+/// What was enqueued.
+#[derive(Debug)]
+enum Step {
+    CopyIn { from: usize, to: DevicePointer, size: usize },
+    CopyOut { from: DevicePointer, to: usize, size: usize },
+    Launch { name: String, values: Vec<Value> },
+    Matmul(Matmul),
+    Record(Event),
+    Wake(usize),
+}
+
+#[derive(Default)]
+struct StreamState {
+    context: usize,
+    steps: VecDeque<Step>,
+}
+
+#[derive(Default)]
+struct State {
+    memory: Memory,
+    pinned: BTreeMap<usize, Box<[u8]>>,
+    streams: Vec<StreamState>,
+    /// When each event was passed; none while it is recorded and not passed.
+    events: Vec<Option<u64>>,
+    functions: Vec<String>,
+    contexts_broken: Vec<bool>,
+    failures: Vec<(&'static str, Fault)>,
+    /// Whether steps are done only by [`Fake::step`].
+    is_held: bool,
+    loses_wakes: bool,
+    has_no_blas: bool,
+    now: u64,
+    allocations: usize,
+    timeline: String,
+}
+
+/// The driver.
+pub struct Fake {
+    state: Mutex<State>,
+    devices: Vec<DeviceProperties>,
+}
+
+struct FakeContext {
+    fake: Arc<Fake>,
+    index: usize,
+    device: DeviceProperties,
+}
+
+struct FakeBlas {
+    fake: Arc<Fake>,
+    context: usize,
+}
+
+/// The driver as the executor has it.
+struct Handle(Arc<Fake>);
+
+impl Fake {
+    /// A driver of so many devices, which does everything at once.
+    pub fn new(devices: u32) -> Arc<Self> {
+        let device = |index| DeviceProperties {
+            index,
+            name: "Fake".to_owned(),
+            uuid: format!("GPU-{index}"),
+            memory: 1 << 30,
+            capability: (9, 0),
+            multiprocessors: 4,
+        };
+        Arc::new(Self { state: Mutex::default(), devices: (0..devices).map(device).collect() })
+    }
+
+    /// Its devices, with so many bytes of their memory, and of pinned memory.
+    pub fn gpus(self: &Arc<Self>, device: usize, pinned: usize) -> Gpus {
+        let driver: Arc<dyn Driver> = Arc::new(Handle(Arc::clone(self)));
+        Gpus::of_driver(&driver, MemoryLimits { device, pinned })
+    }
+
+    /// Its first device.
+    pub fn gpu(self: &Arc<Self>, device: usize, pinned: usize) -> Arc<Gpu> {
+        Arc::clone(self.gpus(device, pinned).find(0).unwrap())
+    }
+
+    /// From now on nothing is done before [`Self::step`].
+    pub fn hold(&self) {
+        self.lock().is_held = true;
+    }
+
+    /// Does the next step of a stream, and says whether there was one.
+    pub fn step(&self, stream: usize) -> bool {
+        let mut state = self.lock();
+        let is_broken = state.streams.get(stream).is_none_or(|stream| state.contexts_broken[stream.context]);
+        let step = if is_broken { None } else { state.streams[stream].steps.pop_front() };
+        let Some(step) = step else { return false };
+        let waker = state.run(stream, step);
+        drop(state);
+        if let Some(waker) = waker {
+            // SAFETY: whoever enqueued it keeps it as long as the context lives.
+            unsafe { &*(waker as *const Waker) }.wake_by_ref();
+        }
+        true
+    }
+
+    /// Does all that a stream has.
+    pub fn finish(&self, stream: usize) {
+        while self.step(stream) {}
+    }
+
+    /// Has the next call of a name fail.
+    pub fn fail_next(&self, call: &'static str, fault: Fault) {
+        self.lock().failures.push((call, fault));
+    }
+
+    /// Breaks every context there is: what was begun never ends, and nobody is woken.
+    pub fn break_contexts(&self) {
+        self.lock().contexts_broken.iter_mut().for_each(|broken| *broken = true);
+    }
+
+    /// From now on no waker is called.
+    pub fn lose_wakes(&self) {
+        self.lock().loses_wakes = true;
+    }
+
+    /// From now on no library multiplies.
+    pub fn remove_blas(&self) {
+        self.lock().has_no_blas = true;
+    }
+
+    /// Bytes that are taken of the devices and pinned.
+    pub fn held(&self) -> usize {
+        let state = self.lock();
+        state.memory.size() + state.pinned.values().map(|bytes| bytes.len()).sum::<usize>()
+    }
+
+    /// Times that memory was taken, or a stream or an event made.
+    pub fn allocations(&self) -> usize {
+        self.lock().allocations
+    }
+
+    /// Contexts that were made.
+    pub fn contexts(&self) -> usize {
+        self.lock().contexts_broken.len()
+    }
+
+    /// What happened since it was asked before: `+` where something was enqueued, `-` where it was done.
+    pub fn take_timeline(&self) -> String {
+        std::mem::take(&mut self.lock().timeline)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a call in a context fails, as told or because it is broken.
+    fn check(&self, context: usize, call: &'static str) -> Result<MutexGuard<'_, State>, DriverError> {
+        let mut state = self.lock();
+        if state.contexts_broken[context] {
+            return Err(DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", call));
+        }
+        let Some(place) = state.failures.iter().position(|(failing, _)| *failing == call) else { return Ok(state) };
+        let (_, fault) = state.failures.remove(place);
+        if fault == Fault::Sticky {
+            state.contexts_broken[context] = true;
+        }
+        let (code, name) = match fault {
+            Fault::Memory => (2, "CUDA_ERROR_OUT_OF_MEMORY"),
+            Fault::Transient => (1, "CUDA_ERROR_INVALID_VALUE"),
+            Fault::Sticky => (719, "CUDA_ERROR_LAUNCH_FAILED"),
+        };
+        Err(DriverError::from_code(code, name, call))
+    }
+
+    fn enqueue(&self, context: usize, call: &'static str, stream: Stream, step: Step) -> Result<(), DriverError> {
+        let mut state = self.check(context, call)?;
+        state.tell('+', stream.0, &step);
+        if let Step::Record(event) = step {
+            state.events[event.0] = None;
+        }
+        state.streams[stream.0].steps.push_back(step);
+        let is_held = state.is_held;
+        drop(state);
+        if !is_held {
+            self.finish(stream.0);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn tell(&mut self, sign: char, stream: usize, step: &Step) {
+        let what = match step {
+            Step::CopyIn { size, .. } => format!("in {size}"),
+            Step::CopyOut { size, .. } => format!("out {size}"),
+            Step::Launch { name, .. } => name.clone(),
+            Step::Matmul(matmul) => format!("matmul {}x{}x{}", matmul.rows, matmul.inner, matmul.columns),
+            Step::Record(_) => return,
+            Step::Wake(_) => "wake".to_owned(),
+        };
+        self.timeline.push_str(&format!("{sign}s{stream} {what}\n"));
+    }
+
+    /// Does a step, and says whom to wake.
+    fn run(&mut self, stream: usize, step: Step) -> Option<usize> {
+        self.now += 1;
+        self.tell('-', stream, &step);
+        let is_sound = match step {
+            Step::CopyIn { from, to, size } => {
+                // SAFETY: who enqueued it keeps the pinned memory as it is until now.
+                let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, size) };
+                self.memory.write(to, bytes)
+            }
+            Step::CopyOut { from, to, size } => self.memory.read(from, size).map(<[u8]>::to_vec).map(|bytes| {
+                // SAFETY: as above.
+                unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, size) }
+            }),
+            Step::Launch { name, values } => fake_kernels::launch(&mut self.memory, &name, &values),
+            Step::Matmul(matmul) => fake_kernels::multiply(&mut self.memory, &matmul),
+            Step::Record(event) => {
+                self.events[event.0] = Some(self.now);
+                Some(())
+            }
+            Step::Wake(waker) if !self.loses_wakes => return Some(waker),
+            Step::Wake(_) => Some(()),
+        };
+        if is_sound.is_none() {
+            let context = self.streams[stream].context;
+            self.contexts_broken[context] = true;
+        }
+        None
+    }
+}
+
+impl Driver for Handle {
+    fn devices(&self) -> &[DeviceProperties] {
+        &self.0.devices
+    }
+
+    fn new_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+        let mut state = self.0.lock();
+        state.contexts_broken.push(false);
+        let index = state.contexts_broken.len() - 1;
+        let device = self.0.devices[device as usize].clone();
+        Ok(Arc::new(FakeContext { fake: Arc::clone(&self.0), index, device }))
+    }
+}
+
+impl Context for FakeContext {
+    fn device(&self) -> &DeviceProperties {
+        &self.device
+    }
+
+    fn free_memory(&self) -> Result<usize, DriverError> {
+        Ok(self.device.memory - self.fake.check(self.index, "free_memory")?.memory.size())
+    }
+
+    fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {
+        let mut state = self.fake.check(self.index, "alloc")?;
+        state.allocations += 1;
+        Ok(state.memory.alloc(size))
+    }
+
+    fn free(&self, pointer: DevicePointer) {
+        assert!(self.fake.lock().memory.free(pointer), "freed twice");
+    }
+
+    fn alloc_pinned(&self, size: usize) -> Result<NonNull<u8>, DriverError> {
+        let mut state = self.fake.check(self.index, "alloc_pinned")?;
+        state.allocations += 1;
+        let mut bytes = vec![0xa5; size].into_boxed_slice();
+        let pointer = NonNull::new(bytes.as_mut_ptr()).unwrap();
+        state.pinned.insert(pointer.as_ptr() as usize, bytes);
+        Ok(pointer)
+    }
+
+    unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
+        assert!(self.fake.lock().pinned.remove(&(pointer.as_ptr() as usize)).is_some(), "freed twice");
+    }
+
+    fn new_stream(&self) -> Result<Stream, DriverError> {
+        let mut state = self.fake.check(self.index, "new_stream")?;
+        state.allocations += 1;
+        state.streams.push(StreamState { context: self.index, ..StreamState::default() });
+        Ok(Stream(state.streams.len() - 1))
+    }
+
+    fn end_stream(&self, _: Stream) {}
+
+    fn new_event(&self, _: bool) -> Result<Event, DriverError> {
+        let mut state = self.fake.check(self.index, "new_event")?;
+        state.allocations += 1;
+        state.events.push(Some(0));
+        Ok(Event(state.events.len() - 1))
+    }
+
+    fn end_event(&self, _: Event) {}
+
+    fn load_module(&self, ptx: &str) -> Result<Module, DriverError> {
+        assert!(ptx.contains(".entry"), "it is PTX");
+        self.fake.check(self.index, "load_module").map(|_| Module(0))
+    }
+
+    fn function(&self, _: Module, name: &str) -> Result<Function, DriverError> {
+        let mut state = self.fake.check(self.index, "function")?;
+        state.functions.push(name.to_owned());
+        Ok(Function(state.functions.len() - 1))
+    }
+
+    fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
+        if self.fake.check(self.index, "new_blas")?.has_no_blas {
+            return Err(DriverError::transient("cuBLASLt is not installed"));
+        }
+        Ok(Box::new(FakeBlas { fake: Arc::clone(&self.fake), context: self.index }))
+    }
+
+    unsafe fn copy_in(
+        &self,
+        stream: Stream,
+        from: *const u8,
+        to: DevicePointer,
+        size: usize,
+    ) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "copy_in", stream, Step::CopyIn { from: from as usize, to, size })
+    }
+
+    unsafe fn copy_out(
+        &self,
+        stream: Stream,
+        from: DevicePointer,
+        to: *mut u8,
+        size: usize,
+    ) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "copy_out", stream, Step::CopyOut { from, to: to as usize, size })
+    }
+
+    fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
+        let mut state = self.fake.check(self.index, "upload")?;
+        state.memory.write(to, from).ok_or_else(|| DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "upload"))
+    }
+
+    fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        shape: LaunchShape,
+        values: &[Value],
+    ) -> Result<(), DriverError> {
+        assert!(shape.grid.iter().all(|blocks| *blocks > 0) && shape.threads > 0);
+        let name = self.fake.lock().functions[function.0].clone();
+        self.fake.enqueue(self.index, "launch", stream, Step::Launch { name, values: values.to_vec() })
+    }
+
+    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "record", stream, Step::Record(event))
+    }
+
+    fn is_passed(&self, event: Event) -> Result<bool, DriverError> {
+        Ok(self.fake.check(self.index, "is_passed")?.events[event.0].is_some())
+    }
+
+    fn elapsed(&self, begin: Event, end: Event) -> Result<Duration, DriverError> {
+        let state = self.fake.check(self.index, "elapsed")?;
+        let at = |event: Event| state.events[event.0].ok_or_else(|| DriverError::transient("not passed"));
+        Ok(Duration::from_micros(at(end)? - at(begin)?))
+    }
+
+    unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "wake", stream, Step::Wake(waker as usize))
+    }
+}
+
+impl Blas for FakeBlas {
+    fn enqueue(&mut self, stream: Stream, matmul: &Matmul) -> Result<(), DriverError> {
+        self.fake.enqueue(self.context, "matmul", stream, Step::Matmul(*matmul))
+    }
+}

@@ -1,0 +1,87 @@
+//! What the GPU executor counts of one model version: written by its instances, read by `/metrics`.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::backend::gpu::driver::Fault;
+use crate::backend::gpu::slot::Times;
+
+/// A count with several writers.
+#[derive(Debug, Default)]
+pub struct Count(AtomicU64);
+
+impl Count {
+    /// Adds to it.
+    pub fn add(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Raises it to a value that is above.
+    pub fn raise(&self, value: u64) {
+        self.0.fetch_max(value, Ordering::Relaxed);
+    }
+
+    /// What was counted.
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn add_time(&self, time: Duration) {
+        self.add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+    }
+}
+
+/// The counts of one model version, over its instances on all devices.
+#[derive(Debug, Default)]
+pub struct Figures {
+    /// Batches that were enqueued.
+    pub batches_begun: Count,
+    /// Those that gave outputs.
+    pub batches_done: Count,
+    /// The most that one instance had on its device at a time.
+    pub flights_peak: Count,
+    /// Microseconds that the device took to upload inputs.
+    pub upload_us: Count,
+    /// To compute.
+    pub compute_us: Count,
+    /// To bring results back.
+    pub download_us: Count,
+    /// Batches for which memory was short.
+    pub failures_memory: Count,
+    /// Batches that failed and left all as it was.
+    pub failures_transient: Count,
+    /// Instances whose context broke.
+    pub failures_sticky: Count,
+    /// Instances of which a batch never ended.
+    pub hangs: Count,
+    /// Instances that were made anew.
+    pub restarts: Count,
+    /// Those since the last batch that gave outputs.
+    restarts_in_a_row: AtomicU32,
+}
+
+impl Figures {
+    /// A batch gave outputs.
+    pub fn handle_success(&self, times: &Times) {
+        self.batches_done.add(1);
+        self.upload_us.add_time(times.upload);
+        self.compute_us.add_time(times.compute);
+        self.download_us.add_time(times.download);
+        self.restarts_in_a_row.store(0, Ordering::Relaxed);
+    }
+
+    /// A batch, or an instance with all that it had, failed.
+    pub fn count_failure(&self, fault: Fault) {
+        match fault {
+            Fault::Memory => self.failures_memory.add(1),
+            Fault::Transient => self.failures_transient.add(1),
+            Fault::Sticky => self.failures_sticky.add(1),
+        }
+    }
+
+    /// An instance is to be made anew; how many were since a batch gave outputs, with this one.
+    pub fn handle_restart(&self) -> u32 {
+        self.restarts.add(1);
+        self.restarts_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+    }
+}

@@ -1,0 +1,29 @@
+//! Models on NVIDIA GPUs. [`cuda`] finds the driver when the process runs; without one, everything
+//! here is still compiled and tested, by the fake driver behind the same trait ([`driver`]).
+//!
+//! ```text
+//! worker ── run ─► executor ─► slot: stage ─ upload ─ program ─ download ─ event ─ wake
+//!   ▲                            │ stream 0   ▒▒▒▒▒▒▒▒█████████████████░░░░░
+//!   │ poll_flight                │ stream 1            ▒▒▒▒▒▒▒▒        █████████████████░░░░░
+//!   └────────── answers ◄────────┘
+//! ```
+
+pub mod blas;
+pub mod cuda;
+pub mod device;
+pub mod driver;
+pub mod executor;
+pub mod figures;
+pub mod memory;
+pub mod program;
+pub mod slot;
+
+#[cfg(test)]
+pub(crate) mod fake;
+#[cfg(test)]
+mod fake_kernels;
+#[cfg(test)]
+pub(crate) mod trial;
+
+pub use self::device::{Gpu, Gpus, MemoryLimits};
+pub use self::executor::GpuInstance;

@@ -1,0 +1,82 @@
+//! What the tests of the executor run: a model of one product, on the fake driver.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use crate::backend::gpu::device::{Gpu, Opened};
+use crate::backend::gpu::driver::{DriverError, Matmul};
+use crate::backend::gpu::executor::GpuInstance;
+use crate::backend::gpu::figures::Figures;
+use crate::backend::gpu::memory::DeviceBuffer;
+use crate::backend::gpu::program::{Blueprint, Program, Work};
+use crate::backend::gpu::slot::Sizes;
+use crate::backend::trial::{self, tensor};
+use crate::model::ModelSpec;
+use crate::tensor::{Datatype, Tensor};
+
+/// `y = x [[1, 2, 3], [4, 5, 6]]`.
+pub struct Product {
+    /// Rows of the largest batch.
+    pub rows_max: usize,
+}
+
+struct Placed {
+    weight: DeviceBuffer,
+}
+
+impl Blueprint for Product {
+    fn sizes(&self) -> Arc<Sizes> {
+        Arc::new(Sizes { rows_max: self.rows_max, inputs: smallvec![8], outputs: smallvec![12], scratch: 0 })
+    }
+
+    fn needs_blas(&self) -> bool {
+        true
+    }
+
+    fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+        let weight = bytemuck::cast_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).to_vec();
+        Ok(Arc::new(Placed { weight: DeviceBuffer::with_contents(opened, &weight)? }))
+    }
+}
+
+impl Program for Placed {
+    fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError> {
+        let matmul = Matmul {
+            rows: work.rows,
+            inner: 2,
+            columns: 3,
+            is_transposed: false,
+            has_relu: false,
+            input: work.inputs[0],
+            weight: self.weight.pointer(),
+            bias: None,
+            output: work.outputs[0],
+        };
+        work.blas.as_mut().unwrap().enqueue(work.stream, &matmul)
+    }
+}
+
+/// The model's configuration, for batches of so many rows; 0 for none.
+pub fn spec(rows_max: u32) -> Arc<ModelSpec> {
+    Arc::new(trial::spec(rows_max, &[("x", Datatype::Fp32, &[2])], &[("y", Datatype::Fp32, &[3])]))
+}
+
+/// An instance of it on a device.
+pub fn instance(gpu: &Gpu, rows_max: u32, figures: &Arc<Figures>) -> Result<GpuInstance, DriverError> {
+    let (spec, opened) = (spec(rows_max), gpu.open()?);
+    let product = Product { rows_max: rows_max.max(1) as usize };
+    let program = product.place(&opened)?;
+    GpuInstance::new(&spec, &product, program, &opened, figures)
+}
+
+/// A request's row.
+pub fn row(first: f32, second: f32) -> Tensor {
+    tensor(&[1, 2], &[first, second])
+}
+
+/// What it gives.
+pub fn product(first: f32, second: f32) -> Tensor {
+    let sum = |left: f32, right: f32| first * left + second * right;
+    tensor(&[1, 3], &[sum(1.0, 4.0), sum(2.0, 5.0), sum(3.0, 6.0)])
+}

@@ -1,0 +1,357 @@
+//! The best of each row: which kernel, how many blocks, how much memory. `docs/decisions/0009-top-k-on-the-gpu.md` says
+//! how the kernels work and why the strategies change where they do; the CPU twin is `tensor::topk`.
+//!
+//! `argmax` is the best one with `has_values` off: the lowest index of equal ones, and of what is no number only where
+//! a row has nothing else.
+
+use super::Argument::{Buffer, Nowhere, U32};
+use super::{Argument, Entry, Launch, Module, Parameter, Plan, Role, SHARED_SIZE_MAX, refused};
+use crate::error::Error;
+use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX, GPU_TOPK_ROWS_MAX};
+use crate::tensor::Datatype;
+
+/// The best `count` of each row of a `[rows, classes]` tensor, best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TopK {
+    /// Any number.
+    pub datatype: Datatype,
+    /// Rows; none is no work.
+    pub rows: usize,
+    /// Values in a row.
+    pub classes: usize,
+    /// How many are wanted; of rows that have fewer all come, so that `min(count, classes)` are written of each row.
+    pub count: usize,
+    /// Whether the values are wanted, in the tensor's datatype, bit for bit.
+    pub has_values: bool,
+    /// What the indices are written as.
+    pub index: Index,
+}
+
+/// What indices are written as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Index {
+    /// As ONNX has them.
+    I64,
+    /// The half of that.
+    U32,
+}
+
+impl Index {
+    /// Bytes of one.
+    pub const fn size(self) -> usize {
+        match self {
+            Self::I64 => 8,
+            Self::U32 => 4,
+        }
+    }
+}
+
+/// How the rows are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// A warp for each row.
+    Warp,
+    /// A block for each row.
+    Block,
+    /// So many blocks for each row, whose results are merged by one more.
+    Split(u32),
+}
+
+impl TopK {
+    /// The launches on a GPU of so many multiprocessors. Reads [`Role::Input`], writes [`Role::Indices`] and, where they
+    /// are wanted, [`Role::Output`].
+    pub fn plan(&self, multiprocessors: u32) -> Result<Plan, Error> {
+        let Some((width, order)) = width_and_order(self.datatype) else {
+            return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
+        };
+        let count = self.count.min(self.classes);
+        if self.classes > CLASSES_MAX || count > GPU_TOPK_COUNT_MAX || self.rows > GPU_TOPK_ROWS_MAX {
+            let (rows, classes) = (self.rows, self.classes);
+            return Err(refused(format!("no top-k of {count} of {classes} classes in {rows} rows on the GPU")));
+        }
+        if count == 0 || self.rows == 0 {
+            return Ok(Plan::default());
+        }
+        // No bound is above 2^20.
+        let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let values = if self.has_values { Buffer(Role::Output) } else { Nowhere };
+        let shape = Shape {
+            width,
+            rows: narrow(self.rows),
+            classes: narrow(self.classes),
+            count: narrow(count),
+            order: U32(order),
+            targets: [Buffer(Role::Input), values, Buffer(Role::Indices)],
+            index_size: U32(narrow(self.index.size())),
+        };
+        Ok(match self.strategy(multiprocessors) {
+            Strategy::Warp => Plan::one(shape.warp()),
+            Strategy::Block => Plan::one(shape.block(1)),
+            Strategy::Split(segments) => shape.split(segments),
+        })
+    }
+
+    /// How the rows are shared out on a GPU of so many multiprocessors.
+    pub fn strategy(&self, multiprocessors: u32) -> Strategy {
+        let multiprocessors = usize::try_from(multiprocessors.max(1)).unwrap_or(usize::MAX);
+        let fills_by_warps = self.rows >= multiprocessors.saturating_mul(WARPS_PER_MULTIPROCESSOR);
+        let warp_classes_max = if fills_by_warps { WARP_CLASSES_MAX } else { WARP_CLASSES_MAX_FEW_ROWS };
+        if self.count.min(self.classes) <= WARP_COUNT_MAX && self.classes <= warp_classes_max {
+            return Strategy::Warp;
+        }
+        let wanted = multiprocessors.saturating_mul(BLOCKS_PER_MULTIPROCESSOR).div_ceil(self.rows.max(1));
+        let segment_min = SEGMENT_MIN.max(self.count.saturating_mul(SEGMENT_MIN_COUNTS));
+        match wanted.min(self.classes / segment_min) {
+            0 | 1 => Strategy::Block,
+            segments => Strategy::Split(u32::try_from(segments).unwrap_or(u32::MAX)),
+        }
+    }
+}
+
+/// What the three kernels take, in their own types.
+struct Shape {
+    width: usize,
+    rows: u32,
+    classes: u32,
+    count: u32,
+    order: Argument,
+    targets: [Argument; 3],
+    index_size: Argument,
+}
+
+impl Shape {
+    fn warp(&self) -> Launch {
+        let entry = self.entry(WARP_ROW);
+        let [input, values, indices] = self.targets;
+        let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
+        let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
+        let warps = entry.threads / WARP_LANES;
+        let shared_size = warps * selection_size(self.is_wide(), WARP_CAPACITY);
+        Launch::new(entry, [self.rows.div_ceil(warps), 1], shared_size, &arguments)
+    }
+
+    fn block(&self, segments: u32) -> Launch {
+        let [input, values, indices] = self.targets;
+        let scratch = if segments > 1 { Buffer(Role::Scratch) } else { Nowhere };
+        let (classes, count) = (U32(self.classes), U32(self.count));
+        let order = self.order;
+        let capacity = capacity(self.count);
+        let arguments =
+            [input, values, indices, scratch, classes, count, order, self.index_size, U32(segments), U32(capacity)];
+        let shared_size = selection_size(self.is_wide(), capacity);
+        Launch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
+    }
+
+    fn split(&self, segments: u32) -> Plan {
+        let [input, values, indices] = self.targets;
+        let capacity = capacity(self.count);
+        let arguments = [
+            input,
+            values,
+            indices,
+            Buffer(Role::Scratch),
+            U32(self.classes),
+            U32(self.count),
+            U32(1 << self.width),
+            self.index_size,
+            U32(segments),
+            U32(capacity),
+        ];
+        let shared_size = selection_size(self.is_wide(), capacity);
+        let [narrow, wide] = [&ENTRIES[MERGE_ROW], &ENTRIES[MERGE_ROW + 1]];
+        let entry = if self.is_wide() { wide } else { narrow };
+        let merge = Launch::new(entry, [self.rows, 1], shared_size, &arguments);
+        let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
+        Plan {
+            launches: [self.block(segments), merge].into_iter().collect(),
+            scratch_size: kept * candidate_size(self.is_wide()) as usize,
+        }
+    }
+
+    /// The kernel of this width among those that begin at a row of the table.
+    fn entry(&self, row: usize) -> &'static Entry {
+        ENTRIES.get(row + self.width).expect("the table has a row for each width")
+    }
+
+    /// Whether keys have 64 bits.
+    const fn is_wide(&self) -> bool {
+        self.width == 3
+    }
+}
+
+/// Which of the four widths a number has, and how its bits are ordered: 0 unsigned, 1 signed, 2 as floats of that width,
+/// 3 as BF16.
+const fn width_and_order(datatype: Datatype) -> Option<(usize, u32)> {
+    match datatype {
+        Datatype::Uint8 => Some((0, 0)),
+        Datatype::Uint16 => Some((1, 0)),
+        Datatype::Uint32 => Some((2, 0)),
+        Datatype::Uint64 => Some((3, 0)),
+        Datatype::Int8 => Some((0, 1)),
+        Datatype::Int16 => Some((1, 1)),
+        Datatype::Int32 => Some((2, 1)),
+        Datatype::Int64 => Some((3, 1)),
+        Datatype::Fp16 => Some((1, 2)),
+        Datatype::Fp32 => Some((2, 2)),
+        Datatype::Fp64 => Some((3, 2)),
+        Datatype::Bf16 => Some((1, 3)),
+        Datatype::Bool | Datatype::Bytes => None,
+    }
+}
+
+/// Bytes of a candidate in shared memory and in scratch: key and index.
+const fn candidate_size(is_wide: bool) -> u32 {
+    if is_wide { 16 } else { 8 }
+}
+
+/// Bytes of a selection: its candidates, a candidate for each of 32 groups of lanes, and how many candidates there are.
+const fn selection_size(is_wide: bool, capacity: u32) -> u32 {
+    (capacity + WARP_LANES) * candidate_size(is_wide) + 16
+}
+
+/// Candidates of a block: what is sorted at once where they are too many. A power of two, of which half are new.
+const fn capacity(count: u32) -> u32 {
+    let twice = 2 * count.next_power_of_two();
+    if twice > BLOCK_CAPACITY_MIN { twice } else { BLOCK_CAPACITY_MIN }
+}
+
+const WARP_LANES: u32 = 32;
+/// Candidates of a warp.
+const WARP_CAPACITY: u32 = 128;
+const BLOCK_CAPACITY_MIN: u32 = 512;
+
+/// A warp's bound comes from 32 lanes' best values: more need another way.
+const WARP_COUNT_MAX: usize = 32;
+/// A warp reads 4 KiB at a time; beyond four times that a block is as good, even where rows fill the GPU.
+const WARP_CLASSES_MAX: usize = 4096;
+/// The same where they do not, so that a row's latency counts.
+const WARP_CLASSES_MAX_FEW_ROWS: usize = 1024;
+/// Rows that fill a multiprocessor.
+const WARPS_PER_MULTIPROCESSOR: usize = 16;
+/// Four blocks fit a multiprocessor at once; four turns of those even out the end.
+const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
+/// Values that a block reads at a time where they have 4 bytes: less would leave threads idle.
+const SEGMENT_MIN: usize = 8192;
+/// A segment hands `count` candidates on, which are to be few beside what it read.
+const SEGMENT_MIN_COUNTS: usize = 16;
+
+const _: () = assert!(
+    selection_size(true, capacity(GPU_TOPK_COUNT_MAX as u32)) <= SHARED_SIZE_MAX,
+    "the largest selection fits a block"
+);
+
+const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static str, Parameter)]) -> Entry {
+    Entry { name, module: Module::Topk, threads, parameters }
+}
+
+const WARP_ROW: usize = 0;
+const BLOCK_ROW: usize = 4;
+const MERGE_ROW: usize = 8;
+
+/// By a warp and by a block, each by width; the merge by that of keys.
+pub static ENTRIES: [Entry; 10] = [
+    entry("topk_warp_8", 128, WARP),
+    entry("topk_warp_16", 128, WARP),
+    entry("topk_warp_32", 128, WARP),
+    entry("topk_warp_64", 128, WARP),
+    entry("topk_block_8", 256, BLOCK),
+    entry("topk_block_16", 256, BLOCK),
+    entry("topk_block_32", 256, BLOCK),
+    entry("topk_block_64", 256, BLOCK),
+    entry("topk_merge_narrow", 256, MERGE),
+    entry("topk_merge_wide", 256, MERGE),
+];
+
+const WARP: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("rows", Parameter::U32),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("order", Parameter::U32),
+    ("index_size", Parameter::U32),
+];
+
+const BLOCK: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("scratch", Parameter::Pointer),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("order", Parameter::U32),
+    ("index_size", Parameter::U32),
+    ("segments", Parameter::U32),
+    ("capacity", Parameter::U32),
+];
+
+const MERGE: &[(&str, Parameter)] = &[
+    ("input", Parameter::Pointer),
+    ("values", Parameter::Pointer),
+    ("indices", Parameter::Pointer),
+    ("scratch", Parameter::Pointer),
+    ("classes", Parameter::U32),
+    ("count", Parameter::U32),
+    ("element_size", Parameter::U32),
+    ("index_size", Parameter::U32),
+    ("segments", Parameter::U32),
+    ("capacity", Parameter::U32),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(rows: usize, classes: usize, count: usize) -> TopK {
+        TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+    }
+
+    #[test]
+    fn the_strategy_follows_the_shape_and_the_gpu() {
+        let check = |rows, classes, count, multiprocessors, want| {
+            let got = request(rows, classes, count).strategy(multiprocessors);
+            assert_eq!(got, want, "{count} of {rows} x {classes}, {multiprocessors}");
+        };
+        check(4096, 1000, 5, 132, Strategy::Warp);
+        check(1, 1024, 32, 132, Strategy::Warp);
+        check(1, 1025, 32, 132, Strategy::Block);
+        check(16 * 132, 4096, 5, 132, Strategy::Warp);
+        check(16 * 132 - 1, 4096, 5, 132, Strategy::Block);
+        check(16 * 132, 4097, 5, 132, Strategy::Block);
+        check(1, 1000, 33, 132, Strategy::Block);
+        // More wanted than there is are all.
+        check(1, 30, 1000, 132, Strategy::Warp);
+        check(64, 1_000_000, 5, 132, Strategy::Split(33));
+        check(1, 1_000_000, 5, 132, Strategy::Split(122));
+        check(1, 1_000_000, 1024, 132, Strategy::Split(61));
+        check(4096, 1_000_000, 5, 132, Strategy::Block);
+        // A GPU of which nothing is known.
+        check(1, 1_000_000, 5, 0, Strategy::Split(16));
+    }
+
+    #[test]
+    fn a_split_row_takes_scratch_for_what_its_segments_keep() {
+        let plan = request(64, 1_000_000, 5).plan(132).unwrap();
+        assert_eq!(plan.scratch_size, 64 * 33 * 5 * 8);
+        let entries: Vec<_> = plan.launches.iter().map(|launch| (launch.entry.name, launch.grid)).collect();
+        assert_eq!(entries, [("topk_block_32", [64 * 33, 1]), ("topk_merge_narrow", [64, 1])]);
+        let wide = TopK { datatype: Datatype::Int64, ..request(1, 100_000, 1024) }.plan(4).unwrap();
+        assert_eq!(wide.scratch_size, 6 * 1024 * 16);
+        assert_eq!(wide.launches[0].shared_size, (2048 + 32) * 16 + 16);
+    }
+
+    #[test]
+    fn no_work_is_no_launch_and_what_is_too_much_is_refused_by_name() {
+        for (rows, classes, count) in [(0, 10, 5), (3, 0, 5), (3, 10, 0)] {
+            assert_eq!(request(rows, classes, count).plan(132).unwrap(), Plan::default());
+        }
+        let refused = |request: TopK| request.plan(132).unwrap_err().text().to_owned();
+        assert_eq!(refused(request(1, 2000, 1025)), "no top-k of 1025 of 2000 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(1, 1_000_001, 1)), "no top-k of 1 of 1000001 classes in 1 rows on the GPU");
+        assert_eq!(refused(request(65_537, 2, 1)), "no top-k of 1 of 2 classes in 65537 rows on the GPU");
+        let of = |datatype| TopK { datatype, ..request(1, 10, 5) };
+        assert_eq!(refused(of(Datatype::Bool)), "no top-k of BOOL on the GPU");
+        assert!(request(1, 1000, 1024).plan(132).is_ok(), "all of a row are few enough");
+    }
+}

@@ -1,0 +1,234 @@
+//! The best of a row, best first: the largest value, equal ones by index, -0 like 0, and what is no number last. The
+//! classification extension calls it on the shard, and it is what the GPU's kernels are held to (`backend::kernel`).
+//!
+//! A row is read once, a few values at a time; all that is done with most is to see that none of them is above the
+//! worst of the best so far, which compilers make SIMD of.
+
+use half::{bf16, f16};
+use smallvec::SmallVec;
+
+/// A number by which a row is ordered.
+pub trait Score: Copy {
+    /// What is compared in its place.
+    type Key: Copy + Ord;
+
+    /// Larger for what comes first, equal for what is equal, least for what is no number.
+    fn key(self) -> Self::Key;
+}
+
+/// Declares how integers are ordered.
+macro_rules! integers {
+    ($($integer:ty)*) => {$(
+        impl Score for $integer {
+            type Key = Self;
+
+            fn key(self) -> Self {
+                self
+            }
+        }
+    )*};
+}
+
+integers!(i8 i16 i32 i64 u8 u16 u32 u64);
+
+/// Declares how floats are ordered: as integers of their width, once the negative ones are turned round.
+macro_rules! floats {
+    ($($float:ty, $key:ty;)*) => {$(
+        impl Score for $float {
+            type Key = $key;
+
+            fn key(self) -> $key {
+                let bits = self.to_bits().cast_signed();
+                let magnitude = bits & <$key>::MAX;
+                let plain = if magnitude == 0 { 0 } else { bits };
+                let negative = plain >> (<$key>::BITS - 1);
+                let ordered = plain ^ (negative & <$key>::MAX);
+                if magnitude > <$float>::INFINITY.to_bits().cast_signed() { <$key>::MIN } else { ordered }
+            }
+        }
+    )*};
+}
+
+floats! {
+    f16, i16;
+    bf16, i16;
+    f32, i32;
+    f64, i64;
+}
+
+/// Indices of the best, best first; a few live without an allocation.
+pub type Indices = SmallVec<[u32; 16]>;
+
+/// The indices of the `count` best scores, or of all where there are fewer. A row has fewer than 2^32.
+pub fn best<T: Score>(scores: &[T], count: usize) -> Indices {
+    let count = count.min(scores.len());
+    if count == 0 {
+        return Indices::new();
+    }
+    let mut kept: Kept<T::Key> = SmallVec::new();
+    let capacity = count.saturating_mul(2).max(KEPT_COUNT_MIN);
+    let (first, rest) = scores.split_at(capacity.min(scores.len()));
+    kept.extend(first.iter().map(|score| score.key()).zip(0..));
+    let mut bound = shrink(&mut kept, count);
+    for (chunk, start) in rest.chunks(CHUNK_COUNT).zip((first.len()..).step_by(CHUNK_COUNT)) {
+        // A later index never wins against an equal score.
+        if !has_above(chunk, bound) {
+            continue;
+        }
+        for (score, index) in chunk.iter().zip(start..) {
+            let key = score.key();
+            if key > bound {
+                // A row has fewer than 2^32.
+                kept.push((key, u32::try_from(index).unwrap_or(u32::MAX)));
+            }
+        }
+        if kept.len() > capacity - CHUNK_COUNT {
+            bound = shrink(&mut kept, count);
+        }
+    }
+    shrink(&mut kept, count);
+    kept.sort_unstable_by(order);
+    kept.iter().map(|(_, index)| *index).collect()
+}
+
+/// Keys with their indices, of which the best are among the first after [`shrink`].
+type Kept<Key> = SmallVec<[(Key, u32); KEPT_COUNT_MIN]>;
+
+/// Values that are looked at together.
+const CHUNK_COUNT: usize = 16;
+/// What is kept for few: beside them room for what more than one chunk brings.
+const KEPT_COUNT_MIN: usize = 48;
+
+/// Written without an early end, so that all are compared at once.
+fn has_above<T: Score>(chunk: &[T], bound: T::Key) -> bool {
+    match <&[T; CHUNK_COUNT]>::try_from(chunk) {
+        Ok(chunk) => chunk.iter().fold(false, |found, score| found | (score.key() > bound)),
+        // The end of the row.
+        Err(_) => true,
+    }
+}
+
+/// Leaves only the best, of which there are that many, and returns the key of the worst of those.
+fn shrink<Key: Copy + Ord>(kept: &mut Kept<Key>, count: usize) -> Key {
+    if count < kept.len() {
+        kept.select_nth_unstable_by(count - 1, order);
+        kept.truncate(count);
+    }
+    kept.iter().map(|(key, _)| *key).min().expect("a selection keeps one at least")
+}
+
+fn order<Key: Ord>(left: &(Key, u32), right: &(Key, u32)) -> std::cmp::Ordering {
+    right.0.cmp(&left.0).then(left.1.cmp(&right.1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
+    use super::*;
+
+    /// What the sort of the whole row says.
+    fn sorted<T: Score>(scores: &[T], count: usize) -> Vec<u32> {
+        let mut all: Vec<u32> = (0..scores.len() as u32).collect();
+        all.sort_by_key(|index| std::cmp::Reverse(scores[*index as usize].key()));
+        all.truncate(count);
+        all
+    }
+
+    struct Random(u64);
+
+    impl Random {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+    }
+
+    #[test]
+    fn keys_order_floats_as_comparison_does_and_put_what_is_no_number_last() {
+        let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, f32::MAX, f32::MIN];
+        let mut random = Random(7);
+        let numbers: Vec<f32> =
+            special.into_iter().chain((0..500).map(|_| f32::from_bits(random.next() as u32))).collect();
+        for left in &numbers {
+            for right in &numbers {
+                let want = left.partial_cmp(right).unwrap_or_else(|| right.is_nan().cmp(&left.is_nan()));
+                assert_eq!(left.key().cmp(&right.key()), want, "{left:e} {right:e}");
+                let (left, right) = (f64::from(*left), f64::from(*right));
+                assert_eq!(left.key().cmp(&right.key()), want, "{left:e} {right:e}");
+            }
+        }
+        for bits in 0..=u16::MAX {
+            let next = bits.wrapping_mul(31).wrapping_add(7);
+            let (left, right) = (f16::from_bits(bits), f16::from_bits(next));
+            assert_eq!(left.key().cmp(&right.key()), left.to_f32().key().cmp(&right.to_f32().key()));
+            let (left, right) = (bf16::from_bits(bits), bf16::from_bits(next));
+            assert_eq!(left.key().cmp(&right.key()), left.to_f32().key().cmp(&right.to_f32().key()));
+        }
+    }
+
+    #[test]
+    fn the_best_are_those_of_a_stable_sort() {
+        let mut random = Random(1);
+        for size in [0, 1, 2, 15, 16, 17, 47, 48, 49, 63, 64, 65, 100, 1000, 5000] {
+            for count in [0, 1, 2, 5, 16, 23, 24, 25, 100, 1024, usize::MAX] {
+                let ties: Vec<u8> = (0..size).map(|_| random.next() as u8 % 5).collect();
+                assert_eq!(best(&ties, count).as_slice(), sorted(&ties, count), "{count} of {size} UINT8");
+                let floats: Vec<f32> = (0..size).map(|_| f32::from_bits(random.next() as u32)).collect();
+                assert_eq!(best(&floats, count).as_slice(), sorted(&floats, count), "{count} of {size} FP32");
+                let rising: Vec<i64> = (0..size as i64).collect();
+                assert_eq!(best(&rising, count).as_slice(), sorted(&rising, count), "{count} of {size} rising");
+                let falling: Vec<f16> = (0..size).map(|index| f16::from_f32(-(index as f32))).collect();
+                assert_eq!(best(&falling, count).as_slice(), sorted(&falling, count), "{count} of {size} falling");
+                let none = vec![f64::NAN; size];
+                assert_eq!(best(&none, count).as_slice(), sorted(&none, count), "{count} of {size} of none");
+            }
+        }
+    }
+
+    thread_local!(static COMPARISONS: Cell<u64> = const { Cell::new(0) });
+
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    struct Counted(u64);
+
+    impl Ord for Counted {
+        fn cmp(&self, other: &Self) -> Ordering {
+            COMPARISONS.set(COMPARISONS.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for Counted {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl Score for Counted {
+        type Key = Self;
+
+        fn key(self) -> Self {
+            self
+        }
+    }
+
+    #[test]
+    fn five_of_a_thousand_take_a_quarter_of_a_sorts_comparisons() {
+        let mut random = Random(3);
+        let (mut selecting, mut sorting) = (0, 0);
+        for _ in 0..20 {
+            let scores: Vec<Counted> = (0..1000).map(|_| Counted(random.next())).collect();
+            COMPARISONS.set(0);
+            best(&scores, 5);
+            selecting += COMPARISONS.take();
+            let mut all: Vec<_> = scores.iter().copied().zip(0..).collect();
+            all.sort_unstable_by(order);
+            sorting += COMPARISONS.take();
+        }
+        // Most of them are made sixteen at once.
+        assert!(selecting * 4 < sorting, "{} beside {}", selecting / 20, sorting / 20);
+    }
+}

@@ -1,0 +1,291 @@
+// The words of CUDA that kernels/*.cu use, for a host compiler. A block's threads are fibers, of which one runs until it
+// meets the others: at a barrier, or in a warp for a shuffle or a vote. Who runs next is drawn from a seed, so that work
+// which only comes out right in one order is found. A thread that waits for one that ended, lanes of a warp that meet
+// for different things, and memory outside of a buffer end the run.
+#pragma once
+
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#define EMULATED
+#define __device__
+#define __global__
+#define __launch_bounds__(...)
+
+struct uint3 {
+    unsigned x, y, z;
+};
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+
+namespace emulated {
+
+constexpr unsigned WARP = 32;
+constexpr size_t STACK_SIZE = 64 * 1024;
+
+[[noreturn]] inline void fail(const char* why) {
+    std::fprintf(stderr, "emulation: %s\n", why);
+    std::_Exit(3);
+}
+
+// Where threads meet; what each brought is there for all until all come again.
+struct Meeting {
+    const char* purpose = nullptr;
+    unsigned arrived = 0;
+    uint64_t turn = 0;
+    std::vector<uint64_t> brought, seen;
+};
+
+struct Thread {
+    uint3 index{};
+    ucontext_t context{};
+    std::unique_ptr<char[]> stack;
+    const Meeting* waits_at = nullptr;
+    uint64_t turn = 0;
+    bool has_ended = false;
+};
+
+// One block at a time.
+struct Block {
+    uint3 index{}, grid{}, size{};
+    unsigned char* shared = nullptr;
+    std::vector<Thread> threads;
+    Meeting all;
+    std::vector<Meeting> warps;
+    Thread* running = nullptr;
+    ucontext_t scheduler{};
+    std::function<void()> kernel;
+};
+
+inline Block block;
+
+// Waits until all of those who meet have brought something; returns what they brought, by their place.
+inline const std::vector<uint64_t>& meet(Meeting& meeting, const char* purpose, unsigned place, uint64_t value) {
+    if (meeting.arrived != 0 && std::strcmp(meeting.purpose, purpose) != 0) {
+        fail("threads that work together are at different places");
+    }
+    meeting.purpose = purpose;
+    meeting.brought[place] = value;
+    if (++meeting.arrived == meeting.brought.size()) {
+        meeting.seen = meeting.brought;
+        meeting.arrived = 0;
+        meeting.turn++;
+        return meeting.seen;
+    }
+    Thread& self = *block.running;
+    self.waits_at = &meeting;
+    self.turn = meeting.turn;
+    swapcontext(&self.context, &block.scheduler);
+    return meeting.seen;
+}
+
+inline const std::vector<uint64_t>& meet_block(const char* purpose, uint64_t value) {
+    return meet(block.all, purpose, block.running->index.x, value);
+}
+
+inline const std::vector<uint64_t>& meet_warp(unsigned mask, const char* purpose, uint64_t value) {
+    if (mask != 0xffffffff) {
+        fail("only whole warps meet");
+    }
+    const unsigned thread = block.running->index.x;
+    return meet(block.warps[thread / WARP], purpose, thread % WARP, value);
+}
+
+template <class Value>
+uint64_t pack(Value value) {
+    static_assert(sizeof(Value) <= sizeof(uint64_t));
+    uint64_t bits = 0;
+    std::memcpy(&bits, &value, sizeof value);
+    return bits;
+}
+
+template <class Value>
+Value unpack(uint64_t bits) {
+    Value value;
+    std::memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+inline void enter() {
+    block.kernel();
+    block.running->has_ended = true;
+    // The scheduler does not come back to it.
+    swapcontext(&block.running->context, &block.scheduler);
+}
+
+inline uint64_t draw(uint64_t& seed) {
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return seed;
+}
+
+inline void run_block(uint64_t& seed) {
+    std::vector<Thread*> order;
+    for (Thread& thread : block.threads) {
+        thread.waits_at = nullptr;
+        thread.has_ended = false;
+        getcontext(&thread.context);
+        thread.context.uc_stack.ss_sp = thread.stack.get();
+        thread.context.uc_stack.ss_size = STACK_SIZE;
+        makecontext(&thread.context, enter, 0);
+        order.push_back(&thread);
+    }
+    while (!order.empty()) {
+        for (size_t left = order.size(); left > 1; left--) {
+            std::swap(order[left - 1], order[draw(seed) % left]);
+        }
+        bool has_moved = false;
+        for (Thread* thread : order) {
+            if (thread->waits_at != nullptr && thread->waits_at->turn == thread->turn) {
+                continue;
+            }
+            thread->waits_at = nullptr;
+            block.running = thread;
+            swapcontext(&block.scheduler, &thread->context);
+            has_moved = true;
+        }
+        if (!has_moved) {
+            fail("threads wait for one that ended, or that waits elsewhere");
+        }
+        order.erase(std::remove_if(order.begin(), order.end(), [](Thread* thread) { return thread->has_ended; }),
+                    order.end());
+    }
+}
+
+// Runs the kernel on each block, in any order; `shared` is what each finds, full of what others left.
+inline void run(uint3 grid, unsigned threads, unsigned char* shared, size_t shared_size, uint64_t seed,
+                const std::function<void()>& kernel) {
+    if (threads % WARP != 0) {
+        fail("a block is whole warps");
+    }
+    block.grid = grid;
+    block.size = {threads, 1, 1};
+    block.shared = shared;
+    block.kernel = kernel;
+    while (block.threads.size() < threads) {
+        block.threads.emplace_back();
+        block.threads.back().stack = std::make_unique<char[]>(STACK_SIZE);
+        block.threads.back().index = {static_cast<unsigned>(block.threads.size() - 1), 0, 0};
+    }
+    block.threads.resize(threads);
+    block.all.brought.assign(threads, 0);
+    block.all.arrived = 0;
+    block.warps.resize(threads / WARP);
+    for (Meeting& warp : block.warps) {
+        warp.brought.assign(WARP, 0);
+        warp.arrived = 0;
+    }
+    std::vector<uint3> blocks;
+    for (unsigned y = 0; y < grid.y; y++) {
+        for (unsigned x = 0; x < grid.x; x++) {
+            blocks.push_back({x, y, 0});
+        }
+    }
+    seed |= 1;
+    for (size_t left = blocks.size(); left > 0; left--) {
+        std::swap(blocks[left - 1], blocks[draw(seed) % left]);
+        block.index = blocks[left - 1];
+        std::memset(shared, 0xcd, shared_size);
+        run_block(seed);
+    }
+}
+
+}  // namespace emulated
+
+#define threadIdx (emulated::block.running->index)
+#define blockIdx (emulated::block.index)
+#define gridDim (emulated::block.grid)
+#define SHARED_MEMORY (emulated::block.shared)
+
+inline void __syncthreads() { emulated::meet_block("__syncthreads", 0); }
+
+inline int __syncthreads_count(int holds) {
+    const auto& brought = emulated::meet_block("__syncthreads_count", holds != 0);
+    return static_cast<int>(std::count(brought.begin(), brought.end(), 1u));
+}
+
+inline int __syncthreads_or(int holds) {
+    const auto& brought = emulated::meet_block("__syncthreads_or", holds != 0);
+    return std::count(brought.begin(), brought.end(), 1u) != 0;
+}
+
+inline void __syncwarp() { emulated::meet_warp(0xffffffff, "__syncwarp", 0); }
+
+inline unsigned __ballot_sync(unsigned mask, int holds) {
+    const auto& brought = emulated::meet_warp(mask, "__ballot_sync", holds != 0);
+    unsigned ballot = 0;
+    for (unsigned lane = 0; lane < emulated::WARP; lane++) {
+        ballot |= static_cast<unsigned>(brought[lane]) << lane;
+    }
+    return ballot;
+}
+
+inline int __any_sync(unsigned mask, int holds) { return __ballot_sync(mask, holds) != 0; }
+
+template <class Value>
+Value __shfl_sync(unsigned mask, Value value, unsigned lane) {
+    return emulated::unpack<Value>(emulated::meet_warp(mask, "__shfl_sync", emulated::pack(value))[lane % 32]);
+}
+
+template <class Value>
+Value __shfl_xor_sync(unsigned mask, Value value, unsigned lanes) {
+    const unsigned lane = threadIdx.x % emulated::WARP ^ lanes;
+    return emulated::unpack<Value>(emulated::meet_warp(mask, "__shfl_xor_sync", emulated::pack(value))[lane]);
+}
+
+inline unsigned atomicAdd(unsigned* address, unsigned value) {
+    const unsigned before = *address;
+    *address += value;
+    return before;
+}
+
+template <class Value>
+Value __ldg(const Value* address) {
+    return *address;
+}
+
+inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+inline int __ffs(unsigned bits) { return __builtin_ffs(static_cast<int>(bits)); }
+inline float __uint_as_float(unsigned bits) { return emulated::unpack<float>(bits); }
+inline unsigned __float_as_uint(float value) { return static_cast<unsigned>(emulated::pack(value)); }
+
+// What `cvt.f32.f16` does.
+inline float emulated_float_of_half(uint16_t bits) {
+    const int exponent = bits >> 10 & 0x1f;
+    const int fraction = bits & 0x3ff;
+    float size = std::ldexp(static_cast<float>(fraction), -24);
+    if (exponent == 31) {
+        size = fraction == 0 ? INFINITY : NAN;
+    } else if (exponent > 0) {
+        size = std::ldexp(static_cast<float>(fraction + 1024), exponent - 25);
+    }
+    return bits & 0x8000 ? -size : size;
+}
+
+// What `cvt.rn.f16.f32` does: to nearest, ties to even.
+inline uint16_t emulated_half_of_float(float value) {
+    if (std::isnan(value)) {
+        return 0x7fff;
+    }
+    const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
+    const double size = std::fabs(static_cast<double>(value));
+    if (size >= 65520.0) {
+        return sign | 0x7c00;
+    }
+    // Halves are multiples of 2^-24, and of more where they are larger; from one to the next their bits count up.
+    const int exponent = size < 0x1p-14 ? -14 : std::ilogb(size);
+    const double steps = std::nearbyint(std::ldexp(size, 10 - exponent));
+    return sign | static_cast<uint16_t>(((exponent + 14) << 10) + static_cast<int>(steps));
+}
