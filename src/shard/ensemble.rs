@@ -92,8 +92,10 @@ struct Flight {
     rows: u32,
     /// Where its answers come that others follow.
     parts: Option<Rc<Parts>>,
-    work: Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>,
+    work: Work,
 }
+
+type Work = Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>;
 
 /// How much of the answers of decoupled steps is under way, and whether the client reads.
 struct Window {
