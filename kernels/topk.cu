@@ -270,10 +270,10 @@ struct Order {
 
     // No number has the key 0, which is that of what is none.
     __device__ Key float_key(Key bits) const {
+        // Sign and magnitude become one number, of which both zeros are the middle.
         const Key magnitude = bits & (SIGN - 1);
-        const Key plain = magnitude == 0 ? 0 : bits;
-        const Key negative = (0 - (plain >> (BITS - 1))) & (SIGN - 1);
-        const Key ordered = plain ^ (negative | SIGN);
+        const Key negative = 0 - (bits >> (BITS - 1));
+        const Key ordered = (magnitude ^ negative) - negative + SIGN;
         return magnitude > infinity ? 0 : ordered;
     }
 };

@@ -68,8 +68,8 @@ fn the_ptx_is_what_the_compiler_makes_of_the_source_and_assembles_for_every_gpu(
     }
 }
 
-fn emulate(name: &str, cases: impl IntoIterator<Item = Case>) {
-    let Some(mut emulator) = Emulator::start(name) else { return };
+fn emulate(cases: impl IntoIterator<Item = Case>) {
+    let Some(mut emulator) = Emulator::start() else { return };
     let mut count = 0_u64;
     for case in cases {
         count += 1;
@@ -81,20 +81,20 @@ fn emulate(name: &str, cases: impl IntoIterator<Item = Case>) {
 
 #[test]
 fn emulated_top_k_is_that_of_the_twin() {
-    emulate("emulator-topk", topk::cases());
+    emulate(topk::cases());
 }
 
 #[test]
 fn emulated_top_k_of_a_million_classes_is_that_of_the_twin() {
-    emulate("emulator-topk-large", topk::large());
+    emulate(topk::large());
 }
 
 #[test]
 fn emulated_reshape_is_that_of_the_twin() {
-    emulate("emulator-reshape", reshape::cases());
+    emulate(reshape::cases());
 }
 
 #[test]
 fn emulated_pointwise_is_that_of_the_twin() {
-    emulate("emulator-pointwise", pointwise::cases());
+    emulate(pointwise::cases());
 }
