@@ -356,20 +356,32 @@ const INPUT_FLAGS: &[Flag] = &[
         draft.settings.string_length = positive(value)?;
         Ok(())
     }),
-    flag(&["input-tensor-format"], "FORMAT", "Inputs over HTTP: binary or json [binary]", |draft, value| {
-        draft.settings.input_encoding = encoding(value)?;
-        Ok(())
-    }),
-    flag(&["output-tensor-format"], "FORMAT", "Outputs over HTTP: binary or json [binary]", |draft, value| {
-        draft.settings.output_encoding = encoding(value)?;
-        Ok(())
-    }),
+    flag(
+        &["input-tensor-format"],
+        "FORMAT",
+        "Inputs over HTTP: binary or json [binary where the server takes it]",
+        |draft, value| {
+            draft.settings.input_encoding = Some(encoding(value)?);
+            Ok(())
+        },
+    ),
+    flag(
+        &["output-tensor-format"],
+        "FORMAT",
+        "Outputs over HTTP: binary or json [binary where the server sends it]",
+        |draft, value| {
+            draft.settings.output_encoding = Some(encoding(value)?);
+            Ok(())
+        },
+    ),
     flag(&["binary"], "", "Inputs and outputs over HTTP as binary data", |draft, _| {
-        (draft.settings.input_encoding, draft.settings.output_encoding) = (Encoding::Binary, Encoding::Binary);
+        draft.settings.input_encoding = Some(Encoding::Binary);
+        draft.settings.output_encoding = Some(Encoding::Binary);
         Ok(())
     }),
     flag(&["json"], "", "Inputs and outputs over HTTP as JSON", |draft, _| {
-        (draft.settings.input_encoding, draft.settings.output_encoding) = (Encoding::Json, Encoding::Json);
+        draft.settings.input_encoding = Some(Encoding::Json);
+        draft.settings.output_encoding = Some(Encoding::Json);
         Ok(())
     }),
     flag(
@@ -569,7 +581,7 @@ fn check(draft: Draft) -> Result<Settings, String> {
     if settings.compare.is_some() && settings.processes.is_empty() != settings.processes_b.is_empty() {
         return Err("a comparison takes --pid and --pid-b, or neither".to_owned());
     }
-    let is_json = settings.input_encoding == Encoding::Json || settings.output_encoding == Encoding::Json;
+    let is_json = [settings.input_encoding, settings.output_encoding].contains(&Some(Encoding::Json));
     if settings.protocol == Protocol::Grpc && is_json {
         return Err("JSON tensors are HTTP's; gRPC has raw contents".to_owned());
     }

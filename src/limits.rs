@@ -65,6 +65,13 @@ pub const DECOUPLED_THREADS_MAX: usize = 64;
 pub const SEQUENCE_SLOTS_MAX: usize = 1024 * 1024;
 /// Bytes of state that one instance keeps for its sequences (`--sequence-state-bytes-max`).
 pub const SEQUENCE_STATE_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// Steps of one ensemble: each may be under way at once, for one request.
+pub const ENSEMBLE_STEPS_MAX: usize = 256;
+/// Ensembles inside one another: a step inside a step takes stack and memory at each level.
+pub const ENSEMBLE_DEPTH_MAX: usize = 8;
+/// Answers of decoupled steps to one request of an ensemble that are on their way through it: beyond it
+/// the step is asked to wait.
+pub const ENSEMBLE_FRAMES_MAX: usize = 64;
 /// Requests of one shard between their last byte read and their answer: each has a ticket.
 pub const IN_FLIGHT_MAX: usize = 16_384;
 /// Connections of one shard; beyond it a new one is closed at once.
@@ -156,6 +163,8 @@ pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
 pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
+/// Operators of a graph that a backend runs by itself: exports of large networks have some thousands.
+pub const GRAPH_NODES_MAX: usize = 65_536;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Cores that a flag may name: as many as a mask of the kernel's interface has.
@@ -217,6 +226,9 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// Empty lines before a request line that are skipped (RFC 9112 §2.2): some clients send one
 /// after a body.
 pub const BLANK_LINES_MAX: usize = 4;
+/// Responses of one request to a decoupled model that statistics count apart; those beyond count with
+/// the last: a request may have millions.
+pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () =

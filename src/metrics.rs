@@ -2,8 +2,10 @@
 //! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
 
 mod batches;
+mod ensemble;
 mod histogram;
 mod loads;
+mod responses;
 mod statistics;
 
 use std::fmt::Write;
@@ -15,7 +17,9 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::ensemble::Computed;
 pub use crate::metrics::loads::LoadFigures;
+pub use crate::metrics::responses::{Became, ResponseCells, ResponseFigures};
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
 
 use crate::metrics::statistics::nanos_of;
@@ -102,6 +106,8 @@ impl Departure {
 pub struct ModelCells {
     /// The batches of the shard's own instance.
     pub batches: BatchCells,
+    /// The responses of a decoupled model.
+    pub responses: ResponseCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
     failure_duration: Counter,
@@ -273,7 +279,7 @@ pub struct ModelFigures<'a> {
     pub releases: Vec<(&'static str, u64)>,
     /// Requests that wait.
     pub pending: u64,
-    /// Where its instances run: `inline` or `worker`.
+    /// Where its instances run: `inline` or `worker`; `ensemble` where it has none.
     pub placement: &'static str,
     /// The shortest run of one row before it served, where it was measured.
     pub run: Option<Duration>,

@@ -41,6 +41,8 @@ struct Manner {
     closes: bool,
     /// Every so many requests it closes the connection without an answer.
     hangs_up: Option<u64>,
+    /// What it says of itself, if anything.
+    metadata: Option<&'static str>,
 }
 
 /// A server of one model `m`, `A` FP32 of one element.
@@ -110,6 +112,7 @@ impl State {
                     Some(answer) => answer,
                     None => return Ok(()),
                 },
+                "/v2" => self.manner.metadata.map_or((404, "{}"), |metadata| (200, metadata)),
                 _ => (404, "{}"),
             };
             let close = if self.manner.closes { "Connection: close\r\n" } else { "" };
@@ -232,6 +235,30 @@ fn every_request_is_counted_on_both_sides_and_failures_by_kind() {
             assert_eq!(report["errors"][0]["kind"], "HTTP 503");
             assert_eq!(report["errors"][0]["text"], "the queue is full");
         }
+    }
+}
+
+#[test]
+fn tensors_travel_as_the_server_says_that_it_takes_them() {
+    let none = r#"{"name":"f","version":"1","extensions":[]}"#;
+    let some = r#"{"name":"f","version":"1","extensions":["classification","binary_tensor_data"]}"#;
+    // What it says, flags, and whether the bodies are JSON.
+    let cases = [
+        (None, "", false),
+        (Some(some), "", false),
+        (Some(none), "", true),
+        (Some(none), "--binary", false),
+        (Some(some), "--json", true),
+        (Some(none), "--input-tensor-format=binary", false),
+    ];
+    for (metadata, flags, is_json) in cases {
+        let fake = Fake::start(Manner { delay: Duration::from_millis(1), metadata, ..Manner::default() });
+        let output = bench(&format!("-m m -u {} {flags} --measurement-interval=100 --request-count=20", fake.address));
+        assert!(output.status.success(), "{flags}: {}", text(&output));
+        let bodies = fake.state.bodies.lock().unwrap();
+        assert_eq!(!bodies.is_empty(), is_json, "{metadata:?} {flags}");
+        assert!(bodies.iter().all(|body| body["inputs"][0]["data"].is_array()), "{metadata:?} {flags}");
+        assert_eq!(text(&output).contains("over HTTP as JSON"), is_json, "{metadata:?} {flags}");
     }
 }
 

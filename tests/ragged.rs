@@ -118,6 +118,52 @@ const SEGMENTS: &str = "platform: \"onnxruntime_onnx\" max_batch_size: 8\n\
     output { name: \"TWICE\" data_type: TYPE_FP32 dims: -1 }\n\
     batch_output { target_name: \"TWICE\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"X\" }";
 
+/// The same with the sum of all that a sequence brought so far, warmed up.
+const RUNNING: &str = "platform: \"onnxruntime_onnx\" max_batch_size: 8\n\
+    instance_group { count: 1 kind: KIND_CPU }\n\
+    sequence_batching {\n\
+        direct { max_queue_delay_microseconds: 200000 minimum_slot_utilization: 0.5 }\n\
+        state { input_name: \"STATE\" output_name: \"TOTAL\" data_type: TYPE_FP32 dims: 1 } }\n\
+    model_warmup { name: \"some\" batch_size: 3 inputs { key: \"X\" value { data_type: TYPE_FP32 dims: 5 \
+    random_data: true } } }\n\
+    input { name: \"X\" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }\n\
+    batch_input { kind: BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO\n\
+                  target_name: \"ENDS\" data_type: TYPE_INT32 source_input: \"X\" }\n\
+    output { name: \"TOTAL\" data_type: TYPE_FP32 dims: 1 }\n\
+    output { name: \"TWICE\" data_type: TYPE_FP32 dims: -1 }\n\
+    batch_output { target_name: \"TWICE\" kind: BATCH_SCATTER_WITH_INPUT_SHAPE source_input: \"X\" }";
+
+#[test]
+fn requests_of_sequences_share_a_batch_where_the_input_is_ragged_and_keep_their_states() {
+    let repository = Folder::new("ragged");
+    repository::add(repository.path(), "running", RUNNING, Some(&onnx::running_segments()));
+    let server = Server::deuteron(repository.path(), &["--shards=2"]);
+    thread::scope(|scope| {
+        for client in 0..6_u8 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut total = 0.0;
+                for place in 0..5_u8 {
+                    let values: Vec<f32> = (0..=(client + place) % 4).map(|at| f32::from(at + client * 10)).collect();
+                    total += values.iter().sum::<f32>();
+                    let parameters =
+                        json!({"sequence_id": client + 1, "sequence_start": place == 0, "sequence_end": place == 4});
+                    let input = json!({"name": "X", "shape": [1, values.len()], "datatype": "FP32", "data": values});
+                    let body = json!({"parameters": parameters, "inputs": [input]}).to_string();
+                    let answer = http::post(server.http(), "/v2/models/running/infer", body.as_bytes()).unwrap();
+                    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+                    assert_eq!(answer["outputs"][0]["data"], json!([total]), "client {client}: {answer}");
+                    let twice: Vec<f32> = values.iter().map(|value| value * 2.0).collect();
+                    assert_eq!(answer["outputs"][1]["data"], json!(twice), "client {client}: {answer}");
+                }
+            });
+        }
+    });
+    let counts = batch_counts(&server, "running");
+    let larger = counts.as_array().unwrap().iter().any(|batch| batch[0].as_u64() > Some(1));
+    assert!(larger, "no two shared a batch: {counts}");
+}
+
 #[test]
 fn requests_of_different_shapes_share_a_batch_where_the_input_is_ragged() {
     let repository = Folder::new("ragged");

@@ -26,6 +26,10 @@ const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: tr
 const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 
+const ITERATIVE: &str = "backend: 'iterative_sequence' max_batch_size: 4
+    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
+    model_transaction_policy { decoupled: true } sequence_batching { iterative_sequence: true }";
+
 #[test]
 fn tritonclient_has_sequences_streams_and_decoupled_models() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -33,7 +37,7 @@ fn tritonclient_has_sequences_streams_and_decoupled_models() {
     let list = folder.join("requirements.txt");
     let Some(environment) = Environment::create("sequences", &list, &["python3"]) else { return };
     let repository = Folder::new("sequence-clients");
-    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE)] {
+    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE), ("iterative", ITERATIVE)] {
         repository::add(repository.path(), name, config, None);
     }
     let run = |arguments: &[&str]| {
@@ -54,7 +58,7 @@ fn tritonclient_has_sequences_streams_and_decoupled_models() {
     let (is_well, text, errors) = run(&["check", &server.http().to_string(), &server.grpc().to_string()]);
     println!("{text}{errors}");
     assert!(is_well, "{text}{errors}\n{}", server.log());
-    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 10, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 11, "{text}");
     // All that were left are counted, and nothing is under way.
     let start = std::time::Instant::now();
     while metrics::metric(server.metrics(), "deuteron_requests_in_flight") != 0 {

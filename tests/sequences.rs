@@ -291,6 +291,134 @@ fn ten_thousand_idle_sequences_cost_no_processor_time_and_little_memory() {
     assert!(each <= 2_048, "{each} bytes for each sequence");
 }
 
+#[test]
+fn an_unload_ends_all_sequences_and_the_log_says_how_many() {
+    let folder = by_row(2, 1, "max_sequence_idle_microseconds: 60000000");
+    let server = Server::deuteron(folder.path(), &["--shards=2", "--model-control-mode=explicit", "--load-model=m"]);
+    let order = |what: &str| {
+        let response = http::post(server.http(), &format!("/v2/repository/models/m/{what}"), b"").unwrap();
+        assert_eq!(response.status, 200, "{what}: {}", text(&response));
+    };
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "2", "^", 7)], [Ok(5), Ok(7)]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| send(&server, "3", "^", 1));
+        wait_until("it waits", || sequences(&server, "backlog") == 1);
+        order("unload");
+        let refused = waits.join().unwrap().unwrap_err();
+        assert!(refused.starts_with("503 ") && refused.contains("Server is stopping"), "{refused}");
+    });
+    wait_until("it is freed", || server.log().contains("freed 'm' version 1; 3 sequences had not ended"));
+    let gone = send(&server, "1", "", 5).unwrap_err();
+    assert!(gone.starts_with("404 ") && gone.contains("'m' has no available versions"), "{gone}");
+    order("load");
+    assert_eq!(send(&server, "1", "", 5), unstarted("1"));
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "1", "$", 5)], [Ok(5), Ok(10)]);
+}
+
+#[test]
+fn an_initial_state_that_changes_reloads_its_model() {
+    let folder = Folder::new("sequences");
+    let config = "platform: 'onnxruntime_onnx' max_batch_size: 4
+        input { name: 'INPUT0' data_type: TYPE_INT32 dims: 16 } output { name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16 }
+        sequence_batching { state { input_name: 'INPUT1' output_name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16
+        initial_state { name: 'i' data_type: TYPE_INT32 dims: 16 data_file: 'begin' } } }";
+    repository::add(folder.path(), "m", config, Some(&onnx::addsub()));
+    let begin = |value: i32| {
+        std::fs::create_dir_all(folder.path().join("m/initial_state")).unwrap();
+        std::fs::write(folder.path().join("m/initial_state/begin"), value.to_le_bytes().repeat(16)).unwrap();
+    };
+    begin(100);
+    let server = Server::deuteron(folder.path(), &["--model-control-mode=poll", "--repository-poll-secs=1"]);
+    let first = || {
+        let body = r#"{"parameters":{"sequence_id":1,"sequence_start":true,"sequence_end":true},"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","data":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}]}"#;
+        text(&http::post(server.http(), "/v2/models/m/infer", body.as_bytes()).unwrap())
+    };
+    assert!(first().contains("\"data\":[101,100,"), "{}", first());
+    begin(700);
+    wait_until("it is loaded again", || first().contains("\"data\":[701,700,"));
+}
+
+/// A model `m` that runs a request as often as its input says, and answers with how often it ran.
+fn iterative(rows_max: u32, more: &str, sequence: &str) -> Folder {
+    let folder = Folder::new("iterative");
+    let config = format!(
+        "backend: 'iterative_sequence' max_batch_size: {rows_max} {more}
+        input {{ name: 'INPUT' data_type: TYPE_INT32 dims: 1 }} output {{ name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }}
+        {sequence}"
+    );
+    repository::add(folder.path(), "m", &config, None);
+    folder
+}
+
+#[test]
+fn requests_of_iterative_sequences_run_again_and_again_in_batches_that_others_join() {
+    for sequence in ["direct { }", "oldest { max_candidate_sequences: 3 preferred_batch_size: [ 2 ] }"] {
+        let sequence = format!("sequence_batching {{ iterative_sequence: true {sequence} }}");
+        let folder = iterative(4, "instance_group { count: 2 }", &sequence);
+        let server = Server::deuteron(folder.path(), &["--shards=2"]);
+        thread::scope(|scope| {
+            for client in 0..12_i64 {
+                let server = &server;
+                scope.spawn(move || {
+                    for round in 0..10 {
+                        let wanted = 1 + (client * 7 + round * 3) % 20;
+                        let own = if client % 3 == 0 {
+                            send(server, &(client + 1).to_string(), "^", wanted)
+                        } else {
+                            answer(&infer(server, "", "[1,1]", wanted))
+                        };
+                        assert_eq!(own, Ok(wanted), "client {client}, round {round}");
+                    }
+                });
+            }
+        });
+        wait_until("all have ended", || ended(&server, "model") == 120 && sequences(&server, "active") == 0);
+        let runs: i64 = (0..12).flat_map(|client| (0..10).map(move |round| 1 + (client * 7 + round * 3) % 20)).sum();
+        let batches = metrics::metric(server.metrics(), "nv_inference_exec_count{model=\"m\",version=\"1\"}");
+        assert!((batches as i64) < runs, "{batches} batches of {runs} runs");
+        let count = metrics::metric(server.metrics(), "nv_inference_count{model=\"m\",version=\"1\"}");
+        assert_eq!(count, 120, "a request is one inference, however often it ran");
+    }
+}
+
+#[test]
+fn an_iterative_sequence_outlives_its_idle_time_and_ends_with_its_client() {
+    let delay = "parameters { key: 'execute_delay_ms' value { string_value: '40' } }";
+    let sequence = "sequence_batching { iterative_sequence: true max_sequence_idle_microseconds: 10000 }";
+    let server = Server::deuteron(iterative(1, delay, sequence).path(), &["--shards=1"]);
+    assert_eq!(answer(&infer(&server, "", "[1,1]", 4)), Ok(4));
+    let body = r#"{"inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1000000]}]}"#;
+    let mut client = http::Connection::open(server.http()).unwrap();
+    client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
+    wait_until("it runs", || sequences(&server, "active") == 1);
+    drop(client);
+    wait_until("it has ended", || ended(&server, "cancel") == 1);
+    // Its slot, the only one, is another's.
+    assert_eq!(answer(&infer(&server, "", "[1,1]", 2)), Ok(2));
+    wait_until("all are counted", || metrics::metric(server.metrics(), "deuteron_requests_in_flight") == 0);
+    // What goes on with what no client may go on with.
+    assert_eq!(send(&server, "5", "", 1), unstarted("5"));
+}
+
+#[test]
+fn a_request_that_is_to_run_again_where_it_may_not_is_refused_in_tritons_words() {
+    let refused = "400 {\"error\":\"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is \
+                   not configured to handle such a flag\"}";
+    for (sequence, parameters) in [
+        ("sequence_batching { direct { } }", r#""sequence_id":1,"sequence_start":true"#),
+        ("dynamic_batching { }", ""),
+        ("", ""),
+        (
+            "sequence_batching { iterative_sequence: true }",
+            r#""sequence_id":1,"sequence_start":true,"sequence_end":true"#,
+        ),
+    ] {
+        let server = Server::deuteron(iterative(4, "", sequence).path(), &["--shards=1"]);
+        assert_eq!(answer(&infer(&server, parameters, "[1,1]", 2)), Err(refused.to_owned()), "{sequence}");
+        assert_eq!(answer(&infer(&server, parameters, "[1,1]", 1)), Ok(1), "{sequence}");
+    }
+}
+
 /// Bytes that the process holds in memory.
 fn resident(server: &Server) -> usize {
     let text = std::fs::read_to_string(format!("/proc/{}/statm", server.id())).unwrap();

@@ -95,6 +95,7 @@ fn no_schedule_of_sequences_lets_state_cross_ids_or_breaks_another_promise() {
         assert!(counts.end(end) > SCHEDULES / 20, "{end:?} is rare: {counts:?}");
     }
     assert!(counts.empty_rows() > SCHEDULES / 10, "empty rows are rare: {counts:?}");
+    assert!(counts.repeats() > SCHEDULES / 10, "requests rarely run again: {counts:?}");
 }
 
 #[test]
@@ -102,6 +103,8 @@ fn each_planted_fault_of_sequences_is_found() {
     for (fault, want) in [
         (sequence::fault::Fault::Deaf, "was never answered"),
         (sequence::fault::Fault::Endless, "has ended"),
+        (sequence::fault::Fault::Eternal, "was never answered"),
+        (sequence::fault::Fault::Fleeting, "was never answered"),
         (sequence::fault::Fault::Forgetful, "in no batch"),
         (sequence::fault::Fault::Immortal, "was idle"),
         (sequence::fault::Fault::Mixed, "the state of another"),

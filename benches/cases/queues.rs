@@ -61,9 +61,9 @@ pub fn feed() -> (Work, usize) {
         for index in 0..COUNT {
             let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
             inbox.open(ticket);
-            let (stamps, hold) = (Stamps::default(), Hold::default());
+            let (inputs, stamps, hold) = (Vec::new(), Stamps::default(), Hold::default());
             let waiting =
-                Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 64, level: 0, mark: None, stamps, hold };
+                Waiting { inbox, ticket, inputs, rows: 1, size: 64, level: 0, mark: None, stamps, hold, again: None };
             assert!(lane.submit(entry(waiting)).is_ok());
         }
         let batch = feed.next_batch(0, || Instant::ZERO).expect("it is full");

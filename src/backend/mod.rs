@@ -7,8 +7,10 @@ pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
 pub mod decoupled;
+pub mod ensemble;
 pub mod gpu;
 pub mod identity;
+pub mod iterative;
 pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
@@ -23,7 +25,9 @@ pub(crate) mod trial;
 
 pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
+pub use self::ensemble::Composed;
 pub use self::identity::Identity;
+pub use self::iterative::Iterative;
 pub use self::onnxruntime::Onnxruntime;
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
@@ -54,12 +58,18 @@ pub trait Backend: Send + Sync {
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it.
+    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it;
+    /// or on their GPU, where they have one.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
     /// waits.
     fn may_run_inline(&self) -> bool;
+
+    /// What its instances on GPUs count, where it has any.
+    fn gpu_figures(&self) -> Option<Arc<gpu::Figures>> {
+        None
+    }
 }
 
 /// One loaded copy of a model version, used by one thread at a time: it may be made on the thread
@@ -160,9 +170,28 @@ pub struct Answer {
     pub part: Part,
 }
 
+/// The error of a request that is to run again where its model's sequences are not iterative, in
+/// Triton's words.
+pub fn reschedule_refused() -> Error {
+    Error::invalid(
+        "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle \
+         such a flag",
+    )
+}
+
+impl Answer {
+    /// Whether a batch ran that had the request; it was refused before otherwise.
+    pub const fn has_run(&self) -> bool {
+        self.batch_rows > 0
+    }
+}
+
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {
+    /// None: the request is to run again in a later batch (iterative sequences). The outputs are what
+    /// its states become, if there are any. It never reaches a shard but where nobody has it run again.
+    Again,
     /// The end alone, without outputs: there are none, or they came before.
     End,
     /// The last.
@@ -239,6 +268,11 @@ impl Drop for Burst {
         let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
     }
+}
+
+/// Whether the calling thread is inside [`answering`]: it looks at what came of it afterwards.
+pub fn is_answering() -> bool {
+    ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
@@ -326,6 +360,14 @@ impl Responder {
         let inbox = self.inbox.clone();
         self.answer(Ok(outputs), Part::More);
         self.inbox = inbox;
+    }
+
+    /// The request is to run again, in a later batch of its sequence, as TRITONBACKEND_RequestRelease
+    /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are what its states become, in the places
+    /// of the model's outputs, or none where they stay. Where the model's sequences are not iterative it
+    /// is answered with an error.
+    pub fn reschedule(mut self, outputs: Vec<Tensor>) {
+        self.answer(Ok(outputs), Part::Again);
     }
 
     /// No answer comes any more.

@@ -95,8 +95,10 @@ struct States {
 
 impl Instance for SequenceInstance {
     fn run(&mut self, batch: Batch) {
-        let Batch { requests, clock, ended, .. } = batch;
-        ended.into_iter().for_each(|slot| self.states.forget(slot));
+        let Batch { requests, clock, mut ended, .. } = batch;
+        // A decoupled model may have answered since.
+        self.keep();
+        ended.iter().for_each(|slot| self.states.forget(*slot));
         // Rows whose states differ in shape cannot be one batch.
         let mut groups: Vec<Vec<Request>> = Vec::new();
         for request in requests {
@@ -113,7 +115,7 @@ impl Instance for SequenceInstance {
         }
         for requests in groups {
             let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
-            self.inner.run(Batch { requests, rows, clock, ended: Vec::new() });
+            self.inner.run(Batch { requests, rows, clock, ended: std::mem::take(&mut ended) });
         }
         self.keep();
     }
@@ -130,6 +132,11 @@ impl SequenceInstance {
         let is_start = row.mark.as_ref().is_none_or(|mark| mark.is_start);
         if row.mark.as_ref().is_some_and(|mark| mark.is_start) {
             self.states.forget(row.slot);
+            if self.sequence.is_iterative && !self.sequence.states.is_empty() {
+                // Its model may let it run again without a word about its states.
+                let initial = self.sequence.states.iter().map(|state| state.initial.clone());
+                self.states.put(row.slot, initial.collect());
+            }
         }
         let kept = self.states.by_slot.get(&row.slot);
         if kept.is_none() && !is_start && !self.sequence.states.is_empty() {
@@ -219,6 +226,15 @@ impl Inbox for Keep {
     }
 }
 
+/// What a model is told of a sequence that begins and ends with one request, in the order of its
+/// inputs behind those that requests bring.
+pub fn begun_inputs(sequence: &SequenceBatching, has_batch_axis: bool) -> Vec<Tensor> {
+    let mark = SequenceMark { id: CorrelationId::Own(0), is_start: true, is_end: true };
+    let row = SequenceRow { slot: 0, mark: Some(mark), is_ended: false };
+    let controls = sequence.controls.iter().map(|spec| control(spec, &row, has_batch_axis));
+    controls.chain(sequence.states.iter().map(|state| state.initial.clone())).collect()
+}
+
 /// A tensor with memory of its own: a part of a batch's output would keep all of it.
 fn copied(tensor: &Tensor) -> Tensor {
     let mut buffer = AlignedBuffer::with_capacity(tensor.contents.len());
@@ -247,15 +263,17 @@ fn control(spec: &ControlSpec, row: &SequenceRow, has_batch_axis: bool) -> Tenso
 /// checked.
 fn correlation_id(datatype: Datatype, id: Option<&CorrelationId>) -> Vec<u8> {
     let number = match id {
-        Some(CorrelationId::Number(number)) => *number,
+        Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => *number,
         _ => 0,
     };
+    let element = |text: &[u8]| {
+        let mut element = Vec::with_capacity(text.len() + strings::LENGTH_SIZE);
+        strings::encode(text, &mut element);
+        element
+    };
     match (datatype, id) {
-        (Datatype::Bytes, Some(CorrelationId::Text(text))) => {
-            let mut element = Vec::with_capacity(text.len() + strings::LENGTH_SIZE);
-            strings::encode(text.as_bytes(), &mut element);
-            element
-        }
+        (Datatype::Bytes, Some(CorrelationId::Text(text))) => element(text.as_bytes()),
+        (Datatype::Bytes, Some(CorrelationId::Own(number))) => element(number.to_string().as_bytes()),
         (Datatype::Bytes, _) => vec![0; strings::LENGTH_SIZE],
         (Datatype::Int32 | Datatype::Uint32, _) => {
             let [a, b, c, d, ..] = number.to_le_bytes();

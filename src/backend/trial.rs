@@ -27,6 +27,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
         outputs: tensors(outputs),
         batch_inputs: Vec::new(),
         batching: None,
+        ensemble: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::All,

@@ -14,7 +14,8 @@ use crate::loadgen::http1::Http1;
 use crate::loadgen::http2::Http2;
 use crate::loadgen::request::{Method, Outgoing, RequestPlan};
 use crate::loadgen::statistics::Statistics;
-use crate::loadgen::target::Protocol;
+use crate::loadgen::target::{Encoding, Protocol};
+use crate::wire::json::{Document, Value};
 
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -45,6 +46,16 @@ impl Control {
             Protocol::Grpc => Config::from_message(&answer),
         });
         Ok(model)
+    }
+
+    /// How tensors travel over HTTP to a server that was told nothing else: as binary data, unless it
+    /// says what extensions it has and that is not among them.
+    pub fn encoding(&mut self) -> Encoding {
+        let answer = self.ask(Method::ServerMetadata).unwrap_or_default();
+        let document = Document::parse(&answer, &[]).ok();
+        let extensions = document.as_ref().and_then(|document| document.root().get("extensions"));
+        let has_binary = |list: Value<'_, '_>| list.elements().any(|name| name.as_str() == Some("binary_tensor_data"));
+        if extensions.is_none_or(has_binary) { Encoding::Binary } else { Encoding::Json }
     }
 
     /// What the server has counted so far. `None` where it does not offer that.

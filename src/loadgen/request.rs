@@ -22,6 +22,8 @@ pub enum Method {
     ModelMetadata,
     /// `ModelStatistics`.
     ModelStatistics,
+    /// `ServerMetadata`.
+    ServerMetadata,
 }
 
 impl Method {
@@ -32,16 +34,18 @@ impl Method {
             Self::ModelInfer => "/inference.GRPCInferenceService/ModelInfer",
             Self::ModelMetadata => "/inference.GRPCInferenceService/ModelMetadata",
             Self::ModelStatistics => "/inference.GRPCInferenceService/ModelStatistics",
+            Self::ServerMetadata => "/inference.GRPCInferenceService/ServerMetadata",
         }
     }
 
-    /// What follows the model in the path of the HTTP request.
-    const fn suffix(self) -> &'static str {
+    /// What follows the model in the path of the HTTP request; `None` where no model is asked about.
+    const fn suffix(self) -> Option<&'static str> {
         match self {
-            Self::ModelConfig => "/config",
-            Self::ModelInfer => "/infer",
-            Self::ModelMetadata => "",
-            Self::ModelStatistics => "/stats",
+            Self::ModelConfig => Some("/config"),
+            Self::ModelInfer => Some("/infer"),
+            Self::ModelMetadata => Some(""),
+            Self::ModelStatistics => Some("/stats"),
+            Self::ServerMetadata => None,
         }
     }
 }
@@ -85,8 +89,10 @@ impl RequestPlan {
             Protocol::Http => self.head("GET", method, "\r\n").into(),
             Protocol::Grpc => {
                 let mut message = Vec::new();
-                protobuf::put_str(1, &self.model, &mut message);
-                protobuf::put_str(2, &self.version, &mut message);
+                if method.suffix().is_some() {
+                    protobuf::put_str(1, &self.model, &mut message);
+                    protobuf::put_str(2, &self.version, &mut message);
+                }
                 framed(&[&message])
             }
         };
@@ -96,7 +102,8 @@ impl RequestPlan {
     /// The head of an HTTP request, up to the fields of its own.
     fn head(&self, verb: &str, method: Method, rest: &str) -> Vec<u8> {
         let version = if self.version.is_empty() { String::new() } else { format!("/versions/{}", self.version) };
-        let path = format!("{}/v2/models/{}{version}{}", self.address.prefix, self.model, method.suffix());
+        let model = method.suffix().map(|suffix| format!("/models/{}{version}{suffix}", self.model));
+        let path = format!("{}/v2{}", self.address.prefix, model.unwrap_or_default());
         let mut head = format!("{verb} {path} HTTP/1.1\r\n");
         if !self.fields.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
             head += &format!("Host: {}\r\n", self.address.authority());

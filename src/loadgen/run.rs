@@ -22,7 +22,7 @@ use crate::loadgen::search::{Goal, Measured, Search};
 use crate::loadgen::sequence::SequencePlan;
 use crate::loadgen::settings::{Format, Settings, Source, Task};
 use crate::loadgen::table;
-use crate::loadgen::target::{Address, Protocol};
+use crate::loadgen::target::{Address, Encoding, Protocol};
 
 /// How long a window lasts where nobody says.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -86,9 +86,10 @@ fn heading_text(settings: &Settings, target: &Target) -> String {
     let plan = target.requests.plan();
     let version = if plan.version.is_empty() { String::new() } else { format!(" version {}", plan.version) };
     format!(
-        "{}{version} over {} at {}: batch size {}, {} bytes a request\n\n",
+        "{}{version} over {}{} at {}: batch size {}, {} bytes a request\n\n",
         settings.model,
         settings.protocol.name(),
+        if plan.input_encoding == Encoding::Json { " as JSON" } else { "" },
         target.name,
         settings.rows,
         target.requests.request_size()
@@ -99,13 +100,13 @@ fn heading_text(settings: &Settings, target: &Target) -> String {
 fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Result<Target, String> {
     let usual = Address::parse("localhost", settings.protocol);
     let address = address.cloned().map_or(usual, Ok)?;
-    let plan = RequestPlan {
+    let mut plan = RequestPlan {
         address: address.clone(),
         protocol: settings.protocol,
         model: settings.model.clone(),
         version: settings.version.clone(),
-        input_encoding: settings.input_encoding,
-        output_encoding: settings.output_encoding,
+        input_encoding: Encoding::Binary,
+        output_encoding: Encoding::Binary,
         rows: settings.rows,
         parameters: settings.parameters.clone(),
         fields: settings.fields.clone(),
@@ -114,6 +115,11 @@ fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Re
     let socket = resolve(&address).map_err(|why| format!("{name}: {why}"))?;
     let mut control = Control::new(socket, plan.clone());
     let model = control.describe().map_err(|why| format!("{name}: {why}"))?;
+    if settings.protocol == Protocol::Http {
+        let usual = control.encoding();
+        plan.input_encoding = settings.input_encoding.unwrap_or(usual);
+        plan.output_encoding = settings.output_encoding.unwrap_or(usual);
+    }
     if model.config.as_ref().is_some_and(|config| config.is_decoupled) && settings.protocol == Protocol::Grpc {
         return Err(format!("{name}: the model is decoupled, which needs ModelStreamInfer; it is not supported"));
     }

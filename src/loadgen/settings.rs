@@ -42,10 +42,10 @@ pub struct Settings {
     pub string: Option<String>,
     /// Characters of a random string.
     pub string_length: usize,
-    /// How inputs travel over HTTP.
-    pub input_encoding: Encoding,
-    /// How outputs are asked for over HTTP.
-    pub output_encoding: Encoding,
+    /// How inputs travel over HTTP; as the server's extensions say where it is not given.
+    pub input_encoding: Option<Encoding>,
+    /// How outputs are asked for over HTTP; likewise.
+    pub output_encoding: Option<Encoding>,
     /// Parameters of every request.
     pub parameters: Vec<(String, Parameter)>,
     /// Fields of every request's head.
@@ -169,8 +169,8 @@ impl Default for Settings {
             shapes: Vec::new(),
             string: None,
             string_length: 128,
-            input_encoding: Encoding::Binary,
-            output_encoding: Encoding::Binary,
+            input_encoding: None,
+            output_encoding: None,
             parameters: Vec::new(),
             fields: Vec::new(),
             sequence: SequenceSettings {

@@ -2,6 +2,8 @@
 //! function of what was loaded and what was found now. Called by the control thread after each
 //! look at the repositories; it opens nothing and waits for nothing.
 
+use std::collections::BTreeMap;
+
 use crate::model::repository::Mark;
 
 /// A model as its last load found it, whether that succeeded or not.
@@ -109,6 +111,32 @@ impl Action {
     }
 }
 
+/// What a model is made of, and why it is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dependence {
+    /// The models that it is made of, where it is an ensemble that is wanted.
+    pub composing: Vec<String>,
+    /// Whether it is wanted for its own sake.
+    pub is_asked: bool,
+}
+
+/// The models that are there for one ensemble alone, or for what it is made of: they go with it where
+/// that is asked for (`unload_dependents`).
+pub fn only_for(name: &str, models: &BTreeMap<String, Dependence>) -> Vec<String> {
+    let (mut gone, mut next) = (vec![name.to_owned()], 0);
+    while let Some(model) = gone.get(next).and_then(|name| models.get(name)) {
+        for composing in &model.composing {
+            let is_free = models.get(composing).is_some_and(|model| !model.is_asked);
+            let mut others = models.iter().filter(|(other, _)| !gone.contains(other));
+            if is_free && !gone.contains(composing) && !others.any(|(_, other)| other.composing.contains(composing)) {
+                gone.push(composing.clone());
+            }
+        }
+        next += 1;
+    }
+    gone.split_off(1)
+}
+
 /// What becomes of the versions of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionChanges {
@@ -200,6 +228,28 @@ mod tests {
         check("0/a=1", "1/a=2 0/a=1 0/b=1", "unload a: not unique across all model repositories; load 0/b");
         check("0/a=1 1/b=1", "0? 1/c=1", "unload b; load 1/c");
         check("-/a=1", "", "");
+    }
+
+    #[test]
+    fn what_only_an_ensemble_is_made_of_goes_with_it() {
+        // `e:a,b` is an ensemble; `!` before a name is of one that is wanted for its own sake.
+        let check = |models: &str, name: &str, want: &str| {
+            let words = models.split_whitespace().map(|word| {
+                let (name, composing) = word.split_once(':').unwrap_or((word, ""));
+                let composing = composing.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
+                let dependence = Dependence { composing, is_asked: name.starts_with('!') };
+                (name.trim_start_matches('!').to_owned(), dependence)
+            });
+            assert_eq!(only_for(name, &words.collect()).join(" "), want, "{models} without {name}");
+        };
+        check("!e:a,b a b", "e", "a b");
+        check("!e:a,b !a b", "e", "b");
+        check("!e:a,b !f:b a b", "e", "a");
+        check("!e:f,a f:a,b a b", "e", "f a b");
+        check("!e:f f:a a !g:a", "e", "f");
+        check("!e:a", "e", "");
+        check("!a", "a", "");
+        check("", "a", "");
     }
 
     #[test]

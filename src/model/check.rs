@@ -8,9 +8,10 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::tensors::Io;
-use crate::model::{batch_io, sequence_batching, tensors};
+use crate::model::{batch_io, ensemble, sequence_batching, tensors};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -59,6 +60,10 @@ pub fn backend(config: &ModelConfig) -> Result<(), Error> {
     let expected = complete::backend_of(platform).filter(|_| platform != "custom");
     let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
     match backend.as_str() {
+        "" if platform == ensemble::PLATFORM => Ok(()),
+        _ if platform == ensemble::PLATFORM => Err(Error::invalid(format!(
+            "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
+        ))),
         "" => Err(Error::invalid(format!("unexpected platform type '{platform}' for {name}"))),
         _ if !is_onnx || expected.is_some_and(|expected| expected != backend) => {
             Err(Error::invalid(format!("unexpected 'platform' and 'backend' pair, got:{platform}, {backend}")))
@@ -76,7 +81,6 @@ fn missing_backend(config: &ModelConfig) -> Error {
         platform => format!("platform '{platform}' needs "),
     };
     let way_out = match backend.as_str() {
-        "ensemble" => "ensembles are not supported yet: serve the models that it is made of",
         "custom" => "name a built-in backend, as in backend: \"identity\", or export the model to ONNX",
         _ => "export the model to ONNX, and give platform: \"onnxruntime_onnx\"",
     };
@@ -87,7 +91,7 @@ fn missing_backend(config: &ModelConfig) -> Error {
 }
 
 /// Everything that does not depend on the model file. The configuration is filled in already.
-pub fn config(config: &ModelConfig) -> Result<(), Error> {
+pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     rows(config)?;
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
@@ -97,7 +101,10 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
         sequence_batching::check(config, batching)?;
     }
     latency_target(config)?;
-    instance_groups(config)?;
+    ensemble::check(config)?;
+    if config.platform != ensemble::PLATFORM {
+        instance_groups(config, gpus)?;
+    }
     accelerators(config)?;
     metric_tags(config)?;
     response_cache(config)?;
@@ -193,14 +200,16 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
     Ok(())
 }
 
-fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
+fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     for group in &config.instance_group {
-        instance_group(config, group)
+        instance_group(config, group, gpus)
             .map_err(|text| Error::invalid(format!("instance group {} of model {} {text}", group.name, config.name)))?;
     }
     instance_group_names(config)?;
-    let counts = config.instance_group.iter().map(|group| u64::from(group.count.unsigned_abs()));
-    let count: u64 = counts.sum();
+    let of_group = |group: &ModelInstanceGroup| {
+        u64::from(group.count.unsigned_abs()).saturating_mul(group.gpus.len().max(1) as u64)
+    };
+    let count = config.instance_group.iter().map(of_group).fold(0, u64::saturating_add);
     if count <= INSTANCES_MAX as u64 {
         return Ok(());
     }
@@ -283,10 +292,10 @@ fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
 }
 
 /// The rest of a refusal's text.
-fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), String> {
+fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
     let kind = group.kind();
     match kind {
-        Kind::Gpu => return Err("has kind KIND_GPU but server does not support GPUs".to_owned()),
+        Kind::Gpu => gpu_group(config, group, gpus)?,
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
             return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
         }
@@ -303,6 +312,32 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<()
         return Err(format!("has a count of {}; it must be 1 or more", group.count));
     }
     Ok(())
+}
+
+fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
+    let GpuSupport { devices, why_absent, .. } = gpus;
+    if devices.is_empty() {
+        // Triton says the one where it was built without GPUs, and the other where it finds none.
+        return Err(match why_absent.as_str() {
+            "" => "has kind KIND_GPU but server does not support GPUs".to_owned(),
+            why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
+        });
+    }
+    if config.backend != ONNX_BACKEND {
+        return Err(format!("has kind KIND_GPU but backend '{}' runs on the CPU alone", config.backend));
+    }
+    let is_there = |gpu: &i32| u32::try_from(*gpu).is_ok_and(|gpu| devices.contains(&gpu));
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = group.gpus.iter().find(|gpu| !seen.insert(**gpu)) {
+        return Err(format!("names GPU {twice} twice; raise its count instead"));
+    }
+    match group.gpus.iter().find(|gpu| !is_there(gpu)) {
+        None => Ok(()),
+        Some(gpu) => {
+            let there: Vec<_> = devices.iter().map(u32::to_string).collect();
+            Err(format!("specifies invalid or unsupported gpu id {gpu}; the GPUs are: {}", there.join(", ")))
+        }
+    }
 }
 
 /// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same

@@ -3,8 +3,9 @@
 //! Called by [`super::config`] between reading and checking.
 
 use crate::error::Error;
+use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::sequence_batching;
+use crate::model::{ensemble, sequence_batching};
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -23,7 +24,8 @@ pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 pub const IDENTITY_BACKEND: &str = "identity";
 /// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
 /// sequence brings, and those that answer a request any number of times.
-pub const BUILT_IN_BACKENDS: [&str; 5] = ["dyna_sequence", IDENTITY_BACKEND, "repeat", "sequence", "square"];
+pub const BUILT_IN_BACKENDS: [&str; 6] =
+    ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 /// A sequence that brings no request for so long is over, where the configuration does not say.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
 /// The file of an ONNX model where the configuration names none.
@@ -33,7 +35,7 @@ const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
 /// Platforms of the model configuration's documents, with their backends; empty where Triton has
 /// none any more.
-const PLATFORMS: [(&str, &str); 9] = [
+const PLATFORMS: [(&str, &str); 8] = [
     ("caffe2_netdef", "caffe2"),
     ("custom", "custom"),
     (ONNX_PLATFORM, ONNX_BACKEND),
@@ -42,7 +44,6 @@ const PLATFORMS: [(&str, &str); 9] = [
     ("tensorflow_savedmodel", "tensorflow"),
     ("tensorrt_plan", "tensorrt"),
     ("torch_aoti", "torch_aoti"),
-    ("ensemble", "ensemble"),
 ];
 
 /// Files of a version's directory that tell the backend, in the order in which Triton looks.
@@ -67,6 +68,13 @@ pub fn backend_of(platform: &str) -> Option<&'static str> {
 pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
+    }
+    let is_ensemble = matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
+    if is_ensemble && config.platform.is_empty() && config.backend.is_empty() {
+        ensemble::PLATFORM.clone_into(&mut config.platform);
+    }
+    if config.platform == ensemble::PLATFORM {
+        return Ok(());
     }
     if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
         return Err(Error::invalid(format!("must specify 'platform' or 'backend' for '{directory}'")));
@@ -175,7 +183,7 @@ fn fill_dims(
 }
 
 /// The defaults that do not depend on the model file.
-pub fn normalize(config: &mut ModelConfig) {
+pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
     let latest = || ModelVersionPolicy { policy_choice: Some(PolicyChoice::Latest(Latest { num_versions: 1 })) };
     config.version_policy.get_or_insert_with(latest);
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &mut config.scheduling_choice
@@ -189,13 +197,21 @@ pub fn normalize(config: &mut ModelConfig) {
     {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
     }
+    // Triton fills nothing in of what an ensemble may not have.
+    if config.platform == ensemble::PLATFORM {
+        return;
+    }
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    normalize_instance_groups(config);
+    normalize_instance_groups(config, gpus);
 }
 
-fn normalize_instance_groups(config: &mut ModelConfig) {
+/// As Triton: a group that does not say where it is, is on GPUs if all that it names are there, and
+/// on all of them if it names none.
+fn normalize_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
+    let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
+    let takes_auto = gpus.takes_auto && config.backend == ONNX_BACKEND && !devices.is_empty();
     if config.instance_group.is_empty() {
         config.instance_group.push(ModelInstanceGroup { name: config.name.clone(), ..ModelInstanceGroup::default() });
     }
@@ -204,7 +220,11 @@ fn normalize_instance_groups(config: &mut ModelConfig) {
             group.name = format!("{}_{index}", config.name);
         }
         if group.kind() == Kind::Auto {
-            group.set_kind(Kind::Cpu);
+            let is_on_gpu = takes_auto && group.gpus.iter().all(|gpu| devices.contains(gpu));
+            group.set_kind(if is_on_gpu { Kind::Gpu } else { Kind::Cpu });
+        }
+        if group.kind() == Kind::Gpu && group.gpus.is_empty() {
+            group.gpus.clone_from(&devices);
         }
         if group.count == 0 {
             let is_onnx_on_cpu = config.backend == ONNX_BACKEND && group.kind() == Kind::Cpu;

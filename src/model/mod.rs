@@ -7,7 +7,9 @@ mod check;
 mod complete;
 pub mod config;
 mod config_json;
+pub mod ensemble;
 pub mod fuzz;
+pub mod graph;
 pub mod index;
 pub mod initial;
 pub mod labels;
@@ -25,6 +27,7 @@ pub mod warm_up;
 pub mod weights;
 pub mod write;
 
+pub use ensemble::Ensemble;
 pub use sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
 };

@@ -15,6 +15,8 @@ use crate::tensor::{Datatype, Tensor};
 pub enum CorrelationId {
     /// A number.
     Number(u64),
+    /// Given by the server to a request of an iterative sequence that names none: no client can name it.
+    Own(u64),
     /// A string, of a size that the protocol bounds.
     Text(Arc<str>),
 }
@@ -49,6 +51,8 @@ pub struct SequenceBatching {
     pub strategy: SequenceStrategy,
     /// `max_sequence_idle_microseconds`.
     pub idle_max: Duration,
+    /// `iterative_sequence`: a request runs until its model is done with it, and its sequence with it.
+    pub is_iterative: bool,
     /// What tells the model of each row's sequence, in the order of the engine's inputs behind those
     /// that requests bring.
     pub controls: Vec<ControlSpec>,
@@ -123,7 +127,7 @@ pub struct StateSpec {
 impl fmt::Display for CorrelationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(number) => number.fmt(formatter),
+            Self::Number(number) | Self::Own(number) => number.fmt(formatter),
             Self::Text(text) => text.fmt(formatter),
         }
     }

@@ -41,18 +41,12 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
             "{given} control inputs and states are more than the {MODEL_TENSORS_MAX} allowed"
         )));
     }
-    if names.len() < given || config.input.iter().any(|input| names.contains(input.name.as_str())) {
+    let made = config.batch_input.iter().flat_map(|input| input.target_name.iter().map(String::as_str));
+    let mut others = config.input.iter().map(|input| input.name.as_str()).chain(made);
+    if names.len() < given || others.any(|name| names.contains(name)) {
         return Err(for_model(
             "sequence batching: each control input and state must name an input of its own".to_owned(),
         ));
-    }
-    if !config.batch_input.is_empty() || config.input.iter().any(|input| input.allow_ragged_batch) {
-        let text = "'sequence_batching' with ragged inputs or 'batch_input' is not supported";
-        return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
-    }
-    if !config.model_warmup.is_empty() {
-        let text = "'sequence_batching' with 'model_warmup' is not supported";
-        return Err(Error::unsupported(format!("model '{}': {text}; remove one of them", config.name)));
     }
     let outputs: BTreeSet<&str> = batching.state.iter().map(|state| state.output_name.as_str()).collect();
     if outputs.len() < batching.state.len() {
@@ -63,7 +57,8 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
 
 fn check_strategy(config: &ModelConfig, batching: &ModelSequenceBatching) -> Result<(), String> {
     let active = config.instance_group.iter().filter(|group| !group.passive);
-    let instances: usize = active.map(|group| usize::try_from(group.count).unwrap_or(0)).sum();
+    let instances: usize =
+        active.map(|group| usize::try_from(group.count).unwrap_or(0).saturating_mul(group.gpus.len().max(1))).sum();
     let slots = match &batching.strategy_choice {
         Some(proto::StrategyChoice::Oldest(oldest)) => {
             for size in &oldest.preferred_batch_size {
@@ -150,6 +145,11 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
     let is_dimension = |dimension: &i64| *dimension == -1 || *dimension > 0;
     if state.dims.is_empty() || state.dims.len() > RANK_MAX || !state.dims.iter().all(is_dimension) {
         return Err(format!("sequence batching: 'dims' of state '{name}' must be 1 or more integers >= 1, or -1"));
+    }
+    if state.use_growable_memory && !state.use_same_buffer_for_input_output {
+        return Err(format!(
+            "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name '{name}'."
+        ));
     }
     let output = config.output.iter().find(|output| output.name == state.output_name);
     if output
@@ -274,6 +274,7 @@ pub(super) fn sequence(
     Ok(SequenceBatching {
         strategy: strategy(batching),
         idle_max: Duration::from_micros(batching.max_sequence_idle_microseconds),
+        is_iterative: batching.iterative_sequence,
         controls: controls.collect(),
         states: states.collect::<Result<_, Error>>()?,
         outputs_asked: config.output.len(),

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::model::ensemble::Ensemble;
 use crate::model::labels::Labels;
 use crate::model::sequence::SequenceBatching;
 use crate::model::warm_up::WarmUp;
@@ -18,7 +19,7 @@ pub struct ModelSpec {
     pub name: String,
     /// What metadata calls the platform: the configured platform, or else the backend.
     pub platform: String,
-    /// The name of the backend that runs it (`onnxruntime`, `identity`).
+    /// The name of the backend that runs it (`onnxruntime`, `identity`); empty for an ensemble.
     pub backend: String,
     /// `max_batch_size`: 0 where the model does not batch.
     pub rows_max: u32,
@@ -30,6 +31,8 @@ pub struct ModelSpec {
     pub batch_inputs: Vec<BatchInput>,
     /// How requests are put together; `None` where they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
+    /// What it is made of, where it is an ensemble.
+    pub ensemble: Option<Arc<Ensemble>>,
     /// How sequences are served; `None` where the model has no `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
     /// The instances, by group.
@@ -157,8 +160,10 @@ pub struct QueueRules {
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
-    /// How many instances.
+    /// How many instances, or how many on each GPU.
     pub count: u32,
+    /// The GPUs that they are on; none where they are on the CPU.
+    pub gpus: Vec<u32>,
     /// Whether they are loaded and given no work (`passive`).
     pub is_passive: bool,
     /// The host policy that may say where they run; `cpu` or `model` where none is named.
@@ -219,9 +224,22 @@ pub enum VersionPolicy {
 }
 
 impl InstanceGroup {
-    /// The names of its instances, as Triton makes them.
-    pub fn instance_names(&self) -> impl Iterator<Item = String> {
-        (0..self.count).map(|index| format!("{}_{index}", self.name))
+    /// Its instances: their names as Triton makes them, and the GPU of each that is on one. Where there
+    /// are several, it is part of the name.
+    pub fn instances(&self) -> impl Iterator<Item = (String, Option<u32>)> {
+        let name = |index: u32| format!("{}_{index}", self.name);
+        let on_cpu = (0..self.count).filter(|_| self.gpus.is_empty()).map(move |index| (name(index), None));
+        let on_gpus = self.gpus.iter().flat_map(move |gpu| {
+            let named =
+                move |index| if self.gpus.len() > 1 { format!("{}_gpu{gpu}", name(index)) } else { name(index) };
+            (0..self.count).map(move |index| (named(index), Some(*gpu)))
+        });
+        on_cpu.chain(on_gpus)
+    }
+
+    /// How many there are.
+    pub fn instance_count(&self) -> u64 {
+        u64::from(self.count).saturating_mul(self.gpus.len().max(1) as u64)
     }
 }
 
@@ -305,6 +323,16 @@ impl ModelSpec {
     /// The index of an output.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
+    }
+
+    /// Whether some of its instances are on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        self.instance_groups.iter().any(|group| !group.gpus.is_empty())
+    }
+
+    /// Whether some of its instances are on the CPU.
+    pub fn is_on_cpu(&self) -> bool {
+        self.instance_groups.is_empty() || self.instance_groups.iter().any(|group| group.gpus.is_empty())
     }
 
     /// Whether tensors carry a batch axis.

@@ -39,6 +39,15 @@ const SUPPORTED: &[&str] = &[
     "dynamic_batching.priority_queue_policy.value.default_timeout_microseconds",
     "dynamic_batching.priority_queue_policy.value.max_queue_size",
     "dynamic_batching.priority_queue_policy.value.timeout_action",
+    "ensemble_scheduling",
+    "ensemble_scheduling.max_inflight_requests",
+    "ensemble_scheduling.step",
+    "ensemble_scheduling.step.input_map",
+    "ensemble_scheduling.step.input_map.value",
+    "ensemble_scheduling.step.model_name",
+    "ensemble_scheduling.step.model_version",
+    "ensemble_scheduling.step.output_map",
+    "ensemble_scheduling.step.output_map.value",
     "input",
     "input.allow_ragged_batch",
     "input.data_type",
@@ -129,6 +138,7 @@ const SUPPORTED: &[&str] = &[
     "sequence_batching.direct",
     "sequence_batching.direct.max_queue_delay_microseconds",
     "sequence_batching.direct.minimum_slot_utilization",
+    "sequence_batching.iterative_sequence",
     "sequence_batching.max_sequence_idle_microseconds",
     "sequence_batching.oldest",
     "sequence_batching.oldest.max_candidate_sequences",
@@ -163,6 +173,7 @@ const INERT: &[(&str, &str)] = &[
     ("optimization.eager_batching", "a batch is put together by the instance that runs it, when it is idle"),
     ("optimization.gather_kernel_buffer_threshold", "a CPU has no gather kernel"),
     ("optimization.priority", "it orders CUDA streams and the threads of sequence batchers"),
+    ("sequence_batching.state.use_growable_memory", "every state may grow, within --sequence-state-bytes-max"),
 ];
 
 /// Refuses the first field that is set and not supported, with its place in the text; gives the
@@ -283,7 +294,7 @@ mod tests {
     /// What is refused by name, with everything beneath it: every field that the other two lists have
     /// not, those that a later `model_config.proto` adds among them.
     const REFUSED: &[&str] = &[
-        "ensemble_scheduling",
+        "ensemble_scheduling.step.model_namespace",
         "instance_group.secondary_devices",
         "model_metrics.metric_control",
         "model_operations.op_library_filename",
@@ -292,8 +303,6 @@ mod tests {
         "optimization.cuda.graph_spec",
         "optimization.cuda.graphs",
         "optimization.cuda.output_copy_stream",
-        "sequence_batching.iterative_sequence",
-        "sequence_batching.state.use_growable_memory",
     ];
 
     /// All fields beneath a message, by path; `value` is that of a map.
@@ -377,11 +386,12 @@ mod tests {
         check("dynamic_batching { priority_queue_policy { key: 1 value { max_queue_size: 4 } } }", "");
         check("model_warmup [ { name: 'w' } ] metric_tags { key: 'a' value: 'b' }", "");
         check("sequence_batching { }", "");
+        check("sequence_batching { iterative_sequence: true state { use_growable_memory: true } }", "");
+        check("ensemble_scheduling { step { model_name: 'a' input_map { key: 'x' value: 'y' } } }", "");
         check(
-            "sequence_batching { iterative_sequence: true }",
-            "config.pbtxt:1:21: model 'm': 'sequence_batching.iterative_sequence'",
+            "ensemble_scheduling { step { model_name: 'a' model_namespace: 'b' } }",
+            "config.pbtxt:1:46: model 'm': 'model_namespace' of step 0",
         );
-        check("ensemble_scheduling { }", "config.pbtxt:1:1: model 'm': 'ensemble_scheduling'");
         check("instance_group { passive: true rate_limiter { resources { name: 'r' global: true count: 1 } } }", "");
         check(
             "instance_group [ { name: 'g' secondary_devices [ { kind: KIND_NVDLA } ] } ]",

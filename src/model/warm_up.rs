@@ -5,7 +5,7 @@
 use crate::error::Error;
 use crate::limits::{WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
 use crate::model::spec::TensorSpec;
-use crate::model::{check, complete};
+use crate::model::{check, complete, sequence_batching};
 use crate::tensor::{Datatype, Shape, byte_size, element_count};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_warmup::Input;
@@ -23,7 +23,8 @@ pub struct WarmUp {
     pub requests: u32,
     /// How many times.
     pub runs: u32,
-    /// What each request brings, in the order of the model's inputs; `None` for an input left out.
+    /// What each request brings, in the order of the model's inputs; `None` for an input left out, or
+    /// for one that the server makes of a sequence.
     pub inputs: Vec<Option<WarmUpInput>>,
 }
 
@@ -50,6 +51,8 @@ pub enum WarmUpSource {
 /// The samples of a configuration whose inputs were checked.
 pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec<WarmUp>, Error> {
     let mut samples = Vec::new();
+    // A sample runs past the batcher: it may bring what the server tells the model of a sequence.
+    let told = sequence_batching::input_names(config);
     for sample in &config.model_warmup {
         // As in Triton, which says so in its log only.
         if sample.batch_size == 0 {
@@ -68,14 +71,16 @@ pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec
         }
         let mut names: Vec<_> = sample.inputs.keys().collect();
         names.sort_unstable();
-        if let Some(name) = names.into_iter().find(|name| !inputs.iter().any(|input| input.name == **name)) {
+        let is_input =
+            |name: &str| inputs.iter().any(|input| input.name == name) || told.iter().any(|have| have == name);
+        if let Some(name) = names.into_iter().find(|name| !is_input(name)) {
             return refuse(format!("unexpected inference input '{name}' for model '{}'", config.name));
         }
         let mut given = Vec::with_capacity(inputs.len());
         for input in inputs {
             given.push(match sample.inputs.get(&input.name) {
                 Some(sample) => Some(sample_input(config, input, sample)?),
-                None if input.is_optional => None,
+                None if input.is_optional || told.contains(&input.name) => None,
                 None => return refuse(format!("it brings no input '{}', which the model requires", input.name)),
             });
         }
@@ -101,7 +106,9 @@ fn sample_input(config: &ModelConfig, input: &TensorSpec, sample: &Input) -> Res
             "warmup setting gives input '{name}' of model '{model}' as {given}, which is {want}"
         )));
     }
-    let axis = (config.max_batch_size > 0 && !input.is_shape_tensor).then_some(1);
+    // Of what the server tells a model of a sequence Triton takes the full shape.
+    let is_full = sample.dims.len() == input.shape.len() && sequence_batching::input_names(config).contains(name);
+    let axis = (config.max_batch_size > 0 && !input.is_shape_tensor && !is_full).then_some(1);
     let shape: Shape = axis.into_iter().chain(sample.dims.iter().copied()).collect();
     if input.to_model(&shape).is_none() && !(input.is_shape_tensor && shape == input.shape) {
         return Err(Error::invalid(format!(

@@ -25,6 +25,7 @@ pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSp
         outputs: outputs.into_iter().map(batched).collect(),
         batch_inputs: Vec::new(),
         batching: (rows_max > 0).then(Batching::default),
+        ensemble: None,
         sequence: None,
         instance_groups: Vec::new(),
         version_policy: VersionPolicy::Latest(1),
@@ -68,6 +69,7 @@ pub fn statistics() -> Statistics {
             compute_output: total(4, 10),
             ..InferenceStatistics::default()
         },
+        responses: Vec::new(),
         batches: vec![
             BatchFigures { rows: 1, count: 1, compute_input: 5, compute_infer: 20, compute_output: 2 },
             BatchFigures { rows: 8, count: 1, compute_input: 6, compute_infer: 30, compute_output: 3 },

@@ -5,6 +5,7 @@
 //! [`Forecast`]) and what keeps responses in order ([`Ordering`]).
 
 mod admission;
+pub mod ensemble;
 mod forecast;
 mod ordering;
 mod policy;

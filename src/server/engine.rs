@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::backend::{Accumulate, Backend, Decoupled, Identity, Onnxruntime, Rten};
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, Rten};
 use crate::config::{Engine, OnnxruntimeConfig};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -38,6 +38,7 @@ impl Engines {
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
             "identity" => return Ok(&Identity),
+            "iterative_sequence" => return Ok(&Iterative),
             "repeat" => return Ok(&Decoupled::Repeat),
             "sequence" => return Ok(&Accumulate::ByRow),
             "square" => return Ok(&Decoupled::Square),

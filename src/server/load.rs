@@ -8,12 +8,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::{Backend, LoadedModel, Sequential, Threads, threads};
+use crate::backend::gpu::{GpuModel, Plan};
+use crate::backend::sequence::begun_inputs;
+use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
+use crate::model::ensemble::Members;
 use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
@@ -23,6 +26,7 @@ use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
+use crate::server::gpu::Machine;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
@@ -55,7 +59,7 @@ impl Loaded {
     /// What each instance needs that takes batches, in their order.
     fn demands(&self) -> impl Iterator<Item = Demand> {
         let active = self.worker_groups().filter(|group| !group.is_passive);
-        active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
+        active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
     }
 
     /// How it serves sequences, where it does; the number of instances is the feed's.
@@ -76,7 +80,8 @@ impl Loaded {
                 (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
             }
         };
-        Some(SequencePolicy { strategy, instances: 0, slots, idle_max: sequence.idle_max })
+        let (idle_max, is_iterative) = (sequence.idle_max, sequence.is_iterative);
+        Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
     /// How it batches.
@@ -105,14 +110,14 @@ impl Loaded {
     }
 }
 
-/// All instances are on the CPU, which is device 0.
-fn demand(rules: &RateRules) -> Demand {
+/// An instance on the CPU is on device 0, as in Triton.
+fn demand(rules: &RateRules, gpu: Option<u32>) -> Demand {
     let needs = rules.resources.iter().map(|resource| Need {
         name: resource.name.clone(),
         is_global: resource.is_global,
         count: resource.count.into(),
     });
-    Demand { device: 0, priority: rules.priority, needs: needs.collect() }
+    Demand { device: gpu.unwrap_or(0), priority: rules.priority, needs: needs.collect() }
 }
 
 fn queue_policy(rules: &QueueRules) -> QueuePolicy {
@@ -139,6 +144,8 @@ pub struct Opened {
     labels: BTreeMap<String, Arc<Labels>>,
     /// The versions that its policy serves, the highest first.
     pub versions: Vec<u64>,
+    /// The models that it is made of, where it is an ensemble.
+    composing: Vec<String>,
 }
 
 /// What serves of a model while it is loaded again.
@@ -157,6 +164,8 @@ pub enum Failure {
     Absent(Error),
     /// Its directory or its configuration will not do.
     Config(Error),
+    /// It is an ensemble, and what it is made of will not do.
+    Composition(Error),
     /// It has no version that its policy serves.
     Policy(Error),
     /// This version will not do.
@@ -167,7 +176,8 @@ impl Failure {
     /// What happened.
     pub const fn error(&self) -> &Error {
         match self {
-            Self::Absent(error) | Self::Config(error) | Self::Policy(error) | Self::Version(_, error) => error,
+            Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
+            Self::Policy(error) | Self::Version(_, error) => error,
         }
     }
 
@@ -186,7 +196,9 @@ impl Failure {
         match self {
             Self::Absent(_) => Error::internal(unpolled),
             Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
-            Self::Policy(error) => Error::invalid(format!("load failed for model '{name}': {error}\n")),
+            Self::Composition(error) | Self::Policy(error) => {
+                Error::invalid(format!("load failed for model '{name}': {error}\n"))
+            }
             Self::Version(version, _) => {
                 let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
                 Error::invalid(format!("load failed for model '{name}': {state}"))
@@ -219,12 +231,14 @@ const fn kind(code: Code) -> &'static str {
 pub struct Loader {
     settings: Arc<Settings>,
     engines: Engines,
+    machine: Machine,
 }
 
 impl Loader {
     /// Opens what engines the flags name.
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
-        Ok(Self { settings: Arc::clone(settings), engines: Engines::new(&settings.backend_config.onnxruntime)? })
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
     }
 
     /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
@@ -233,10 +247,14 @@ impl Loader {
         &self,
         lying: Lying<'_>,
         held: &Held,
+        members: &Members,
         progress: &Progress,
     ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
         progress.set_stage(Stage::Reading);
         let opened = self.open(lying)?;
+        if !opened.composing.is_empty() {
+            return self.load_ensemble(lying, held, &opened, members);
+        }
         let Mark { shared, versions } = &lying.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
@@ -251,6 +269,37 @@ impl Loader {
         Ok((loaded, changes))
     }
 
+    /// Loads an ensemble: held against the models that it is made of, every time.
+    fn load_ensemble(
+        &self,
+        lying: Lying<'_>,
+        held: &Held,
+        opened: &Opened,
+        members: &Members,
+    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
+        let changes = version_changes(&held.versions, &wanted, false);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            let began = clock::now();
+            let Opened { draft, labels, .. } = opened;
+            let spec = complete(lying.source, lying.directory, *version, draft, labels, &self.settings);
+            let spec = spec.map_err(|error| Failure::Version(*version, error))?;
+            let spec = Arc::new(members.resolve(spec).map_err(Failure::Composition)?);
+            let took = clock::now().since(began);
+            log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
+            let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(Loaded { spec, version: *version, model: Arc::new(Composed), choice, took, rate_ids: 0..0 });
+        }
+        Ok((loaded, changes))
+    }
+
+    /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
+    /// load will.
+    pub fn composing(&self, Lying { source, directory }: Lying<'_>) -> Vec<String> {
+        source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
+    }
+
     /// Reads the configuration of a model, and labels.
     pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
         let name = &directory.name;
@@ -263,36 +312,46 @@ impl Loader {
                 log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
             }
         }
-        Ok(Opened { draft, labels, versions: choice.versions })
+        let composing = draft.composing();
+        Ok(Opened { draft, labels, versions: choice.versions, composing })
     }
 
     /// Loads one version of a model, warms it up and decides where it runs.
     pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
         let Lying { source, directory } = lying;
-        let Opened { draft, labels, .. } = opened;
-        let spec = Arc::new(complete(source, directory, version, draft, labels, &self.settings)?);
-        let backend = self.engines.choose(&spec)?;
+        let (spec, plan) = self.settle(lying, opened, version)?;
         let path = source.root.join(directory.version_path(version));
+        let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
-            let model = load_engine(backend, &spec, &path, &self.settings)?;
-            let model = warm_up::warmed(model, &spec, |path, size_max| source.read(&directory.file(path), size_max))?;
+            let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let model = match (plan, backend) {
+                (Some(plan), backend) => {
+                    let on_cpu = backend.map(|backend| backend.load(&spec, &path)).transpose()?;
+                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+                }
+                (None, Some(backend)) => load_engine(backend, &spec, &path, &self.settings, read)?,
+                (None, None) => return Err(Error::internal("a model has no instance anywhere")),
+            };
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
-                drop(model.new_instance(threads)?);
+                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
             let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
         let place = match choice.site {
+            Site::Ensemble => "in its steps",
             Site::Inline => "inline",
             Site::Worker => "on workers",
         };
         log::info(&format!(
             "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
             spec.name,
-            backend.name(),
+            backend.map_or("the GPU's plan", |backend| backend.name()),
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
@@ -300,15 +359,51 @@ impl Loader {
     }
 }
 
-/// Loads a model with its engine: one that serves sequences as the engine sees it.
+impl Loader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        Opened { draft, labels, .. }: &Opened,
+        version: u64,
+    ) -> Result<(Arc<ModelSpec>, Option<Arc<Plan>>), Error> {
+        let complete =
+            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok((complete(draft)?, None));
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(true)?;
+        if !spec.is_on_gpu() {
+            return Ok((spec, None));
+        }
+        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
+        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?) {
+            Ok(plan) => return Ok((spec, Some(plan))),
+            Err(why) => why,
+        };
+        let on_cpu = with(false)?;
+        if on_cpu.is_on_gpu() {
+            let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+            return Err(why.with_prefix(&asked));
+        }
+        log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+        Ok((on_cpu, None))
+    }
+}
+
+/// Loads a model with its engine, whose instances are warm when they are made: one that serves
+/// sequences as the engine sees it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
     path: &Path,
     settings: &Settings,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let Some(sequence) = &spec.sequence else { return backend.load(spec, path) };
-    let inner = backend.load(&sequence.engine, path)?;
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(backend.load(spec, path)?, spec, &[], read) };
+    let told = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::warmed(backend.load(&sequence.engine, path)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }

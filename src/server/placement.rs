@@ -40,6 +40,8 @@ pub struct Choice {
 /// Where the instances of a model run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Site {
+    /// There are none: it is an ensemble.
+    Ensemble,
     /// Inside each shard.
     Inline,
     /// On worker threads.
@@ -50,6 +52,7 @@ impl Site {
     /// Its name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Ensemble => "ensemble",
             Self::Inline => "inline",
             Self::Worker => "worker",
         }
@@ -61,6 +64,9 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     let groups = &spec.instance_groups;
     if groups.iter().any(|group| group.is_passive) {
         return Some("one of its instance groups is passive");
+    }
+    if spec.is_on_gpu() {
+        return Some("its instances are on a GPU");
     }
     if groups.iter().any(|group| settings.host_policies.contains_key(&group.host_policy)) {
         return Some("a host policy says where it runs");

@@ -1,5 +1,6 @@
 //! The models that are there when the server starts: all in the repositories, or those that flags
-//! name. Several load at a time; a load that takes long is told of.
+//! name. Several load at a time; a load that takes long is told of. Ensembles come last, each after the
+//! models that it is made of.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,9 +11,11 @@ use std::time::Duration;
 use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::model::changes::{Action, actions};
+use crate::model::ensemble::{self, Member, Members};
 use crate::model::index::Progress;
 use crate::model::repository::ModelDirectory;
 use crate::scheduler::rate::Pools;
+use crate::server::control::job::Place;
 use crate::server::control::model::Models;
 use crate::server::load::{self, Failure, Held, Loaded, Loader, Lying};
 use crate::server::log;
@@ -37,6 +40,10 @@ struct Task {
     origin: usize,
     directory: ModelDirectory,
     progress: Arc<Progress>,
+    /// The models that it is made of, where it is an ensemble.
+    composing: Vec<String>,
+    /// Whether it is loaded for its own sake, and not for an ensemble's.
+    is_asked: bool,
 }
 
 /// What came of it.
@@ -50,9 +57,12 @@ struct Done {
 pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -> Result<Start, Error> {
     let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: Models::new() };
     let tasks = start.find(settings, repositories)?;
-    for done in load_side_by_side(tasks, settings.load_threads, loader, repositories) {
+    let tasks = with_composing(tasks, settings, loader, repositories);
+    let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
+    for done in load_side_by_side(others.into(), settings.load_threads, loader, repositories) {
         start.take(done, settings);
     }
+    start.load_ensembles(ensembles, settings, loader, repositories);
     let has_failed = start.models.values().any(|model| model.failure.is_some());
     if has_failed && settings.exit_on_error {
         return Err(Error::internal("Internal - failed to load all models"));
@@ -98,6 +108,42 @@ impl Start {
         Ok(tasks)
     }
 
+    /// Loads ensembles, those first that others are made of.
+    fn load_ensembles(
+        &mut self,
+        ensembles: Vec<Task>,
+        settings: &Settings,
+        loader: &Loader,
+        repositories: &Repositories,
+    ) {
+        let names: Vec<_> =
+            ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
+        let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
+        for (index, refusal) in ensemble::order(&names) {
+            let Some(task) = tasks.get_mut(index).and_then(Option::take) else { continue };
+            let done = match refusal {
+                Some(error) => Done { outcome: Err(Failure::Composition(error)), took: Duration::ZERO, task },
+                None => run(task, loader, repositories, &self.members()),
+            };
+            self.take(done, settings);
+        }
+    }
+
+    /// What was loaded so far, for the ensembles that are made of it.
+    fn members(&self) -> Members {
+        let mut members = Members::default();
+        for (name, model) in &self.models {
+            let (failure, is_invalid) = (model.failure.clone(), model.is_invalid);
+            members.models.insert(name.clone(), Member { versions: Vec::new(), failure, is_invalid });
+        }
+        for loaded in &self.loaded {
+            let member = members.models.entry(loaded.spec.name.clone()).or_default();
+            member.versions.push((loaded.version, Arc::clone(&loaded.spec)));
+            member.versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
+        }
+        members
+    }
+
     fn refuse(&mut self, name: &str, why: String) {
         log::error(&format!("failed to poll model '{name}': {why}"));
         let model = self.models.entry(name.to_owned()).or_default();
@@ -110,7 +156,10 @@ impl Start {
         let name = task.directory.name.clone();
         let outcome = outcome.and_then(|loaded| Ok(load::register(loaded, &mut self.pools, settings)?));
         let model = self.models.entry(name.clone()).or_default();
-        (model.origin, model.mark) = (Some(task.origin), task.directory.mark);
+        (model.origin, model.is_asked) = (Some(task.origin), task.is_asked);
+        model.composing.clone_from(&task.composing);
+        model.place = (!task.composing.is_empty()).then(|| Place::Known(task.origin, Box::new(task.directory.clone())));
+        model.mark = task.directory.mark;
         model.loads.time += took;
         match outcome {
             Ok(loaded) => {
@@ -127,7 +176,36 @@ impl Start {
 }
 
 fn task(origin: usize, directory: ModelDirectory) -> Task {
-    Task { origin, directory, progress: Arc::default() }
+    Task { origin, directory, progress: Arc::default(), composing: Vec::new(), is_asked: true }
+}
+
+/// The same tasks with what ensembles among them are made of; where the flags name the models to load,
+/// that is loaded too.
+fn with_composing(
+    mut tasks: VecDeque<Task>,
+    settings: &Settings,
+    loader: &Loader,
+    repositories: &Repositories,
+) -> Vec<Task> {
+    let mut all: Vec<Task> = Vec::with_capacity(tasks.len());
+    while let Some(mut next) = tasks.pop_front() {
+        if let Some(source) = repositories.source(next.origin) {
+            next.composing = loader.composing(Lying { source, directory: &next.directory });
+        }
+        let composing = next.composing.clone();
+        all.push(next);
+        if settings.control_mode != ControlMode::Explicit {
+            continue;
+        }
+        for name in composing {
+            let is_there = all.iter().chain(&tasks).any(|task| task.directory.name == name);
+            // One that is not found is missed when the ensemble is loaded.
+            if let (false, Ok((origin, directory))) = (is_there, repositories.find(&name)) {
+                tasks.push_back(Task { is_asked: false, ..task(origin, directory) });
+            }
+        }
+    }
+    all
 }
 
 /// Loads so many at a time.
@@ -147,7 +225,7 @@ fn load_side_by_side(
                 running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
                 let ended = ended.clone();
                 // Its outcome is awaited below.
-                scope.spawn(move || drop(ended.send(run(task, loader, repositories))));
+                scope.spawn(move || drop(ended.send(run(task, loader, repositories, &Members::default()))));
             }
             match outcomes.recv_timeout(TELL_INTERVAL) {
                 Ok(done) => {
@@ -163,13 +241,13 @@ fn load_side_by_side(
     all
 }
 
-fn run(task: Task, loader: &Loader, repositories: &Repositories) -> Done {
+fn run(task: Task, loader: &Loader, repositories: &Repositories, members: &Members) -> Done {
     let began = clock::now();
     let load = || {
         let gone = || Error::internal("its repository is gone");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
         let lying = Lying { source, directory: &task.directory };
-        loader.load_model(lying, &Held::default(), &task.progress).map(|(loaded, _)| loaded)
+        loader.load_model(lying, &Held::default(), members, &task.progress).map(|(loaded, _)| loaded)
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

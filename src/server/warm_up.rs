@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
+use crate::backend::gpu::Figures;
+use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket, run_to_end};
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::model::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
@@ -33,16 +34,18 @@ struct Warmed {
 }
 
 /// A model whose instances answer the samples of its configuration when they are made. `read` gives
-/// the bytes of a sample's file, by its path beneath the model's directory.
+/// the bytes of a sample's file, by its path beneath the model's directory. `told` are its last inputs
+/// where a sample brings them not: what it is told of a sequence that begins.
 pub fn warmed(
     model: Box<dyn LoadedModel>,
     spec: &ModelSpec,
+    told: &[Tensor],
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     if spec.warm_ups.is_empty() {
         return Ok(model);
     }
-    let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, &read)).collect::<Result<_, _>>()?;
+    let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, told, &read)).collect::<Result<_, _>>()?;
     Ok(Box::new(Warmed { model, samples }))
 }
 
@@ -61,6 +64,10 @@ impl LoadedModel for Warmed {
     fn may_run_inline(&self) -> bool {
         self.model.may_run_inline()
     }
+
+    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+        self.model.gpu_figures()
+    }
 }
 
 fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
@@ -74,7 +81,8 @@ fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
         Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
     });
     let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
-    catch_unwind(AssertUnwindSafe(|| instance.run(batch))).map_err(|_| Error::internal("the engine panicked"))?;
+    catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))
+        .map_err(|_| Error::internal("the engine panicked"))?;
     while let Some(answer) = kept.answers.pop() {
         answer.outputs?;
     }
@@ -99,12 +107,16 @@ impl Inbox for Kept {
 fn prepare(
     spec: &ModelSpec,
     sample: &WarmUp,
+    told: &[Tensor],
     read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Sample, Error> {
     let mut inputs = Vec::with_capacity(spec.inputs.len());
-    for (input, given) in spec.inputs.iter().zip(&sample.inputs) {
+    let asked = spec.inputs.len().saturating_sub(told.len());
+    let told = (0..asked).map(|_| None).chain(told.iter().map(Some));
+    for ((input, given), told) in spec.inputs.iter().zip(&sample.inputs).zip(told) {
         inputs.push(match given {
             Some(given) => tensor(input, given, read)?,
+            None if let Some(told) = told => told.clone(),
             None => Tensor { datatype: input.datatype, shape: Shape::new(), contents: Bytes::new() },
         });
     }
@@ -215,7 +227,7 @@ mod tests {
             _ => Err(Error::not_found(format!("{path} of at most {size_max}"))),
         };
         let model = Identity.load(&Arc::new(spec.clone()), Path::new(""))?;
-        let model = warmed(model, &spec, files)?;
+        let model = warmed(model, &spec, &[], files)?;
         threads::enter(1, |threads| model.new_instance(threads).map(drop))
     }
 
@@ -312,13 +324,70 @@ mod tests {
         let runs = Arc::new(AtomicU32::new(0));
         let load = |fails_at| {
             let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at });
-            warmed(model, &spec, |_, _| Ok(Vec::new())).unwrap()
+            warmed(model, &spec, &[], |_, _| Ok(Vec::new())).unwrap()
         };
         let make = |model: &dyn LoadedModel| threads::enter(1, |threads| model.new_instance(threads).err());
         let model = load(None);
         assert_eq!((make(&*model), make(&*model), runs.load(Ordering::Relaxed)), (None, None, 8));
         let error = make(&*load(Some(10))).unwrap();
         assert_eq!((error.text(), runs.load(Ordering::Relaxed)), ("failed to run warmup sample 'b': no", 11));
+    }
+
+    /// Keeps what comes.
+    struct Keeping(Arc<SegQueue<Vec<Tensor>>>);
+
+    impl LoadedModel for Keeping {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Keeping(Arc::clone(&self.0))))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Keeping {
+        fn run(&mut self, batch: Batch) {
+            for request in batch.requests {
+                self.0.push(request.inputs);
+                request.responder.send(Ok(Vec::new()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_model_of_sequences_is_told_of_one_that_begins_unless_its_sample_says_otherwise() {
+        let warm = |more: &str| {
+            let text = format!(
+                "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
+                 output {{ name: 'y' data_type: TYPE_INT32 dims: 1 }} sequence_batching {{ \
+                 control_input {{ name: 'S' control {{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 7 ] }} }} \
+                 control_input {{ name: 'I' control {{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 }} }} \
+                 state {{ input_name: 's' output_name: 't' data_type: TYPE_FP32 dims: -1 }} }} \
+                 model_warmup {{ name: 'w' batch_size: 1 inputs {{ key: 'x' value {{ data_type: TYPE_INT32 dims: 1 \
+                 zero_data: true }} }} {more} }}"
+            );
+            let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
+            let spec = draft.complete(None, &BTreeMap::new(), Completion::default())?;
+            let sequence = spec.sequence.clone().unwrap();
+            let told = crate::backend::sequence::begun_inputs(&sequence, true);
+            let kept = Arc::new(SegQueue::new());
+            let model = Box::new(Keeping(Arc::clone(&kept)));
+            let model = warmed(model, &sequence.engine, &told, |_, _| Ok(Vec::new()))?;
+            threads::enter(1, |threads| model.new_instance(threads).map(drop))?;
+            let inputs = kept.pop().unwrap();
+            assert_eq!((inputs.len(), inputs[2].contents.len()), (4, 8));
+            Ok::<_, Error>((inputs[1].contents[0], inputs[1].shape.to_vec(), inputs[3].shape.to_vec()))
+        };
+        assert_eq!(warm(""), Ok((7, vec![1, 1], vec![1, 1])));
+        let input = |name: &str, kind: &str, dims: &str| {
+            format!("inputs {{ key: '{name}' value {{ data_type: {kind} dims: {dims} zero_data: true }} }}")
+        };
+        assert_eq!(warm(&input("S", "TYPE_INT32", "1")), Ok((0, vec![1, 1], vec![1, 1])));
+        assert_eq!(warm(&input("S", "TYPE_INT32", "[ 1, 1 ]")), Ok((0, vec![1, 1], vec![1, 1])), "as Triton has it");
+        assert_eq!(warm(&input("s", "TYPE_FP32", "5")), Ok((7, vec![1, 1], vec![1, 5])));
+        let refused = warm(&input("z", "TYPE_FP32", "1")).unwrap_err();
+        assert!(refused.text().ends_with("unexpected inference input 'z' for model 'm'"), "{refused}");
     }
 
     #[test]

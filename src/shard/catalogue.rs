@@ -40,6 +40,8 @@ pub struct Hold {
 pub enum HeldWay {
     /// Its own, made on the thread that loaded.
     Instance(Box<dyn Instance>),
+    /// By those of other models.
+    Ensemble,
     /// The workers', by a lane.
     Lane(Lane),
 }

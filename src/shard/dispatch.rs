@@ -11,7 +11,7 @@ use futures_lite::future;
 use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells};
+use crate::metrics::{Computed, Departure, FailureReason, ModelCells, ShardCells};
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
@@ -96,6 +96,8 @@ pub struct Arrival {
     pub received: Instant,
     /// No answer is wanted after this.
     pub deadline: Option<Instant>,
+    /// How many ensembles it is a step of, one inside the other; 0 for what a client sent.
+    pub depth: usize,
 }
 
 impl Shard {
@@ -106,53 +108,72 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
     ) -> Result<Inferred, Error> {
-        let lookup = self.look_up(model, &request, arrival);
-        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
-            return Ok(Inferred { outputs, plan: request.plan, stamps });
-        }
-        let (inferred, _) = self.infer_parts(model, request, arrival, None).await?;
-        if let Some(Lookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred.outputs, took);
-        }
+        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
         Ok(inferred)
     }
 
     /// The same, with somebody who takes what a decoupled model answers before its last answer, which
-    /// may be its end alone.
+    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
     pub async fn infer_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
     ) -> Result<(Inferred, Part), Error> {
-        let Some(ticket) = self.tickets.open() else {
-            return Err(Error::unavailable(format!(
-                "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
-            )));
-        };
+        // The answers of decoupled models are not kept: a configuration that asks for it is refused.
+        let lookup = self.look_up(model, &request, arrival);
+        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
+            return Ok((Inferred { outputs, plan: request.plan, stamps }, Part::Last));
+        }
+        let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
+        if let Some(Lookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred.outputs, took);
+        }
+        Ok((inferred, part))
+    }
+
+    async fn run_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(Inferred, Part), Error> {
+        if let Way::Ensemble(steps) = model.way() {
+            // What becomes of its steps is its answer, as in Triton.
+            has_run.set(true);
+            return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
+        }
+        let ticket = self.open_ticket()?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
-        let books = ModelBooks {
-            model: Rc::clone(model),
-            shard: self.index,
-            rows,
-            received: arrival.received,
-            is_settled: false,
-        };
+        let books = ModelBooks::open(model, self.index, rows, arrival.received);
         let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
-            Way::Gone => {
+            Way::Ensemble(_) | Way::Gone => {
                 self.tickets.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
             }
         };
         let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
+        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
         let spec = &model.served().spec;
         let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
         books.settle(answer).map(|(outputs, stamps)| (Inferred { outputs, plan, stamps }, part))
+    }
+
+    /// A ticket for a request, if one is left.
+    pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
+        self.tickets.open().ok_or_else(|| {
+            Error::unavailable(format!(
+                "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
+            ))
+        })
     }
 
     /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
@@ -229,9 +250,9 @@ impl Shard {
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some());
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
         let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold };
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -247,10 +268,16 @@ impl Shard {
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
-        if let Some(id) = sequence {
-            let of_feed = Arc::clone(&feed);
-            let pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
-            let presence = Presence { feed, id: Some(id), since: queued_at };
+        let is_stopped = feed.is_stopped();
+        let of_feed = Arc::clone(&feed);
+        let mut pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
+        // It was on its way when the model version was unloaded: its workers may have ended before they
+        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
+        if is_stopped && pending.withdraw() {
+            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
+        }
+        if let Some(sequence) = sequence {
+            let presence = Presence { feed, id: Some(sequence), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(presence.answer(pending, timeout_at), deadline).await;
         }
@@ -258,23 +285,16 @@ impl Shard {
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
-        let is_stopped = feed.is_stopped();
-        let mut pending = self.tickets.pending(ticket, move || feed.leave(room)).with_sink(sink);
-        // It was on its way when the model version was unloaded: its workers may have ended before they
-        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
-        if is_stopped && pending.withdraw() {
-            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
-        }
         let answer = answer_unless_expired(pending, timeout_at);
         unless_late(answer, deadline).await
     }
 }
 
 /// The answer, if it comes before the client has given up.
-async fn unless_late(
-    answer: impl Future<Output = Result<Answer, Error>>,
+pub(super) async fn unless_late<T>(
+    answer: impl Future<Output = Result<T, Error>>,
     deadline: Option<Instant>,
-) -> Result<Answer, Error> {
+) -> Result<T, Error> {
     let Some(deadline) = deadline else { return answer.await };
     let late = async {
         sleep_until(deadline).await;
@@ -342,7 +362,7 @@ async fn sleep_until(at: Instant) {
 
 /// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
 /// its client has left.
-struct ModelBooks {
+pub(super) struct ModelBooks {
     model: Rc<LocalModel>,
     shard: usize,
     rows: u32,
@@ -351,6 +371,24 @@ struct ModelBooks {
 }
 
 impl ModelBooks {
+    /// A request of so many rows reached a model.
+    pub(super) fn open(model: &Rc<LocalModel>, shard: usize, rows: u32, received: Instant) -> Self {
+        Self { model: Rc::clone(model), shard, rows, received, is_settled: false }
+    }
+
+    /// An ensemble was answered, or not; its steps have taken so long.
+    pub(super) fn settle_ensemble(mut self, is_answered: bool, computed: &Computed) {
+        self.is_settled = true;
+        let Some(cells) = self.cells() else { return };
+        let now = clock::now();
+        if is_answered {
+            cells.count_ensemble(now.since(self.received), computed, self.rows, clock::epoch_millis(now));
+        } else {
+            // As Triton: which of its steps failed, and why, is told by the step's own figures.
+            cells.count_failure(FailureReason::Other, now.since(self.received));
+        }
+    }
+
     fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
         self.is_settled = true;
         match &answer {
@@ -359,7 +397,9 @@ impl ModelBooks {
                     cells.count_success(stamps, self.rows, clock::epoch_millis(stamps.output_end));
                 }
             }
-            Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
+            Ok(answer) if answer.has_run() && !answer.outputs.as_ref().is_err_and(is_refusal) => {
+                self.count_failure(FailureReason::Backend);
+            }
             _ => self.count_failure(FailureReason::Rejected),
         }
         answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))

@@ -8,9 +8,10 @@
 mod flight;
 mod former;
 mod gate;
+mod iteration;
 mod seat;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::scheduler::sequence::{End, SequencePolicy, Sequences};
 use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, Released, Scheduler};
 use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
+use crate::shard::feed::iteration::Iterations;
 use crate::shard::inbox::Inbox;
 use crate::shard::limiter::Limiter;
 use crate::shard::order::Order;
@@ -54,6 +56,8 @@ pub struct Waiting {
     pub stamps: Stamps,
     /// The memory of its tensors in the books of the feed, which opens them.
     pub hold: Hold,
+    /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
+    pub again: Option<Responder>,
 }
 
 /// What one request takes of the bounds of a queue.
@@ -109,8 +113,11 @@ pub struct Feed {
 }
 
 /// What is there only where a model serves sequences.
-#[derive(Default)]
 struct SequenceFeed {
+    iterations: Arc<Iterations>,
+    /// Ids that were given to iterative sequences.
+    ids: AtomicU64,
+    is_iterative: bool,
     /// Sequences that a client left, until an instance hears of it.
     departures: SegQueue<Departure>,
     counts: SequenceCounts,
@@ -186,7 +193,13 @@ impl Feed {
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
-        let has_sequences = sequences.is_some();
+        let own = sequences.as_ref().map(|(_, policy)| SequenceFeed {
+            iterations: Arc::new(Iterations::new(&seats)),
+            ids: AtomicU64::new(0),
+            is_iterative: policy.is_iterative,
+            departures: SegQueue::new(),
+            counts: SequenceCounts::default(),
+        });
         let former = match sequences {
             None => Former::Queue(Box::new(Scheduler::new(policy.clone()))),
             Some((model, policy)) => {
@@ -205,7 +218,7 @@ impl Feed {
             held_max: bounds.bytes,
             releases: Default::default(),
             late: AtomicUsize::new(0),
-            sequences: has_sequences.then(SequenceFeed::default),
+            sequences: own,
             seats: seats.into(),
             limiter,
             rows_wanted: AtomicI64::new(0),
@@ -295,6 +308,7 @@ impl Feed {
             let mut lanes = self.lock();
             lanes.drain(now, self);
             lanes.former.handle_death(seat_index, is_renewed, now, &mut Taking(self));
+            self.handle_released(&mut lanes, now);
             self.handle_news(&mut lanes, seat_index, now);
         }
     }
@@ -306,6 +320,13 @@ impl Feed {
             lanes.former.handle_revival(seat_index, now);
             self.handle_news(&mut lanes, seat_index, now);
         }
+    }
+
+    /// The place of a request in a sequence of its own, where sequences are iterative and it names none.
+    pub fn own_mark(&self) -> Option<SequenceMark> {
+        let own = self.sequences.as_ref().filter(|own| own.is_iterative)?;
+        let id = CorrelationId::Own(own.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Some(SequenceMark { id, is_start: true, is_end: false })
     }
 
     /// A client left a sequence. `since` is when the last of its requests that it knows of arrived.
@@ -393,14 +414,16 @@ impl Feed {
         let now = clock();
         let mut lanes = self.lock();
         self.handle_run(seat_index, &mut lanes.former, now, flight);
+        self.handle_released(&mut lanes, now);
         lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
         let is_stopped = self.is_stopped();
-        if is_stopped {
-            lanes.former.handle_drain();
-        }
         let taken = loop {
             self.rows_wanted.store(0, Ordering::SeqCst);
             lanes.drain(now, self);
+            if is_stopped {
+                // Nothing is queued after the stop: what was is in.
+                lanes.former.handle_drain();
+            }
             self.handle_news(&mut lanes, seat_index, now);
             match self.take(&mut lanes, seat_index, now) {
                 Taken::Batch(taken) => break taken,
@@ -421,7 +444,9 @@ impl Feed {
                 forecast.handle_idle(seat_index);
             }
             // Only where it was stopped before this look: a batch that may grow would be left behind.
-            if is_stopped {
+            if is_stopped && !lanes.former.has_flights() {
+                // Others may have slept for what was under way.
+                self.sequences.iter().for_each(|own| own.iterations.wake());
                 return Polled::Ended;
             }
             let until = lanes.watch(seat_index);
@@ -450,7 +475,7 @@ impl Feed {
     /// The ways by which the answers of a batch keep their order; none where they need not.
     fn turns(&self, taken: &Formed) -> Vec<Arc<dyn backend::Inbox>> {
         let inbox = |waiting: &Waiting| Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>;
-        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref());
+        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
         let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
         turns.collect()
     }
@@ -494,22 +519,31 @@ impl Feed {
         // A row without a request has the inputs of another: the model must have some.
         let spare = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
         let mut is_first = true;
-        let requests = taken.into_iter().map(|FormedRow { request, sequence }| {
+        let is_iterative = self.sequences.as_ref().is_some_and(|own| own.is_iterative);
+        let requests = taken.into_iter().map(|FormedRow { request, sequence, flight }| {
             let Some(waiting) = request else {
                 return Request { inputs: spare.clone(), rows: 1, responder: Responder::nobody(), sequence };
             };
-            let stamps = Stamps { batched, ..waiting.stamps };
-            let inbox = turns.next().unwrap_or(waiting.inbox);
-            let mut responder = Responder::new(inbox, waiting.ticket, stamps);
-            responder.set_batch(rows, std::mem::take(&mut is_first));
-            responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
-            Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+            let turn = if waiting.again.is_none() { turns.next() } else { None };
+            let mut request = match flight.filter(|_| is_iterative) {
+                Some(flight) => self.iterate(waiting, flight, sequence, turn, batched),
+                None => {
+                    let stamps = Stamps { batched, ..waiting.stamps };
+                    let responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
+                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+                }
+            };
+            request.responder.set_batch(rows, std::mem::take(&mut is_first));
+            request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
+            request
         });
         Batch { requests: requests.collect(), rows, clock, ended }
     }
 
-    fn refuse(&self, waiting: Waiting, error: Error) {
-        if Taking(self).claim(&waiting) {
+    fn refuse(&self, mut waiting: Waiting, error: Error) {
+        if let Some(responder) = waiting.again.take() {
+            responder.send(Err(error));
+        } else if Taking(self).claim(&waiting) {
             Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
         }
     }
@@ -596,10 +630,17 @@ struct Taking<'a>(&'a Feed);
 
 impl Claims<Waiting> for Taking<'_> {
     fn is_waiting(&mut self, waiting: &Waiting) -> bool {
-        waiting.inbox.is_waiting(waiting.ticket)
+        match &waiting.again {
+            None => waiting.inbox.is_waiting(waiting.ticket),
+            Some(responder) => !responder.has_left(),
+        }
     }
 
     fn claim(&mut self, waiting: &Waiting) -> bool {
+        if waiting.again.is_some() {
+            // It was claimed before.
+            return self.is_waiting(waiting);
+        }
         let is_claimed = waiting.inbox.claim(waiting.ticket);
         if is_claimed {
             waiting.hold.release();

@@ -211,7 +211,7 @@ async fn infer(
     let served = model.served();
     let request = grpc::decode::decode(&served.spec, &request)?;
     let decoded = is_timed.then(clock::now);
-    let arrival = Arrival { received, deadline };
+    let arrival = Arrival { received, deadline, depth: 0 };
     let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
     let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));

@@ -117,7 +117,10 @@ impl Default for Inbox {
 }
 
 impl backend::Inbox for Inbox {
-    fn push(&self, ticket: Ticket, answer: Answer) {
+    fn push(&self, ticket: Ticket, mut answer: Answer) {
+        if answer.part == Part::Again {
+            (answer.part, answer.outputs) = (Part::Last, Err(backend::reschedule_refused()));
+        }
         if answer.part == Part::More
             && let Some(unread) = self.unread.get(ticket.index as usize)
         {

@@ -18,7 +18,9 @@ use crate::model::index::Overview;
 use crate::scheduler::Released;
 use crate::scheduler::sequence::End;
 use crate::shard::catalogue::{Change, HeldWay, Hold, Tell, Told};
+use crate::shard::ensemble::Steps;
 use crate::shard::feed::{Feed, Lane, SequenceCounts, batch_sizes};
+use crate::shard::permits::Permits;
 
 /// One model version that is served.
 pub struct Served {
@@ -44,6 +46,8 @@ pub enum Placement {
     Inline,
     /// On worker threads, which the shards feed.
     Worker(Arc<Feed>),
+    /// There are none: its steps run other models. The permits of each, where their number is bounded.
+    Ensemble(Arc<[Arc<Permits>]>),
 }
 
 impl Served {
@@ -56,7 +60,7 @@ impl Served {
         shards: usize,
     ) -> Self {
         let sizes = match &placement {
-            Placement::Inline => batch_sizes(spec.rows_max),
+            Placement::Inline | Placement::Ensemble(_) => batch_sizes(spec.rows_max),
             Placement::Worker(_) => 0,
         };
         let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
@@ -87,7 +91,7 @@ impl Served {
     /// left because an instance was idle.
     pub fn figures(&self) -> ModelFigures<'_> {
         let feed = match &self.placement {
-            Placement::Inline => None,
+            Placement::Inline | Placement::Ensemble(_) => None,
             Placement::Worker(feed) => Some(feed),
         };
         let seats = feed.map_or(&[][..], |feed| feed.seats());
@@ -105,7 +109,11 @@ impl Served {
             workers: feed.map(|feed| feed.batches()),
             releases: releases.collect(),
             pending: feed.map_or(0, |feed| feed.waiting() as u64),
-            placement: if feed.is_some() { "worker" } else { "inline" },
+            placement: match &self.placement {
+                Placement::Ensemble(_) => "ensemble",
+                Placement::Inline => "inline",
+                Placement::Worker(_) => "worker",
+            },
             run: self.run,
             instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
             wakes: feed.map_or(0, |feed| feed.wakes() as u64),
@@ -139,6 +147,8 @@ pub enum Way {
     Inline(RefCell<Box<dyn Instance>>),
     /// The workers', by a lane.
     Lane(RefCell<Lane>),
+    /// By those of other models.
+    Ensemble(Steps),
     /// No longer: it was given back.
     Gone,
 }
@@ -147,6 +157,7 @@ impl LocalModel {
     /// A shard's hold, as the control thread made it.
     pub fn new(hold: Hold, tell: &Tell) -> Self {
         let way = match hold.way {
+            HeldWay::Ensemble => Way::Ensemble(Steps::default()),
             HeldWay::Lane(lane) => Way::Lane(RefCell::new(lane)),
             HeldWay::Instance(instance) => Way::Inline(RefCell::new(instance)),
         };
@@ -155,9 +166,10 @@ impl LocalModel {
 
     /// The same at the start of the server, when the shard makes what runs inside it itself.
     pub fn begin(served: Arc<Served>, lane: Option<Lane>, threads: &Threads, tell: &Tell) -> Result<Self, Error> {
-        let way = match lane {
-            Some(lane) => HeldWay::Lane(lane),
-            None => HeldWay::Instance(served.loaded.new_instance(threads)?),
+        let way = match (lane, &served.placement) {
+            (Some(lane), _) => HeldWay::Lane(lane),
+            (None, Placement::Ensemble(_)) => HeldWay::Ensemble,
+            (None, _) => HeldWay::Instance(served.loaded.new_instance(threads)?),
         };
         Ok(Self::new(Hold { served, way }, tell))
     }
@@ -187,6 +199,7 @@ impl Drop for LocalModel {
         let way = match std::mem::replace(&mut self.way, Way::Gone) {
             Way::Inline(instance) => HeldWay::Instance(instance.into_inner()),
             Way::Lane(lane) => HeldWay::Lane(lane.into_inner()),
+            Way::Ensemble(_) => HeldWay::Ensemble,
             Way::Gone => return,
         };
         (self.tell)(Told::Released(Hold { served: Arc::clone(&self.served), way }));

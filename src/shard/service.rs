@@ -98,7 +98,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         }
         Route::ModelReady(path) => {
             let is_ready = match shard.models.find(path.name, path.version) {
-                Ok(model) => model.served().is_ready(),
+                Ok(model) => shard.is_model_ready(&model),
                 // It loads, failed to or was unloaded.
                 Err(_) if shard.models.overview().has(path.name, path.version) => false,
                 Err(error) => return Err(error),
@@ -122,7 +122,7 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
     let header_length = rest::HeaderLength::from_field(asked.header_length)?;
     let request = rest::decode(&served.spec, header_length, message.body.clone())?;
     let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
-    let arrival = Arrival { received, deadline: None };
+    let arrival = Arrival { received, deadline: None, depth: 0 };
     let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
     if let Some(decoded) = decoded {
@@ -196,7 +196,7 @@ impl Facts for Shard {
 
     fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
         let model = self.models.find(name, version)?;
-        if !model.served().is_ready() {
+        if !self.is_model_ready(&model) {
             let version = model.served().version;
             return Err(Error::unavailable(format!(
                 "Request for unknown model: '{name}' version {version} is not at ready state"

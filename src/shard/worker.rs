@@ -177,7 +177,8 @@ mod tests {
     fn submit(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
+        let (inputs, mark, again) = (Vec::new(), None, None);
+        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -250,7 +251,8 @@ mod tests {
     fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold, inputs) = (Stamps::default(), Hold::default(), vec![gpu::trial::row(1.0, 2.0)]);
-        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark: None, stamps, hold };
+        let token =
+            Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark: None, stamps, hold, again: None };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -282,7 +284,7 @@ mod tests {
             let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
             (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
             until(|| feed.executions() == 2);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert_eq!((feed.executions(), feed.waiting()), (2, 1), "it may grow there, and be withdrawn");
             fake.finish(0);
             assert!(answer(&tickets));
@@ -290,7 +292,7 @@ mod tests {
             fake.finish(1);
             assert!(answer(&tickets));
             feed.stop();
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert!(!worker.is_finished(), "what is in flight is waited for");
             until(|| fake.step(0));
             fake.finish(0);

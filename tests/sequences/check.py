@@ -242,6 +242,33 @@ def decoupled(addresses):
 
 
 @check
+def iterative_sequences(addresses):
+    """A decoupled model that has a request run again answers each run with how many are left."""
+    stream, asked = Stream(addresses[1]), {f"i{count}": count for count in (1, 2, 7, 30, 4, 9)}
+    for index, (name, count) in enumerate(asked.items()):
+        more = {"sequence_id": 61, "sequence_start": True} if index == 2 else {}
+        stream.send("iterative", [number(tritonclient.grpc, "INPUT", count)], request_id=name, **more)
+    got = {name: [] for name in asked}
+    for _ in range(sum(asked.values())):
+        result, error = stream.take()
+        assert error is None, error
+        response = result.get_response()
+        left = int(result.as_numpy("OUTPUT")[0][0])
+        equal(response.parameters["triton_final_response"].bool_param, left == 0, "the last says so")
+        got[response.id].append(left)
+    equal(got, {name: list(range(count - 1, -1, -1)) for name, count in asked.items()}, "each its own")
+    # A client that leaves frees its slot.
+    for _ in range(6):
+        stream.send("iterative", [number(tritonclient.grpc, "INPUT", 1000000000)])
+    stream.take()
+    stream.close(cancel=True)
+    stream = Stream(addresses[1])
+    stream.send("iterative", [number(tritonclient.grpc, "INPUT", 2)])
+    equal([int(stream.take()[0].as_numpy("OUTPUT")[0][0]) for _ in range(2)], [1, 0], "there is a slot")
+    stream.close()
+
+
+@check
 def decoupled_models_are_refused_where_one_answer_is_due(addresses):
     for client, kind, want in (
         (

@@ -64,6 +64,10 @@ fn value(name: &str) -> Message {
 /// Sums the elements `X` of each request, which it finds by `ENDS`, the accumulated counts after a zero; and doubles
 /// them all.
 pub fn segments() -> Vec<u8> {
+    segments_graph().into_bytes()
+}
+
+fn segments_graph() -> Onnx {
     let int = |value: i64| value.to_le_bytes();
     Onnx::default()
         .constant("zero", FLOAT, &[1], &0_f32.to_le_bytes())
@@ -84,7 +88,12 @@ pub fn segments() -> Vec<u8> {
         .input("ENDS", builder::INT32, &[-1])
         .output("SUM", FLOAT, &[-1, 1])
         .output("TWICE", FLOAT, &[-1])
-        .into_bytes()
+}
+
+/// The same, and adds each sum to the state `STATE` of its request: `TOTAL`.
+pub fn running_segments() -> Vec<u8> {
+    let onnx = segments_graph().node("Add", &["SUM", "STATE"], &["TOTAL"], &[]);
+    onnx.input("STATE", FLOAT, &[-1, 1]).output("TOTAL", FLOAT, &[-1, 1]).into_bytes()
 }
 
 /// `y = x + b`, two elements each; `b` is 10 and 20 where it is not given.

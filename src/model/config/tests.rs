@@ -258,8 +258,11 @@ fn names_platforms_and_backends_are_refused_with_the_exact_text() {
     }
     let custom = "name a built-in backend, as in backend: \"identity\", or export the model to ONNX";
     check("platform: 'custom'", MODEL, &missing("platform 'custom' needs backend 'custom'", custom));
-    let ensemble = "ensembles are not supported yet: serve the models that it is made of";
-    check("platform: 'ensemble'", MODEL, &missing("platform 'ensemble' needs backend 'ensemble'", ensemble));
+    check(
+        "platform: 'ensemble' backend: 'identity'",
+        MODEL,
+        "Ensemble model 'm' must have platform type 'ensemble' and empty backend type",
+    );
     check("backend: 'python'", MODEL, &missing("backend 'python'", export));
     check("default_model_filename: 'model.pt'", MODEL, &missing("backend 'pytorch'", export));
 }
@@ -441,7 +444,7 @@ fn instance_groups_say_what_their_instances_are_called_and_need() {
     let text = "instance_group [ { count: 2 host_policy: 'far' }, { kind: KIND_MODEL name: 'b' passive: true }, {\n\
                 rate_limiter { priority: 3 resources [ { name: 'r' count: 4 }, { name: 's' global: true count: 1 } ] } } ]";
     let [first, second, third] = spec(text, MODEL).unwrap().instance_groups.try_into().unwrap();
-    assert_eq!(first.instance_names().collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
+    assert_eq!(first.instances().map(|(name, _)| name).collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
     assert_eq!((first.host_policy.as_str(), first.is_passive, first.rate), ("far", false, RateRules::default()));
     assert_eq!((second.host_policy.as_str(), second.is_passive, second.count), ("model", true, 1));
     let resource = |name: &str, is_global, count| ResourceRules { name: name.to_owned(), is_global, count };
@@ -634,8 +637,6 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence");
-    check("ensemble_scheduling { step [ { model_name: 'a' } ] }", "ensemble_scheduling");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");

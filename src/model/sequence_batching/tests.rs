@@ -111,10 +111,12 @@ fn what_cannot_be_served_is_refused_by_name() {
     check("oldest { max_candidate_sequences: 1 preferred_batch_size: 5 }", "must be <= max batch size for m");
     check("oldest { max_candidate_sequences: 1 preferred_batch_size: 0 }", "must be positive for m");
     check("direct { minimum_slot_utilization: 1.5 }", "must be in range [0.0, 1.0] for m");
-    check("iterative_sequence: true", "'sequence_batching.iterative_sequence' is not supported yet; remove it");
     let state = |rest: &str| format!("state {{ input_name: 's' output_name: 't' data_type: TYPE_FP32 {rest} }}");
     check(&state(""), "'dims' of state 's' must be 1 or more integers");
-    check(&state("dims: 1 use_growable_memory: true"), "'use_growable_memory' of state 0 is not supported yet");
+    check(
+        &state("dims: 1 use_growable_memory: true"),
+        "In order to 'use_growable_memory', you must also enable 'use_single_buffer' for state input name 's'. for m",
+    );
     let file = "dims: 1 initial_state { name: 'i' data_type: TYPE_FP32 dims: 1 data_file: '../x' }";
     check(&state(file), "name a file beneath the model's directory");
     let twice = "initial_state { name: 'i' data_type: TYPE_FP32 dims: 1 zero_data: true }".repeat(2);

@@ -155,6 +155,7 @@ fn model() -> ModelSpec {
         inputs: tensors.map(tensor).into(),
         outputs: tensors.map(tensor).into(),
         batch_inputs: Vec::new(),
+        ensemble: None,
         sequence: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),

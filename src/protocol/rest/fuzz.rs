@@ -67,6 +67,7 @@ fn model() -> ModelSpec {
         inputs: vec![tensor("IN", Datatype::Fp32, 2, false), tensor("TEXT", Datatype::Bytes, -1, true)],
         outputs: vec![tensor("OUT", Datatype::Fp32, 2, false), tensor("LABELS", Datatype::Bytes, 1, false)],
         batch_inputs: Vec::new(),
+        ensemble: None,
         sequence: None,
         batching: Some(Batching::default()),
         instance_groups: Vec::new(),

@@ -5,8 +5,8 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use crate::scheduler::sequence::instance::Offer;
-use crate::scheduler::sequence::run::{Held, Place, Runs};
-use crate::scheduler::sequence::{End, Row, SequenceBatch, Sequences, Strategy};
+use crate::scheduler::sequence::run::{Held, InFlight, Place, Runs};
+use crate::scheduler::sequence::{End, Flight, Row, SequenceBatch, Sequences, Strategy};
 use crate::scheduler::{Claims, Released, ShapeKey};
 use crate::time::Instant;
 
@@ -112,9 +112,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let mut gone = Vec::new();
         for (slot, run) in fitting {
             match self.take_front(run, claims) {
-                Some(token) => {
-                    rows.extend((rows.len()..slot).map(|slot| Row { slot, token: None }));
-                    rows.push(Row { slot, token: Some(token) });
+                Some((token, flight)) => {
+                    rows.extend((rows.len()..slot).map(|slot| Row { slot, token: None, flight: None }));
+                    rows.push(Row { slot, token: Some(token), flight: Some(flight) });
                 }
                 None => gone.push(run),
             }
@@ -141,7 +141,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             for offer in batch.into_iter().flat_map(|batch| batch.tokens) {
                 let Some(Place::Slot { slot, .. }) = self.runs.get(offer.run).map(|run| run.place) else { continue };
                 match self.take_front(offer.run, claims) {
-                    Some(token) => rows.push(Row { slot, token: Some(token) }),
+                    Some((token, flight)) => rows.push(Row { slot, token: Some(token), flight: Some(flight) }),
                     None => gone.push(offer),
                 }
             }
@@ -163,7 +163,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// Takes the first request of a sequence into a batch; its last one frees the slot, for the
     /// batch after.
-    fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<T> {
+    fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<(T, Flight)> {
         let held = self.runs.get_mut(run)?;
         if !claims.claim(&held.queue.front()?.token) {
             return None;
@@ -174,16 +174,24 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.restart(run, End::Restart);
         }
         self.withdraw_offer(run);
+        self.number += 1;
+        let flight = Flight { run, number: self.number };
         let held = self.runs.get_mut(run)?;
-        (held.has_run, held.is_in_flight) = (true, true);
+        held.has_run = true;
         if front.is_end {
             self.finish(run, End::End);
+            return Some((front.token, flight));
+        }
+        held.flight = Some(InFlight { number: flight.number, shape_key: front.shape_key });
+        if self.policy.is_iterative {
+            // The end of the batch is not that of its requests.
+            self.flight_count += 1;
         } else if let Place::Slot { instance, .. } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
         {
             instance.in_flight.push((run, held.number));
         }
-        Some(front.token)
+        Some((front.token, flight))
     }
 }
 

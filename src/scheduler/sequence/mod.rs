@@ -15,7 +15,7 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use crate::scheduler::sequence::instance::Instance;
-use crate::scheduler::sequence::run::{Held, Place, Run, Runs};
+use crate::scheduler::sequence::run::{Held, InFlight, Place, Run, Runs};
 use crate::scheduler::{Claims, Policy, Released, ShapeKey};
 use crate::time::Instant;
 
@@ -30,6 +30,9 @@ pub struct SequencePolicy {
     pub slots: usize,
     /// A sequence that brings no request for so long has ended.
     pub idle_max: Duration,
+    /// Whether a request runs until its model is done with it, and its sequence with it (iterative
+    /// sequences): it is under way until [`Sequences::handle_again`] or [`Sequences::handle_over`].
+    pub is_iterative: bool,
 }
 
 /// How the requests of sequences become batches.
@@ -85,6 +88,16 @@ pub struct Row<T> {
     pub slot: usize,
     /// The request; `None` where the slot has none that fits this batch.
     pub token: Option<T>,
+    /// The request while it runs.
+    pub flight: Option<Flight>,
+}
+
+/// Names a request of a sequence while it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flight {
+    run: usize,
+    /// Tells it from others of the sequence, and of those that had its index.
+    number: u64,
 }
 
 /// What ends a sequence.
@@ -98,6 +111,8 @@ pub enum End {
     Idle,
     /// The instance that held its state died.
     Instance,
+    /// The model was done with it (iterative sequences).
+    Model,
     /// A request that began it anew.
     Restart,
     /// One of its requests waited too long for a slot.
@@ -137,8 +152,11 @@ pub struct Sequences<K, T> {
     broken: VecDeque<Broken<T>>,
     ends: [u64; End::ALL.len()],
     entry_count: usize,
-    /// Sequences that were begun, and offers that were made, so far.
+    /// Requests that are under way, where sequences are iterative.
+    flight_count: usize,
+    /// Sequences that were begun, and offers and flights that were made, so far.
     number: u64,
+    is_draining: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +185,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             broken: VecDeque::new(),
             ends: [0; End::ALL.len()],
             entry_count: 0,
+            flight_count: 0,
             number: 0,
+            is_draining: false,
         }
     }
 
@@ -210,7 +230,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             // Somebody else goes on with it; what has gone behind that is met in its turn.
             Some(front) if claims.is_waiting(&front.token) => {}
             Some(_) => self.break_run(run, End::Cancel, now, claims),
-            None if held.is_in_flight => held.is_left = true,
+            None if held.flight.is_some() => held.is_left = true,
             None => self.end(run, End::Cancel, now),
         }
     }
@@ -219,7 +239,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     pub fn handle_done(&mut self, instance: usize, now: Instant) {
         for run in self.take_in_flight(instance) {
             let Some(held) = self.runs.get_mut(run) else { continue };
-            held.is_in_flight = false;
+            held.flight = None;
             held.active_at = now;
             if held.is_left && held.queue.is_empty() {
                 self.end(run, End::Cancel, now);
@@ -229,19 +249,53 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
     }
 
+    /// A request that ran is to run again, under this token, before all that came after it. Given back
+    /// where its sequence has ended meanwhile.
+    pub fn handle_again(
+        &mut self,
+        flight: Flight,
+        token: T,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) -> Result<(), Unstarted<T>> {
+        let Some(InFlight { shape_key, .. }) = self.land(flight, now) else { return Err(Unstarted { token }) };
+        let Some(held) = self.runs.get_mut(flight.run) else { return Err(Unstarted { token }) };
+        let is_left = held.is_left || !claims.is_waiting(&token);
+        held.queue.push_front(Held {
+            token,
+            is_start: false,
+            is_end: false,
+            shape_key,
+            queued_at: now,
+            timeout_at: None,
+        });
+        self.entry_count += 1;
+        if is_left {
+            self.break_run(flight.run, End::Cancel, now, claims);
+        } else {
+            self.attend(flight.run, now);
+        }
+        Ok(())
+    }
+
+    /// A request that ran has its last answer, and its sequence has ended with it; what else came under
+    /// its id goes on from where it begins anew.
+    pub fn handle_over(&mut self, flight: Flight, now: Instant, claims: &mut impl Claims<T>) {
+        if self.land(flight, now).is_some() {
+            self.break_run(flight.run, End::Model, now, claims);
+        }
+    }
+
     /// The instance died, and the state of its sequences with it. Where it was not made anew, it
     /// gets none before [`Self::handle_revival`].
     pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<T>) {
-        for run in self.take_in_flight(instance) {
-            if let Some(held) = self.runs.get_mut(run) {
-                held.is_in_flight = false;
-            }
-        }
+        self.take_in_flight(instance);
         let Some(dead) = self.instances.get_mut(instance) else { return };
         dead.is_down = !is_renewed;
         dead.ended.clear();
         let runs: Vec<usize> = dead.runs().collect();
         for run in runs {
+            self.lose_flight(run);
             if self.runs.get(run).is_some_and(|held| held.has_run) {
                 self.break_run(run, End::Instance, now, claims);
             }
@@ -265,8 +319,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.fill(now);
     }
 
-    /// No new sequence begins: those of the backlog are broken, and nothing waits for others.
+    /// Nothing comes any more: the sequences of the backlog are broken, the others end with the last of
+    /// what they brought, and nothing waits for others.
     pub fn handle_drain(&mut self) {
+        self.is_draining = true;
         match &mut self.policy.strategy {
             Strategy::Direct { queue_delay_max, .. } => *queue_delay_max = Duration::ZERO,
             Strategy::Oldest(_) => self.instances.iter_mut().for_each(Instance::handle_drain),
@@ -275,6 +331,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.clear_alarm(run);
             self.finish(run, End::Unload);
         }
+        let is_idle = |run: &usize| self.runs.get(*run).is_some_and(|run| run.queue.is_empty() && run.flight.is_none());
+        let idle: Vec<usize> = self.runs.indices().filter(is_idle).collect();
+        idle.into_iter().for_each(|run| self.finish(run, End::Unload));
     }
 
     /// The model version went: so did all its sequences.
@@ -330,6 +389,11 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// Whether no request is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Requests that run, or whose model has not said yet whether they will again.
+    pub const fn flights(&self) -> usize {
+        self.flight_count
     }
 
     /// Sequences that have a slot.
@@ -406,10 +470,11 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let Some(held) = self.runs.get_mut(run) else { return };
         let Place::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
         let Some(instance) = self.instances.get_mut(instance) else { return };
-        if held.is_in_flight {
+        if held.flight.is_some() {
             return;
         }
         match held.queue.front() {
+            None if self.is_draining => self.finish(run, End::Unload),
             None => {
                 // What it held in memory for its requests is much more than what it is.
                 held.queue = VecDeque::new();
@@ -429,6 +494,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     fn break_run(&mut self, run: usize, end: End, now: Instant, claims: &mut impl Claims<T>) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
+        if self.policy.is_iterative {
+            // It could go on only with what is about to be forgotten.
+            self.lose_flight(run);
+        }
         let Some(held) = self.runs.get_mut(run) else { return };
         while let Some(front) = held.queue.front() {
             let is_waiting = claims.is_waiting(&front.token);
@@ -473,6 +542,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     fn finish(&mut self, run: usize, end: End) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
+        self.lose_flight(run);
         let Some(held) = self.runs.remove(run) else { return };
         if self.open.get(&held.id) == Some(&run) {
             self.open.remove(&held.id);
@@ -506,6 +576,21 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         {
             instance.withdraw(slot);
         }
+    }
+
+    /// A request is back from its run: what was kept of it, if it is that of its sequence still.
+    fn land(&mut self, flight: Flight, now: Instant) -> Option<InFlight> {
+        let held = self.runs.get_mut(flight.run)?;
+        let landed = held.flight.take_if(|have| have.number == flight.number)?;
+        held.active_at = now;
+        self.flight_count -= usize::from(self.policy.is_iterative);
+        Some(landed)
+    }
+
+    /// What becomes of the request that runs is no matter of the sequence any more.
+    fn lose_flight(&mut self, run: usize) {
+        let lost = self.runs.get_mut(run).and_then(|held| held.flight.take());
+        self.flight_count -= usize::from(self.policy.is_iterative && lost.is_some());
     }
 
     fn take_in_flight(&mut self, instance: usize) -> Vec<usize> {
@@ -569,8 +654,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
 impl End {
     /// All reasons, in the order of their names.
-    pub const ALL: [Self; 7] =
-        [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Restart, Self::Timeout, Self::Unload];
+    pub const ALL: [Self; 8] =
+        [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Model, Self::Restart, Self::Timeout, Self::Unload];
 
     /// The name, as metrics have it.
     pub const fn as_str(self) -> &'static str {
@@ -579,6 +664,7 @@ impl End {
             Self::End => "end",
             Self::Idle => "idle",
             Self::Instance => "instance",
+            Self::Model => "model",
             Self::Restart => "restart",
             Self::Timeout => "timeout",
             Self::Unload => "unload",

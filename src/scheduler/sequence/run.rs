@@ -22,8 +22,8 @@ pub(super) struct Run<K, T> {
     pub(super) alarm_at: Option<Instant>,
     /// The number under which its first request is offered to its instance.
     pub(super) offer: Option<u64>,
-    /// Whether a batch has a request of it.
-    pub(super) is_in_flight: bool,
+    /// The request of it that a batch has.
+    pub(super) flight: Option<InFlight>,
     /// Whether its instance may hold state of it.
     pub(super) has_run: bool,
     /// Whether its client left while a batch had its request.
@@ -35,6 +35,14 @@ pub(super) struct Run<K, T> {
 pub(super) enum Place {
     Backlog,
     Slot { instance: usize, slot: usize },
+}
+
+/// What is kept of a request that runs.
+#[derive(Debug)]
+pub(super) struct InFlight {
+    /// Tells it from others.
+    pub(super) number: u64,
+    pub(super) shape_key: ShapeKey,
 }
 
 /// One request of a sequence.
@@ -60,7 +68,7 @@ impl<K, T> Run<K, T> {
             active_at: now,
             alarm_at: None,
             offer: None,
-            is_in_flight: false,
+            flight: None,
             has_run: false,
             is_left: false,
         }

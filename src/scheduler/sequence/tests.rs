@@ -28,13 +28,20 @@ struct Timeline {
     gone: Gone,
     /// Instances with a batch.
     busy: Vec<usize>,
+    /// What ran last.
+    flights: Vec<(Token, Flight)>,
     lines: String,
 }
 
 impl Timeline {
+    fn new(policy: SequencePolicy) -> Self {
+        let (sequences, gone) = (Sequences::new(policy), Gone::default());
+        Self { sequences, gone, busy: Vec::new(), flights: Vec::new(), lines: String::new() }
+    }
+
     /// `^a1` begins a sequence, `a2` goes on, `a3$` ends it, with `xSIZE` a shape and `tMICROS` a
     /// timeout; `-a1` is withdrawn, `<a` leaves; `busy 0`, `done 0`, `dead 0`, `renewed 0`, `back 0`
-    /// are about an instance.
+    /// are about an instance; `again a1` and `over a1` are what the model says of one that ran.
     fn handle_event(&mut self, event: &str, now: Instant) -> String {
         let (word, rest) = event.split_once(' ').unwrap_or((event, ""));
         let index = || rest.parse::<usize>().unwrap();
@@ -48,6 +55,7 @@ impl Timeline {
                 }
             }
             "back" => self.sequences.handle_revival(index(), now),
+            "again" | "over" => return self.handle_release(word, rest, now),
             "drain" => self.sequences.handle_drain(),
             "unload" => self.sequences.handle_unload(),
             "sweep" => self.sequences.forget_gone(now, &mut self.gone),
@@ -61,6 +69,17 @@ impl Timeline {
             _ => return self.handle_request(word, rest, now),
         }
         String::new()
+    }
+
+    fn handle_release(&mut self, word: &str, token: &str, now: Instant) -> String {
+        let at = self.flights.iter().position(|(known, _)| known == token).unwrap();
+        let (token, flight) = self.flights.remove(at);
+        if word == "over" {
+            self.sequences.handle_over(flight, now, &mut self.gone);
+            return String::new();
+        }
+        let refused = self.sequences.handle_again(flight, token, now, &mut self.gone).err();
+        refused.map_or(String::new(), |Unstarted { token }| format!("{token} unstarted"))
     }
 
     fn handle_request(&mut self, word: &str, more: &str, now: Instant) -> String {
@@ -94,6 +113,7 @@ impl Timeline {
             if let Some(batch) = self.sequences.poll_batch(instance, now, &mut self.gone) {
                 let row = |row: &Row<Token>| format!("{}{}", row.slot, row.token.as_deref().unwrap_or("-"));
                 let rows: Vec<_> = batch.rows.iter().map(row).collect();
+                self.flights.extend(batch.rows.iter().filter_map(|row| row.token.clone().zip(row.flight)));
                 let ended = if batch.ended.is_empty() { String::new() } else { format!(" ended {:?}", batch.ended) };
                 decisions.push(format!("{instance}: {} ({}){ended}", rows.join(" "), batch.released.as_str()));
                 self.busy.push(instance);
@@ -118,8 +138,7 @@ impl Timeline {
 }
 
 fn check(policy: SequencePolicy, script: &str, want: Expect) {
-    let mut timeline =
-        Timeline { sequences: Sequences::new(policy), gone: Gone::default(), busy: Vec::new(), lines: String::new() };
+    let mut timeline = Timeline::new(policy);
     let mut now = Instant::ZERO;
     for line in script.split(',').map(str::trim) {
         let (at, event) = line.split_once(' ').unwrap();
@@ -141,7 +160,7 @@ fn check(policy: SequencePolicy, script: &str, want: Expect) {
 
 fn direct(instances: usize, slots: usize) -> SequencePolicy {
     let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
-    SequencePolicy { strategy, instances, slots, idle_max: Duration::from_micros(100) }
+    SequencePolicy { strategy, instances, slots, idle_max: Duration::from_micros(100), is_iterative: false }
 }
 
 fn oldest(instances: usize, slots: usize, rows_max: u32) -> SequencePolicy {
@@ -351,8 +370,8 @@ fn a_batch_waits_for_slots_until_enough_are_ready_or_the_delay_is_over() {
             80  | wake      | 0: 0a2 (delay), ask at 1020
             100 | done 0    | ask at 1020
             101 | a3        | ask at 151
-            110 | drain     | 0: 0a3 (idle), ask at 1020
-            2 active, 0 wait
+            110 | drain     | 0: 0a3 (idle) ended [1]
+            1 active, 0 wait, unload 1
         "#]],
     );
 }
@@ -476,7 +495,7 @@ fn a_drain_refuses_the_backlog_and_an_unload_ends_all() {
             2   | a2        | -
             3   | drain     | b1 broken: unload
             4   | done 0    | 0: 0a2 (full)
-            5   | done 0    | ask at 105
+            5   | done 0    | -
             6   | unload    | -
             7   | a3        | a3 unstarted
             0 active, 0 wait, unload 2
@@ -492,6 +511,76 @@ fn a_drain_refuses_the_backlog_and_an_unload_ends_all() {
             3   | sweep     | -
             4   | done 0    | ask at 104
             1 active, 0 wait, cancel 1
+        "#]],
+    );
+}
+
+#[test]
+fn a_request_of_an_iterative_sequence_runs_until_its_model_is_done_and_frees_its_slot() {
+    check(
+        SequencePolicy { is_iterative: true, ..direct(1, 2) },
+        "0 ^a1, 1 ^b1, 2 ^c1, 10 again a1, 11 done 0, 20 again a1, 21 over b1, 22 done 0, 30 over a1, 31 done 0, \
+         40 over c1",
+        expect![[r#"
+            0   | ^a1       | 0: 0a1 (idle)
+            1   | ^b1       | -
+            2   | ^c1       | -
+            10  | again a1  | -
+            11  | done 0    | 0: 0a1 1b1 (full)
+            20  | again a1  | -
+            21  | over b1   | -
+            22  | done 0    | 0: 0a1 1c1 (full) ended [1]
+            30  | over a1   | -
+            31  | done 0    | -
+            40  | over c1   | -
+            0 active, 0 wait, model 3
+        "#]],
+    );
+}
+
+#[test]
+fn who_leaves_an_iterative_sequence_or_begins_another_under_its_id_does_not_disturb_who_has_its_slot() {
+    check(
+        SequencePolicy { is_iterative: true, ..direct(1, 1) },
+        "0 ^a1, 5 ^b1, 8 -a1, 9 again a1, 10 done 0, 11 ^b2, 12 b3, 20 again b1, 21 done 0, 30 over b1, 31 done 0, \
+         400 again b2, 401 dead 0, 402 back 0",
+        expect![[r#"
+            0   | ^a1       | 0: 0a1 (full)
+            5   | ^b1       | -
+            8   | -a1       | -
+            9   | again a1  | -
+            10  | done 0    | 0: 0b1 (full) ended [0]
+            11  | ^b2       | -
+            12  | b3        | -
+            20  | again b1  | -
+            21  | done 0    | 0: 0b1 (full)
+            30  | over b1   | -
+            31  | done 0    | 0: 0b2 (full) ended [0]
+            400 | again b2  | -
+            401 | dead 0    | b2 broken: instance, b3 broken: instance
+            402 | back 0    | -
+            0 active, 0 wait, cancel 1, instance 1, model 1
+        "#]],
+    );
+}
+
+#[test]
+fn what_its_client_ended_or_what_died_does_not_run_again() {
+    check(
+        SequencePolicy { is_iterative: true, ..direct(1, 1) },
+        "0 ^a1$, 1 done 0, 2 again a1, 3 ^b1, 4 renewed 0, 5 again b1, 6 ^c1, 7 drain, 8 done 0, 9 over c1",
+        expect![[r#"
+            0   | ^a1$      | 0: 0a1 (full)
+            1   | done 0    | -
+            2   | again a1  | a1 unstarted
+            3   | ^b1       | 0: 0b1 (full)
+            4   | renewed 0 | -
+            5   | again b1  | b1 unstarted
+            6   | ^c1       | 0: 0c1 (full) ended [0]
+            7   | drain     | -
+            8   | done 0    | -
+            9   | over c1   | -
+            0 active, 0 wait, end 1, instance 1, model 1
         "#]],
     );
 }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::model::changes::VersionChanges;
+use crate::model::config::Draft;
+use crate::model::ensemble::Members;
 use crate::model::index::{Progress, Stage};
 use crate::model::repository::{Mark, ModelDirectory};
 use crate::model::text::Notation;
@@ -22,7 +24,7 @@ use crate::server::plan::Planned;
 use crate::server::repositories::Repositories;
 use crate::server::threads::{Crew, Roster};
 use crate::shard::catalogue::{HeldWay, Hold};
-use crate::shard::models::Served;
+use crate::shard::models::{Placement, Served};
 use crate::shard::worker::panic_text;
 use crate::shard::{World, clock};
 
@@ -56,11 +58,14 @@ pub struct Job {
     pub serving: Vec<u64>,
     /// The cores of each worker that will stay.
     pub taken: Vec<Vec<usize>>,
+    /// The models that there are, where it is known to be an ensemble.
+    pub members: Option<Members>,
     /// How far it is.
     pub progress: Arc<Progress>,
 }
 
 /// Where a model lies.
+#[derive(Clone)]
 pub enum Place {
     /// That is to be found out, for what a client asks.
     Asked(Box<Load>),
@@ -80,14 +85,17 @@ pub struct Found {
     pub overlay: Option<Arc<Overlay>>,
 }
 
+/// The versions that stand ready, and what becomes of those that serve.
+pub type Outcome = Result<(Vec<Standing>, VersionChanges), Failure>;
+
 /// What came of a load.
 pub struct Finished {
     /// The model.
     pub name: String,
     /// The model as it was found; none where there is none.
     pub found: Option<Found>,
-    /// The versions that stand ready, and what becomes of those that serve.
-    pub outcome: Result<(Vec<Standing>, VersionChanges), Failure>,
+    /// What came of it.
+    pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,
 }
@@ -110,6 +118,12 @@ impl Job {
     /// Loads, and says what came of it, whatever happens.
     pub fn run(self, tools: &Tools) {
         let began = clock::now();
+        // An ensemble is loaded when what it is made of is.
+        let composing = if self.members.is_none() { self.composing(tools) } else { Vec::new() };
+        if !composing.is_empty() {
+            drop(tools.events.send(Event::Composed(Box::new(self), composing)));
+            return;
+        }
         let name = self.name.clone();
         let mut found = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(tools, &mut found)));
@@ -119,6 +133,25 @@ impl Job {
         let took = clock::now().since(began);
         // Nobody listens where the server has ended.
         let _ = tools.events.send(Event::Finished(Box::new(Finished { name, found, outcome, took })));
+    }
+
+    /// The models that it is made of; none where that cannot be told, which its load will.
+    fn composing(&self, tools: &Tools) -> Vec<String> {
+        let place = match &self.place {
+            Place::Known(origin, directory) => Some((*origin, (**directory).clone())),
+            // All that it brings is its configuration.
+            Place::Asked(load) if !load.files.is_empty() => {
+                let config = load.config.as_deref().unwrap_or_default();
+                let draft = Draft::read(&self.name, Notation::Json, config.as_bytes(), Some(&[]));
+                return draft.map(|draft| draft.composing()).unwrap_or_default();
+            }
+            Place::Asked(load) => find((**load).clone(), &tools.repositories)
+                .ok()
+                .and_then(|((origin, directory), ..)| Some((origin?, directory))),
+        };
+        let Some((origin, directory)) = place else { return Vec::new() };
+        let source = tools.repositories.source(origin);
+        source.map(|source| tools.loader.composing(Lying { source, directory: &directory })).unwrap_or_default()
     }
 
     fn load(self, tools: &Tools, found: &mut Option<Found>) -> Result<(Vec<Standing>, VersionChanges), Failure> {
@@ -137,7 +170,8 @@ impl Job {
         // What a client brings is loaded whatever serves.
         let held = if is_brought { Held::default() } else { self.held };
         let lying = Lying { source, directory: &directory };
-        let (loaded, mut changes) = tools.loader.load_model(lying, &held, &self.progress)?;
+        let members = self.members.unwrap_or_default();
+        let (loaded, mut changes) = tools.loader.load_model(lying, &held, &members, &self.progress)?;
         if is_brought {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
@@ -185,9 +219,10 @@ fn stand(loaded: Loaded, tools: &Tools, taken: &mut Vec<Vec<usize>>) -> Result<S
     let crew = Crew::begin(&served, &places, &tools.roster)?;
     let mut holds = Vec::with_capacity(lanes.len());
     for (mailbox, lane) in tools.world.mailboxes.iter().zip(lanes) {
-        let way = match lane {
-            Some(lane) => HeldWay::Lane(lane),
-            None => {
+        let way = match (lane, &served.placement) {
+            (Some(lane), _) => HeldWay::Lane(lane),
+            (None, Placement::Ensemble(_)) => HeldWay::Ensemble,
+            (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
                 HeldWay::Instance(served.loaded.new_instance(threads)?)
             }

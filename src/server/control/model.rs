@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::model::changes::Known;
+use crate::model::ensemble::Member;
 use crate::model::index::{LoadCounts, ModelOverview, Progress, State, UNLOADED, VersionOverview};
 use crate::model::repository::Mark;
+use crate::server::control::job::Place;
 use crate::server::load::{Failure, Held};
 use crate::server::overlay::Overlay;
 use crate::server::threads::Crew;
@@ -37,6 +39,14 @@ pub struct Model {
     pub loading: Option<Arc<Progress>>,
     /// Whether a client brought something of it with its last load.
     pub is_brought: bool,
+    /// The models that it is made of, where it is an ensemble that is wanted.
+    pub composing: Vec<String>,
+    /// Where it lies, where it is such an ensemble: it is loaded again when one of those changes.
+    pub place: Option<Place>,
+    /// Whether its last load failed for what it is made of.
+    pub is_invalid: bool,
+    /// Whether it was loaded for its own sake, and not for an ensemble's alone.
+    pub is_asked: bool,
     /// Whether it is to be forgotten once nothing of it serves: it lies in no repository any more.
     pub is_gone: bool,
 }
@@ -64,6 +74,16 @@ impl Model {
         Held { shared: self.shared, versions }
     }
 
+    /// What ensembles may be made of.
+    pub fn member(&self) -> Member {
+        let versions = self.serving.iter().rev();
+        Member {
+            versions: versions.map(|(number, version)| (*number, Arc::clone(&version.served.spec))).collect(),
+            failure: self.failure.clone(),
+            is_invalid: self.is_invalid,
+        }
+    }
+
     /// What is compared with the next look at the repositories.
     pub fn known(&self, name: &str) -> Known {
         Known { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
@@ -72,6 +92,7 @@ impl Model {
     /// A load failed; what serves goes on.
     pub fn handle_failure(&mut self, failure: &Failure) {
         let text = failure.reason();
+        self.is_invalid = matches!(failure, Failure::Composition(_));
         match failure {
             Failure::Version(version, _) if !self.serving.contains_key(version) => {
                 self.past.insert(*version, (State::Unavailable, text.clone()));
@@ -85,7 +106,16 @@ impl Model {
     /// Forgets what became of versions that did not load.
     pub fn forget_failures(&mut self) {
         self.failure = None;
+        self.is_invalid = false;
         self.past.retain(|_, (state, reason)| *state == State::Unloading || reason == UNLOADED);
+    }
+
+    /// Forgets what it was made of where what serves is no ensemble.
+    pub fn forget_composing(&mut self) {
+        if self.serving.values().all(|version| version.served.spec.ensemble.is_none()) {
+            self.composing.clear();
+            self.place = None;
+        }
     }
 
     /// Forgets versions that were taken out and no longer lie there.

@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::model::changes::{Action, VersionChanges, actions};
 use crate::model::index::{Overview, Progress};
 use crate::model::repository::Mark;
-use crate::protocol::repository::Order;
+use crate::protocol::repository::{Load, Order};
 use crate::server::control::job::{Finished, Job, Place, Standing};
 use crate::server::control::model::Version;
 use crate::server::control::{Busy, Control, Event, Wanted};
@@ -29,8 +29,7 @@ impl Control {
         match order {
             Order::Index { only_ready } => self.list(only_ready, reply),
             Order::Load(load) => self.want(load.name.clone(), Wanted::Load(Box::new(load), reply)),
-            // No model here depends on another.
-            Order::Unload { name, .. } => self.want(name, Wanted::Unload(Some(reply))),
+            Order::Unload { name, with_dependents } => self.want(name, Wanted::Unload(Some(reply), with_dependents)),
         }
     }
 
@@ -43,12 +42,20 @@ impl Control {
     }
 
     fn begin(&mut self, name: String, wanted: Wanted) {
+        let (is_asked, is_again) =
+            (matches!(wanted, Wanted::Follow(..) | Wanted::Load(..)), matches!(wanted, Wanted::Again));
         let (place, reply) = match wanted {
-            Wanted::Unload(reply) => return self.unload(&name, reply),
+            Wanted::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
             Wanted::Follow(origin, directory) => (Place::Known(origin, directory), None),
             Wanted::Load(load, reply) => (Place::Asked(load), Some(reply)),
+            Wanted::Need => (Place::Asked(Box::new(Load { name: name.clone(), ..Load::default() })), None),
+            Wanted::Again => match self.models.get(&name).and_then(|model| model.place.clone()) {
+                Some(place) => (place, None),
+                // It was unloaded meanwhile.
+                None => return,
+            },
         };
-        self.busy.insert(name.clone(), Busy { reply, ..Busy::default() });
+        self.busy.insert(name.clone(), Busy { reply, is_asked, is_again, ..Busy::default() });
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(Progress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
@@ -60,7 +67,7 @@ impl Control {
             model.loading = Some(Arc::clone(&progress));
             self.publish_overview();
         }
-        self.jobs.push_back(Job { name, place, held, serving, taken, progress });
+        self.jobs.push_back(Job { name, place, held, serving, taken, members: None, progress });
         self.start_jobs();
     }
 
@@ -76,11 +83,16 @@ impl Control {
     pub(super) fn handle_finished(&mut self, finished: Finished) {
         self.running = self.running.saturating_sub(1);
         self.start_jobs();
+        self.handle_memory_freed();
+        self.finish(finished);
+    }
+
+    pub(super) fn finish(&mut self, finished: Finished) {
         let Finished { name, found, outcome, took } = finished;
         if self.is_draining {
             return;
         }
-        let Busy { reply, waiting } = self.busy.remove(&name).unwrap_or_default();
+        let Busy { reply, mut waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
@@ -89,17 +101,19 @@ impl Control {
             let model = self.models.entry(name.clone()).or_default();
             (model.origin, model.mark, model.is_brought) = (found.origin, found.mark, found.is_brought);
             (model.loading, model.is_gone) = (None, false);
+            model.is_asked |= is_asked;
             model.loads.time += took;
             overlay = found.overlay;
         }
-        match outcome {
+        match self.settle(&name, outcome, &mut waiting) {
             Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
             Err(failure) => {
                 drop(overlay);
                 self.handle_failure(&name, &failure, reply);
             }
         }
-        self.go_on(name, waiting);
+        self.go_on(name.clone(), waiting);
+        self.release(&name);
     }
 
     /// What waited for the end of a load has its turn.
@@ -137,11 +151,15 @@ impl Control {
         }
         model.forget_failures();
         model.forget_gone();
+        model.forget_composing();
         if has_changed {
             let numbers: Vec<_> = model.serving.keys().map(u64::to_string).collect();
             log::info(&format!("'{name}' serves version {}", numbers.join(", ")));
         }
         self.publish(come, retired, reply.into_iter().collect());
+        if has_changed {
+            self.revise(name);
+        }
     }
 
     fn handle_failure(&mut self, name: &str, failure: &Failure, reply: Option<Reply>) {
@@ -150,28 +168,41 @@ impl Control {
             model.loads.failed += 1;
             model.handle_failure(failure);
         }
-        self.publish_overview();
+        match failure {
+            Failure::Composition(_) => self.break_up(name),
+            _ => self.publish_overview(),
+        }
         if let Some(reply) = reply {
             reply.send(Err(failure.told(name)));
         }
     }
 
-    /// Nothing of a model serves any more. One that is not known is unloaded already.
-    fn unload(&mut self, name: &str, reply: Option<Reply>) {
-        let Some(model) = self.models.get_mut(name) else {
-            reply.into_iter().for_each(|reply| reply.send(Ok(Vec::new())));
-            return;
-        };
-        let numbers: Vec<u64> = model.serving.keys().copied().collect();
-        let retired = Self::take_out(model, name, &numbers);
-        model.shared = None;
-        model.forget_failures();
-        if !retired.is_empty() {
-            log::info(&format!("unloading '{name}'"));
-        } else if model.is_gone || model.past.is_empty() {
-            self.models.remove(name);
+    /// Nothing of a model serves any more, nor, where that is asked for, of the models that only it is
+    /// made of. One that is not known is unloaded already.
+    fn unload(&mut self, name: &str, reply: Option<Reply>, with_composing: bool) {
+        let mut names = vec![name.to_owned()];
+        if with_composing {
+            names.extend(self.only_for(name));
         }
-        self.publish(Vec::new(), retired, reply.into_iter().collect());
+        let mut all = Vec::new();
+        let mut changed = Vec::new();
+        for name in names {
+            let Some(model) = self.models.get_mut(&name) else { continue };
+            let numbers: Vec<u64> = model.serving.keys().copied().collect();
+            let retired = Self::take_out(model, &name, &numbers);
+            (model.shared, model.is_asked, model.place) = (None, false, None);
+            model.composing.clear();
+            model.forget_failures();
+            if !retired.is_empty() {
+                log::info(&format!("unloading '{name}'"));
+                changed.push(name);
+            } else if model.is_gone || model.past.is_empty() {
+                self.models.remove(&name);
+            }
+            all.extend(retired);
+        }
+        self.publish(Vec::new(), all, reply.into_iter().collect());
+        changed.iter().for_each(|name| self.revise(name));
     }
 
     /// The repositories were looked at.
@@ -199,7 +230,7 @@ impl Control {
                     let model = self.models.entry(name.clone()).or_default();
                     model.is_gone = why.is_none();
                     if model.is_gone || !model.serving.is_empty() {
-                        self.want(name.clone(), Wanted::Unload(None));
+                        self.want(name.clone(), Wanted::Unload(None, false));
                     }
                     has_refused |= why.is_some_and(|why| self.refuse(name, why));
                 }

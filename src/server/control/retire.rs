@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use crate::model::index::{State, UNLOADED};
+use crate::scheduler::sequence::End;
 use crate::server::control::Control;
 use crate::server::control::model::Version;
 use crate::server::log;
 use crate::shard::catalogue::Hold;
 use crate::shard::errand::Reply;
-use crate::shard::models::Served;
+use crate::shard::models::{Placement, Served};
 
 /// A change that not every shard has taken up.
 pub struct Pending {
@@ -80,9 +81,10 @@ impl Control {
             let number = version.served.version;
             let Version { served, crew, overlay, .. } = version;
             crew.join();
+            let unended = unended(&served);
             drop(served);
             drop(overlay);
-            log::info(&format!("freed '{name}' version {number}"));
+            log::info(&format!("freed '{name}' version {number}{unended}"));
             let is_left = self.retiring.iter().any(|other| other.name == name && other.number() == number);
             let Some(model) = self.models.get_mut(&name) else { continue };
             if let Some(past) = model.past.get_mut(&number).filter(|past| past.0 == State::Unloading && !is_left) {
@@ -94,7 +96,20 @@ impl Control {
                 self.models.remove(&name);
             }
         }
+        self.handle_memory_freed();
         self.publish_overview();
+    }
+}
+
+/// What became of the sequences of a version whose workers have ended.
+fn unended(served: &Served) -> String {
+    let feed = match &served.placement {
+        Placement::Ensemble(_) | Placement::Inline => None,
+        Placement::Worker(feed) => feed.sequences(),
+    };
+    match feed.map_or(0, |sequences| sequences.ended(End::Unload)) {
+        0 => String::new(),
+        count => format!("; {count} sequences had not ended"),
     }
 }
 

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use crate::backend::SequenceRow;
+use crate::backend::{SequenceRow, reschedule_refused};
 use crate::error::Error;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::scheduler::sequence::{Broken, End, Row, SequenceBatch, SequenceEntry, Sequences, Unstarted};
+use crate::scheduler::sequence::{Broken, End, Flight, Row, SequenceBatch, SequenceEntry, Sequences, Unstarted};
 use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, Released, Scheduler};
 use crate::shard::feed::{Waiting, deadline_exceeded, timeout_expired};
 use crate::time::Instant;
@@ -31,6 +31,8 @@ pub(super) struct Formed {
 pub(super) struct FormedRow {
     pub(super) request: Option<Waiting>,
     pub(super) sequence: Option<SequenceRow>,
+    /// Of an iterative sequence: the request while it runs.
+    pub(super) flight: Option<Flight>,
 }
 
 /// A request that was not taken in: what it is told, or nothing where the queue was full.
@@ -60,20 +62,10 @@ impl Former {
                     return Err(Box::new(NotTaken { entry, error: Some(error) }));
                 };
                 let Entry { token, rows, priority, deadline, .. } = entry;
-                let taken = SequenceEntry {
-                    token,
-                    id: id.clone(),
-                    is_start,
-                    is_end,
-                    shape_key: shape_key.clone(),
-                    queued_at,
-                    timeout,
-                };
+                let taken =
+                    SequenceEntry { token, id, is_start, is_end, shape_key: shape_key.clone(), queued_at, timeout };
                 sequences.handle_request(taken, now).map_err(|Unstarted { token }| {
-                    let error = Error::invalid(format!(
-                        "inference request for sequence {id} to model '{model}' must specify the START flag on the \
-                         first request of the sequence"
-                    ));
+                    let error = unstarted(model, &token);
                     let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
                     Box::new(NotTaken { entry, error: Some(error) })
                 })
@@ -100,6 +92,32 @@ impl Former {
             Self::Queue(scheduler) => scheduler.handle_run(rows, took),
             Self::Sequences { sequences, .. } => sequences.handle_done(seat_index, now),
         }
+    }
+
+    /// A request of an iterative sequence is to run again, or is done with. Given back with what it is told
+    /// where its sequence has ended meanwhile.
+    pub(super) fn handle_released(
+        &mut self,
+        flight: Flight,
+        again: Option<Waiting>,
+        now: Instant,
+        claims: &mut impl Claims<Waiting>,
+    ) -> Option<Over> {
+        let Self::Sequences { model, sequences } = self else { return None };
+        let Some(waiting) = again else {
+            sequences.handle_over(flight, now, claims);
+            return None;
+        };
+        let Unstarted { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
+        // What its client ended is no sequence any more, to Triton.
+        let is_end = token.mark.as_ref().is_some_and(|mark| mark.is_end);
+        let error = if is_end { reschedule_refused() } else { unstarted(model, &token) };
+        Some(Over { waiting: token, error })
+    }
+
+    /// Whether requests run, or their model has not said yet whether they will again.
+    pub(super) fn has_flights(&self) -> bool {
+        matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
     }
 
     /// The instance in a seat died.
@@ -196,12 +214,21 @@ impl Former {
     }
 }
 
+fn unstarted(model: &str, waiting: &Waiting) -> Error {
+    let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
+    Error::invalid(format!(
+        "inference request for sequence {id} to model '{model}' must specify the START flag on the first request of the \
+         sequence"
+    ))
+}
+
 fn broken(model: &str, waiting: &Waiting, end: End) -> Error {
     let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
     let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
         End::Cancel => ended("a request before this one was cancelled"),
         End::Instance => ended("the instance that held its state died"),
+        End::Model => unstarted(model, waiting),
         // Triton's text for a sequence in the backlog.
         End::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
         End::End | End::Idle | End::Restart | End::Unload => {
@@ -212,7 +239,7 @@ fn broken(model: &str, waiting: &Waiting, end: End) -> Error {
 
 impl From<scheduler::Batch<Waiting>> for Formed {
     fn from(batch: scheduler::Batch<Waiting>) -> Self {
-        let row = |waiting| FormedRow { request: Some(waiting), sequence: None };
+        let row = |waiting| FormedRow { request: Some(waiting), sequence: None, flight: None };
         let rows = batch.tokens.into_iter().map(row).collect();
         Self { rows, size: batch.rows, released: batch.released, ended: Vec::new() }
     }
@@ -221,10 +248,10 @@ impl From<scheduler::Batch<Waiting>> for Formed {
 impl From<SequenceBatch<Waiting>> for Formed {
     fn from(batch: SequenceBatch<Waiting>) -> Self {
         let SequenceBatch { rows, ended, released } = batch;
-        let row = |Row { slot, token }: Row<Waiting>| {
+        let row = |Row { slot, token, flight }: Row<Waiting>| {
             let mark = token.as_ref().and_then(|waiting| waiting.mark.clone());
             let is_ended = ended.contains(&slot);
-            FormedRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }) }
+            FormedRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }), flight }
         };
         let rows: Vec<_> = rows.into_iter().map(row).collect();
         let size = rows.iter().filter(|row| row.request.is_some()).count();
@@ -256,8 +283,12 @@ mod tests {
 
     impl Trial {
         fn new(instances: usize, slots: usize) -> Self {
+            Self::of(instances, slots, false)
+        }
+
+        fn of(instances: usize, slots: usize, is_iterative: bool) -> Self {
             let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
-            let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60) };
+            let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60), is_iterative };
             let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
             let (queue, bounds) = (Policy { rows_max: 2, ..Policy::default() }, Bounds { requests: 16, bytes: 99 });
             let (feed, mut lanes) = Feed::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
@@ -268,7 +299,8 @@ mod tests {
             let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
             let (stamps, hold) = (Stamps::default(), Hold::default());
-            let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark, stamps, hold };
+            let (inputs, again) = (Vec::new(), None);
+            let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -328,6 +360,47 @@ mod tests {
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
         assert_eq!(trial.feed.held.load(Ordering::Relaxed), 0, "all are answered");
+    }
+
+    fn ask(trial: &Trial) -> Option<backend::Batch> {
+        let Polled::Batch(batch) = trial.feed.poll(0, now, &Flight::default()) else { return None };
+        Some(batch)
+    }
+
+    #[test]
+    fn a_request_that_is_to_run_again_comes_back_whichever_thread_says_so_and_is_waited_for() {
+        let mut trial = Trial::of(1, 2, true);
+        trial.submit(7, true);
+        let request = ask(&trial).unwrap().requests.remove(0);
+        assert!(request.sequence.unwrap().mark.unwrap().is_start);
+        trial.feed.stop();
+        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Nothing(_)), "it is under way");
+        let seat = Arc::clone(&trial.feed.seats()[0]);
+        seat.set_parked(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| request.responder.reschedule(Vec::new()));
+        });
+        assert!(!seat.is_parked(), "somebody looks");
+        let again = ask(&trial).unwrap().requests.remove(0);
+        assert!(!again.sequence.unwrap().mark.unwrap().is_start);
+        assert!(trial.tickets.inbox().poll_answer().is_none(), "nothing is answered yet");
+        again.responder.send(Ok(Vec::new()));
+        assert!(trial.tickets.inbox().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
+        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Ended));
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Model), 1);
+    }
+
+    #[test]
+    fn a_request_whose_client_left_does_not_run_again_and_its_ticket_is_free() {
+        let mut trial = Trial::of(1, 2, true);
+        trial.submit(7, true);
+        let request = ask(&trial).unwrap().requests.remove(0);
+        trial.tickets.inbox().leave(request.responder.ticket());
+        trial.feed.depart(CorrelationId::Number(7), now());
+        request.responder.reschedule(Vec::new());
+        assert!(ask(&trial).is_none());
+        assert_eq!(trial.feed.sequences().unwrap().ended(End::Cancel), 1);
+        assert!(trial.tickets.inbox().poll_answer().is_some(), "nobody reads it, but its ticket is another's");
     }
 
     #[test]

@@ -92,7 +92,8 @@ mod tests {
     fn entry(tickets: &Tickets) -> Entry<Waiting> {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
-        let token = Waiting { inbox, ticket, inputs: Vec::new(), rows: 1, size: 1, level: 0, mark: None, stamps, hold };
+        let (inputs, mark, again) = (Vec::new(), None, None);
+        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }

@@ -27,6 +27,7 @@ fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
         mark: None,
         stamps,
         hold: Hold::default(),
+        again: None,
     };
     Entry {
         token,
@@ -270,7 +271,8 @@ fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
             std::thread::yield_now();
         }
         let entry = entry_now(&tickets);
-        let deadline = Some(entry.queued_at + Duration::from_millis(50));
+        // Long enough for a thread of a busy machine to be late.
+        let deadline = Some(entry.queued_at + Duration::from_millis(500));
         submit(&mut lanes[0], Entry { deadline, ..entry }).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 2);
     });

@@ -94,6 +94,7 @@ impl Shard {
             mark: None,
             stamps: Stamps::default(),
             hold: Hold::default(),
+            again: None,
         };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }

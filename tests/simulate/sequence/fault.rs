@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use deuteron::scheduler::Claims;
-use deuteron::scheduler::sequence::{Broken, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, Unstarted};
+use deuteron::scheduler::sequence::{
+    Broken, Flight, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, Unstarted,
+};
 use deuteron::time::Instant;
 
 type Inner = Sequences<u64, usize>;
@@ -15,6 +17,10 @@ pub enum Fault {
     Deaf,
     /// It does not see that a sequence ended.
     Endless,
+    /// It does not see that the model was done with a sequence.
+    Eternal,
+    /// It does not see that a request is to run again.
+    Fleeting,
     /// It loses the last row of a batch.
     Forgetful,
     /// It lets idle sequences be.
@@ -66,6 +72,22 @@ impl Batcher {
 
     pub fn handle_done(&mut self, instance: usize, now: Instant) {
         self.inner.handle_done(instance, now);
+    }
+
+    pub fn handle_again(
+        &mut self,
+        flight: Flight,
+        token: usize,
+        now: Instant,
+        claims: &mut impl Claims<usize>,
+    ) -> Result<(), Unstarted<usize>> {
+        if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_again(flight, token, now, claims) }
+    }
+
+    pub fn handle_over(&mut self, flight: Flight, now: Instant, claims: &mut impl Claims<usize>) {
+        if !self.has(Fault::Eternal) {
+            self.inner.handle_over(flight, now, claims);
+        }
     }
 
     pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<usize>) {

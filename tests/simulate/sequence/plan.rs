@@ -23,6 +23,9 @@ pub struct Plan {
     pub deaths: u64,
     pub renewals: u64,
     pub death: Duration,
+    /// Of iterative sequences, runs of which the model says only later whether it wants another, of a
+    /// hundred.
+    pub late: u64,
     /// Claims that are lost to the shard at the last moment, of a hundred.
     pub claims_lost: u64,
     /// By arrival.
@@ -39,6 +42,8 @@ pub struct Arrival {
     pub timeout: Duration,
     /// What the model adds to the state.
     pub value: u64,
+    /// How often it runs, where sequences are iterative.
+    pub runs: u64,
     /// When its client leaves it, if it still waits.
     pub cancelled_at: Option<Instant>,
     /// When its client leaves the sequence, as by the end of a stream.
@@ -72,6 +77,7 @@ impl Plan {
                     shape: random.below(shapes) as i64,
                     timeout: micros(if random.percent(timeouts) { 1 + random.below(150) } else { 0 }),
                     value: random.below(u64::MAX),
+                    runs: 1 + random.below(4),
                     cancelled_at: random.percent(cancels).then(|| later(&mut random)),
                     left_at: random.percent(lefts).then(|| later(&mut random)),
                 });
@@ -85,6 +91,7 @@ impl Plan {
             deaths: random.one_of(&[0, 0, 10]),
             renewals: random.one_of(&[0, 50, 100]),
             death: micros(1 + random.below(300)),
+            late: random.one_of(&[0, 20]),
             claims_lost: random.one_of(&[0, 0, 5]),
             arrivals,
         }
@@ -107,5 +114,6 @@ fn policy(random: &mut Random) -> SequencePolicy {
         Strategy::Oldest(Policy { rows_max, is_batched, rows_preferred, queue_delay_max: delay, ..Policy::default() })
     };
     let idle_max = micros(random.one_of(&[50, 150, 1_000]));
-    SequencePolicy { strategy, instances: 1 + random.below(3) as usize, slots, idle_max }
+    let instances = 1 + random.below(3) as usize;
+    SequencePolicy { strategy, instances, slots, idle_max, is_iterative: random.percent(30) }
 }

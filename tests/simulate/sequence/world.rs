@@ -6,7 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use deuteron::scheduler::Claims;
-use deuteron::scheduler::sequence::{Broken, End, SequenceBatch, SequenceEntry, Strategy, Unstarted};
+use deuteron::scheduler::sequence::{Broken, End, Flight, SequenceBatch, SequenceEntry, Strategy, Unstarted};
 use deuteron::time::Instant;
 
 use super::fault::Batcher;
@@ -24,6 +24,8 @@ pub struct World<'a> {
     /// What no instance has heard yet, in order.
     news: VecDeque<News>,
     instances: Vec<Seat>,
+    /// Requests whose batch is over, of which the model has not said yet whether they run again.
+    late: Vec<(Instant, usize, Flight)>,
     /// The state of each slot, by instance.
     states: Vec<HashMap<usize, u64>>,
     /// The sequence that an id names now.
@@ -46,6 +48,8 @@ struct Request {
     sequence: Option<usize>,
     want: u64,
     got: u64,
+    /// How often it ran.
+    runs: u64,
 }
 
 /// What the world knows of one sequence, by the clients' side alone.
@@ -86,7 +90,7 @@ impl Outcome {
 enum Seat {
     Dead { until: Instant },
     Idle,
-    Running { batch: Vec<usize>, until: Instant, dies: bool },
+    Running { batch: Vec<(usize, Flight)>, until: Instant, dies: bool },
 }
 
 /// How often what happened.
@@ -95,6 +99,7 @@ pub struct Counts {
     outcomes: [u64; Outcome::ALL.len()],
     ends: [u64; End::ALL.len()],
     empty_rows: u64,
+    repeats: u64,
 }
 
 impl Counts {
@@ -102,6 +107,7 @@ impl Counts {
         let pairs = self.outcomes.iter_mut().zip(more.outcomes).chain(self.ends.iter_mut().zip(more.ends));
         pairs.for_each(|(sum, more)| *sum += more);
         self.empty_rows += more.empty_rows;
+        self.repeats += more.repeats;
     }
 
     pub fn outcome(&self, outcome: Outcome) -> u64 {
@@ -115,11 +121,16 @@ impl Counts {
     pub fn empty_rows(&self) -> u64 {
         self.empty_rows
     }
+
+    /// Runs that were not the first of their request.
+    pub fn repeats(&self) -> u64 {
+        self.repeats
+    }
 }
 
 impl<'a> World<'a> {
     pub fn new(plan: &'a Plan, batcher: Batcher) -> Self {
-        let request = |_| Request { state: State::Coming, sequence: None, want: 0, got: 0 };
+        let request = |_| Request { state: State::Coming, sequence: None, want: 0, got: 0, runs: 0 };
         Self {
             plan,
             batcher,
@@ -127,6 +138,7 @@ impl<'a> World<'a> {
             arrived: 0,
             news: VecDeque::new(),
             instances: (0..plan.policy.instances).map(|_| Seat::Idle).collect(),
+            late: Vec::new(),
             states: vec![HashMap::new(); plan.policy.instances],
             current: HashMap::new(),
             sequences: Vec::new(),
@@ -163,10 +175,11 @@ impl<'a> World<'a> {
         while let Some(wake) = self.wake_at()? {
             self.now = wake;
             let mut asking = self.finish()?;
+            let is_released = self.release_late()?;
             self.arrive();
             self.leave();
             let is_due = self.batcher.poll_timeout().is_some_and(|at| at <= self.now);
-            if is_due || !self.news.is_empty() {
+            if is_due || is_released || !self.news.is_empty() {
                 asking.extend(self.idle().take(1));
             }
             while let Some(instance) = asking.pop() {
@@ -202,7 +215,8 @@ impl<'a> World<'a> {
         if asked.is_some_and(|at| at <= self.now) {
             return Err("it wants to be asked again at once, for ever".to_owned());
         }
-        Ok(arrival.into_iter().chain(departures).chain(ends).chain(asked).min())
+        let late = self.late.iter().map(|(at, ..)| *at);
+        Ok(arrival.into_iter().chain(departures).chain(ends).chain(late).chain(asked).min())
     }
 
     /// Lets batches end; the instances that are idle now.
@@ -215,8 +229,9 @@ impl<'a> World<'a> {
             match std::mem::replace(&mut self.instances[index], Seat::Idle) {
                 Seat::Running { batch, dies, .. } => {
                     let outcome = if dies { Outcome::Failed } else { Outcome::Served };
-                    self.log(|| format!("instance {index} ends {batch:?} {outcome:?}"));
-                    for request in batch {
+                    let requests: Vec<usize> = batch.iter().map(|(request, _)| *request).collect();
+                    self.log(|| format!("instance {index} ends {requests:?} {outcome:?}"));
+                    for request in requests.into_iter().filter(|_| dies || !self.plan.policy.is_iterative) {
                         self.check_answer(request, dies)?;
                         self.answer(request, State::Running, outcome)?;
                     }
@@ -224,6 +239,9 @@ impl<'a> World<'a> {
                         self.die(index);
                     } else {
                         self.batcher.handle_done(index, self.now);
+                    }
+                    for (request, flight) in batch.into_iter().filter(|_| self.plan.policy.is_iterative) {
+                        self.land(request, flight)?;
                     }
                 }
                 Seat::Dead { .. } => {
@@ -235,6 +253,59 @@ impl<'a> World<'a> {
             asking.push(index);
         }
         Ok(asking)
+    }
+
+    /// A batch of iterative sequences is over: the model says at once what becomes of a request, or later.
+    fn land(&mut self, request: usize, flight: Flight) -> Result<(), Violation> {
+        if self.requests[request].state == State::Running && self.random.percent(self.plan.late) {
+            self.late.push((self.now + self.plan.run, request, flight));
+            return Ok(());
+        }
+        self.release(request, flight)
+    }
+
+    fn release_late(&mut self) -> Result<bool, Violation> {
+        let now = self.now;
+        let due: Vec<_> = self.late.extract_if(.., |(at, ..)| *at <= now).collect();
+        for (_, request, flight) in &due {
+            self.release(*request, *flight)?;
+        }
+        Ok(!due.is_empty())
+    }
+
+    /// The model wants to see a request again, or is done with it.
+    fn release(&mut self, index: usize, flight: Flight) -> Result<(), Violation> {
+        let arrival = &self.plan.arrivals[index];
+        if self.requests[index].state == State::Running && self.requests[index].runs < arrival.runs {
+            self.requests[index].state = State::Waiting;
+            self.log(|| format!("{index} is to run again"));
+            let mut shards = Shards { requests: &mut self.requests, lost: None };
+            let Err(Unstarted { token }) = self.batcher.handle_again(flight, index, self.now, &mut shards) else {
+                return Ok(());
+            };
+            // Its client ended it, a client left it, or its instance died.
+            let is_hurt = arrival.is_end || self.was_left(arrival.id) || self.plan.deaths > 0;
+            if !is_hurt {
+                return Err(format!("{index} may not run again though nothing befell it"));
+            }
+            return self.answer(token, State::Waiting, Outcome::Broken);
+        }
+        if self.requests[index].state == State::Running {
+            self.check_answer(index, false)?;
+            self.answer(index, State::Running, Outcome::Served)?;
+        }
+        let mut shards = Shards { requests: &mut self.requests, lost: None };
+        self.batcher.handle_over(flight, self.now, &mut shards);
+        Ok(())
+    }
+
+    /// Whether a client left a request under an id, so far.
+    fn was_left(&self, id: u64) -> bool {
+        let of_id = self.plan.arrivals.iter().zip(&self.requests).filter(|(arrival, _)| arrival.id == id);
+        let left = |at: Option<Instant>| at.is_some_and(|at| at <= self.now);
+        of_id.into_iter().any(|(arrival, request)| {
+            left(arrival.cancelled_at) || left(arrival.left_at) || request.state == State::Done(Outcome::Cancelled)
+        })
     }
 
     fn die(&mut self, index: usize) {
@@ -334,6 +405,9 @@ impl<'a> World<'a> {
             timeout: arrival.timeout,
         };
         let taken = self.batcher.handle_request(entry, self.now);
+        if self.plan.policy.is_iterative {
+            return self.check_taken(index, arrival, taken.is_ok());
+        }
         let known = self.current.get(&arrival.id).copied();
         let runs = known.map(|at| &self.sequences[at]).filter(|sequence| !sequence.has_ended);
         let idle_at = |sequence: &Sequence| sequence.active_at + self.plan.policy.idle_max;
@@ -369,6 +443,18 @@ impl<'a> World<'a> {
         }
     }
 
+    /// An iterative sequence is one request: what it makes of its state is its own alone.
+    fn check_taken(&mut self, index: usize, arrival: &Arrival, is_taken: bool) -> Result<(), Violation> {
+        self.requests[index].want = (0..arrival.runs).fold(0, |sum, _| add(sum, arrival.value));
+        match (is_taken, arrival.is_start) {
+            (false, true) => Err(format!("{index} is refused though it begins")),
+            (false, false) if self.requests[index].state == State::Waiting => {
+                self.answer(index, State::Waiting, Outcome::Unstarted)
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn begin(&mut self, index: usize, arrival: &Arrival) {
         self.sequences.push(Sequence { active_at: arrival.at, ..Sequence::default() });
         self.current.insert(self.plan.arrivals[index].id, self.sequences.len() - 1);
@@ -393,7 +479,16 @@ impl<'a> World<'a> {
         while let Some(Broken { token, end }) = self.batcher.poll_broken(self.now) {
             self.log(|| format!("{token} is broken: {end:?}"));
             let sequence = self.requests[token].sequence.map(|at| &self.sequences[at]);
-            if sequence.is_none_or(|sequence| !sequence.is_hurt) {
+            let Arrival { id, is_start, .. } = self.plan.arrivals[token];
+            let is_hurt = match end {
+                _ if !self.plan.policy.is_iterative => sequence.is_some_and(|sequence| sequence.is_hurt),
+                End::Cancel => self.was_left(id),
+                End::Instance => self.plan.deaths > 0,
+                End::Timeout => true,
+                // What goes on is no request of its own.
+                _ => !is_start,
+            };
+            if !is_hurt {
                 return Err(format!("{token} is broken though nothing befell its sequence"));
             }
             if self.requests[token].state == State::Waiting {
@@ -427,6 +522,8 @@ impl<'a> World<'a> {
         }
         let running = self.requests.iter().filter(|request| request.state == State::Running).count();
         let known = self.instances.iter().map(|seat| seat.batch().len()).sum::<usize>() + tokens.len();
+        let late = self.late.iter().filter(|(_, index, _)| self.requests[*index].state == State::Running).count();
+        let known = known + late;
         if running == known { Ok(()) } else { Err("a request was claimed and is in no batch".to_owned()) }
     }
 
@@ -439,23 +536,31 @@ impl<'a> World<'a> {
                 continue;
             };
             let arrival = &self.plan.arrivals[index];
-            let before = if arrival.is_start { Some(0) } else { self.states[instance].get(&row.slot).copied() };
+            let runs = self.requests[index].runs;
+            let is_first = arrival.is_start && runs == 0;
+            let before = if is_first { Some(0) } else { self.states[instance].get(&row.slot).copied() };
             let Some(before) = before else {
                 return Err(format!("{index} goes on in a slot without its state"));
             };
             let after = add(before, arrival.value);
-            if after != self.requests[index].want {
+            let is_iterative = self.plan.policy.is_iterative;
+            let want = match is_iterative {
+                true => (0..=runs).fold(0, |sum, _| add(sum, arrival.value)),
+                false => self.requests[index].want,
+            };
+            if after != want {
                 return Err(format!("{index} sees the state of another sequence"));
             }
-            self.requests[index].got = after;
-            if arrival.is_end {
+            self.counts.repeats += u64::from(runs > 0);
+            (self.requests[index].got, self.requests[index].runs) = (after, runs + 1);
+            if arrival.is_end && !is_iterative {
                 self.states[instance].remove(&row.slot);
             } else {
                 self.states[instance].insert(row.slot, after);
             }
         }
         let dies = self.random.percent(self.plan.deaths);
-        let batch = batch.rows.iter().filter_map(|row| row.token).collect();
+        let batch = batch.rows.iter().filter_map(|row| row.token.zip(row.flight)).collect();
         self.instances[instance] = Seat::Running { batch, until: self.now + self.plan.run, dies };
         Ok(())
     }
@@ -500,7 +605,7 @@ impl Seat {
         }
     }
 
-    fn batch(&self) -> &[usize] {
+    fn batch(&self) -> &[(usize, Flight)] {
         match self {
             Self::Running { batch, .. } => batch,
             Self::Dead { .. } | Self::Idle => &[],

@@ -207,7 +207,7 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
         "ensemble_model",
         "name: \"ensemble_model\"\nplatform: \"ensemble\"\nensemble_scheduling { step [ { model_name: \"a\" \
          model_version: -1 input_map { key: \"X\" value: \"Y\" } } ] }",
-        "model 'ensemble_model': platform 'ensemble' needs backend 'ensemble', which this server does not have",
+        "must specify 'output_map' in step 0 of ensemble 'ensemble_model'",
     );
     check(
         "stateful",

@@ -1,0 +1,210 @@
+//! The built-in `iterative_sequence`: a model that runs a request as often as its input says, as the
+//! backend of that name in Triton's tests (`iterative_sequence.cc`). After each run but the last it has
+//! the request run again, which `sequence_batching { iterative_sequence: true }` allows. A decoupled
+//! model answers each run with how many are left; another answers once, with how many there were. The
+//! parameter `execute_delay_ms` says how long a run takes. Bounded by the slots of an instance.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::backend::{Backend, Batch, Instance, LoadedModel, Request, Threads};
+use crate::error::Error;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{Datatype, Tensor};
+use crate::time::{Clock, Instant};
+
+/// The backend.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Iterative;
+
+#[derive(Clone, Debug)]
+struct Model {
+    spec: Arc<ModelSpec>,
+    delay: Duration,
+}
+
+/// Its sequences by slot, and how often each ran.
+struct Runs {
+    model: Model,
+    by_slot: HashMap<usize, i32>,
+}
+
+impl Backend for Iterative {
+    fn name(&self) -> &str {
+        "iterative_sequence"
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, _directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let is_number = |tensors: &[TensorSpec], name: &str| match tensors.first() {
+            Some(tensor) => tensor.name == name && tensor.datatype == Datatype::Int32 && tensor.dims.as_slice() == [1],
+            None => false,
+        };
+        if !is_number(&spec.inputs, "INPUT") || !is_number(&spec.outputs, "OUTPUT") {
+            return Err(Error::invalid(format!(
+                "model '{}': backend 'iterative_sequence' takes 'INPUT' and gives 'OUTPUT', of TYPE_INT32 with dims [ 1 ]",
+                spec.name
+            )));
+        }
+        let text = spec.parameters.get("execute_delay_ms").map_or("0", String::as_str);
+        let delay_ms: u32 = text.parse().map_err(|_| {
+            let name = &spec.name;
+            Error::invalid(format!(
+                "parameter 'execute_delay_ms' of model '{name}' must be a whole number, got '{text}'"
+            ))
+        })?;
+        Ok(Box::new(Model { spec: Arc::clone(spec), delay: Duration::from_millis(delay_ms.into()) }))
+    }
+}
+
+impl LoadedModel for Model {
+    fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        Ok(Box::new(Runs { model: self.clone(), by_slot: HashMap::new() }))
+    }
+
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+}
+
+impl Instance for Runs {
+    fn run(&mut self, batch: Batch) {
+        let Batch { requests, clock, ended, .. } = batch;
+        for slot in ended {
+            self.by_slot.remove(&slot);
+        }
+        let input_end = clock();
+        let infer_end = wait(clock, self.model.delay);
+        for mut request in requests {
+            let stamps = &mut request.responder.stamps;
+            (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, infer_end);
+            self.step(request);
+        }
+    }
+}
+
+impl Runs {
+    fn step(&mut self, request: Request) {
+        let Request { inputs, mut responder, sequence, .. } = request;
+        let Some((input, bytes)) = inputs.first().and_then(|input| Some((input, input.contents.first_chunk::<4>()?)))
+        else {
+            let text = format!("model '{}' takes one INT32, and none came", self.model.spec.name);
+            return responder.send(Err(Error::internal(text)));
+        };
+        if sequence.as_ref().is_some_and(|row| row.mark.is_none()) {
+            // There is no request in the row, and what its slot holds is not touched.
+            return responder.send(Ok(Vec::new()));
+        }
+        let wanted = i32::from_ne_bytes(*bytes);
+        let is_start = sequence.as_ref().and_then(|row| row.mark.as_ref()).is_none_or(|mark| mark.is_start);
+        let slot = sequence.map_or(0, |row| row.slot);
+        let before = if is_start { None } else { self.by_slot.remove(&slot) };
+        let runs = before.unwrap_or(0).saturating_add(1);
+        let left = wanted.saturating_sub(runs);
+        let is_decoupled = self.model.spec.is_decoupled;
+        let number = if is_decoupled { left } else { runs };
+        let contents = Bytes::copy_from_slice(&number.to_ne_bytes());
+        let output = vec![Tensor { datatype: Datatype::Int32, shape: input.shape.clone(), contents }];
+        if left <= 0 {
+            return responder.send(Ok(output));
+        }
+        self.by_slot.insert(slot, runs);
+        if is_decoupled {
+            responder.send_more(output);
+        }
+        responder.reschedule(Vec::new());
+    }
+}
+
+/// Parks until the time is over, and returns the time then.
+fn wait(clock: Clock, delay: Duration) -> Instant {
+    let until = clock() + delay;
+    loop {
+        let now = clock();
+        let left = until.since(now);
+        if left.is_zero() {
+            return now;
+        }
+        thread::park_timeout(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Sender, channel};
+
+    use super::*;
+    use crate::backend::trial::{no_clock, spec, tensor};
+    use crate::backend::{Answer, Inbox, Part, Responder, SequenceRow, Ticket};
+    use crate::model::{CorrelationId, SequenceMark};
+    use crate::time::Stamps;
+
+    struct Kept(Sender<(Ticket, Answer)>);
+
+    impl Inbox for Kept {
+        fn push(&self, ticket: Ticket, answer: Answer) {
+            self.0.send((ticket, answer)).unwrap();
+        }
+
+        fn wake(&self) {}
+    }
+
+    fn model(is_decoupled: bool) -> Runs {
+        let int = Datatype::Int32;
+        let spec = ModelSpec { is_decoupled, ..spec(4, &[("INPUT", int, &[1])], &[("OUTPUT", int, &[1])]) };
+        let model = Model { spec: Arc::new(spec), delay: Duration::ZERO };
+        Runs { model, by_slot: HashMap::new() }
+    }
+
+    /// Runs rows `slot ^ input` and shows what comes: `*` runs again, `$` is the last.
+    fn run(model: &mut Runs, ended: &[usize], rows: &[(usize, bool, i32)]) -> String {
+        let (sender, answers) = channel();
+        let inbox: Arc<dyn Inbox> = Arc::new(Kept(sender));
+        let request = |(index, (slot, is_start, input)): (usize, &(usize, bool, i32))| {
+            let ticket = Ticket { index: index as u32, generation: 0 };
+            let mark = SequenceMark { id: CorrelationId::Own(9), is_start: *is_start, is_end: false };
+            Request {
+                inputs: vec![tensor(&[1, 1], &[*input])],
+                rows: 1,
+                responder: Responder::new(Arc::clone(&inbox), ticket, Stamps::default()),
+                sequence: Some(SequenceRow { slot: *slot, mark: Some(mark), is_ended: false }),
+            }
+        };
+        let requests = rows.iter().enumerate().map(request).collect();
+        model.run(Batch { requests, rows: 1, clock: no_clock, ended: ended.to_vec() });
+        let shown = |(ticket, answer): (Ticket, Answer)| {
+            let outputs = answer.outputs.unwrap();
+            let number = |tensor: &Tensor| i32::from_ne_bytes(tensor.contents[..].try_into().unwrap()).to_string();
+            let mark = match answer.part {
+                Part::Again => "*",
+                Part::More => "",
+                Part::End | Part::Last => "$",
+            };
+            format!("{}:{}{mark}", ticket.index, outputs.first().map(number).unwrap_or_default())
+        };
+        answers.try_iter().map(shown).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn a_decoupled_model_answers_each_run_with_what_is_left_and_another_once() {
+        let mut decoupled = model(true);
+        assert_eq!(run(&mut decoupled, &[], &[(0, true, 3), (1, true, 1)]), "0:2 0:* 1:0$");
+        assert_eq!(run(&mut decoupled, &[], &[(1, true, 2), (0, false, 3)]), "0:1 0:* 1:1 1:*");
+        assert_eq!(run(&mut decoupled, &[], &[(0, false, 3), (1, false, 2)]), "0:0$ 1:0$");
+        let mut other = model(false);
+        assert_eq!(run(&mut other, &[], &[(0, true, 2), (1, true, -5)]), "0:* 1:1$");
+        assert_eq!(run(&mut other, &[], &[(0, false, 2)]), "0:2$");
+    }
+
+    #[test]
+    fn what_was_ended_is_forgotten_and_a_slot_begins_anew() {
+        let mut model = model(false);
+        assert_eq!(run(&mut model, &[], &[(0, true, 3), (1, true, 3)]), "0:* 1:*");
+        assert_eq!(run(&mut model, &[1], &[(0, true, 2)]), "0:*");
+        assert_eq!(model.by_slot, HashMap::from([(0, 1)]));
+    }
+}

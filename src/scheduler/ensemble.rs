@@ -1,0 +1,307 @@
+//! One request of an ensemble on its way through the steps: which can run, which tensors are still
+//! needed, when there is a response and when it is over. Generic over what stands for a tensor; it knows
+//! no model and runs nothing. A step runs once for each *frame*: the tensors that belong together. There
+//! is one frame for what the client sent; a decoupled step opens another for each of its answers, and
+//! what is made of that answer stays in its frame, as the configuration's check has seen to. Bounded by
+//! the steps, and by [`Run::frames`], which the caller watches.
+//!
+//! ```text
+//! waiting ──all inputs there──► ready ──poll_step──► running ──handle_outputs──────────► done
+//!                                                       │ ──handle_part (a frame each)─┐   ▲
+//!                                                       └──────────────────────────────┴─handle_end
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use slab::Slab;
+
+/// The steps of an ensemble and the tensors between them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Graph {
+    steps: Vec<Edges>,
+    /// For each tensor, the decoupled step whose answers its frames are of, counted from 1; 0 for what the
+    /// client sent and what is made of that.
+    kinds: Vec<usize>,
+}
+
+/// What one step takes and gives.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Edges {
+    /// The tensors that it takes.
+    pub inputs: Vec<usize>,
+    /// The tensors that it gives.
+    pub outputs: Vec<usize>,
+    /// Whether it answers any number of times.
+    pub is_decoupled: bool,
+}
+
+/// One request. `T` stands for a tensor.
+#[derive(Debug)]
+pub struct Run<T> {
+    graph: Arc<Graph>,
+    /// For each step, whether something that is asked for is made of it.
+    is_needed: Vec<bool>,
+    /// For each tensor, how many take it in each frame.
+    takers: Vec<usize>,
+    /// The tensors of a response.
+    wanted: Vec<usize>,
+    frames: Slab<Frame<T>>,
+    /// Steps that can run.
+    ready: VecDeque<(usize, usize)>,
+    /// Frames that are to give a response, in the order in which they were opened.
+    due: VecDeque<usize>,
+    running: usize,
+    responses: usize,
+}
+
+/// Tensors that belong together.
+#[derive(Debug)]
+struct Frame<T> {
+    slots: Vec<Slot<T>>,
+    /// Steps whose run here has begun.
+    has_begun: Vec<bool>,
+    /// Steps that are ready or running here.
+    busy: usize,
+    /// Whether a response is made of it and was not yet.
+    is_due: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Slot<T> {
+    value: Option<T>,
+    has_come: bool,
+    /// Those that have still to take it.
+    takers: usize,
+}
+
+/// A step that is to be run now.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Launch<T> {
+    /// Whose tensors it takes.
+    pub frame: usize,
+    /// Which it is.
+    pub step: usize,
+    /// Its tensors, in the order of [`Edges::inputs`].
+    pub inputs: Vec<T>,
+}
+
+impl Graph {
+    /// So many tensors, and the steps between them, of which none is made of itself. `brought` are the
+    /// tensors that the client sends.
+    pub fn new(steps: Vec<Edges>, tensors: usize, brought: &[usize]) -> Self {
+        let mut kinds: Vec<Option<usize>> = vec![None; tensors];
+        for tensor in brought {
+            set(&mut kinds, *tensor, Some(0));
+        }
+        let mut left: Vec<_> = steps.iter().enumerate().collect();
+        loop {
+            let before = left.len();
+            left.retain(|(index, edges)| {
+                let of = |tensor: &usize| kinds.get(*tensor).copied().flatten();
+                let Some(inputs) = edges.inputs.iter().map(of).collect::<Option<Vec<_>>>() else { return true };
+                let kind = inputs.into_iter().max().unwrap_or(0);
+                let kind = if edges.is_decoupled { index + 1 } else { kind };
+                edges.outputs.iter().for_each(|tensor| set(&mut kinds, *tensor, Some(kind)));
+                false
+            });
+            if left.is_empty() || left.len() == before {
+                break;
+            }
+        }
+        let kinds = kinds.into_iter().map(Option::unwrap_or_default).collect();
+        Self { steps, kinds }
+    }
+
+    fn kind(&self, tensor: usize) -> usize {
+        self.kinds.get(tensor).copied().unwrap_or(0)
+    }
+}
+
+fn set<V>(values: &mut [V], index: usize, value: V) {
+    if let Some(have) = values.get_mut(index) {
+        *have = value;
+    }
+}
+
+impl<T: Clone> Run<T> {
+    /// A request with the tensors that it brings, of which the tensors `wanted` are asked for. Steps that
+    /// nothing wanted is made of do not run.
+    pub fn new(graph: Arc<Graph>, brought: impl IntoIterator<Item = (usize, T)>, wanted: Vec<usize>) -> Self {
+        let is_needed = needed(&graph, &wanted);
+        let steps = graph.steps.iter().zip(&is_needed).filter(|(_, is_needed)| **is_needed);
+        let mut takers = vec![0_usize; graph.kinds.len()];
+        for tensor in steps.flat_map(|(edges, _)| &edges.inputs).chain(&wanted) {
+            if let Some(takers) = takers.get_mut(*tensor) {
+                *takers += 1;
+            }
+        }
+        let mut run = Self {
+            graph,
+            is_needed,
+            takers,
+            wanted,
+            frames: Slab::new(),
+            ready: VecDeque::new(),
+            due: VecDeque::new(),
+            running: 0,
+            responses: 0,
+        };
+        let frame = run.open(0);
+        run.put(frame, brought);
+        run.settle(frame);
+        run
+    }
+
+    /// A step has given its tensors, in the order of [`Edges::outputs`], and is done.
+    pub fn handle_outputs(&mut self, frame: usize, step: usize, outputs: impl IntoIterator<Item = T>) {
+        let graph = Arc::clone(&self.graph);
+        let tensors = graph.steps.get(step).into_iter().flat_map(|edges| edges.outputs.iter().copied());
+        self.put(frame, tensors.zip(outputs));
+        self.handle_end(frame);
+    }
+
+    /// A decoupled step has given one of its answers: what is made of it is a frame of its own.
+    pub fn handle_part(&mut self, step: usize, outputs: impl IntoIterator<Item = T>) {
+        let graph = Arc::clone(&self.graph);
+        let tensors = graph.steps.get(step).into_iter().flat_map(|edges| edges.outputs.iter().copied());
+        let kind = graph.steps.get(step).and_then(|edges| edges.outputs.first()).map_or(0, |first| graph.kind(*first));
+        let frame = self.open(kind);
+        self.put(frame, tensors.zip(outputs));
+        self.settle(frame);
+    }
+
+    /// A step gives nothing more.
+    pub fn handle_end(&mut self, frame: usize) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(open) = self.frames.get_mut(frame) {
+            open.busy = open.busy.saturating_sub(1);
+        }
+        self.settle(frame);
+    }
+
+    /// The next step that can run, with its tensors; it is running from now on.
+    pub fn poll_step(&mut self) -> Option<Launch<T>> {
+        let (frame, step) = self.ready.pop_front()?;
+        self.running += 1;
+        let graph = Arc::clone(&self.graph);
+        let edges = graph.steps.get(step)?;
+        let slots = &mut self.frames.get_mut(frame)?.slots;
+        let inputs = edges.inputs.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take());
+        let inputs = inputs.collect();
+        Some(Launch { frame, step, inputs })
+    }
+
+    /// The tensors of the next response, in the order of `wanted`. Responses are in the order in which
+    /// their frames were opened.
+    pub fn poll_response(&mut self) -> Option<Vec<T>> {
+        let frame = *self.due.front()?;
+        let slots = &mut self.frames.get_mut(frame)?.slots;
+        if !self.wanted.iter().all(|tensor| slots.get(*tensor).is_some_and(|slot| slot.has_come)) {
+            return None;
+        }
+        let response = self.wanted.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take()).collect();
+        self.due.pop_front();
+        self.responses += 1;
+        if let Some(frame) = self.frames.get_mut(frame) {
+            frame.is_due = false;
+        }
+        self.settle(frame);
+        Some(response)
+    }
+
+    /// Whether no step runs or can run, and no response is left to take.
+    pub fn is_over(&self) -> bool {
+        self.running == 0 && self.ready.is_empty() && !self.has_response()
+    }
+
+    /// Whether [`Self::poll_response`] has one.
+    pub fn has_response(&self) -> bool {
+        let frame = self.due.front().and_then(|frame| self.frames.get(*frame));
+        frame.is_some_and(|frame| {
+            self.wanted.iter().all(|tensor| frame.slots.get(*tensor).is_some_and(|slot| slot.has_come))
+        })
+    }
+
+    /// Frames that something is still made of.
+    pub fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
+    /// Responses that were taken.
+    pub const fn responses(&self) -> usize {
+        self.responses
+    }
+
+    /// A frame of a kind; one that responses are made of is due.
+    fn open(&mut self, kind: usize) -> usize {
+        let is_due = self.wanted.first().is_some_and(|tensor| self.graph.kind(*tensor) == kind);
+        let slots = self.takers.iter().map(|takers| Slot { value: None, has_come: false, takers: *takers });
+        let has_begun = vec![false; self.graph.steps.len()];
+        let index = self.frames.insert(Frame { slots: slots.collect(), has_begun, busy: 0, is_due });
+        if is_due {
+            self.due.push_back(index);
+        }
+        index
+    }
+
+    /// Tensors came into a frame: steps become ready, or a response.
+    fn put(&mut self, index: usize, tensors: impl IntoIterator<Item = (usize, T)>) {
+        let Some(frame) = self.frames.get_mut(index) else { return };
+        for (tensor, value) in tensors {
+            if let Some(slot) = frame.slots.get_mut(tensor) {
+                slot.has_come = true;
+                slot.value = (slot.takers > 0).then_some(value);
+            }
+        }
+        let has_come = |frame: &Frame<T>, tensor: &usize| frame.slots.get(*tensor).is_some_and(|slot| slot.has_come);
+        for (step, (edges, is_needed)) in self.graph.steps.iter().zip(&self.is_needed).enumerate() {
+            let is_ready = *is_needed && edges.inputs.iter().all(|tensor| has_come(frame, tensor));
+            if is_ready && frame.has_begun.get(step) == Some(&false) {
+                if let Some(has_begun) = frame.has_begun.get_mut(step) {
+                    *has_begun = true;
+                }
+                frame.busy += 1;
+                self.ready.push_back((index, step));
+            }
+        }
+    }
+
+    /// Closes a frame of which nothing is made any more.
+    fn settle(&mut self, index: usize) {
+        if self.frames.get(index).is_some_and(|frame| frame.busy == 0 && !frame.is_due) {
+            self.frames.remove(index);
+        }
+    }
+}
+
+impl<T: Clone> Slot<T> {
+    /// The tensor for one of those that take it; the last has it alone.
+    fn take(&mut self) -> Option<T> {
+        self.takers = self.takers.saturating_sub(1);
+        if self.takers == 0 { self.value.take() } else { self.value.clone() }
+    }
+}
+
+/// The steps that something wanted is made of.
+fn needed(graph: &Graph, wanted: &[usize]) -> Vec<bool> {
+    let mut is_needed = vec![false; graph.steps.len()];
+    let mut is_wanted = vec![false; graph.kinds.len()];
+    wanted.iter().for_each(|tensor| set(&mut is_wanted, *tensor, true));
+    loop {
+        let mut has_changed = false;
+        for (edges, is_needed) in graph.steps.iter().zip(&mut is_needed) {
+            let is_asked = edges.outputs.iter().any(|tensor| is_wanted.get(*tensor) == Some(&true));
+            if is_asked && !std::mem::replace(is_needed, true) {
+                has_changed = true;
+                edges.inputs.iter().for_each(|tensor| set(&mut is_wanted, *tensor, true));
+            }
+        }
+        if !has_changed {
+            return is_needed;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,495 @@
+//! A request of an ensemble: its steps go the way of client requests, into the same queues, as soon as
+//! their tensors are there. Tensors pass by reference count. The first step that fails fails the request,
+//! and those that run are left as a client leaves; so are all where the client does, or the deadline
+//! passes. What can run next is `scheduler::ensemble`'s to say. An ensemble holds nothing between
+//! requests but how its tensors go. Lives on its shard.
+//!
+//! Nobody waits in a circle: a step whose queue is full fails, and what a step waits for, an answer or
+//! a permit, is held by nobody who waits for this request.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use crate::backend::{Answer, Part, Ticket};
+use crate::error::Error;
+use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX};
+use crate::metrics::Computed;
+use crate::model::ensemble::{Ensemble, Wiring, fits};
+use crate::model::{ModelSpec, SequenceMark};
+use crate::protocol::check::{self, NamedTensor};
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::scheduler::ensemble::{Edges, Graph, Launch, Run};
+use crate::shard::dispatch::{Arrival, Inferred, ModelBooks, unless_late};
+use crate::shard::feed::Feed;
+use crate::shard::models::{LocalModel, Placement};
+use crate::shard::permits::Permits;
+use crate::shard::ticket::{Sink, Tickets};
+use crate::shard::{Shard, clock};
+use crate::tensor::{Shape, Tensor};
+use crate::time::Stamps;
+
+/// How the tensors of an ensemble go between the models that serve now. Lives on its shard.
+#[derive(Default)]
+pub struct Steps {
+    bound: RefCell<Option<Rc<Bound>>>,
+}
+
+/// The same for models that were found.
+struct Bound {
+    specs: Vec<Arc<ModelSpec>>,
+    wiring: Wiring,
+    graph: Arc<Graph>,
+}
+
+/// A tensor between two steps.
+#[derive(Clone)]
+struct Piece {
+    /// None where an optional input was left out.
+    tensor: Option<Tensor>,
+    /// Its rows, where it has a batch axis; else 0.
+    rows: u32,
+}
+
+/// What is the same for all steps of a request.
+struct Common {
+    shard: Rc<Shard>,
+    spec: Arc<ModelSpec>,
+    models: Vec<Rc<LocalModel>>,
+    bound: Rc<Bound>,
+    permits: Arc<[Arc<Permits>]>,
+    rows: u32,
+    priority: u64,
+    timeout: Duration,
+    sequence: Option<SequenceMark>,
+    plan: ResponsePlan,
+    arrival: Arrival,
+    sink: Option<Rc<dyn Sink>>,
+}
+
+/// A request of an ensemble that is under way.
+struct Running {
+    common: Common,
+    run: Run<Piece>,
+    flights: Vec<Flight>,
+    window: Rc<Window>,
+    computed: Computed,
+    /// The response of an ensemble that has one.
+    outputs: Option<Vec<Tensor>>,
+}
+
+/// A step that is under way.
+struct Flight {
+    frame: usize,
+    step: usize,
+    rows: u32,
+    /// Where its answers come that others follow.
+    parts: Option<Rc<Parts>>,
+    work: Work,
+}
+
+type Work = Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>;
+
+/// How much of the answers of decoupled steps is under way, and whether the client reads.
+struct Window {
+    frames: Cell<usize>,
+    outer: Option<Rc<dyn Sink>>,
+}
+
+/// The answers of a decoupled step that were not looked at yet.
+struct Parts {
+    answers: RefCell<VecDeque<Answer>>,
+    window: Rc<Window>,
+}
+
+/// What came of a request.
+struct Outcome {
+    outputs: Vec<Tensor>,
+    computed: Computed,
+}
+
+/// A ticket that counts among those in flight, and names no request of a queue.
+struct Seat {
+    tickets: Rc<Tickets>,
+    ticket: Ticket,
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.tickets.release(self.ticket);
+    }
+}
+
+impl Shard {
+    /// Runs a request of an ensemble, and counts it once.
+    pub(super) async fn infer_ensemble(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        steps: &Steps,
+        request: InferRequest,
+        (arrival, sink): (Arrival, Option<Rc<dyn Sink>>),
+    ) -> Result<(Inferred, Part), Error> {
+        let began = clock::now();
+        let _seat = Seat { tickets: Rc::clone(&self.tickets), ticket: self.open_ticket()? };
+        let books = ModelBooks::open(model, self.index, request.rows, arrival.received);
+        let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
+        let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
+            Ok(running) => unless_late(running, arrival.deadline).await,
+            Err(error) => Err(error),
+        };
+        let computed = outcome.as_ref().map_or_else(|_| Computed::default(), |outcome| outcome.computed);
+        books.settle_ensemble(outcome.is_ok(), &computed);
+        let Outcome { outputs, .. } =
+            outcome.map_err(|error| error.with_prefix(&format!("in ensemble '{}', ", spec.name)))?;
+        let stamps = computed.stamps(arrival.received, began, clock::now());
+        if spec.is_decoupled {
+            return Ok((Inferred { outputs, plan, stamps }, Part::End));
+        }
+        Ok((Inferred { outputs: spec.to_client(outputs)?, plan, stamps }, Part::Last))
+    }
+
+    fn begin_ensemble(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        steps: &Steps,
+        request: InferRequest,
+        (arrival, sink): (Arrival, Option<Rc<dyn Sink>>),
+    ) -> Result<Running, Error> {
+        if arrival.depth > ENSEMBLE_DEPTH_MAX {
+            return Err(Error::internal(format!("ensembles are more than {ENSEMBLE_DEPTH_MAX} deep")));
+        }
+        let served = model.served();
+        let (Some(ensemble), Placement::Ensemble(permits)) = (&served.spec.ensemble, &served.placement) else {
+            return Err(Error::internal("what is no ensemble has no steps"));
+        };
+        // Held until the answer: what is unloaded meanwhile is not freed.
+        let models = self.step_models(ensemble)?;
+        let bound = steps.bind(&served.spec, ensemble, &models)?;
+        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
+        let batch_rows = if served.spec.has_batch_axis() { rows } else { 0 };
+        let piece = |tensor: Tensor| Piece { tensor: tensor.is_given().then_some(tensor), rows: batch_rows };
+        let brought = ensemble.inputs.iter().copied().zip(inputs.into_iter().map(piece));
+        let wanted = plan.outputs.iter().filter_map(|output| ensemble.outputs.get(output.index).copied()).collect();
+        let run = Run::new(Arc::clone(&bound.graph), brought, wanted);
+        let window = Rc::new(Window { frames: Cell::new(0), outer: sink.clone() });
+        let common = Common {
+            shard: Rc::clone(self),
+            spec: Arc::clone(&served.spec),
+            models,
+            bound,
+            permits: Arc::clone(permits),
+            rows,
+            priority,
+            timeout,
+            sequence,
+            plan,
+            arrival,
+            sink,
+        };
+        Ok(Running { common, run, flights: Vec::new(), window, computed: Computed::default(), outputs: None })
+    }
+
+    /// The models of the steps, in their versions.
+    fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
+        let find = |step: &crate::model::ensemble::Step| {
+            let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
+            self.models.find(&step.model, version)
+        };
+        ensemble.steps.iter().map(find).collect()
+    }
+
+    /// Whether a model can serve: all its instances live, and those of the models that it is made of.
+    pub fn is_model_ready(&self, model: &LocalModel) -> bool {
+        self.is_ready_within(model, ENSEMBLE_DEPTH_MAX)
+    }
+
+    fn is_ready_within(&self, model: &LocalModel, depth: usize) -> bool {
+        let served = model.served();
+        let Some(ensemble) = &served.spec.ensemble else { return served.is_ready() };
+        let Some(depth) = depth.checked_sub(1) else { return false };
+        let models = self.step_models(ensemble);
+        models.is_ok_and(|models| models.iter().all(|model| self.is_ready_within(model, depth)))
+    }
+
+    /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
+    pub fn sequence_feeds(&self, model: &LocalModel) -> Vec<Arc<Feed>> {
+        let mut feeds = Vec::new();
+        self.collect_feeds(model, ENSEMBLE_DEPTH_MAX, &mut feeds);
+        feeds
+    }
+
+    fn collect_feeds(&self, model: &LocalModel, depth: usize, feeds: &mut Vec<Arc<Feed>>) {
+        let served = model.served();
+        if let (Placement::Worker(feed), Some(_)) = (&served.placement, &served.spec.sequence)
+            && !feeds.iter().any(|have| Arc::ptr_eq(have, feed))
+        {
+            feeds.push(Arc::clone(feed));
+        }
+        if let (Some(ensemble), Some(depth)) = (&served.spec.ensemble, depth.checked_sub(1)) {
+            let models = self.step_models(ensemble).unwrap_or_default();
+            models.iter().for_each(|model| self.collect_feeds(model, depth, feeds));
+        }
+    }
+}
+
+impl Steps {
+    /// How tensors go between these models: as before, unless one of them is another by now.
+    fn bind(&self, spec: &ModelSpec, ensemble: &Ensemble, models: &[Rc<LocalModel>]) -> Result<Rc<Bound>, Error> {
+        let is_same = |bound: &&Rc<Bound>| {
+            let pairs = bound.specs.iter().zip(models);
+            bound.specs.len() == models.len()
+                && pairs.into_iter().all(|(spec, model)| Arc::ptr_eq(spec, &model.served().spec))
+        };
+        if let Some(bound) = self.bound.borrow().as_ref().filter(is_same) {
+            return Ok(Rc::clone(bound));
+        }
+        let specs: Vec<_> = models.iter().map(|model| Arc::clone(&model.served().spec)).collect();
+        let members: Vec<&ModelSpec> = specs.iter().map(|spec| &**spec).collect();
+        let wiring = Wiring::new(spec, ensemble, &members)?;
+        if wiring.is_decoupled && !spec.is_decoupled {
+            return Err(Error::unavailable("one of its models answers any number of times by now; it is loaded anew"));
+        }
+        let tensors = |wires: &[(usize, usize)]| wires.iter().map(|(_, tensor)| *tensor).collect();
+        let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| Edges {
+            inputs: tensors(&step.inputs),
+            outputs: tensors(&step.outputs),
+            is_decoupled: spec.is_decoupled,
+        });
+        let graph = Arc::new(Graph::new(edges.collect(), ensemble.tensors.len(), &ensemble.inputs));
+        let bound = Rc::new(Bound { specs, wiring, graph });
+        self.bound.replace(Some(Rc::clone(&bound)));
+        Ok(bound)
+    }
+}
+
+impl Future for Running {
+    type Output = Result<Outcome, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let polled = self.advance(context);
+        if polled.is_ready() {
+            // What still runs has no reader.
+            self.flights.clear();
+        }
+        polled
+    }
+}
+
+impl Running {
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
+        loop {
+            let mut has_moved = false;
+            while let Some(launch) = self.run.poll_step() {
+                match self.common.begin(launch, &self.window) {
+                    Ok(flight) => self.flights.push(flight),
+                    Err(error) => return Poll::Ready(Err(error)),
+                }
+                has_moved = true;
+            }
+            match self.poll_flights(context).and_then(|have_moved| Ok(have_moved | self.respond()?)) {
+                Ok(have_moved) => has_moved |= have_moved,
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+            has_moved |= self.window.frames.replace(self.run.frames()) > self.run.frames();
+            if self.run.is_over() {
+                return Poll::Ready(self.end());
+            }
+            if !has_moved {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Looks at all steps that are under way; whether one of them got on.
+    fn poll_flights(&mut self, context: &mut Context<'_>) -> Result<bool, Error> {
+        let (mut index, mut has_moved) = (0, false);
+        while let Some(flight) = self.flights.get_mut(index) {
+            let polled = flight.work.as_mut().poll(context);
+            let answers = flight.parts.as_ref().map(|parts| std::mem::take(&mut *parts.answers.borrow_mut()));
+            let (step, rows) = (flight.step, flight.rows);
+            for answer in answers.into_iter().flatten() {
+                let outputs = self.common.spec_of(step)?.to_client(answer.outputs?)?;
+                self.run.handle_part(step, self.common.pieces(step, rows, outputs));
+                has_moved = true;
+            }
+            let Poll::Ready(outcome) = polled else {
+                index += 1;
+                continue;
+            };
+            let flight = self.flights.swap_remove(index);
+            has_moved = true;
+            let (Inferred { outputs, stamps, .. }, part) = outcome?;
+            self.computed.add(&stamps);
+            if flight.parts.is_none() {
+                let outputs = self.common.pieces(step, rows, outputs);
+                self.run.handle_outputs(flight.frame, step, outputs);
+                continue;
+            }
+            if part != Part::End {
+                self.run.handle_part(step, self.common.pieces(step, rows, outputs));
+            }
+            self.run.handle_end(flight.frame);
+        }
+        Ok(has_moved)
+    }
+
+    /// Gives responses that are ready to who takes them; whether there was one.
+    fn respond(&mut self) -> Result<bool, Error> {
+        let mut has_moved = false;
+        while self.common.sink.as_ref().is_none_or(|sink| sink.has_room()) {
+            let Some(response) = self.run.poll_response() else { break };
+            has_moved = true;
+            let outputs = self.common.outputs(response)?;
+            match self.common.sink.as_ref().filter(|_| self.common.spec.is_decoupled) {
+                None => self.outputs = Some(outputs),
+                Some(sink) => {
+                    let stamps = Stamps::default();
+                    sink.take(Answer {
+                        outputs: Ok(outputs),
+                        stamps,
+                        batch_rows: 0,
+                        is_first: false,
+                        part: Part::More,
+                    });
+                }
+            }
+        }
+        Ok(has_moved)
+    }
+
+    fn end(&mut self) -> Result<Outcome, Error> {
+        let computed = self.computed;
+        if self.common.spec.is_decoupled {
+            return Ok(Outcome { outputs: Vec::new(), computed });
+        }
+        let outputs = self.outputs.take().ok_or_else(|| {
+            let text = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
+            Error::invalid(format!("{}{text}", check::prefix(&self.common.plan.id)))
+        })?;
+        Ok(Outcome { outputs, computed })
+    }
+}
+
+impl Common {
+    fn spec_of(&self, step: usize) -> Result<&Arc<ModelSpec>, Error> {
+        self.bound.specs.get(step).ok_or_else(|| Error::internal("a step has a model"))
+    }
+
+    /// Submits a step, as a client's request would be.
+    fn begin(&self, launch: Launch<Piece>, window: &Rc<Window>) -> Result<Flight, Error> {
+        let Launch { frame, step, inputs } = launch;
+        let (Some(model), Some(wiring)) = (self.models.get(step), self.bound.wiring.steps.get(step)) else {
+            return Err(Error::internal("a step has a model"));
+        };
+        let spec = &model.served().spec;
+        let named = wiring.inputs.iter().zip(inputs).filter_map(|((index, _), piece)| {
+            let (input, tensor) = (spec.inputs.get(*index)?, piece.tensor?);
+            let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
+            Some(NamedTensor { name: &input.name, datatype: Some(tensor.datatype), shape, contents: tensor.contents })
+        });
+        let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
+        check::check_sequence(spec, self.sequence.as_ref(), rows)?;
+        let outputs: SmallVec<[OutputPlan; 2]> = wiring
+            .outputs
+            .iter()
+            .map(|(index, _)| OutputPlan { index: *index, is_binary: true, class_count: 0 })
+            .collect();
+        let plan = ResponsePlan { id: self.plan.id.clone(), outputs, wants_empty_final: false };
+        let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());
+        let request = InferRequest { inputs, rows, priority, timeout, sequence, plan };
+        let parts =
+            spec.is_decoupled.then(|| Rc::new(Parts { answers: RefCell::default(), window: Rc::clone(window) }));
+        let sink = parts.clone().map(|parts| parts as Rc<dyn Sink>);
+        let (shard, model, permits) = (Rc::clone(&self.shard), Rc::clone(model), self.permits.get(step).cloned());
+        let (deadline, depth) = (self.arrival.deadline, self.arrival.depth + 1);
+        let work = Box::pin(async move {
+            let _permit = match permits {
+                Some(permits) => Some(permits.acquire().await),
+                None => None,
+            };
+            let arrival = Arrival { received: clock::now(), deadline, depth };
+            shard.infer_parts(&model, request, arrival, sink, &Cell::new(false)).await
+        });
+        Ok(Flight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
+    }
+
+    /// What a step gave, in the order of its wiring.
+    fn pieces(&self, step: usize, rows: u32, outputs: Vec<Tensor>) -> Vec<Piece> {
+        let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
+        let wires = self.bound.wiring.steps.get(step).into_iter().flat_map(|wiring| &wiring.outputs);
+        let piece = |(index, _): &(usize, usize)| {
+            let tensor = outputs.get_mut(*index).and_then(Option::take);
+            Piece { tensor, rows }
+        };
+        wires.map(piece).collect()
+    }
+
+    /// The outputs of the ensemble in its order; those that nobody asked for are empty.
+    fn outputs(&self, response: Vec<Piece>) -> Result<Vec<Tensor>, Error> {
+        let spec = &self.spec;
+        let empty = |datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
+        let mut outputs: Vec<_> = spec.outputs.iter().map(|output| empty(output.datatype)).collect();
+        let has_rows = spec.has_batch_axis() && self.rows > 0;
+        for (plan, piece) in self.plan.outputs.iter().zip(response) {
+            let (Some(expected), Some(output)) = (spec.outputs.get(plan.index), outputs.get_mut(plan.index)) else {
+                continue;
+            };
+            let tensor = piece.tensor.ok_or_else(|| {
+                Error::invalid(format!("output '{}' was not made: what it is made of was left out", expected.name))
+            })?;
+            let dims = expected.model_shape.get(usize::from(spec.has_batch_axis())..).unwrap_or_default();
+            *output = Tensor { shape: reshape(dims, has_rows, piece.rows, tensor.shape), ..tensor };
+        }
+        Ok(outputs)
+    }
+}
+
+impl Sink for Parts {
+    fn has_room(&self) -> bool {
+        let under_way = self.window.frames.get() + self.answers.borrow().len();
+        under_way < ENSEMBLE_FRAMES_MAX && self.window.outer.as_ref().is_none_or(|outer| outer.has_room())
+    }
+
+    fn take(&self, answer: Answer) {
+        self.answers.borrow_mut().push_back(answer);
+    }
+}
+
+/// The shape of a tensor for who takes it, where only one of the two has a batch axis (Triton's
+/// `ReshapeTensorDims`): an axis of one row comes or goes where the rest is what is expected then.
+fn reshape(dims: &[i64], has_batch_axis: bool, rows: u32, shape: Shape) -> Shape {
+    match (has_batch_axis, rows) {
+        (true, 0) if fits(dims, &shape) => std::iter::once(1).chain(shape).collect(),
+        (false, 1) if !fits(dims, &shape) => shape.into_iter().skip(1).collect(),
+        _ => shape,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_of_one_row_comes_or_goes_between_models_with_and_without_batches() {
+        let check = |dims: &[i64], has_batch_axis, rows, shape: &[i64], want: &[i64]| {
+            let got = reshape(dims, has_batch_axis, rows, Shape::from_slice(shape));
+            assert_eq!(got.as_slice(), want, "{dims:?} {has_batch_axis} {rows} {shape:?}");
+        };
+        check(&[4], true, 3, &[3, 4], &[3, 4]);
+        check(&[4], true, 0, &[4], &[1, 4]);
+        check(&[-1], true, 0, &[4], &[1, 4]);
+        check(&[4], true, 0, &[5, 4], &[5, 4]); // the rows are a dimension of the other
+        check(&[4], false, 0, &[4], &[4]);
+        check(&[4], false, 1, &[1, 4], &[4]);
+        check(&[-1, 4], false, 1, &[1, 4], &[1, 4]);
+        check(&[-1, 4], false, 3, &[3, 4], &[3, 4]);
+        check(&[4], false, 3, &[3, 4], &[3, 4]); // refused by the check of the step
+    }
+}
