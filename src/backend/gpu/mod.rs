@@ -8,6 +8,7 @@
 //!   └────────── answers ◄────────┘
 //! ```
 
+mod answer;
 pub mod blas;
 pub mod cuda;
 pub mod device;
