@@ -228,6 +228,9 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// Empty lines before a request line that are skipped (RFC 9112 §2.2): some clients send one
 /// after a body.
 pub const BLANK_LINES_MAX: usize = 4;
+/// Responses of one request to a decoupled model that statistics count apart; those beyond count with
+/// the last: a request may have millions.
+pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () =

@@ -6,6 +6,7 @@ mod ensemble;
 mod gpus;
 mod histogram;
 mod loads;
+mod responses;
 mod statistics;
 
 use std::fmt::Write;
@@ -20,6 +21,7 @@ pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::ensemble::Computed;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::loads::LoadFigures;
+pub use crate::metrics::responses::{Became, ResponseCells, ResponseFigures};
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
 
 use crate::metrics::statistics::nanos_of;
@@ -106,6 +108,8 @@ impl Departure {
 pub struct ModelCells {
     /// The batches of the shard's own instance.
     pub batches: BatchCells,
+    /// The responses of a decoupled model.
+    pub responses: ResponseCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
     failure_duration: Counter,

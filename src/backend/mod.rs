@@ -179,6 +179,13 @@ pub fn reschedule_refused() -> Error {
     )
 }
 
+impl Answer {
+    /// Whether a batch ran that had the request; it was refused before otherwise.
+    pub const fn has_run(&self) -> bool {
+        self.batch_rows > 0
+    }
+}
+
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Part {

@@ -69,7 +69,8 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
     }
-    if matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_))) && config.platform.is_empty() {
+    let is_ensemble = matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
+    if is_ensemble && config.platform.is_empty() && config.backend.is_empty() {
         ensemble::PLATFORM.clone_into(&mut config.platform);
     }
     if config.platform == ensemble::PLATFORM {

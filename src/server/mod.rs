@@ -29,7 +29,7 @@ use std::thread::JoinHandle;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::Settings;
+use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
 use crate::server::control::job::Tools;
@@ -67,6 +67,12 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Two servers on one port are told before the models take their time.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
+    if settings.control_mode == ControlMode::Explicit {
+        match overlay::sweep() {
+            0 => {}
+            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
+        }
+    }
     let loader = Arc::new(Loader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;

@@ -109,27 +109,43 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
     ) -> Result<Inferred, Error> {
-        let lookup = self.look_up(model, &request, arrival);
-        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
-            return Ok(Inferred { outputs, plan: request.plan, stamps });
-        }
-        let (inferred, _) = self.infer_parts(model, request, arrival, None).await?;
-        if let Some(Lookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred.outputs, took);
-        }
+        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
         Ok(inferred)
     }
 
     /// The same, with somebody who takes what a decoupled model answers before its last answer, which
-    /// may be its end alone.
+    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
     pub async fn infer_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(Inferred, Part), Error> {
+        // The answers of decoupled models are not kept: a configuration that asks for it is refused.
+        let lookup = self.look_up(model, &request, arrival);
+        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
+            return Ok((Inferred { outputs, plan: request.plan, stamps }, Part::Last));
+        }
+        let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
+        if let Some(Lookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred.outputs, took);
+        }
+        Ok((inferred, part))
+    }
+
+    async fn run_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
     ) -> Result<(Inferred, Part), Error> {
         if let Way::Ensemble(steps) = model.way() {
+            // What becomes of its steps is its answer, as in Triton.
+            has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         let ticket = self.open_ticket()?;
@@ -146,6 +162,7 @@ impl Shard {
             }
         };
         let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
+        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
         let spec = &model.served().spec;
         let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
@@ -396,7 +413,9 @@ impl ModelBooks {
                     cells.count_success(stamps, self.rows, clock::epoch_millis(stamps.output_end));
                 }
             }
-            Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
+            Ok(answer) if answer.has_run() && !answer.outputs.as_ref().is_err_and(is_refusal) => {
+                self.count_failure(FailureReason::Backend);
+            }
             _ => self.count_failure(FailureReason::Rejected),
         }
         answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))

@@ -637,7 +637,6 @@ fn what_is_not_built_is_refused_by_name() {
         assert!(got.text().starts_with("config.pbtxt:3:"), "{text}: {}", got.text());
     };
     check("optimization { cuda { graphs: true } }", "optimization.cuda.graphs");
-    check("sequence_batching { iterative_sequence: true }", "sequence_batching.iterative_sequence");
     check("model_operations { op_library_filename: 'x.so' }", "model_operations.op_library_filename");
     check("model_repository_agents { agents [ { name: 'checksum' } ] }", "model_repository_agents.agents");
     check("model_metrics { metric_control { } }", "model_metrics.metric_control");

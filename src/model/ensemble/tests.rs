@@ -95,8 +95,8 @@ fn an_ensemble_has_nothing_of_what_runs() {
     check("", "serves");
     let pair = "Ensemble model 'e' must have platform type 'ensemble' and empty backend type";
     check("platform: 'ensemble' backend: 'identity'", pair);
-    check("backend: 'identity'", pair);
     let other = "ensemble scheduling cannot be set for model 'e' whose platform is not ensemble";
+    check("backend: 'identity'", other);
     check("platform: 'onnxruntime_onnx'", other);
     check("platform: 'ensemble' instance_group { }", "instance group should not be specified for ensemble 'e'");
     check("platform: 'ensemble' optimization { }", "optimization should not be specified for ensemble 'e'");
