@@ -153,8 +153,8 @@ fn the_models_it_is_made_of_are_there() {
     };
     check("m: I=x > O=y", "serves");
     check("m/1: I=x > O=y", "serves");
-    check("m/3: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 3 is not loaded");
-    check("m/0: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 0 is not loaded");
+    check("m/3: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 3 is not loaded.");
+    check("m/0: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 0 is not loaded.");
     check(
         "q: I=x > O=t; m: I=t > O=u; p: I=u > O=y",
         "ensemble e contains models that are not available or ambiguous: p, q",
