@@ -73,20 +73,22 @@ impl Repository {
     /// The bytes of a file, at most so many. What is larger is refused unread, and what is no
     /// regular file is not read at all.
     pub fn read(&self, path: &str, size_max: usize) -> io::Result<Vec<u8>> {
-        let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
+        let file = self.open_file(path)?;
         let too_large = || io::Error::other(format!("it is larger than {size_max} bytes"));
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
         let limit = u64::try_from(size_max).unwrap_or(u64::MAX);
-        if metadata.len() > limit {
+        if file.metadata()?.len() > limit {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
         // It may grow while it is read.
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() > size_max { Err(too_large()) } else { Ok(bytes) }
+    }
+
+    /// A regular file.
+    pub fn open_file(&self, path: &str) -> io::Result<File> {
+        let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
     }
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {

@@ -55,6 +55,18 @@ fn addsub_spec(datatype: Datatype) -> ModelSpec {
 }
 
 #[test]
+fn a_file_that_was_opened_is_what_is_loaded_whatever_lies_at_its_path_by_now() {
+    let directory = Directory::with("model.onnx", &Onnx::addsub(FLOAT));
+    let path = directory.0.join("model.onnx");
+    let file = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+    let spec = Arc::new(addsub_spec(Datatype::Fp32));
+    assert!(Rten.load(&spec, &directory.0).is_err(), "by its path it is another");
+    assert!(Rten.load_opened(&spec, &directory.0, &file).is_ok());
+}
+
+#[test]
 fn sums_and_differences_come_back_row_by_row() {
     let row = |value: f32| [value; 16];
     let input = |values: &[f32]| {
