@@ -93,7 +93,9 @@ impl Repository {
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty(), resolve)?)
+        // A pipe must not hold the open up; with `O_PATH` nothing is opened, and the flag is refused.
+        let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | extra, Mode::empty(), resolve)?)
     }
 
     /// What a directory holds, so many levels deep below it, as long as `left` lasts.
@@ -168,6 +170,8 @@ mod tests {
         for path in ["../secret", "m/out", "m/absolute", "m/../../secret", "/etc/hostname"] {
             assert_eq!(read(path, 100), None, "{path}");
         }
+        let stamps = ["m/near", "m/labels.txt", "m/out", "m/none"].map(|path| repository.stamp(path));
+        assert!(stamps[0] != 0 && stamps[0] == stamps[1] && stamps[2..] == [0, 0], "{stamps:?}");
         let listing = repository.list().unwrap();
         let model = listing.entries.iter().find(|entry| entry.name == "m").unwrap();
         assert!(model.children.iter().any(|child| child.name == "1" && child.is_directory));

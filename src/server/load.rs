@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -386,7 +387,7 @@ fn load_engine(
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     let load = |spec: &Arc<ModelSpec>| match &opened.file {
-        Some((_, _, file)) => backend.load_opened(spec, path, file),
+        Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
         None => backend.load(spec, path),
     };
     let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };

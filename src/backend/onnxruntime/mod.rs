@@ -16,8 +16,7 @@ mod options;
 mod strings;
 mod weights;
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -57,7 +56,7 @@ struct Shared {
     environment: Environment,
     path: PathBuf,
     /// What the path leads to, where it is that of an opened file.
-    _opened: Option<File>,
+    _opened: Option<OwnedFd>,
     options: Options,
     weights: Weights,
     inputs: Vec<Source>,
@@ -110,8 +109,13 @@ impl Backend for Onnxruntime {
     }
 
     /// A file that refers to others is found by its path, which is where they lie.
-    fn load_opened(&self, spec: &Arc<ModelSpec>, directory: &Path, file: &File) -> Result<Box<dyn LoadedModel>, Error> {
-        let Ok(opened) = file.try_clone() else { return self.load(spec, directory) };
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
         let path = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
         self.load_path(spec, path, Some(opened)).or_else(|_| self.load(spec, directory))
     }
@@ -122,7 +126,7 @@ impl Onnxruntime {
         &self,
         spec: &Arc<ModelSpec>,
         path: PathBuf,
-        opened: Option<File>,
+        opened: Option<OwnedFd>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
         let options = Options::new(spec)?;
         let weights = Weights::new(spec, &path)?;

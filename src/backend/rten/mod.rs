@@ -10,8 +10,8 @@ mod instance;
 #[cfg(test)]
 mod tests;
 
-use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -61,7 +61,12 @@ impl Backend for Rten {
     }
 
     /// A file that refers to others is found by its path, which is where they lie.
-    fn load_opened(&self, spec: &Arc<ModelSpec>, directory: &Path, file: &File) -> Result<Box<dyn LoadedModel>, Error> {
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
         load(spec, || read_opened(spec, file).or_else(|_| read(spec, directory)))
     }
 }
@@ -121,11 +126,13 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<Whole, Error> {
 }
 
 /// The same from a file that was opened, if it refers to no others.
-fn read_opened(spec: &ModelSpec, file: &File) -> Result<Whole, Error> {
+fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<Whole, Error> {
     let bytes = || {
         let mut bytes = Vec::new();
-        let mut file = file;
-        let outcome = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
+        let outcome = file.try_clone_to_owned().map(std::fs::File::from).and_then(|mut file| {
+            file.rewind()?;
+            file.read_to_end(&mut bytes)
+        });
         outcome.map(|_| bytes).map_err(|error| Error::internal(error.to_string()))
     };
     guarded(spec, || read_whole(spec, || ModelOptions::with_all_ops().load(bytes()?).map_err(engine_error), bytes))
