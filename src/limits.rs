@@ -201,6 +201,8 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 /// Times that instances of a model are made anew on a GPU without a batch that succeeds between; a model
 /// whose every batch breaks the context must not take the others along again and again.
 pub const GPU_RESTARTS_MAX: u32 = 5;
+/// How often NVML is asked after the devices, as Triton does (`--metrics-interval-ms`).
+pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.

@@ -306,12 +306,37 @@ pub struct Ticket {
     pub generation: u32,
 }
 
+/// What of one output a request's answer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Its so many best classes. The whole will do: then they are found where the answer is written.
+    Classes(u32),
+    /// Nothing: an empty tensor will do.
+    Nothing,
+    /// All of it.
+    Whole,
+}
+
+/// What of each output a request's answer needs, in the order of the model's outputs; all of those that
+/// are not here. An instance may do as it likes with it: nobody needs to look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes(pub SmallVec<[Wish; 2]>);
+
+impl Wishes {
+    /// What of one output is needed.
+    pub fn of(&self, index: usize) -> Wish {
+        self.0.get(index).copied().unwrap_or(Wish::Whole)
+    }
+}
+
 /// Answers one request exactly once: when it is dropped unanswered, it answers for the backend.
 pub struct Responder {
     inbox: Option<Arc<dyn Inbox>>,
     ticket: Ticket,
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
+    /// What the answer needs.
+    pub wishes: Wishes,
     batch_rows: u32,
     is_first: bool,
     executions: Option<Arc<dyn Executions>>,
@@ -320,13 +345,29 @@ pub struct Responder {
 impl Responder {
     /// A responder for a ticket of a shard.
     pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
-        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
+        Self {
+            inbox: Some(inbox),
+            ticket,
+            stamps,
+            wishes: Wishes::default(),
+            batch_rows: 0,
+            is_first: false,
+            executions: None,
+        }
     }
 
     /// A responder that answers nobody: for a row without a request.
     pub fn nobody() -> Self {
         let ticket = Ticket { index: 0, generation: 0 };
-        Self { inbox: None, ticket, stamps: Stamps::default(), batch_rows: 0, is_first: false, executions: None }
+        Self {
+            inbox: None,
+            ticket,
+            stamps: Stamps::default(),
+            wishes: Wishes::default(),
+            batch_rows: 0,
+            is_first: false,
+            executions: None,
+        }
     }
 
     /// Has the answer pass by another inbox, if there will be one.

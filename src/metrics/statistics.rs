@@ -163,6 +163,7 @@ mod tests {
             wakes: 0,
             late: 0,
             sequences: None,
+            gpu: None,
         };
         let total = |count, nanos| Total { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };

@@ -4,6 +4,7 @@
 mod batch_io;
 pub mod changes;
 mod check;
+pub mod classes;
 mod complete;
 pub mod config;
 mod config_json;

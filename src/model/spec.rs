@@ -304,7 +304,10 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 impl ModelSpec {
     /// The outputs that the model gave for one request, in the shapes that its response shows.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-        for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(|(_, spec)| spec.is_reshaped()) {
+        // Classes have the shape that clients see.
+        let is_reshaped =
+            |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
+        for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
             output.shape = spec.to_client(&output.shape).ok_or_else(|| {
                 let (name, model) = (&spec.name, &self.name);
                 Error::internal(format!(

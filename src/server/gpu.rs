@@ -4,35 +4,46 @@
 
 use std::sync::{Arc, OnceLock};
 
-use crate::backend::gpu::{GpuModel, Gpus, MemoryLimits, Plan, cuda};
+use crate::backend::gpu::nvml::Sample;
+use crate::backend::gpu::{Gpu, GpuModel, Gpus, MemoryLimits, Nvml, Plan, cuda};
 use crate::backend::{LoadedModel, threads};
 use crate::config::Settings;
 use crate::error::Error;
+use crate::limits::GPU_WATCH_INTERVAL;
+use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
 use crate::server::log;
+use crate::server::threads::spawn;
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
 pub struct Machine {
     limits: MemoryLimits,
     gpus: OnceLock<Gpus>,
+    board: Arc<GpuBoard>,
 }
 
 impl Machine {
     /// One that was not looked at.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
-        Self { limits, gpus: OnceLock::new() }
+        Self { limits, gpus: OnceLock::new(), board: Arc::default() }
     }
 
-    /// Its devices.
+    /// Its devices, which are watched from the first time on.
     pub fn gpus(&self) -> &Gpus {
-        self.gpus.get_or_init(|| find(self.limits))
+        self.gpus.get_or_init(|| {
+            let gpus = find(self.limits);
+            if !gpus.all().is_empty() {
+                watch(&gpus, &self.board);
+            }
+            gpus
+        })
     }
 
-    /// Its devices, if somebody has looked for them.
-    pub fn known(&self) -> Option<&Gpus> {
-        self.gpus.get()
+    /// What is known of its devices.
+    pub const fn board(&self) -> &Arc<GpuBoard> {
+        &self.board
     }
 
     /// What a configuration can have of them.
@@ -78,6 +89,40 @@ fn find(limits: MemoryLimits) -> Gpus {
     }
 }
 
+/// Starts the thread that asks after the devices, until nobody reads what it finds.
+fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
+    let cells = |gpu: &Arc<Gpu>| GpuCells { uuid: gpu.properties().uuid.clone(), ..GpuCells::default() };
+    // The cell is new: this is called once.
+    let _ = board.set(gpus.all().iter().map(cells).collect());
+    let nvml = Nvml::find().inspect_err(|why| log::info(&format!("/metrics has no rows of NVML: {why}"))).ok();
+    let (gpus, board) = (gpus.clone(), Arc::downgrade(board));
+    let started = spawn("gpu-watch".to_owned(), move || {
+        let handles: Vec<_> =
+            gpus.all().iter().map(|gpu| nvml.as_ref().and_then(|nvml| nvml.device(&gpu.properties().uuid))).collect();
+        while let Some(board) = board.upgrade() {
+            for ((gpu, cells), handle) in gpus.all().iter().zip(board.get().into_iter().flatten()).zip(&handles) {
+                let known = nvml.as_ref().zip(*handle).map(|(nvml, handle)| nvml.sample(handle));
+                show(cells, known.unwrap_or_default(), gpu.account().used());
+            }
+            drop(board);
+            std::thread::park_timeout(GPU_WATCH_INTERVAL);
+        }
+    });
+    if let Err(error) = started {
+        log::warning(&format!("/metrics has no rows of GPUs: {error}"));
+    }
+}
+
+fn show(cells: &GpuCells, sample: Sample, taken: usize) {
+    cells.utilization.set(sample.utilization);
+    cells.memory_total.set(sample.memory_total);
+    cells.memory_used.set(sample.memory_used);
+    cells.memory_taken.set(u64::try_from(taken).ok());
+    cells.power_usage.set(sample.power_usage);
+    cells.power_limit.set(sample.power_limit);
+    cells.energy.set(sample.energy);
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -91,7 +136,7 @@ mod tests {
 
     fn machine(fake: &Arc<Fake>, device: usize) -> Machine {
         let limits = MemoryLimits { device, pinned: 1 << 20 };
-        Machine { limits, gpus: OnceLock::from(fake.gpus(device, 1 << 20)) }
+        Machine { limits, gpus: OnceLock::from(fake.gpus(device, 1 << 20)), board: Arc::default() }
     }
 
     fn spec(machine: &Machine, text: &str) -> Arc<ModelSpec> {
@@ -99,6 +144,18 @@ mod tests {
         let draft = draft.with_gpus(machine.support(true));
         let signature = OnnxSignature::decode(DIGITS).unwrap();
         Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), Completion::default()).unwrap())
+    }
+
+    #[test]
+    fn what_is_taken_of_a_device_is_shown_though_nothing_else_be_known() {
+        let (fake, board) = (Fake::new(2), Arc::new(GpuBoard::default()));
+        watch(&fake.gpus(1 << 20, 1 << 20), &board);
+        let text = || crate::metrics::encode(&[], &[], &[], board.get().map_or(&[][..], Vec::as_slice));
+        let row = "deuteron_gpu_memory_taken_bytes{gpu_uuid=\"GPU-1\"} 0";
+        while !text().contains(row) {
+            std::thread::yield_now();
+        }
+        assert!(!text().contains("nv_gpu_utilization"), "the fake is unknown to NVML");
     }
 
     #[test]

@@ -81,7 +81,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
-    let plan = Plan::new(&settings, loaded, pools, &tell)?;
+    let plan = Plan::new(&settings, loaded, pools, &tell, loader.gpus())?;
     let threads = describe(&plan);
     let Plan { world, planned, cores } = plan;
     let (roster, ended) = roster(&events);

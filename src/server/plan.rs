@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::{ControlMode, Io, Settings};
 use crate::error::Error;
-use crate::metrics::ShardCells;
+use crate::metrics::{GpuBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::scheduler::Policy;
 use crate::scheduler::rate::Pools;
@@ -63,7 +63,13 @@ pub struct WorkerPlace {
 
 impl Plan {
     /// Plans for models and the resources that they share.
-    pub fn new(settings: &Settings, models: Vec<Loaded>, pools: Pools, tell: &Tell) -> Result<Self, Error> {
+    pub fn new(
+        settings: &Settings,
+        models: Vec<Loaded>,
+        pools: Pools,
+        tell: &Tell,
+        gpus: &Arc<GpuBoard>,
+    ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
         let places = places(settings, &models, &cores);
@@ -75,7 +81,7 @@ impl Plan {
             plan(settings, loaded, shards, Instances { seats, places, limiter })
         });
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(world(settings, shards, tell)), planned, cores })
+        Ok(Self { world: Arc::new(world(settings, shards, tell, gpus)), planned, cores })
     }
 }
 
@@ -138,10 +144,11 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Permits>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {
+fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) -> World {
     World {
         id: settings.id.clone(),
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
+        gpus: Arc::clone(gpus),
         lifecycle: Lifecycle::new(shards),
         mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
         tell: Arc::clone(tell),

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::backend::gpu::driver::Fault;
     use crate::backend::gpu::fake::Fake;
-    use crate::backend::{Batch, LoadedModel, gpu, threads};
+    use crate::backend::{Batch, LoadedModel, Wishes, gpu, threads};
     use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{Completion, Draft};
@@ -178,7 +178,19 @@ mod tests {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
         let (inputs, mark, again) = (Vec::new(), None, None);
-        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs,
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark,
+            stamps,
+            hold,
+            again,
+            wishes: Wishes::default(),
+        };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -251,8 +263,19 @@ mod tests {
     fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold, inputs) = (Stamps::default(), Hold::default(), vec![gpu::trial::row(1.0, 2.0)]);
-        let token =
-            Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark: None, stamps, hold, again: None };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs,
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark: None,
+            stamps,
+            hold,
+            again: None,
+            wishes: Wishes::default(),
+        };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };

@@ -8,6 +8,7 @@
 //!   └────────── answers ◄────────┘
 //! ```
 
+mod answer;
 pub mod blas;
 pub mod cuda;
 pub mod device;
@@ -16,6 +17,7 @@ pub mod executor;
 pub mod figures;
 pub mod memory;
 pub mod model;
+pub mod nvml;
 pub mod plan;
 pub mod program;
 pub mod slot;
@@ -31,4 +33,5 @@ pub use self::device::{Gpu, Gpus, MemoryLimits};
 pub use self::executor::GpuInstance;
 pub use self::figures::Figures;
 pub use self::model::GpuModel;
+pub use self::nvml::Nvml;
 pub use self::plan::Plan;

@@ -6,8 +6,10 @@ use crate::backend::gpu::GpuInstance;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::onnx_builder::{FLOAT, INT64, Onnx};
 use crate::backend::trial::{Answers, spec, tensor};
-use crate::backend::{Backend, Instance, Rten, run_to_end, threads};
+use crate::backend::{Backend, Instance, Rten, Wish, Wishes, run_to_end, threads};
+use crate::model::labels::Labels;
 use crate::tensor::Tensor;
+use crate::tensor::strings::Strings;
 
 /// A directory with one file, removed at the end.
 struct Folder(PathBuf);
@@ -260,4 +262,99 @@ fn what_the_plan_does_not_have_is_refused_by_name() {
 fn plain_io(name: &str, size: i64) -> [crate::backend::trial::Io<'_>; 1] {
     let sizes: &[i64] = if size == 4 { &[4] } else { &[5] };
     [(name, Datatype::Fp32, sizes)]
+}
+
+/// A model whose 20 outputs are its inputs where they are above 0, on a device of its own.
+struct Classifier {
+    fake: Arc<Fake>,
+    instance: GpuInstance,
+}
+
+impl Classifier {
+    fn new() -> Self {
+        let file = Onnx::default()
+            .node("Relu", &["x"], &["y"], &[])
+            .node("Identity", &["x"], &["z"], &[])
+            .input("x", FLOAT, &[-1, 20])
+            .output("y", FLOAT, &[-1, 20])
+            .output("z", FLOAT, &[-1, 20])
+            .into_bytes();
+        let io = |name| (name, Datatype::Fp32, &[20_i64][..]);
+        let mut spec = spec(8, &[io("x")], &[io("y"), io("z")]);
+        spec.outputs[0].labels = Some(Arc::new(Labels::from_text("zero\none")));
+        let (fake, spec) = (Fake::new(1), Arc::new(spec));
+        let plan = Plan::new(&file, &spec).unwrap();
+        let opened = fake.gpu(1 << 30, 1 << 30).open().unwrap();
+        let program = plan.place(&opened).unwrap();
+        let instance = GpuInstance::new(&spec, &plan, program, &opened, &Arc::default()).unwrap();
+        fake.take_timeline();
+        Self { fake, instance }
+    }
+
+    /// Runs requests of so many rows, each with its wishes; a row counts down from 9, its own number added
+    /// to the second. Shows the answers and the copies from the device.
+    fn run(&mut self, requests: &[(i64, &[Wish])]) -> (Vec<String>, Vec<String>) {
+        let mut row = 0.0;
+        let tensors = requests.iter().map(|(rows, _)| {
+            let values: Vec<f32> = (0..*rows)
+                .flat_map(|_| {
+                    row += 1.0;
+                    (0..20).map(move |index| if index == 1 { 9.0 + row } else { 9.0 - index as f32 })
+                })
+                .collect();
+            (vec![tensor(&[*rows, 20], &values)], *rows as u32)
+        });
+        let answers = Answers::default();
+        let mut batch = answers.batch(tensors.collect());
+        for (request, (_, wishes)) in batch.requests.iter_mut().zip(requests) {
+            request.responder.wishes = Wishes(wishes.iter().copied().collect());
+        }
+        run_to_end(&mut self.instance, batch);
+        let shown = |tensor: Tensor| match tensor.datatype {
+            Datatype::Bytes => {
+                let texts =
+                    Strings::new(&tensor.contents).map(|text| String::from_utf8(text.unwrap().to_vec()).unwrap());
+                format!("{:?} {}", tensor.shape.as_slice(), texts.collect::<Vec<_>>().join(" "))
+            }
+            other => format!("{:?} {} of {}", tensor.shape.as_slice(), tensor.contents.len(), other.name()),
+        };
+        let answers = answers
+            .outputs(requests.len() as u32)
+            .into_iter()
+            .map(|outputs| outputs.unwrap().into_iter().map(shown).collect::<Vec<_>>().join(" | "));
+        let timeline = self.fake.take_timeline();
+        let copies = timeline.lines().filter(|line| line.starts_with('-')).filter_map(|line| line.split_once(' '));
+        let copies =
+            copies.map(|(_, what)| what.to_owned()).filter(|what| what.starts_with("out") || what.starts_with("topk"));
+        (answers.collect(), copies.collect())
+    }
+}
+
+#[test]
+fn where_classes_are_all_that_is_asked_for_only_they_leave_the_device() {
+    use Wish::{Classes, Nothing, Whole};
+    let mut classifier = Classifier::new();
+    let mut check = |requests: &[(i64, &[Wish])], answers: &[&str], copies: &[&str]| {
+        let (got, moved) = classifier.run(requests);
+        assert_eq!(got, answers);
+        assert_eq!(moved, copies);
+    };
+    check(
+        &[(2, &[Classes(2), Nothing]), (1, &[Classes(1), Nothing])],
+        &["[2, 2] 10:1:one 9:0:zero 11:1:one 9:0:zero | [2, 20] 0 of FP32", "[1, 1] 12:1:one | [1, 20] 0 of FP32"],
+        // Values of three rows, padded to 32 bytes, and their indices.
+        &["topk_warp_32", "out 56"],
+    );
+    check(
+        &[(1, &[Nothing, Classes(3)]), (1, &[Classes(1), Nothing])],
+        &["[1, 0]  | [1, 3] 10:1 9:0 7:2", "[1, 1] 11:1:one | [1, 0] "],
+        &["topk_warp_32", "out 24", "topk_warp_32", "out 56"],
+    );
+    check(
+        &[(1, &[Classes(1), Nothing]), (1, &[Whole, Nothing])],
+        &["[1, 20] 80 of FP32 | [1, 20] 0 of FP32", "[1, 20] 80 of FP32 | [1, 20] 0 of FP32"],
+        &["out 160"],
+    );
+    check(&[(1, &[Classes(6), Nothing])], &["[1, 20] 80 of FP32 | [1, 20] 0 of FP32"], &["out 80"]);
+    check(&[(1, &[])], &["[1, 20] 80 of FP32 | [1, 20] 80 of FP32"], &["out 80", "out 80"]);
 }
