@@ -34,6 +34,7 @@ pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
@@ -54,6 +55,17 @@ pub trait Backend: Send + Sync {
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
+
+    /// The same from the model's file as it was opened: what its path leads to may be another by now.
+    /// The directory is for what the file refers to, and for engines that take nothing else.
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        _file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        self.load(spec, directory)
+    }
 }
 
 /// One loaded model version, whose weights its instances share where the engine can.

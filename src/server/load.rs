@@ -3,7 +3,9 @@
 //! on the control thread's helpers; nothing here knows a shard.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -331,15 +333,17 @@ impl Loader {
         let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
             let model = match (plan, backend) {
                 (Some(plan), backend) => {
-                    let on_cpu = backend.map(|backend| backend.load(&spec, &path)).transpose()?;
+                    let on_cpu = backend.map(|backend| opening.load(backend, &spec, &path)).transpose()?;
                     let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
                     warm_up::warmed(Box::new(model), &spec, &[], read)?
                 }
-                (None, Some(backend)) => load_engine(backend, &spec, &path, &self.settings, read)?,
+                (None, Some(backend)) => load_engine(backend, &spec, (&path, &opening), &self.settings, read)?,
                 (None, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
+            opening.check(source)?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
@@ -398,18 +402,52 @@ impl Loader {
     }
 }
 
+/// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
+/// its path, and what the path leads to must be the same before and after.
+struct Opening {
+    file: Option<(String, u64, File)>,
+}
+
+impl Opening {
+    fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
+        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
+        let path = format!("{directory}/{name}");
+        let opened = source.repository.open_file(&path);
+        let file = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
+        let stamp = source.repository.stamp(&path);
+        Ok(Self { file: Some((path, stamp, file)) })
+    }
+
+    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
+        }
+    }
+
+    fn check(&self, source: &Source) -> Result<(), Error> {
+        match &self.file {
+            Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
+                Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Loads a model with its engine, whose instances are warm when they are made: one that serves
 /// sequences as the engine sees it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
-    path: &Path,
+    (path, opened): (&Path, &Opening),
     settings: &Settings,
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let Some(sequence) = &spec.sequence else { return warm_up::warmed(backend.load(spec, path)?, spec, &[], read) };
+    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };
     let told = begun_inputs(sequence, spec.has_batch_axis());
-    let inner = warm_up::warmed(backend.load(&sequence.engine, path)?, &sequence.engine, &told, read)?;
+    let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
@@ -505,4 +543,40 @@ fn read_states(
         states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
     }
     Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_model_whose_file_is_swapped_while_it_loads_is_refused() {
+        let root = std::env::temp_dir().join(format!("deuteron-swap-{}", std::process::id()));
+        let version = root.join("models/m/1");
+        fs::create_dir_all(&version).unwrap();
+        fs::create_dir_all(root.join("elsewhere")).unwrap();
+        for path in [version.join("model.onnx"), root.join("elsewhere/model.onnx")] {
+            fs::write(path, "x").unwrap();
+        }
+        let source = Source::of_directory(root.join("models")).unwrap();
+        let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let open = || Opening::new(&source, "m/1", &draft);
+        let told = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
+        let opened = open().unwrap();
+        assert_eq!(told(opened.check(&source)), "");
+        fs::rename(&version, root.join("models/m/away")).unwrap();
+        std::os::unix::fs::symlink(root.join("elsewhere"), &version).unwrap();
+        let swapped = "'m/1/model.onnx' was changed while it was loaded; load it again";
+        assert_eq!(told(opened.check(&source)), swapped, "a directory that leads out");
+        assert!(told(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
+        fs::remove_file(&version).unwrap();
+        fs::rename(root.join("models/m/away"), &version).unwrap();
+        assert_eq!(told(opened.check(&source)), "");
+        fs::remove_file(version.join("model.onnx")).unwrap();
+        fs::write(version.join("model.onnx"), "other").unwrap();
+        assert_eq!(told(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

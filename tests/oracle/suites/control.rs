@@ -118,8 +118,106 @@ fn cases() -> Vec<Case> {
     table.into_cases()
 }
 
-const DIFFERENCES: &[Difference] = &[Difference {
-    decision: "an error's body is JSON, and its type says so",
-    on: On::Every(|_, answer| answer.contains(" text/plain\n{\"error\":")),
-    becomes: Becomes::Replaced("text/plain", "application/json"),
-}];
+const DIFFERENCES: &[Difference] = &[
+    Difference {
+        decision: "an error's body is JSON, and its type says so",
+        on: On::Every(|_, answer| answer.contains(" text/plain\n{\"error\":")),
+        becomes: Becomes::Replaced("text/plain", "application/json"),
+    },
+    Difference {
+        decision: "a client's mistake in the JSON is 400, as the protocol says; Triton says 500",
+        on: On::Cases(&["control: load one with {", "control: index with {"]),
+        becomes: Becomes::Replaced("500 application/json", "400 application/json"),
+    },
+    Difference {
+        decision: "who asks for a load is told why it failed; Triton tells its log",
+        on: On::Cases(&["control: load misnamed"]),
+        becomes: Becomes::Replaced(
+            "repository\"}",
+            "repository: unexpected directory name 'misnamed' for model 'other', directory name must equal model name\"}",
+        ),
+    },
+    Difference {
+        decision: "who brings a configuration is told where it is wrong",
+        on: On::Cases(&["control: load one with {\"parameters\":{\"config\":\"{\"}}"]),
+        becomes: Becomes::Replaced(
+            "repository\"}",
+            "repository: config.json:1:2: Missing a name for object member.\"}",
+        ),
+    },
+    Difference {
+        decision: "who brings files without a configuration is told so",
+        on: On::Cases(&["control: load one with {\"parameters\":{\"file:1/x\":\"AAAA\"}}"]),
+        becomes: Becomes::Replaced(
+            "repository\"}",
+            "repository: its files were brought without the load parameter 'config', which must come with them\"}",
+        ),
+    },
+    Difference {
+        decision: "what was brought that failed shows in the index, also where another version serves on",
+        on: On::Cases(&[
+            "control: index of what is ready after loads that failed",
+            "control: index of a named repository",
+            "control: index of what is ready after an unload",
+        ]),
+        becomes: Becomes::Replaced(
+            "{\"name\":\"one\",\"version\":\"1\",\"state\":\"READY\"}",
+            "{\"name\":\"one\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"its files were brought without the load \
+             parameter 'config', which must come with them\"}",
+        ),
+    },
+    Difference {
+        decision: "what was brought that failed shows in the index over gRPC too",
+        on: On::Cases(&["control: index by gRPC"]),
+        becomes: Becomes::Replaced(
+            "  1: \"one\"\n  2: \"1\"\n  3: \"READY\"\n",
+            "  1: \"one\"\n  2: \"1\"\n  3: \"READY\"\n  4: \"its files were brought without the load parameter 'config', \
+             which must come with them\"\n",
+        ),
+    },
+    Difference {
+        decision: "a parameter of the wrong type is 400 and named",
+        on: On::Cases(&["control: load one with {\"parameters\":{\"foo\":1}}"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"Unable to parse 'foo': attempt to access JSON non-string as string\"}",
+        ),
+    },
+    Difference {
+        decision: "a configuration of the wrong type is 400 and named",
+        on: On::Cases(&["control: load one with {\"parameters\":{\"config\":1}}"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"Unable to parse 'config': attempt to access JSON non-string as string\"}",
+        ),
+    },
+    Difference {
+        decision: "parameters that are a list have no members; Triton says 500",
+        on: On::Cases(&["control: load one with {\"parameters\":[]}"]),
+        becomes: Becomes::Answer("200 application/json"),
+    },
+    Difference {
+        decision: "a body that is no object is refused; Triton takes it for an empty one",
+        on: On::Cases(&["control: load one with []", "control: index with []", "control: index with null"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"failed to parse the request JSON buffer: expected an object\"}",
+        ),
+    },
+    Difference {
+        decision: "`ready` of another type is refused in the words of later Tritons",
+        on: On::Cases(&["control: index with {\"ready\":1}", "control: index with {\"ready\":\"yes\"}"]),
+        becomes: Becomes::Answer("400 application/json\n{\"error\":\"Invalid value for 'ready': expected a boolean\"}"),
+    },
+    Difference {
+        decision: "`unload_dependents` of another type is refused; Triton ignores it for a model that it does not know",
+        on: On::Cases(&["control: unload nope {\"parameters\":{\"unload_dependents\":1}}"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean\"}",
+        ),
+    },
+    Difference {
+        decision: "a body that is no JSON is refused for any model",
+        on: On::Cases(&["control: unload nope {"]),
+        becomes: Becomes::Answer(
+            "400 application/json\n{\"error\":\"failed to parse the request JSON buffer: Missing a name for object member. at 1\"}",
+        ),
+    },
+];
