@@ -20,7 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("limits", &[]),
     ("error", &[]),
     ("tensor", &["limits"]),
-    ("metrics", &["error", "time"]),
+    ("metrics", &["error", "limits", "time"]),
     // 1 formats and the catalogue
     ("wire", &["limits"]),
     ("model", &["error", "limits", "tensor", "wire"]),
