@@ -64,7 +64,8 @@ fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<String>)
 
 fn check_alike(server: &Server, model: &str) {
     for rows in [1, 3, 64] {
-        let ((got, got_classes), (want, want_classes)) = (answers(server, model, rows), answers(server, "digits", rows));
+        let ((got, got_classes), (want, want_classes)) =
+            (answers(server, model, rows), answers(server, "digits", rows));
         assert_eq!((got.len(), got_classes), (want.len(), want_classes), "{model}");
         assert!(got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-5), "{model}: {got:?} for {want:?}");
     }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deuteron::backend::{Answer, Inbox as _, Part, Ticket, answering_myself};
+use deuteron::backend::{Answer, Inbox as _, Part, Ticket, Wishes, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
 use deuteron::scheduler::{Bounds, Claims, Entry, Policy, Scheduler, ShapeKey};
 use deuteron::shard::feed::{Feed, Hold, Waiting};
@@ -61,9 +61,19 @@ pub fn feed() -> (Work, usize) {
         for index in 0..COUNT {
             let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
             inbox.open(ticket);
-            let (inputs, stamps, hold) = (Vec::new(), Stamps::default(), Hold::default());
-            let waiting =
-                Waiting { inbox, ticket, inputs, rows: 1, size: 64, level: 0, mark: None, stamps, hold, again: None };
+            let waiting = Waiting {
+                inbox,
+                ticket,
+                inputs: Vec::new(),
+                rows: 1,
+                size: 64,
+                level: 0,
+                mark: None,
+                stamps: Stamps::default(),
+                hold: Hold::default(),
+                again: None,
+                wishes: Wishes::default(),
+            };
             assert!(lane.submit(entry(waiting)).is_ok());
         }
         let batch = feed.next_batch(0, || Instant::ZERO).expect("it is full");

@@ -1,6 +1,6 @@
 use std::fs;
-use std::os::fd::AsFd;
 use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
