@@ -163,6 +163,8 @@ pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
 pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
+/// Operators of a graph that a backend runs by itself: exports of large networks have some thousands.
+pub const GRAPH_NODES_MAX: usize = 65_536;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Cores that a flag may name: as many as a mask of the kernel's interface has.

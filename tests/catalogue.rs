@@ -149,12 +149,12 @@ fn an_onnx_file_alone_is_a_model() {
 fn a_broken_model_fails_alone_where_that_is_asked_for() {
     let repository = Folder::new("broken");
     identity(&repository, "good", &["1"], "");
-    identity(&repository, "bad", &["1"], "ensemble_scheduling { }\n");
+    identity(&repository, "bad", &["1"], "optimization { cuda { graphs: true } }\n");
     let server = Server::deuteron(repository.path(), &["--exit-on-error=false", "--strict-readiness=false"]);
     assert_eq!(infer(&server, "good").0, 200);
     assert_eq!(infer(&server, "bad").0, 404);
     assert!(
-        server.log().contains("failed to load 'bad'") && server.log().contains("ensemble_scheduling"),
+        server.log().contains("failed to load 'bad'") && server.log().contains("optimization.cuda.graphs"),
         "{}",
         server.log()
     );

@@ -13,6 +13,7 @@ mod support;
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,7 @@ use serde_json::{Value, json};
 use support::folder::Folder;
 use support::http::{self, Response};
 use support::protobuf::Message;
+use support::python::Environment;
 use support::server::Server;
 use support::{metrics, onnx, repository};
 
@@ -584,6 +586,8 @@ fn an_ensemble_that_cannot_serve_says_why_at_the_start() {
     ensemble(path, "above", 8, "x FP32 1 > y FP32 1", "large: x=x > y=y");
     ensemble(path, "one", 8, "x FP32 1 > y FP32 1", "two: x=x > y=y");
     ensemble(path, "two", 8, "x FP32 1 > y FP32 1", "one: x=x > y=y");
+    identity(path, "bad", 8, "INPUT0 FP32 1 > OUTPUT0 FP32 1, OUTPUT1 FP32 1", "");
+    ensemble(path, "on_bad", 8, "x FP32 1 > y FP32 1", "bad: INPUT0=x > OUTPUT0=y");
     ensemble(path, "third", 8, "x FP32 1 > y FP32 1", "m/3: INPUT0=x > OUTPUT0=y");
     let server = Server::deuteron(path, &["--shards=1", "--exit-on-error=false", "--strict-readiness=false"]);
     assert_eq!((one(&server, "good", 1.0), one(&server, "before", 2.0)), (Ok(1.0), Ok(2.0)));
@@ -597,5 +601,96 @@ fn an_ensemble_that_cannot_serve_says_why_at_the_start() {
     let circle =
         |from: &str, to: &str| format!("circular dependency between ensembles: {from} -> ... -> {to} -> {from}");
     assert_eq!((reason(&server, "one"), reason(&server, "two")), (circle("one", "two"), circle("two", "one")));
-    assert_eq!(reason(&server, "third"), "ensemble 'third' depends on 'm' whose required version 3 is not loaded");
+    assert_eq!(
+        reason(&server, "on_bad"),
+        "ensemble 'on_bad' depends on 'bad' which has no loaded version. Model 'bad' loading failed with error: version 1 \
+         is at UNAVAILABLE state: Invalid argument: model configuration must have equal input/output pairs;"
+    );
+    assert_eq!(reason(&server, "third"), "ensemble 'third' depends on 'm' whose required version 3 is not loaded.");
+}
+
+const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
+    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
+    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
+    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
+const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
+    input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
+    { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
+    output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
+const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
+    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
+
+#[test]
+fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_steps() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = root.join("tests/sequences/requirements.txt");
+    let Some(environment) = Environment::create("sequences", &list, &["python3"]) else { return };
+    let repository = Folder::new("ensembles");
+    let path = repository.path();
+    diamond(path);
+    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE)] {
+        repository::add(path, name, config, None);
+    }
+    let number = "INPUT0 INT32 1 > OUTPUT0 INT32 1";
+    identity(path, "plain", 0, number, "");
+    identity(path, "rows", 8, number, "");
+    identity(path, "slow", 0, number, &(parameter("execute_delay_ms", "5") + "instance_group { count: 4 }"));
+    let io = "x INT32 1 > y INT32 1";
+    ensemble(path, "squares", 0, io, "square: IN=x > OUT=t; plain: INPUT0=t > OUTPUT0=y");
+    ensemble(path, "squares_slow", 0, io, "square: IN=x > OUT=t; slow: INPUT0=t > OUTPUT0=y");
+    ensemble(path, "squares_twice", 0, io, "square: IN=x > OUT=t; square: IN=t > OUT=y");
+    ensemble(path, "squares_outer", 0, io, "squares: x=x > y=t; rows: INPUT0=t > OUTPUT0=y");
+    ensemble(
+        path,
+        "repeats",
+        0,
+        "x INT32 -1, delay UINT32 -1, wait UINT32 1 > y INT32 1",
+        "repeat: IN=x DELAY=delay WAIT=wait > OUT=t; slow: INPUT0=t > OUTPUT0=y",
+    );
+    ensemble(path, "sums_through", 4, io, "rows: INPUT0=x > OUTPUT0=t; sums: INPUT=t > OUTPUT=y");
+    let server = Server::deuteron(path, &["--shards=2"]);
+    let output = Command::new(environment.python())
+        .arg(root.join("tests/ensembles/check.py"))
+        .args([server.http().to_string(), server.grpc().to_string()])
+        .output()
+        .expect("the interpreter starts");
+    let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{text}{errors}\n{}", server.log());
+    assert_eq!(text.lines().filter(|line| line.starts_with("ok ")).count(), 9, "{text}");
+    wait_until("the end of what was left", || in_flight(&server) == 0);
+}
+
+#[test]
+fn the_example_reads_an_image_as_the_digits_model_reads_its_scan() {
+    const BLOCK: usize = 4;
+    const SIDE: usize = 8;
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let ensemble = examples.join("ensemble");
+    let server = Server::deuteron(&examples.join("models"), &["--shards=1", ensemble.to_str().unwrap()]);
+    let request: Value = serde_json::from_slice(&fs::read(ensemble.join("request.json")).unwrap()).unwrap();
+    let answer = infer(&server, "read_digit", &request).unwrap();
+    let best = answer["outputs"][0]["data"][0].as_str().unwrap();
+    assert!(best.starts_with("0.99") && best.ends_with(":7:seven"), "{answer}");
+
+    let held_out = fs::read(examples.join("models/digits/held_out.bin")).unwrap();
+    for scan in held_out.chunks_exact(SIDE * SIDE + 1).step_by(27) {
+        let pixel = |index: usize| {
+            let (row, column) = (index / (SIDE * BLOCK), index % (SIDE * BLOCK));
+            let rank = row % BLOCK * BLOCK + column % BLOCK;
+            if usize::from(scan[row / BLOCK * SIDE + column / BLOCK]) > rank { 255 } else { 0 }
+        };
+        let image: Vec<u8> = (0..SIDE * BLOCK * SIDE * BLOCK).map(pixel).collect();
+        let image = json!({ "inputs": [input("image", "UINT8", &[1, 32, 32], json!(image))] });
+        let pixels = json!({ "inputs": [input("pixels", "FP32", &[1, 64], json!(scan[..64]))] });
+        let numbers = |answer: Value| -> Vec<f64> {
+            answer["outputs"][0]["data"].as_array().unwrap().iter().map(|value| value.as_f64().unwrap()).collect()
+        };
+        let [seen, want] = [("read_digit", &image), ("digits", &pixels)]
+            .map(|(model, body)| numbers(infer(&server, model, body).unwrap()));
+        assert!(
+            seen.len() == 10 && seen.iter().zip(&want).all(|(seen, want)| (seen - want).abs() < 1e-4),
+            "{seen:?} {want:?}"
+        );
+    }
 }

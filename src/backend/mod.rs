@@ -70,12 +70,18 @@ pub trait Backend: Send + Sync {
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it.
+    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it;
+    /// or on their GPU, where they have one.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
     /// waits.
     fn may_run_inline(&self) -> bool;
+
+    /// What its instances on GPUs count, where it has any.
+    fn gpu_figures(&self) -> Option<Arc<gpu::Figures>> {
+        None
+    }
 }
 
 /// One loaded copy of a model version, used by one thread at a time: it may be made on the thread

@@ -9,6 +9,7 @@ pub mod config;
 mod config_json;
 pub mod ensemble;
 pub mod fuzz;
+pub mod graph;
 pub mod index;
 pub mod initial;
 pub mod labels;

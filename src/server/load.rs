@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::gpu::{GpuModel, Plan};
 use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
@@ -27,6 +28,7 @@ use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
+use crate::server::gpu::Machine;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
@@ -59,7 +61,7 @@ impl Loaded {
     /// What each instance needs that takes batches, in their order.
     fn demands(&self) -> impl Iterator<Item = Demand> {
         let active = self.worker_groups().filter(|group| !group.is_passive);
-        active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
+        active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
     }
 
     /// How it serves sequences, where it does; the number of instances is the feed's.
@@ -110,14 +112,14 @@ impl Loaded {
     }
 }
 
-/// All instances are on the CPU, which is device 0.
-fn demand(rules: &RateRules) -> Demand {
+/// An instance on the CPU is on device 0, as in Triton.
+fn demand(rules: &RateRules, gpu: Option<u32>) -> Demand {
     let needs = rules.resources.iter().map(|resource| Need {
         name: resource.name.clone(),
         is_global: resource.is_global,
         count: resource.count.into(),
     });
-    Demand { device: 0, priority: rules.priority, needs: needs.collect() }
+    Demand { device: gpu.unwrap_or(0), priority: rules.priority, needs: needs.collect() }
 }
 
 fn queue_policy(rules: &QueueRules) -> QueuePolicy {
@@ -231,12 +233,14 @@ const fn kind(code: Code) -> &'static str {
 pub struct Loader {
     settings: Arc<Settings>,
     engines: Engines,
+    machine: Machine,
 }
 
 impl Loader {
     /// Opens what engines the flags name.
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
-        Ok(Self { settings: Arc::clone(settings), engines: Engines::new(&settings.backend_config.onnxruntime)? })
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
     }
 
     /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
@@ -318,18 +322,30 @@ impl Loader {
     pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
         let Lying { source, directory } = lying;
-        let Opened { draft, labels, .. } = opened;
-        let spec = Arc::new(complete(source, directory, version, draft, labels, &self.settings)?);
-        let backend = self.engines.choose(&spec)?;
+        let (spec, plan) = self.settle(lying, opened, version)?;
         let path = source.root.join(directory.version_path(version));
+        let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+<<<<<<< HEAD
             let opened = Opening::new(source, &directory.version_path(version), draft)?;
             let model = load_engine(backend, &spec, (&path, &opened), &self.settings, read)?;
             opened.check(source)?;
+=======
+            let model = match (plan, backend) {
+                (Some(plan), backend) => {
+                    let on_cpu = backend.map(|backend| backend.load(&spec, &path)).transpose()?;
+                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+                }
+                (None, Some(backend)) => load_engine(backend, &spec, &path, &self.settings, read)?,
+                (None, None) => return Err(Error::internal("a model has no instance anywhere")),
+            };
+>>>>>>> main
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
-                drop(model.new_instance(threads)?);
+                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
             let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
@@ -343,7 +359,7 @@ impl Loader {
         log::info(&format!(
             "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
             spec.name,
-            backend.name(),
+            backend.map_or("the GPU's plan", |backend| backend.name()),
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
@@ -351,6 +367,7 @@ impl Loader {
     }
 }
 
+<<<<<<< HEAD
 /// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
 /// its path, and what the path leads to must be the same before and after.
 struct Opening {
@@ -374,6 +391,38 @@ impl Opening {
             }
             _ => Ok(()),
         }
+=======
+impl Loader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        Opened { draft, labels, .. }: &Opened,
+        version: u64,
+    ) -> Result<(Arc<ModelSpec>, Option<Arc<Plan>>), Error> {
+        let complete =
+            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok((complete(draft)?, None));
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(true)?;
+        if !spec.is_on_gpu() {
+            return Ok((spec, None));
+        }
+        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
+        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?) {
+            Ok(plan) => return Ok((spec, Some(plan))),
+            Err(why) => why,
+        };
+        let on_cpu = with(false)?;
+        if on_cpu.is_on_gpu() {
+            let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+            return Err(why.with_prefix(&asked));
+        }
+        log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+        Ok((on_cpu, None))
+>>>>>>> main
     }
 }
 

@@ -5,6 +5,7 @@ pub mod beneath;
 pub mod control;
 pub mod cores;
 pub mod engine;
+pub mod gpu;
 pub mod library;
 pub mod load;
 pub mod log;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::model::changes::{Action, actions};
-use crate::model::ensemble::{self, Member, Members};
+use crate::model::ensemble::{self, Members};
 use crate::model::index::Progress;
 use crate::model::repository::ModelDirectory;
 use crate::scheduler::rate::Pools;
@@ -131,11 +131,8 @@ impl Start {
 
     /// What was loaded so far, for the ensembles that are made of it.
     fn members(&self) -> Members {
-        let mut members = Members::default();
-        for (name, model) in &self.models {
-            let (failure, is_invalid) = (model.failure.clone(), model.is_invalid);
-            members.models.insert(name.clone(), Member { versions: Vec::new(), failure, is_invalid });
-        }
+        let known = self.models.iter().map(|(name, model)| (name.clone(), model.member()));
+        let mut members = Members { models: known.collect() };
         for loaded in &self.loaded {
             let member = members.models.entry(loaded.spec.name.clone()).or_default();
             member.versions.push((loaded.version, Arc::clone(&loaded.spec)));

@@ -143,6 +143,7 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(Inferred, Part), Error> {
         if let Way::Ensemble(steps) = model.way() {
+            // What becomes of its steps is its answer, as in Triton.
             has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }

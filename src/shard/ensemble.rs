@@ -92,8 +92,10 @@ struct Flight {
     rows: u32,
     /// Where its answers come that others follow.
     parts: Option<Rc<Parts>>,
-    work: Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>,
+    work: Work,
 }
+
+type Work = Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>;
 
 /// How much of the answers of decoupled steps is under way, and whether the client reads.
 struct Window {
@@ -392,7 +394,7 @@ impl Common {
             let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
             Some(NamedTensor { name: &input.name, datatype: Some(tensor.datatype), shape, contents: tensor.contents })
         });
-        let (inputs, rows) = check::check(spec, &self.plan.id, named.collect())?;
+        let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
         check::check_sequence(spec, self.sequence.as_ref(), rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs

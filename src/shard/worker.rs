@@ -284,7 +284,7 @@ mod tests {
             let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
             (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
             until(|| feed.executions() == 2);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert_eq!((feed.executions(), feed.waiting()), (2, 1), "it may grow there, and be withdrawn");
             fake.finish(0);
             assert!(answer(&tickets));
@@ -292,7 +292,7 @@ mod tests {
             fake.finish(1);
             assert!(answer(&tickets));
             feed.stop();
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert!(!worker.is_finished(), "what is in flight is waited for");
             until(|| fake.step(0));
             fake.finish(0);

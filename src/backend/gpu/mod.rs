@@ -15,6 +15,8 @@ pub mod driver;
 pub mod executor;
 pub mod figures;
 pub mod memory;
+pub mod model;
+pub mod plan;
 pub mod program;
 pub mod slot;
 
@@ -27,3 +29,6 @@ pub(crate) mod trial;
 
 pub use self::device::{Gpu, Gpus, MemoryLimits};
 pub use self::executor::GpuInstance;
+pub use self::figures::Figures;
+pub use self::model::GpuModel;
+pub use self::plan::Plan;

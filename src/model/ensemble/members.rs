@@ -84,7 +84,7 @@ impl Members {
         found.map(|(_, spec)| spec).ok_or_else(|| {
             let version = step.version.unwrap_or_default();
             Error::invalid(format!(
-                "ensemble '{ensemble}' depends on '{}' whose required version {version} is not loaded",
+                "ensemble '{ensemble}' depends on '{}' whose required version {version} is not loaded.",
                 step.model
             ))
         })

@@ -95,8 +95,8 @@ fn an_ensemble_has_nothing_of_what_runs() {
     check("", "serves");
     let pair = "Ensemble model 'e' must have platform type 'ensemble' and empty backend type";
     check("platform: 'ensemble' backend: 'identity'", pair);
-    check("backend: 'identity'", pair);
     let other = "ensemble scheduling cannot be set for model 'e' whose platform is not ensemble";
+    check("backend: 'identity'", other);
     check("platform: 'onnxruntime_onnx'", other);
     check("platform: 'ensemble' instance_group { }", "instance group should not be specified for ensemble 'e'");
     check("platform: 'ensemble' optimization { }", "optimization should not be specified for ensemble 'e'");
@@ -153,8 +153,8 @@ fn the_models_it_is_made_of_are_there() {
     };
     check("m: I=x > O=y", "serves");
     check("m/1: I=x > O=y", "serves");
-    check("m/3: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 3 is not loaded");
-    check("m/0: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 0 is not loaded");
+    check("m/3: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 3 is not loaded.");
+    check("m/0: I=x > O=y", "ensemble 'e' depends on 'm' whose required version 0 is not loaded.");
     check(
         "q: I=x > O=t; m: I=t > O=u; p: I=u > O=y",
         "ensemble e contains models that are not available or ambiguous: p, q",

@@ -2,13 +2,13 @@
 //! they are held against it again whenever it changes. One that cannot serve any more is taken out with
 //! the reason, and comes back when what was missing does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::config::ControlMode;
 use crate::model::ModelSpec;
 use crate::model::changes::{Dependence, only_for};
 use crate::model::ensemble::{self, Members};
-use crate::server::control::job::{Finished, Job, Place};
+use crate::server::control::job::{Finished, Job, Outcome, Place, Standing};
 use crate::server::control::{Control, Wanted};
 use crate::server::load::Failure;
 use crate::server::log;
@@ -33,7 +33,9 @@ impl Control {
             let outcome = Err(Failure::Composition(ensemble::circular(&name, &from)));
             return self.finish(Finished { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
-        let is_explicit = self.tools.settings.control_mode == ControlMode::Explicit;
+        // What was unloaded on request stays so where the ensemble is only looked at again.
+        let is_again = self.busy.get(&name).is_some_and(|busy| busy.is_again);
+        let is_explicit = self.tools.settings.control_mode == ControlMode::Explicit && !is_again;
         let mut awaited = BTreeSet::new();
         for needed in composing {
             // What a client brought for it stays.
@@ -45,7 +47,7 @@ impl Control {
         }
         awaited.retain(|needed| self.busy.contains_key(needed));
         if awaited.is_empty() {
-            self.go_on_with(job);
+            self.go_on_with(*job);
         } else if let Some(busy) = self.busy.get_mut(&name) {
             busy.awaiting = Some((job, awaited));
         }
@@ -69,13 +71,39 @@ impl Control {
                 jobs.extend(busy.awaiting.take().map(|(job, _)| job));
             }
         }
-        jobs.into_iter().for_each(|job| self.go_on_with(job));
+        jobs.into_iter().for_each(|job| self.go_on_with(*job));
     }
 
-    fn go_on_with(&mut self, mut job: Box<Job>) {
-        job.members = Some(self.members());
-        self.jobs.push_back(*job);
+    fn go_on_with(&mut self, job: Job) {
+        let members = Some(self.members());
+        self.jobs.push_back(Job { members, ..job });
         self.start_jobs();
+    }
+
+    /// What came of a load, by now: what an ensemble is made of may have changed while it loaded. One that
+    /// is what serves already is left alone.
+    pub(super) fn settle(&self, name: &str, outcome: Outcome, waiting: &mut VecDeque<Wanted>) -> Outcome {
+        let (mut standing, mut changes) = outcome?;
+        if standing.iter().all(|standing| standing.served.spec.ensemble.is_none()) {
+            return Ok((standing, changes));
+        }
+        let members = self.members();
+        for Standing { served, .. } in &standing {
+            let resolved = members.resolve((*served.spec).clone()).map_err(Failure::Composition)?;
+            if !is_same(&resolved, &served.spec) {
+                waiting.push_back(Wanted::Again);
+            }
+        }
+        let serving = self.models.get(name).map(|model| &model.serving);
+        standing.retain(|Standing { served, .. }| {
+            let same = serving.and_then(|serving| serving.get(&served.version));
+            !same.is_some_and(|same| is_same(&same.served.spec, &served.spec))
+        });
+        let is_loaded = |version: &u64| standing.iter().any(|standing| standing.served.version == *version);
+        let (loaded, kept) = changes.loaded.iter().copied().partition(is_loaded);
+        changes.loaded = loaded;
+        changes.kept.extend::<Vec<u64>>(kept);
+        Ok((standing, changes))
     }
 
     fn members(&self) -> Members {
@@ -110,7 +138,14 @@ impl Control {
             }
             self.break_up(&name);
         }
-        again.into_iter().for_each(|name| self.want(name, Wanted::Again));
+        for name in again {
+            let will_see = |busy: &super::Busy| {
+                busy.awaiting.is_some() || busy.waiting.iter().any(|wanted| matches!(wanted, Wanted::Again))
+            };
+            if !self.busy.get(&name).is_some_and(will_see) {
+                self.want(name, Wanted::Again);
+            }
+        }
     }
 
     /// An ensemble cannot serve: it is taken out, and what is made of it is looked at.

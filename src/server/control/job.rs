@@ -85,14 +85,17 @@ pub struct Found {
     pub overlay: Option<Arc<Overlay>>,
 }
 
+/// The versions that stand ready, and what becomes of those that serve.
+pub type Outcome = Result<(Vec<Standing>, VersionChanges), Failure>;
+
 /// What came of a load.
 pub struct Finished {
     /// The model.
     pub name: String,
     /// The model as it was found; none where there is none.
     pub found: Option<Found>,
-    /// The versions that stand ready, and what becomes of those that serve.
-    pub outcome: Result<(Vec<Standing>, VersionChanges), Failure>,
+    /// What came of it.
+    pub outcome: Outcome,
     /// How long it took.
     pub took: Duration,
 }

@@ -95,6 +95,8 @@ struct Busy {
     reply: Option<Reply>,
     /// Whether somebody wants the model for its own sake.
     is_asked: bool,
+    /// Whether it is only held against what it is made of again, as that is now.
+    is_again: bool,
     /// The load of an ensemble, and the models whose loads it waits for.
     awaiting: Option<(Box<Job>, BTreeSet<String>)>,
     /// What is to be done about the model afterwards.

@@ -77,9 +77,15 @@ impl Model {
     /// What ensembles may be made of.
     pub fn member(&self) -> Member {
         let versions = self.serving.iter().rev();
+        // As Triton tells what became of a version.
+        let state = |(number, (state, reason)): (&u64, &(State, String))| {
+            let is_why = *state == State::Unavailable && self.failure.as_ref() == Some(reason);
+            is_why.then(|| format!("version {number} is at UNAVAILABLE state: {reason};"))
+        };
+        let failure = self.past.iter().find_map(state).or_else(|| self.failure.clone());
         Member {
             versions: versions.map(|(number, version)| (*number, Arc::clone(&version.served.spec))).collect(),
-            failure: self.failure.clone(),
+            failure,
             is_invalid: self.is_invalid,
         }
     }

@@ -42,7 +42,8 @@ impl Control {
     }
 
     fn begin(&mut self, name: String, wanted: Wanted) {
-        let is_asked = matches!(wanted, Wanted::Follow(..) | Wanted::Load(..));
+        let (is_asked, is_again) =
+            (matches!(wanted, Wanted::Follow(..) | Wanted::Load(..)), matches!(wanted, Wanted::Again));
         let (place, reply) = match wanted {
             Wanted::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
             Wanted::Follow(origin, directory) => (Place::Known(origin, directory), None),
@@ -54,7 +55,7 @@ impl Control {
                 None => return,
             },
         };
-        self.busy.insert(name.clone(), Busy { reply, is_asked, ..Busy::default() });
+        self.busy.insert(name.clone(), Busy { reply, is_asked, is_again, ..Busy::default() });
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(Progress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
@@ -91,7 +92,7 @@ impl Control {
         if self.is_draining {
             return;
         }
-        let Busy { reply, waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
+        let Busy { reply, mut waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
@@ -104,7 +105,7 @@ impl Control {
             model.loads.time += took;
             overlay = found.overlay;
         }
-        match outcome {
+        match self.settle(&name, outcome, &mut waiting) {
             Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
             Err(failure) => {
                 drop(overlay);
