@@ -327,21 +327,17 @@ impl Loader {
         let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-<<<<<<< HEAD
-            let opened = Opening::new(source, &directory.version_path(version), draft)?;
-            let model = load_engine(backend, &spec, (&path, &opened), &self.settings, read)?;
-            opened.check(source)?;
-=======
+            let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
             let model = match (plan, backend) {
                 (Some(plan), backend) => {
-                    let on_cpu = backend.map(|backend| backend.load(&spec, &path)).transpose()?;
+                    let on_cpu = backend.map(|backend| opening.load(backend, &spec, &path)).transpose()?;
                     let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
                     warm_up::warmed(Box::new(model), &spec, &[], read)?
                 }
-                (None, Some(backend)) => load_engine(backend, &spec, &path, &self.settings, read)?,
+                (None, Some(backend)) => load_engine(backend, &spec, (&path, &opening), &self.settings, read)?,
                 (None, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
->>>>>>> main
+            opening.check(source)?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
@@ -367,31 +363,6 @@ impl Loader {
     }
 }
 
-<<<<<<< HEAD
-/// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
-/// its path, and what the path leads to must be the same before and after.
-struct Opening {
-    file: Option<(String, u64, File)>,
-}
-
-impl Opening {
-    fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
-        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
-        let path = format!("{directory}/{name}");
-        let opened = source.repository.open_file(&path);
-        let file = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
-        let stamp = source.repository.stamp(&path);
-        Ok(Self { file: Some((path, stamp, file)) })
-    }
-
-    fn check(&self, source: &Source) -> Result<(), Error> {
-        match &self.file {
-            Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
-                Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
-            }
-            _ => Ok(()),
-        }
-=======
 impl Loader {
     /// The configuration of a version, and what its instances on GPUs run, where it has any.
     fn settle(
@@ -422,7 +393,40 @@ impl Loader {
         }
         log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
         Ok((on_cpu, None))
->>>>>>> main
+    }
+}
+
+/// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
+/// its path, and what the path leads to must be the same before and after.
+struct Opening {
+    file: Option<(String, u64, File)>,
+}
+
+impl Opening {
+    fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
+        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
+        let path = format!("{directory}/{name}");
+        let opened = source.repository.open_file(&path);
+        let file = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
+        let stamp = source.repository.stamp(&path);
+        Ok(Self { file: Some((path, stamp, file)) })
+    }
+
+    fn check(&self, source: &Source) -> Result<(), Error> {
+        match &self.file {
+            Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
+                Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Loads it with an engine.
+    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
+        }
     }
 }
 
@@ -435,10 +439,7 @@ fn load_engine(
     settings: &Settings,
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let load = |spec: &Arc<ModelSpec>| match &opened.file {
-        Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
-        None => backend.load(spec, path),
-    };
+    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
     let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };
     let told = begun_inputs(sequence, spec.has_batch_axis());
     let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
