@@ -16,7 +16,6 @@ use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, thread
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
-use crate::metrics::GpuBoard;
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::ensemble::Members;
@@ -244,11 +243,6 @@ impl Loader {
         Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
     }
 
-    /// What is known of the GPUs.
-    pub const fn gpus(&self) -> &Arc<GpuBoard> {
-        self.machine.board()
-    }
-
     /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
     /// fails them all.
     pub fn load_model(
@@ -418,19 +412,20 @@ impl Opening {
         Ok(Self { file: Some((path, stamp, file)) })
     }
 
-    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        match &self.file {
-            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
-            None => backend.load(spec, path),
-        }
-    }
-
     fn check(&self, source: &Source) -> Result<(), Error> {
         match &self.file {
             Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
                 Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Loads it with an engine.
+    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
         }
     }
 }
