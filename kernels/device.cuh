@@ -32,12 +32,20 @@ struct Lanes {
         }
     }
 
-    // Of how many lanes it holds. A block waits, as by wait(); a warp does not order its memory.
+    // Of how many lanes it holds. Says nothing of what they wrote.
     static __device__ u32 count(bool holds) {
         return IS_WARP ? __popc(__ballot_sync(ALL_LANES, holds)) : __syncthreads_count(holds);
     }
 
-    static __device__ bool any(bool holds) { return IS_WARP ? __any_sync(ALL_LANES, holds) : __syncthreads_or(holds); }
+    // Waits, and tells whether it holds of any lane.
+    static __device__ bool any(bool holds) {
+        if (!IS_WARP) {
+            return __syncthreads_or(holds);
+        }
+        // A vote does not order memory.
+        __syncwarp();
+        return __any_sync(ALL_LANES, holds);
+    }
 };
 
 // What the bits of an element mean where that matters; `Format` in src/backend/kernel/reshape.rs.

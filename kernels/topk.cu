@@ -1,8 +1,8 @@
 // The best `count` of each row, best first; equal ones by index; -0 equals 0; what is no number comes last.
 //
 // A row is read once, 16 bytes a lane. Of each such vector only the best key is kept. The 32 lanes' (or 32 groups of
-// lanes') best give a bound: `count` different elements are at least as good as the count-th of them. Vectors that reach
-// the bound, a few, are read again out of the cache, and their elements become candidates in shared memory. Where
+// lanes') best give a bound: `count` different elements are at least as good as the count-th of them. Vectors that
+// reach the bound, a few, are read again out of the cache, and their elements become candidates in shared memory. Where
 // candidates become too many they are sorted, the best `count` stay, and the last of those is the new bound. So any
 // input comes out right, and usual ones cost one reading. docs/decisions/0009-top-k-on-the-gpu.md has more.
 //
@@ -128,7 +128,6 @@ struct Selection {
 
     // Once each lane has written what it could: whether some must be tried again, for which there is room then.
     __device__ bool is_full(bool has_more) {
-        Group::wait();
         if (!Group::any(has_more)) {
             return false;
         }
@@ -144,13 +143,14 @@ struct Selection {
         return true;
     }
 
-    // Puts the best first; how many there are.
-    __device__ u32 finish() {
+    // Puts the best first.
+    __device__ void finish() {
         Group::wait();
         const u32 found = *filled;
         if (found <= WARP_LANES) {
             if (threadIdx.x < WARP_LANES || Group::IS_WARP) {
-                candidates[lane] = sorted_over_lanes<Candidate, Group::IS_WARP>(lane < found ? candidates[lane] : Candidate::none());
+                const Candidate mine = lane < found ? candidates[lane] : Candidate::none();
+                candidates[lane] = sorted_over_lanes<Candidate, Group::IS_WARP>(mine);
             }
             Group::wait();
         } else {
@@ -165,7 +165,6 @@ struct Selection {
             Group::wait();
             sort(size);
         }
-        return found < count ? found : count;
     }
 
    private:
@@ -271,10 +270,10 @@ struct Order {
 
     // No number has the key 0, which is that of what is none.
     __device__ Key float_key(Key bits) const {
+        // Sign and magnitude become one number, of which both zeros are the middle.
         const Key magnitude = bits & (SIGN - 1);
-        const Key plain = magnitude == 0 ? 0 : bits;
-        const Key negative = (0 - (plain >> (BITS - 1))) & (SIGN - 1);
-        const Key ordered = plain ^ (negative | SIGN);
+        const Key negative = 0 - (bits >> (BITS - 1));
+        const Key ordered = (magnitude ^ negative) - negative + SIGN;
         return magnitude > infinity ? 0 : ordered;
     }
 };
@@ -351,9 +350,9 @@ struct Segment {
     }
 };
 
-// Selects among a segment; how many are at the front of the selection's candidates then.
+// Puts the best of a segment to the front of the selection's candidates.
 template <u32 BITS, u32 SIZE>
-__device__ u32 select(Selection<typename Elements<BITS>::Candidate, SIZE>& selection, const Segment<BITS>& segment) {
+__device__ void select(Selection<typename Elements<BITS>::Candidate, SIZE>& selection, const Segment<BITS>& segment) {
     using Candidate = typename Elements<BITS>::Candidate;
     using Key = typename Candidate::Key;
     constexpr u32 VECTORS = Elements<BITS>::VECTORS;
@@ -423,7 +422,7 @@ __device__ u32 select(Selection<typename Elements<BITS>::Candidate, SIZE>& selec
             }
         } while (selection.is_full(pending != 0));
     }
-    return selection.finish();
+    selection.finish();
 }
 
 // Writes the best of a row, whose values are read again, bit for bit.
@@ -466,7 +465,8 @@ __device__ void by_warp(const void* input, void* values, void* indices, u32 rows
     write<typename Elements<BITS>::Element>(selection, input, classes, row, WARP_LANES, values, indices, index_size);
 }
 
-// A block for each segment of a row. Where a row has several, their best go to scratch, `count` places each.
+// A block for each segment of a row, which holds `count` elements at least. Where a row has several, their best go to
+// scratch.
 template <u32 BITS>
 __device__ void by_block(const void* input, void* values, void* indices, void* scratch, u32 classes, u32 count,
                          u32 order, u32 index_size, u32 segments, u32 capacity) {
@@ -477,7 +477,7 @@ __device__ void by_block(const void* input, void* values, void* indices, void* s
     const u32 base = blockIdx.x % segments * size;
     const u32 left = base < classes ? classes - base : 0;
     const Segment<BITS> segment(input, row * classes + base, left < size ? left : size, base, order);
-    const u32 found = select<BITS, BLOCK_THREADS>(selection, segment);
+    select<BITS, BLOCK_THREADS>(selection, segment);
     if (segments == 1) {
         write<typename Elements<BITS>::Element>(selection, input, classes, row, BLOCK_THREADS, values, indices,
                                                 index_size);
@@ -486,7 +486,7 @@ __device__ void by_block(const void* input, void* values, void* indices, void* s
     Candidate* const kept = static_cast<Candidate*>(scratch) + static_cast<u64>(blockIdx.x) * count;
 #pragma unroll 1
     for (u32 i = selection.lane; i < count; i += BLOCK_THREADS) {
-        kept[i] = i < found ? selection.candidates[i] : Candidate::none();
+        kept[i] = selection.candidates[i];
     }
 }
 

@@ -77,6 +77,10 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
+    /// Bytes that are taken of the memory of each GPU.
+    pub gpu_memory_bytes_max: usize,
+    /// Bytes of the host's memory that GPUs read and write by themselves.
+    pub pinned_memory_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// Connections of one shard.
@@ -177,6 +181,8 @@ impl Default for Settings {
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
+            gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
+            pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
@@ -487,6 +493,32 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
     },
     Flag {
+        names: &["gpu-memory-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of each GPU's memory that models take, for weights and batches [all there is]; a model that needs more \
+               is not loaded there",
+        apply: |settings, value| set_count(&mut settings.gpu_memory_bytes_max, value),
+    },
+    Flag {
+        names: &["pinned-memory-pool-byte-size"],
+        value: "BYTES",
+        help: "Bytes of the host's memory from and to which GPUs copy [268435456]",
+        apply: |settings, value| set_count(&mut settings.pinned_memory_bytes_max, value),
+    },
+    Flag {
+        names: &["cuda-memory-pool-byte-size"],
+        value: "GPU:BYTES",
+        help: "Taken for Triton's sake, and without effect: an instance takes what its batches need when it is made; see \
+               --gpu-memory-bytes-max",
+        apply: |settings, value| {
+            let is_pair = value
+                .split_once(':')
+                .is_some_and(|(gpu, bytes)| gpu.parse::<u32>().is_ok() && bytes.parse::<u64>().is_ok());
+            settings.warnings.push(CUDA_POOL_WITHOUT_EFFECT.to_owned());
+            if is_pair { Ok(()) } else { Err("expected GPU:BYTES, as in 0:67108864".to_owned()) }
+        },
+    },
+    Flag {
         names: &["admission"],
         value: "none|deadline",
         help: "Refuse at once what by measured run times would be late [none]",
@@ -656,9 +688,13 @@ fn apply(flag: &Flag, parser: &mut lexopt::Parser, settings: &mut Settings) -> R
     (flag.apply)(settings, &value).map_err(|why| format!("--{name}={value}: {why}"))
 }
 
+/// There is no pool that could be sized.
+const CUDA_POOL_WITHOUT_EFFECT: &str = "--cuda-memory-pool-byte-size has no effect here: memory of a GPU is taken when an instance is made, and \
+     --gpu-memory-bytes-max bounds it";
+
 fn check(mut settings: Settings) -> Result<Settings, String> {
     if settings.auto_complete_disabled {
-        if settings.auto_complete && !settings.warnings.is_empty() {
+        if settings.auto_complete && settings.warnings.iter().any(|warning| warning == STRICT_DEPRECATED) {
             settings.warnings.push(
                 "Overriding deprecated '--strict-model-config' from False to True in favor of \
                  '--disable-auto-complete-config'!"
@@ -743,6 +779,7 @@ mod tests {
             ("none|deadline", "deadline"),
             ("local,size=BYTES", "local,size=7"),
             ("auto|ring|epoll|glommio", "glommio"),
+            ("GPU:BYTES", "0:7"),
             ("none|poll|explicit", "poll"),
         ];
         let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
@@ -775,6 +812,10 @@ mod tests {
         ] {
             check(&format!("m --cache-config={cache}"), &format!("--cache-config={cache}: {want}"));
         }
+        check(
+            "m --cuda-memory-pool-byte-size=7",
+            "--cuda-memory-pool-byte-size=7: expected GPU:BYTES, as in 0:67108864",
+        );
         check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
         check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
         check("m --shards 0", "--shards=0: must be greater than 0.");

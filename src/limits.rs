@@ -163,6 +163,8 @@ pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
 pub const WARM_UP_SIZE_MAX: usize = BODY_SIZE_MAX;
+/// Operators of a graph that a backend runs by itself: exports of large networks have some thousands.
+pub const GRAPH_NODES_MAX: usize = 65_536;
 /// Instances of one model version.
 pub const INSTANCES_MAX: usize = 256;
 /// Cores that a flag may name: as many as a mask of the kernel's interface has.
@@ -199,6 +201,8 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 /// Times that instances of a model are made anew on a GPU without a batch that succeeds between; a model
 /// whose every batch breaks the context must not take the others along again and again.
 pub const GPU_RESTARTS_MAX: u32 = 5;
+/// How often NVML is asked after the devices, as Triton does (`--metrics-interval-ms`).
+pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
 /// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
@@ -224,6 +228,9 @@ pub const BODY_STEP_SIZE: usize = 16 * 1024;
 /// Empty lines before a request line that are skipped (RFC 9112 §2.2): some clients send one
 /// after a body.
 pub const BLANK_LINES_MAX: usize = 4;
+/// Responses of one request to a decoupled model that statistics count apart; those beyond count with
+/// the last: a request may have millions.
+pub const RESPONSE_STATISTICS_MAX: usize = 1_024;
 
 const _: () = assert!(TARGET_SIZE_MAX < HEAD_SIZE_MAX, "a target fits into a head");
 const _: () =

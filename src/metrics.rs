@@ -3,8 +3,10 @@
 
 mod batches;
 mod ensemble;
+mod gpus;
 mod histogram;
 mod loads;
+mod responses;
 mod statistics;
 
 use std::fmt::Write;
@@ -17,7 +19,9 @@ use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
 pub use crate::metrics::ensemble::Computed;
+pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::loads::LoadFigures;
+pub use crate::metrics::responses::{Became, ResponseCells, ResponseFigures};
 pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
 
 use crate::metrics::statistics::nanos_of;
@@ -104,6 +108,8 @@ impl Departure {
 pub struct ModelCells {
     /// The batches of the shard's own instance.
     pub batches: BatchCells,
+    /// The responses of a decoupled model.
+    pub responses: ResponseCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
     failure_duration: Counter,
@@ -287,6 +293,8 @@ pub struct ModelFigures<'a> {
     pub late: u64,
     /// Its sequences, where it serves them.
     pub sequences: Option<SequenceFigures>,
+    /// Its batches on GPUs, where it has instances there.
+    pub gpu: Option<GpuFigures>,
 }
 
 /// The sequences of one model version.
@@ -312,7 +320,12 @@ impl ModelFigures<'_> {
 }
 
 /// The text of `/metrics` (Prometheus text format 0.0.4).
-pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells], loads: &[LoadFigures<'_>]) -> String {
+pub fn encode(
+    models: &[ModelFigures<'_>],
+    shards: &[&ShardCells],
+    loads: &[LoadFigures<'_>],
+    gpus: &[GpuCells],
+) -> String {
     let mut out = String::with_capacity(4096);
     for family in &FAMILIES {
         head(&mut out, family.name, family.kind, family.help);
@@ -320,6 +333,8 @@ pub fn encode(models: &[ModelFigures<'_>], shards: &[&ShardCells], loads: &[Load
             encode_model(&mut out, family, model);
         }
     }
+    gpus::encode_models(&mut out, models);
+    gpus::encode(&mut out, gpus);
     loads::encode(&mut out, loads);
     encode_shards(&mut out, shards);
     out
@@ -662,7 +677,7 @@ mod tests {
             placement: "worker",
             ..ModelFigures::default()
         };
-        let text = encode(&[model], &[&shard], &[]);
+        let text = encode(&[model], &[&shard], &[], &[]);
         for line in [
             "nv_inference_request_success{model=\"m\",version=\"1\"} 2",
             "nv_inference_request_failure{model=\"m\",reason=\"REJECTED\",version=\"1\"} 1",
@@ -705,7 +720,7 @@ mod tests {
     fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
         let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
         let model = ModelFigures { name: "m", version: 1, sequences: Some(sequences), ..ModelFigures::default() };
-        let text = encode(&[model], &[], &[]);
+        let text = encode(&[model], &[], &[], &[]);
         for line in [
             "deuteron_sequences{model=\"m\",state=\"active\",version=\"1\"} 8",
             "deuteron_sequences{model=\"m\",state=\"backlog\",version=\"1\"} 9",
@@ -721,7 +736,7 @@ mod tests {
         let shard = ShardCells::default();
         CALMED.iter().for_each(|label| shard.count_calmed(label));
         shard.count_calmed("nothing");
-        let text = encode(&[], &[&shard], &[]);
+        let text = encode(&[], &[&shard], &[], &[]);
         for label in CALMED {
             assert!(text.contains(&format!("deuteron_http2_calmed_total{{limit=\"{label}\"}} 1\n")), "{text}");
         }

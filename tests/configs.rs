@@ -3,8 +3,9 @@
 //!
 //! A case begins with `## ` and what it shows; lines `key: value` may say the `directory` [m], the `files` of the
 //! first version's directory [model.onnx], the signature of the ONNX `model` (`x FP32 [-1x16] > y FP32 [-1x4]`, `?`
-//! where the file leaves a shape open), the `notation` [pbtxt], and `complete: no` for
-//! `--disable-auto-complete-config`. Between two lines `---` stands the text; behind them the effective
+//! where the file leaves a shape open), the `notation` [pbtxt], `complete: no` for
+//! `--disable-auto-complete-config`, the numbers of the `gpus` or why there is none [not known], and `auto: cpu` where
+//! the model cannot run on them. Between two lines `---` stands the text; behind them the effective
 //! configuration as `config.pbtxt`, or `error: ` and the refusal.
 
 #![allow(
@@ -22,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use deuteron::error::Error;
-use deuteron::model::config::{Completion, Draft};
+use deuteron::model::config::{Completion, Draft, GpuSupport};
 use deuteron::model::labels::Labels;
 use deuteron::model::onnx::{OnnxSignature, OnnxTensor};
 use deuteron::model::text::Notation;
@@ -66,6 +67,14 @@ impl Case {
         self.keys.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
+    /// The GPUs that the case has: numbers, or why there is none.
+    fn gpus(&self) -> GpuSupport {
+        let text = self.key("gpus").unwrap_or_default();
+        let devices: Vec<u32> = text.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        let why_absent = if devices.is_empty() { text.to_owned() } else { String::new() };
+        GpuSupport { devices, why_absent, takes_auto: self.key("auto") != Some("cpu") }
+    }
+
     /// What is served, or the refusal.
     fn outcome(&self) -> String {
         match self.effective() {
@@ -92,7 +101,7 @@ impl Case {
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));
         let labels: BTreeMap<_, _> = labels.collect();
         let completion = Completion { is_on, ..Completion::default() };
-        let spec = draft.complete(signature.as_ref(), &labels, completion)?;
+        let spec = draft.with_gpus(self.gpus()).complete(signature.as_ref(), &labels, completion)?;
         Ok(ModelConfig::decode(&*spec.config_message).unwrap())
     }
 }
@@ -155,7 +164,7 @@ fn what_is_served_is_a_fixed_point_in_every_notation() {
             let draft = Draft::read(&config.name, notation, written.as_bytes(), Some(&[])).unwrap();
             let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
             let labels: BTreeMap<_, _> = labels.collect();
-            let again = draft.complete(None, &labels, Completion::default()).unwrap();
+            let again = draft.with_gpus(case.gpus()).complete(None, &labels, Completion::default()).unwrap();
             let again = ModelConfig::decode(&*again.config_message).unwrap();
             assert_eq!(write::encode(&again, Notation::Text), text, "{} as {notation:?}\n{written}", case.title);
         }

@@ -424,6 +424,33 @@ fn base64(bytes: &[u8]) -> String {
 }
 
 #[test]
+fn the_next_server_removes_what_a_killed_one_left_and_memory_is_given_back_after_loads() {
+    let repository = Folder::new("killed");
+    let mut server = Server::deuteron(repository.path(), &[EXPLICIT]);
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1/model.onnx");
+    let file = base64(&fs::read(digits).unwrap());
+    let body = parameters(&[("config", r#"{"backend":"onnxruntime"}"#), ("file:3/model.onnx", &file)]);
+    assert_eq!(post(&server, "/v2/repository/models/brought/load", &body), (200, String::new()));
+    let prefix = format!("deuteron-model-{}-", server.id());
+    let left = || {
+        let entries = fs::read_dir(std::env::temp_dir()).unwrap().flatten();
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix)).count()
+    };
+    let others = Server::deuteron(repository.path(), &[EXPLICIT]);
+    assert_eq!(left(), 1, "what is in use is left alone");
+    drop(others);
+    wait_until("memory is given back", || {
+        server.log().contains("gave memory back that loads and unloads had left free")
+    });
+    server.signal("KILL");
+    wait_until("it is gone", || !server.is_running());
+    assert_eq!(left(), 1);
+    let next = Server::deuteron(repository.path(), &[EXPLICIT]);
+    assert_eq!(left(), 0, "{}", next.log());
+    assert!(next.log().contains("that another server left behind"), "{}", next.log());
+}
+
+#[test]
 fn a_client_brings_a_configuration_and_files_of_its_own() {
     let repository = Folder::new("override");
     identity(repository.path(), "m", &["1"], "");

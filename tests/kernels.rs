@@ -2,6 +2,8 @@
 //! `kernels/*.cu`, and assembles for every GPU; and the same source, run on the host a block at a time, does what the
 //! CPU twins do. On a GPU `.ci/run gpu` does the last.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 mod support;
 
 #[path = "kernels/case.rs"]
@@ -66,8 +68,8 @@ fn the_ptx_is_what_the_compiler_makes_of_the_source_and_assembles_for_every_gpu(
     }
 }
 
-fn emulate(name: &str, cases: impl IntoIterator<Item = Case>) {
-    let Some(mut emulator) = Emulator::start(name) else { return };
+fn emulate(cases: impl IntoIterator<Item = Case>) {
+    let Some(mut emulator) = Emulator::start() else { return };
     let mut count = 0_u64;
     for case in cases {
         count += 1;
@@ -79,20 +81,20 @@ fn emulate(name: &str, cases: impl IntoIterator<Item = Case>) {
 
 #[test]
 fn emulated_top_k_is_that_of_the_twin() {
-    emulate("emulator-topk", topk::cases());
+    emulate(topk::cases());
 }
 
 #[test]
 fn emulated_top_k_of_a_million_classes_is_that_of_the_twin() {
-    emulate("emulator-topk-large", topk::large());
+    emulate(topk::large());
 }
 
 #[test]
 fn emulated_reshape_is_that_of_the_twin() {
-    emulate("emulator-reshape", reshape::cases());
+    emulate(reshape::cases());
 }
 
 #[test]
 fn emulated_pointwise_is_that_of_the_twin() {
-    emulate("emulator-pointwise", pointwise::cases());
+    emulate(pointwise::cases());
 }

@@ -21,6 +21,7 @@ use oracle::{
     recording::{self, Entry},
     script::Script,
     scripts::{self, SCRIPTS},
+    suites::SUITES,
 };
 use support::{
     folder::Folder,
@@ -42,10 +43,10 @@ fn triton_answers_as_recorded_and_deuteron_as_decided() {
     };
     let live = ask_all(&mut triton, &cases);
     if std::env::var_os("UPDATE_EXPECT").is_some() {
-        recording::write(&live);
+        recording::write(None, &live);
         return;
     }
-    complain(&changes(&live));
+    complain(&changes(None, &live));
     let folder = repository::write(Flavour::Deuteron);
     let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), &cases);
     let answers = cases.iter().zip(&live).zip(&deuteron);
@@ -82,9 +83,37 @@ fn both_servers_make_the_same_batches_of_the_same_arrivals() {
     complain(&compare::compare(&pairs, scripts::DIFFERENCES));
 }
 
+#[test]
+fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
+    let _turn = TURN.lock();
+    for suite in SUITES {
+        let cases = (suite.cases)();
+        let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
+            let folder = Folder::new("suite");
+            (suite.write)(flavour, folder.path());
+            folder
+        });
+        let Some(mut triton) = triton::start_with(theirs.path(), suite.flags) else {
+            return;
+        };
+        let live = ask_all(&mut triton, &cases);
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            recording::write(Some(suite.name), &live);
+            continue;
+        }
+        complain(&changes(Some(suite.name), &live));
+        let deuteron = ask_all(&mut Server::deuteron(ours.path(), suite.flags), &cases);
+        let answers = cases.iter().zip(&live).zip(&deuteron);
+        let pairs: Vec<_> = answers
+            .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
+            .collect();
+        complain(&compare::compare(&pairs, suite.differences));
+    }
+}
+
 /// Where the live answers are not those of the recording.
-fn changes(live: &[Entry]) -> Vec<String> {
-    let recorded = recording::read();
+fn changes(suite: Option<&str>, live: &[Entry]) -> Vec<String> {
+    let recorded = recording::read(suite);
     let mut changes = Vec::new();
     if recorded.len() != live.len() {
         changes.push(format!("{} cases are recorded, and there are {}", recorded.len(), live.len()));

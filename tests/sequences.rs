@@ -315,6 +315,29 @@ fn an_unload_ends_all_sequences_and_the_log_says_how_many() {
     assert_eq!([send(&server, "1", "^", 5), send(&server, "1", "$", 5)], [Ok(5), Ok(10)]);
 }
 
+#[test]
+fn an_initial_state_that_changes_reloads_its_model() {
+    let folder = Folder::new("sequences");
+    let config = "platform: 'onnxruntime_onnx' max_batch_size: 4
+        input { name: 'INPUT0' data_type: TYPE_INT32 dims: 16 } output { name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16 }
+        sequence_batching { state { input_name: 'INPUT1' output_name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16
+        initial_state { name: 'i' data_type: TYPE_INT32 dims: 16 data_file: 'begin' } } }";
+    repository::add(folder.path(), "m", config, Some(&onnx::addsub()));
+    let begin = |value: i32| {
+        std::fs::create_dir_all(folder.path().join("m/initial_state")).unwrap();
+        std::fs::write(folder.path().join("m/initial_state/begin"), value.to_le_bytes().repeat(16)).unwrap();
+    };
+    begin(100);
+    let server = Server::deuteron(folder.path(), &["--model-control-mode=poll", "--repository-poll-secs=1"]);
+    let first = || {
+        let body = r#"{"parameters":{"sequence_id":1,"sequence_start":true,"sequence_end":true},"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","data":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}]}"#;
+        text(&http::post(server.http(), "/v2/models/m/infer", body.as_bytes()).unwrap())
+    };
+    assert!(first().contains("\"data\":[101,100,"), "{}", first());
+    begin(700);
+    wait_until("it is loaded again", || first().contains("\"data\":[701,700,"));
+}
+
 /// A model `m` that runs a request as often as its input says, and answers with how often it ran.
 fn iterative(rows_max: u32, more: &str, sequence: &str) -> Folder {
     let folder = Folder::new("iterative");

@@ -167,6 +167,7 @@ fn give(mut responder: Responder, plan: Plan, clock: Clock) {
         if responder.has_left() {
             break;
         }
+        responder.stamps.infer_end = clock();
         let element = |datatype, bytes: [u8; 4]| Tensor {
             datatype,
             shape: Shape::from_slice(&[1]),

@@ -34,6 +34,7 @@ pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::task::Waker;
@@ -54,16 +55,33 @@ pub trait Backend: Send + Sync {
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
+
+    /// The same from the model's file as it was opened: what its path leads to may be another by now.
+    /// The directory is for what the file refers to, and for engines that take nothing else.
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        _file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        self.load(spec, directory)
+    }
 }
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it.
+    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it;
+    /// or on their GPU, where they have one.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
     /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
     /// waits.
     fn may_run_inline(&self) -> bool;
+
+    /// What its instances on GPUs count, where it has any.
+    fn gpu_figures(&self) -> Option<Arc<gpu::Figures>> {
+        None
+    }
 }
 
 /// One loaded copy of a model version, used by one thread at a time: it may be made on the thread
@@ -171,6 +189,13 @@ pub fn reschedule_refused() -> Error {
         "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle \
          such a flag",
     )
+}
+
+impl Answer {
+    /// Whether a batch ran that had the request; it was refused before otherwise.
+    pub const fn has_run(&self) -> bool {
+        self.batch_rows > 0
+    }
 }
 
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
@@ -281,12 +306,37 @@ pub struct Ticket {
     pub generation: u32,
 }
 
+/// What of one output a request's answer needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Its so many best classes. The whole will do: then they are found where the answer is written.
+    Classes(u32),
+    /// Nothing: an empty tensor will do.
+    Nothing,
+    /// All of it.
+    Whole,
+}
+
+/// What of each output a request's answer needs, in the order of the model's outputs; all of those that
+/// are not here. An instance may do as it likes with it: nobody needs to look.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes(pub SmallVec<[Wish; 2]>);
+
+impl Wishes {
+    /// What of one output is needed.
+    pub fn of(&self, index: usize) -> Wish {
+        self.0.get(index).copied().unwrap_or(Wish::Whole)
+    }
+}
+
 /// Answers one request exactly once: when it is dropped unanswered, it answers for the backend.
 pub struct Responder {
     inbox: Option<Arc<dyn Inbox>>,
     ticket: Ticket,
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
+    /// What the answer needs.
+    pub wishes: Wishes,
     batch_rows: u32,
     is_first: bool,
     executions: Option<Arc<dyn Executions>>,
@@ -295,13 +345,29 @@ pub struct Responder {
 impl Responder {
     /// A responder for a ticket of a shard.
     pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
-        Self { inbox: Some(inbox), ticket, stamps, batch_rows: 0, is_first: false, executions: None }
+        Self {
+            inbox: Some(inbox),
+            ticket,
+            stamps,
+            wishes: Wishes::default(),
+            batch_rows: 0,
+            is_first: false,
+            executions: None,
+        }
     }
 
     /// A responder that answers nobody: for a row without a request.
     pub fn nobody() -> Self {
         let ticket = Ticket { index: 0, generation: 0 };
-        Self { inbox: None, ticket, stamps: Stamps::default(), batch_rows: 0, is_first: false, executions: None }
+        Self {
+            inbox: None,
+            ticket,
+            stamps: Stamps::default(),
+            wishes: Wishes::default(),
+            batch_rows: 0,
+            is_first: false,
+            executions: None,
+        }
     }
 
     /// Has the answer pass by another inbox, if there will be one.

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use crate::metrics::batches::{self, BatchFigures};
+use crate::metrics::responses::{self, ResponseFigures};
 use crate::metrics::{Counter, ModelCells, ModelFigures};
 
 /// How often something was, and how long it took altogether.
@@ -30,6 +31,8 @@ pub struct Statistics {
     pub execution_count: u64,
     /// The requests.
     pub inference: InferenceStatistics,
+    /// The responses of a decoupled model, by their place among those of a request.
+    pub responses: Vec<ResponseFigures>,
     /// The batches that ran, by their rows, ascending.
     pub batches: Vec<BatchFigures>,
 }
@@ -113,6 +116,7 @@ impl ModelFigures<'_> {
                     nanos: sum(|cells| &cells.cache_miss_duration),
                 },
             },
+            responses: responses::sum(self.cells.iter().map(|cells| &cells.responses)),
             batches: batches::sum(self.batch_cells()),
         }
     }
@@ -159,6 +163,7 @@ mod tests {
             wakes: 0,
             late: 0,
             sequences: None,
+            gpu: None,
         };
         let total = |count, nanos| Total { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };
@@ -178,6 +183,7 @@ mod tests {
                 cache_hit: total(1, 3),
                 cache_miss: total(1, 9),
             },
+            responses: Vec::new(),
             batches: vec![batch(1), batch(3)],
         };
         assert_eq!(figures.statistics(), want);

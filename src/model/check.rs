@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
+use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::tensors::Io;
 use crate::model::{batch_io, ensemble, sequence_batching, tensors};
@@ -90,7 +91,7 @@ fn missing_backend(config: &ModelConfig) -> Error {
 }
 
 /// Everything that does not depend on the model file. The configuration is filled in already.
-pub fn config(config: &ModelConfig) -> Result<(), Error> {
+pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     rows(config)?;
     version_policy(config)?;
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice {
@@ -102,7 +103,7 @@ pub fn config(config: &ModelConfig) -> Result<(), Error> {
     latency_target(config)?;
     ensemble::check(config)?;
     if config.platform != ensemble::PLATFORM {
-        instance_groups(config)?;
+        instance_groups(config, gpus)?;
     }
     accelerators(config)?;
     metric_tags(config)?;
@@ -199,14 +200,16 @@ fn preserve_ordering(name: &str, batching: &ModelDynamicBatching) -> Result<(), 
     Ok(())
 }
 
-fn instance_groups(config: &ModelConfig) -> Result<(), Error> {
+fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     for group in &config.instance_group {
-        instance_group(config, group)
+        instance_group(config, group, gpus)
             .map_err(|text| Error::invalid(format!("instance group {} of model {} {text}", group.name, config.name)))?;
     }
     instance_group_names(config)?;
-    let counts = config.instance_group.iter().map(|group| u64::from(group.count.unsigned_abs()));
-    let count: u64 = counts.sum();
+    let of_group = |group: &ModelInstanceGroup| {
+        u64::from(group.count.unsigned_abs()).saturating_mul(group.gpus.len().max(1) as u64)
+    };
+    let count = config.instance_group.iter().map(of_group).fold(0, u64::saturating_add);
     if count <= INSTANCES_MAX as u64 {
         return Ok(());
     }
@@ -289,10 +292,10 @@ fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
 }
 
 /// The rest of a refusal's text.
-fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<(), String> {
+fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
     let kind = group.kind();
     match kind {
-        Kind::Gpu => return Err("has kind KIND_GPU but server does not support GPUs".to_owned()),
+        Kind::Gpu => gpu_group(config, group, gpus)?,
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
             return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
         }
@@ -309,6 +312,32 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup) -> Result<()
         return Err(format!("has a count of {}; it must be 1 or more", group.count));
     }
     Ok(())
+}
+
+fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
+    let GpuSupport { devices, why_absent, .. } = gpus;
+    if devices.is_empty() {
+        // Triton says the one where it was built without GPUs, and the other where it finds none.
+        return Err(match why_absent.as_str() {
+            "" => "has kind KIND_GPU but server does not support GPUs".to_owned(),
+            why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
+        });
+    }
+    if config.backend != ONNX_BACKEND {
+        return Err(format!("has kind KIND_GPU but backend '{}' runs on the CPU alone", config.backend));
+    }
+    let is_there = |gpu: &i32| u32::try_from(*gpu).is_ok_and(|gpu| devices.contains(&gpu));
+    let mut seen = BTreeSet::new();
+    if let Some(twice) = group.gpus.iter().find(|gpu| !seen.insert(**gpu)) {
+        return Err(format!("names GPU {twice} twice; raise its count instead"));
+    }
+    match group.gpus.iter().find(|gpu| !is_there(gpu)) {
+        None => Ok(()),
+        Some(gpu) => {
+            let there: Vec<_> = devices.iter().map(u32::to_string).collect();
+            Err(format!("specifies invalid or unsupported gpu id {gpu}; the GPUs are: {}", there.join(", ")))
+        }
+    }
 }
 
 /// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same

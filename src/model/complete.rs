@@ -3,6 +3,7 @@
 //! Called by [`super::config`] between reading and checking.
 
 use crate::error::Error;
+use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::{ensemble, sequence_batching};
 use crate::tensor::Datatype;
@@ -182,7 +183,7 @@ fn fill_dims(
 }
 
 /// The defaults that do not depend on the model file.
-pub fn normalize(config: &mut ModelConfig) {
+pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
     let latest = || ModelVersionPolicy { policy_choice: Some(PolicyChoice::Latest(Latest { num_versions: 1 })) };
     config.version_policy.get_or_insert_with(latest);
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &mut config.scheduling_choice
@@ -203,10 +204,14 @@ pub fn normalize(config: &mut ModelConfig) {
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    normalize_instance_groups(config);
+    normalize_instance_groups(config, gpus);
 }
 
-fn normalize_instance_groups(config: &mut ModelConfig) {
+/// As Triton: a group that does not say where it is, is on GPUs if all that it names are there, and
+/// on all of them if it names none.
+fn normalize_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
+    let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
+    let takes_auto = gpus.takes_auto && config.backend == ONNX_BACKEND && !devices.is_empty();
     if config.instance_group.is_empty() {
         config.instance_group.push(ModelInstanceGroup { name: config.name.clone(), ..ModelInstanceGroup::default() });
     }
@@ -215,7 +220,11 @@ fn normalize_instance_groups(config: &mut ModelConfig) {
             group.name = format!("{}_{index}", config.name);
         }
         if group.kind() == Kind::Auto {
-            group.set_kind(Kind::Cpu);
+            let is_on_gpu = takes_auto && group.gpus.iter().all(|gpu| devices.contains(gpu));
+            group.set_kind(if is_on_gpu { Kind::Gpu } else { Kind::Cpu });
+        }
+        if group.kind() == Kind::Gpu && group.gpus.is_empty() {
+            group.gpus.clone_from(&devices);
         }
         if group.count == 0 {
             let is_onnx_on_cpu = config.backend == ONNX_BACKEND && group.kind() == Kind::Cpu;

@@ -35,6 +35,18 @@ pub struct Draft {
     notes: Vec<String>,
     /// What the files of initial states hold, by name.
     states: BTreeMap<String, Arc<[u8]>>,
+    gpus: GpuSupport,
+}
+
+/// What a configuration can have of GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuSupport {
+    /// The numbers of the devices.
+    pub devices: Vec<u32>,
+    /// Why there is none; empty where that is not known.
+    pub why_absent: String,
+    /// Whether `KIND_AUTO` may mean them.
+    pub takes_auto: bool,
 }
 
 /// How much is derived from the model file.
@@ -84,7 +96,7 @@ impl Draft {
         for output in &config.output {
             check::filename(directory, "label_filename", &output.label_filename)?;
         }
-        Ok(Self { config, notes, states: BTreeMap::new() })
+        Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
     }
 
     /// What the configuration says that changes nothing here, each with the reason.
@@ -137,6 +149,20 @@ impl Draft {
         Self { states, ..self }
     }
 
+    /// Whether an instance of it may be on a GPU: its backend has a way there, and a group asks for one
+    /// or does not say.
+    pub fn may_use_gpu(&self) -> bool {
+        let groups = &self.config.instance_group;
+        let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
+        groups.iter().any(|group| group.kind() == Kind::Gpu)
+            || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
+    }
+
+    /// The same on a machine with these GPUs.
+    pub fn with_gpus(self, gpus: GpuSupport) -> Self {
+        Self { gpus, ..self }
+    }
+
     /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
     /// holds, `labels` is what [`Self::label_filenames`] hold.
     pub fn complete(
@@ -148,8 +174,8 @@ impl Draft {
         if let Some(onnx) = onnx.filter(|_| completion.is_on) {
             complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
         }
-        complete::normalize(&mut self.config);
-        check::config(&self.config)?;
+        complete::normalize(&mut self.config, &self.gpus);
+        check::config(&self.config, &self.gpus)?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
             check::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
@@ -262,7 +288,12 @@ fn optimization(config: &ModelConfig) -> Optimization {
 
 fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
     // The policies that hold where none is named.
-    let policy = if group.kind() == Kind::Model { "model" } else { "cpu" };
+    let gpus: Vec<u32> = group.gpus.iter().filter_map(|gpu| u32::try_from(*gpu).ok()).collect();
+    let policy = match (group.kind(), gpus.first()) {
+        (Kind::Model, _) => "model".to_owned(),
+        (Kind::Gpu, Some(gpu)) => format!("gpu_{gpu}"),
+        _ => "cpu".to_owned(),
+    };
     let rate = group.rate_limiter.as_ref();
     let resource = |resource: &Resource| ResourceRules {
         name: resource.name.clone(),
@@ -273,7 +304,8 @@ fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
         name: group.name.clone(),
         count: group.count.unsigned_abs(),
         is_passive: group.passive,
-        host_policy: if group.host_policy.is_empty() { policy.to_owned() } else { group.host_policy.clone() },
+        gpus: if group.kind() == Kind::Gpu { gpus } else { Vec::new() },
+        host_policy: if group.host_policy.is_empty() { policy } else { group.host_policy.clone() },
         rate: RateRules {
             priority: rate.map_or(0, |rate| rate.priority),
             resources: rate.map(|rate| rate.resources.iter().map(resource).collect()).unwrap_or_default(),
@@ -346,7 +378,7 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
     let labels: BTreeMap<_, _> = wanted.collect();
     let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown, notes: Vec::new(), states: BTreeMap::new() };
+    let again = Draft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
     let again = again.complete(None, &labels, Completion::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }

@@ -55,7 +55,7 @@ fn take_from_graph(graph: &[u8], names: &[&str], values: &mut [Option<Tensor>]) 
 
 /// `TensorProto`: dims (1), data type (2), and the elements as raw bytes (9) or in a list of the
 /// type that carries them: floats (4), 32-bit (5) or 64-bit integers (7), doubles (10).
-fn read_tensor(tensor: &[u8]) -> Result<Tensor, String> {
+pub(super) fn read_tensor(tensor: &[u8]) -> Result<Tensor, String> {
     let (mut shape, mut element, mut raw) = (Shape::new(), 0, None);
     let (mut fixed, mut integers): (&[u8], Vec<i64>) = (&[], Vec::new());
     for field in Fields::new(tensor) {
@@ -92,7 +92,7 @@ fn push_integers(datatype: Datatype, integers: &[i64], contents: &mut AlignedBuf
     }
 }
 
-fn read_varints(mut bytes: &[u8]) -> Result<Vec<i64>, String> {
+pub(super) fn read_varints(mut bytes: &[u8]) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::new();
     while !bytes.is_empty() {
         let mut fields = Fields::new(bytes);

@@ -4,11 +4,13 @@
 mod batch_io;
 pub mod changes;
 mod check;
+pub mod classes;
 mod complete;
 pub mod config;
 mod config_json;
 pub mod ensemble;
 pub mod fuzz;
+pub mod graph;
 pub mod index;
 pub mod initial;
 pub mod labels;

@@ -252,7 +252,7 @@ pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field<'a> {
     Bytes(&'a [u8]),
-    Fixed,
+    Fixed(&'a [u8]),
     Varint(u64),
 }
 
@@ -281,12 +281,12 @@ impl<'a> Fields<'a> {
         let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0)?;
         let field = match key & 7 {
             0 => Field::Varint(self.read_varint()?),
-            1 => self.skip(8).map(|_| Field::Fixed)?,
+            1 => Field::Fixed(self.skip(8)?),
             2 => {
                 let size = usize::try_from(self.read_varint()?).ok()?;
                 Field::Bytes(self.skip(size)?)
             }
-            5 => self.skip(4).map(|_| Field::Fixed)?,
+            5 => Field::Fixed(self.skip(4)?),
             _ => return None,
         };
         Some((number, field))

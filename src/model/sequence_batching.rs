@@ -57,7 +57,8 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
 
 fn check_strategy(config: &ModelConfig, batching: &ModelSequenceBatching) -> Result<(), String> {
     let active = config.instance_group.iter().filter(|group| !group.passive);
-    let instances: usize = active.map(|group| usize::try_from(group.count).unwrap_or(0)).sum();
+    let instances: usize =
+        active.map(|group| usize::try_from(group.count).unwrap_or(0).saturating_mul(group.gpus.len().max(1))).sum();
     let slots = match &batching.strategy_choice {
         Some(proto::StrategyChoice::Oldest(oldest)) => {
             for size in &oldest.preferred_batch_size {

@@ -160,8 +160,10 @@ pub struct QueueRules {
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
-    /// How many instances.
+    /// How many instances, or how many on each GPU.
     pub count: u32,
+    /// The GPUs that they are on; none where they are on the CPU.
+    pub gpus: Vec<u32>,
     /// Whether they are loaded and given no work (`passive`).
     pub is_passive: bool,
     /// The host policy that may say where they run; `cpu` or `model` where none is named.
@@ -222,9 +224,22 @@ pub enum VersionPolicy {
 }
 
 impl InstanceGroup {
-    /// The names of its instances, as Triton makes them.
-    pub fn instance_names(&self) -> impl Iterator<Item = String> {
-        (0..self.count).map(|index| format!("{}_{index}", self.name))
+    /// Its instances: their names as Triton makes them, and the GPU of each that is on one. Where there
+    /// are several, it is part of the name.
+    pub fn instances(&self) -> impl Iterator<Item = (String, Option<u32>)> {
+        let name = |index: u32| format!("{}_{index}", self.name);
+        let on_cpu = (0..self.count).filter(|_| self.gpus.is_empty()).map(move |index| (name(index), None));
+        let on_gpus = self.gpus.iter().flat_map(move |gpu| {
+            let named =
+                move |index| if self.gpus.len() > 1 { format!("{}_gpu{gpu}", name(index)) } else { name(index) };
+            (0..self.count).map(move |index| (named(index), Some(*gpu)))
+        });
+        on_cpu.chain(on_gpus)
+    }
+
+    /// How many there are.
+    pub fn instance_count(&self) -> u64 {
+        u64::from(self.count).saturating_mul(self.gpus.len().max(1) as u64)
     }
 }
 
@@ -289,7 +304,10 @@ fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
 impl ModelSpec {
     /// The outputs that the model gave for one request, in the shapes that its response shows.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-        for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(|(_, spec)| spec.is_reshaped()) {
+        // Classes have the shape that clients see.
+        let is_reshaped =
+            |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
+        for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
             output.shape = spec.to_client(&output.shape).ok_or_else(|| {
                 let (name, model) = (&spec.name, &self.name);
                 Error::internal(format!(
@@ -308,6 +326,16 @@ impl ModelSpec {
     /// The index of an output.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
+    }
+
+    /// Whether some of its instances are on a GPU.
+    pub fn is_on_gpu(&self) -> bool {
+        self.instance_groups.iter().any(|group| !group.gpus.is_empty())
+    }
+
+    /// Whether some of its instances are on the CPU.
+    pub fn is_on_cpu(&self) -> bool {
+        self.instance_groups.is_empty() || self.instance_groups.iter().any(|group| group.gpus.is_empty())
     }
 
     /// Whether tensors carry a batch axis.

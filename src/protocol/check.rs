@@ -95,8 +95,9 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
 /// A `sequence_id` that is a string.
 pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
     if text.len() > SEQUENCE_ID_SIZE_MAX {
-        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} bytes");
-        return Err(Error::invalid(text));
+        // Triton counts the same bytes, and calls them so.
+        let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} characters");
+        return Err(Error::unsupported(text));
     }
     Ok(CorrelationId::from_text(text))
 }
@@ -106,9 +107,9 @@ pub fn prefix(id: &str) -> String {
     format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })
 }
 
-/// The inputs of a request in the order of the model's inputs, and their rows. An optional input
-/// that the request leaves out is a tensor of the empty shape without contents.
-pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result<(Vec<Tensor>, u32), Error> {
+/// The inputs of a request, which are taken, in the order of the model's inputs, and their rows. An
+/// optional input that the request leaves out is a tensor of the empty shape without contents.
+pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Result<(Vec<Tensor>, u32), Error> {
     let mut slots: SmallVec<[Option<usize>; 8]> = SmallVec::from_elem(None, spec.inputs.len());
     let mut unexpected = None;
     for (index, input) in inputs.iter().enumerate() {
@@ -120,7 +121,7 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: Vec<NamedTensor<'_>>) -> Result
             Some(slot) => *slot = Some(index),
         }
     }
-    check_counts(spec, id, &inputs, &slots)?;
+    check_counts(spec, id, inputs, &slots)?;
     if let Some(name) = unexpected {
         return Err(Error::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
     }
@@ -385,7 +386,7 @@ fn check_strings(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, shape: &[i
 }
 
 /// Puts checked inputs into the model's order, and their shapes into its own.
-fn in_order(spec: &ModelSpec, mut inputs: Vec<NamedTensor<'_>>, slots: &[Option<usize>]) -> Vec<Tensor> {
+fn in_order(spec: &ModelSpec, inputs: &mut [NamedTensor<'_>], slots: &[Option<usize>]) -> Vec<Tensor> {
     let mut tensors = Vec::with_capacity(spec.inputs.len());
     for (expected, slot) in spec.inputs.iter().zip(slots) {
         // No two inputs have the same slot.
@@ -421,7 +422,7 @@ mod tests {
                 contents: Bytes::from(vec![0; size.parse().unwrap()]),
             });
         }
-        match check(spec, id, inputs) {
+        match check(spec, id, &mut inputs) {
             Ok((tensors, rows)) => {
                 let shapes: Vec<_> = tensors.iter().map(|tensor| shape_text(&tensor.shape)).collect();
                 format!("{rows} rows, {}", shapes.join(" "))
@@ -543,7 +544,7 @@ mod tests {
             let contents = Bytes::from_static(contents);
             let tensor =
                 NamedTensor { name: "A", datatype: Some(Datatype::Bytes), shape: Shape::from_slice(&[2]), contents };
-            let got = check(&model, "", vec![tensor]).map(|_| ());
+            let got = check(&model, "", &mut [tensor]).map(|_| ());
             let want = want.map_err(|text| Error::invalid(format!("[request id: <id_unknown>] {text}")));
             assert_eq!(got, want);
         };

@@ -10,14 +10,18 @@ use half::{bf16, f16};
 use crate::error::Error;
 use crate::limits::CLASSES_MAX;
 use crate::model::TensorSpec;
+use crate::model::classes::{self, STRING_SIZE_EXPECTED, Written};
 use crate::model::labels::Labels;
 use crate::protocol::check::check_classes;
 use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
-use crate::wire::json::writer;
 
 /// The `count` best classes of each row as a `BYTES` tensor of `value:index[:label]`; of shape
 /// `[rows, classes]`, or `[classes]` where the model has no batch axis.
 pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, count: u32) -> Result<Tensor, Error> {
+    // Found where the output was computed.
+    if tensor.datatype == Datatype::Bytes && output.datatype != Datatype::Bytes {
+        return Ok(tensor.clone());
+    }
     check_classes(tensor.datatype)?;
     let mismatch =
         || Error::internal(format!("output tensor shape does not match size of output for '{}'", output.name));
@@ -46,68 +50,6 @@ pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, coun
     Ok(Tensor { datatype: Datatype::Bytes, shape, contents: Bytes::from(contents) })
 }
 
-/// Bytes of `value:index:label` with its length, roughly.
-const STRING_SIZE_EXPECTED: usize = 32;
-
-/// A value by which classes are ordered, as clients read it.
-trait Written: topk::Score + bytemuck::Pod {
-    /// Appends the shortest text that reads back to the same value.
-    fn write(&self, out: &mut Vec<u8>);
-}
-
-/// Declares how integers are written.
-macro_rules! integers {
-    ($($integer:ty)*) => {$(
-        impl Written for $integer {
-            fn write(&self, out: &mut Vec<u8>) {
-                writer::integer(*self, out);
-            }
-        }
-    )*};
-}
-
-integers!(i8 i16 i32 i64 u8 u16 u32 u64);
-
-/// Declares how floats are written.
-macro_rules! floats {
-    ($($float:ty, $short:expr;)*) => {$(
-        impl Written for $float {
-            fn write(&self, out: &mut Vec<u8>) {
-                write_float($short(*self), out);
-            }
-        }
-    )*};
-}
-
-floats! {
-    f32, std::convert::identity;
-    f64, std::convert::identity;
-    f16, |value: f16| short(value.to_f32(), |text| f16::from_f32(text) == value);
-    bf16, |value: bf16| short(value.to_f32(), |text| bf16::from_f32(text) == value);
-}
-
-/// Writes a float; a whole one without a fraction, the others that are none as Triton does.
-fn write_float(value: impl writer::Float, out: &mut Vec<u8>) {
-    let wide = value.widen();
-    if wide.is_finite() {
-        writer::float(value, out);
-        let size = out.strip_suffix(b".0").map_or(out.len(), <[u8]>::len);
-        out.truncate(size);
-    } else if wide.is_nan() {
-        out.extend_from_slice(b"nan");
-    } else {
-        out.extend_from_slice(if wide > 0.0 { b"inf" } else { b"-inf" });
-    }
-}
-
-/// The float with the shortest text of those that a narrow float reads back from.
-fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
-    /// A half float needs five digits at most.
-    const DIGITS_MAX: usize = 5;
-    let texts = (0..DIGITS_MAX).map(|digits| format!("{value:.digits$e}"));
-    texts.filter_map(|text| text.parse::<f32>().ok()).find(|text| reads_back(*text)).unwrap_or(value)
-}
-
 /// Writes the best classes of one row.
 fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
     match datatype {
@@ -133,20 +75,8 @@ fn write_best<T: Written>(row: &[u8], count: usize, labels: Option<&Labels>, out
     let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
     let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
     for index in topk::best::<T>(&scores, count) {
-        let Some(score) = usize::try_from(index).ok().and_then(|index| scores.get(index)) else { continue };
-        let start = out.len();
-        out.extend_from_slice(&[0; 4]);
-        score.write(out);
-        out.push(b':');
-        writer::integer(index, out);
-        if let Some(label) = usize::try_from(index).ok().and_then(|index| labels?.get(index)) {
-            out.push(b':');
-            out.extend_from_slice(label.as_bytes());
-        }
-        // A label file is much smaller than 4 GiB.
-        let size = u32::try_from(out.len().saturating_sub(start).saturating_sub(4)).unwrap_or(u32::MAX);
-        if let Some(field) = out.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
-            *field = size.to_le_bytes();
+        if let Some(score) = usize::try_from(index).ok().and_then(|index| scores.get(index)) {
+            classes::write(score, index, labels, out);
         }
     }
 }

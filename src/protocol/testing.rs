@@ -69,6 +69,7 @@ pub fn statistics() -> Statistics {
             compute_output: total(4, 10),
             ..InferenceStatistics::default()
         },
+        responses: Vec::new(),
         batches: vec![
             BatchFigures { rows: 1, count: 1, compute_input: 5, compute_infer: 20, compute_output: 2 },
             BatchFigures { rows: 8, count: 1, compute_input: 6, compute_infer: 30, compute_output: 3 },

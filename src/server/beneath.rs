@@ -73,14 +73,10 @@ impl Repository {
     /// The bytes of a file, at most so many. What is larger is refused unread, and what is no
     /// regular file is not read at all.
     pub fn read(&self, path: &str, size_max: usize) -> io::Result<Vec<u8>> {
-        let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
+        let file = self.open_file(path)?;
         let too_large = || io::Error::other(format!("it is larger than {size_max} bytes"));
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::other("it is not a regular file"));
-        }
         let limit = u64::try_from(size_max).unwrap_or(u64::MAX);
-        if metadata.len() > limit {
+        if file.metadata()?.len() > limit {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
@@ -89,9 +85,17 @@ impl Repository {
         if bytes.len() > size_max { Err(too_large()) } else { Ok(bytes) }
     }
 
+    /// A regular file.
+    pub fn open_file(&self, path: &str) -> io::Result<File> {
+        let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
+        if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
+    }
+
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty(), resolve)?)
+        // A pipe must not hold the open up; with `O_PATH` nothing is opened, and the flag is refused.
+        let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+        Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | extra, Mode::empty(), resolve)?)
     }
 
     /// What a directory holds, so many levels deep below it, as long as `left` lasts.
@@ -166,6 +170,8 @@ mod tests {
         for path in ["../secret", "m/out", "m/absolute", "m/../../secret", "/etc/hostname"] {
             assert_eq!(read(path, 100), None, "{path}");
         }
+        let stamps = ["m/near", "m/labels.txt", "m/out", "m/none"].map(|path| repository.stamp(path));
+        assert!(stamps[0] != 0 && stamps[0] == stamps[1] && stamps[2..] == [0, 0], "{stamps:?}");
         let listing = repository.list().unwrap();
         let model = listing.entries.iter().find(|entry| entry.name == "m").unwrap();
         assert!(model.children.iter().any(|child| child.name == "1" && child.is_directory));

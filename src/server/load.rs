@@ -3,16 +3,20 @@
 //! on the control thread's helpers; nothing here knows a shard.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::ops::Range;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::gpu::{GpuModel, Plan};
 use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::metrics::GpuBoard;
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::ensemble::Members;
@@ -25,6 +29,7 @@ use crate::scheduler::rate::{Demand, Need, Pools, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
+use crate::server::gpu::Machine;
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
@@ -57,7 +62,7 @@ impl Loaded {
     /// What each instance needs that takes batches, in their order.
     fn demands(&self) -> impl Iterator<Item = Demand> {
         let active = self.worker_groups().filter(|group| !group.is_passive);
-        active.flat_map(|group| group.instance_names().map(|_| demand(&group.rate)))
+        active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
     }
 
     /// How it serves sequences, where it does; the number of instances is the feed's.
@@ -108,14 +113,14 @@ impl Loaded {
     }
 }
 
-/// All instances are on the CPU, which is device 0.
-fn demand(rules: &RateRules) -> Demand {
+/// An instance on the CPU is on device 0, as in Triton.
+fn demand(rules: &RateRules, gpu: Option<u32>) -> Demand {
     let needs = rules.resources.iter().map(|resource| Need {
         name: resource.name.clone(),
         is_global: resource.is_global,
         count: resource.count.into(),
     });
-    Demand { device: 0, priority: rules.priority, needs: needs.collect() }
+    Demand { device: gpu.unwrap_or(0), priority: rules.priority, needs: needs.collect() }
 }
 
 fn queue_policy(rules: &QueueRules) -> QueuePolicy {
@@ -229,12 +234,19 @@ const fn kind(code: Code) -> &'static str {
 pub struct Loader {
     settings: Arc<Settings>,
     engines: Engines,
+    machine: Machine,
 }
 
 impl Loader {
     /// Opens what engines the flags name.
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
-        Ok(Self { settings: Arc::clone(settings), engines: Engines::new(&settings.backend_config.onnxruntime)? })
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
+    }
+
+    /// What is known of the GPUs.
+    pub const fn gpus(&self) -> &Arc<GpuBoard> {
+        self.machine.board()
     }
 
     /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
@@ -316,16 +328,26 @@ impl Loader {
     pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
         let Lying { source, directory } = lying;
-        let Opened { draft, labels, .. } = opened;
-        let spec = Arc::new(complete(source, directory, version, draft, labels, &self.settings)?);
-        let backend = self.engines.choose(&spec)?;
+        let (spec, plan) = self.settle(lying, opened, version)?;
         let path = source.root.join(directory.version_path(version));
+        let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-            let model = load_engine(backend, &spec, &path, &self.settings, read)?;
+            let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
+            let model = match (plan, backend) {
+                (Some(plan), backend) => {
+                    let on_cpu = backend.map(|backend| opening.load(backend, &spec, &path)).transpose()?;
+                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+                }
+                (None, Some(backend)) => load_engine(backend, &spec, (&path, &opening), &self.settings, read)?,
+                (None, None) => return Err(Error::internal("a model has no instance anywhere")),
+            };
+            opening.check(source)?;
             if !spec.warm_ups.is_empty() {
                 // What fails is to fail the load, and not the first worker.
-                drop(model.new_instance(threads)?);
+                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
             let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
@@ -339,11 +361,77 @@ impl Loader {
         log::info(&format!(
             "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
             spec.name,
-            backend.name(),
+            backend.map_or("the GPU's plan", |backend| backend.name()),
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
         Ok(Loaded { spec, version, model: Arc::from(model), choice, took, rate_ids: 0..0 })
+    }
+}
+
+impl Loader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        Opened { draft, labels, .. }: &Opened,
+        version: u64,
+    ) -> Result<(Arc<ModelSpec>, Option<Arc<Plan>>), Error> {
+        let complete =
+            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok((complete(draft)?, None));
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(true)?;
+        if !spec.is_on_gpu() {
+            return Ok((spec, None));
+        }
+        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
+        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?) {
+            Ok(plan) => return Ok((spec, Some(plan))),
+            Err(why) => why,
+        };
+        let on_cpu = with(false)?;
+        if on_cpu.is_on_gpu() {
+            let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+            return Err(why.with_prefix(&asked));
+        }
+        log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+        Ok((on_cpu, None))
+    }
+}
+
+/// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
+/// its path, and what the path leads to must be the same before and after.
+struct Opening {
+    file: Option<(String, u64, File)>,
+}
+
+impl Opening {
+    fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
+        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
+        let path = format!("{directory}/{name}");
+        let opened = source.repository.open_file(&path);
+        let file = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
+        let stamp = source.repository.stamp(&path);
+        Ok(Self { file: Some((path, stamp, file)) })
+    }
+
+    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
+        }
+    }
+
+    fn check(&self, source: &Source) -> Result<(), Error> {
+        match &self.file {
+            Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
+                Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -352,13 +440,14 @@ impl Loader {
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
-    path: &Path,
+    (path, opened): (&Path, &Opening),
     settings: &Settings,
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
-    let Some(sequence) = &spec.sequence else { return warm_up::warmed(backend.load(spec, path)?, spec, &[], read) };
+    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };
     let told = begun_inputs(sequence, spec.has_batch_axis());
-    let inner = warm_up::warmed(backend.load(&sequence.engine, path)?, &sequence.engine, &told, read)?;
+    let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
@@ -454,4 +543,40 @@ fn read_states(
         states.insert(name, source.read(&path, SEQUENCE_STATE_BYTES_MAX)?.into());
     }
     Ok(states)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_model_whose_file_is_swapped_while_it_loads_is_refused() {
+        let root = std::env::temp_dir().join(format!("deuteron-swap-{}", std::process::id()));
+        let version = root.join("models/m/1");
+        fs::create_dir_all(&version).unwrap();
+        fs::create_dir_all(root.join("elsewhere")).unwrap();
+        for path in [version.join("model.onnx"), root.join("elsewhere/model.onnx")] {
+            fs::write(path, "x").unwrap();
+        }
+        let source = Source::of_directory(root.join("models")).unwrap();
+        let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let open = || Opening::new(&source, "m/1", &draft);
+        let told = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
+        let opened = open().unwrap();
+        assert_eq!(told(opened.check(&source)), "");
+        fs::rename(&version, root.join("models/m/away")).unwrap();
+        std::os::unix::fs::symlink(root.join("elsewhere"), &version).unwrap();
+        let swapped = "'m/1/model.onnx' was changed while it was loaded; load it again";
+        assert_eq!(told(opened.check(&source)), swapped, "a directory that leads out");
+        assert!(told(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
+        fs::remove_file(&version).unwrap();
+        fs::rename(root.join("models/m/away"), &version).unwrap();
+        assert_eq!(told(opened.check(&source)), "");
+        fs::remove_file(version.join("model.onnx")).unwrap();
+        fs::write(version.join("model.onnx"), "other").unwrap();
+        assert_eq!(told(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
 }

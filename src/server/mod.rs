@@ -5,6 +5,7 @@ pub mod beneath;
 pub mod control;
 pub mod cores;
 pub mod engine;
+pub mod gpu;
 pub mod library;
 pub mod load;
 pub mod log;
@@ -28,7 +29,7 @@ use std::thread::JoinHandle;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::Settings;
+use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
 use crate::server::control::job::Tools;
@@ -66,6 +67,12 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     // Two servers on one port are told before the models take their time.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
+    if settings.control_mode == ControlMode::Explicit {
+        match overlay::sweep() {
+            0 => {}
+            count => log::info(&format!("removed the files of {count} loads that another server left behind")),
+        }
+    }
     let loader = Arc::new(Loader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;
@@ -74,7 +81,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
-    let plan = Plan::new(&settings, loaded, pools, &tell)?;
+    let plan = Plan::new(&settings, loaded, pools, &tell, loader.gpus())?;
     let threads = describe(&plan);
     let Plan { world, planned, cores } = plan;
     let (roster, ended) = roster(&events);

@@ -65,6 +65,9 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     if groups.iter().any(|group| group.is_passive) {
         return Some("one of its instance groups is passive");
     }
+    if spec.is_on_gpu() {
+        return Some("its instances are on a GPU");
+    }
     if groups.iter().any(|group| settings.host_policies.contains_key(&group.host_policy)) {
         return Some("a host policy says where it runs");
     }

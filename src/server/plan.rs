@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::{ControlMode, Io, Settings};
 use crate::error::Error;
-use crate::metrics::ShardCells;
+use crate::metrics::{GpuBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::scheduler::Policy;
 use crate::scheduler::rate::Pools;
@@ -57,11 +57,19 @@ pub struct WorkerPlace {
     pub cores: Vec<usize>,
     /// The cores that it shares out with others.
     pub shared: Vec<usize>,
+    /// The GPU of its instance, where it is on one.
+    pub gpu: Option<u32>,
 }
 
 impl Plan {
     /// Plans for models and the resources that they share.
-    pub fn new(settings: &Settings, models: Vec<Loaded>, pools: Pools, tell: &Tell) -> Result<Self, Error> {
+    pub fn new(
+        settings: &Settings,
+        models: Vec<Loaded>,
+        pools: Pools,
+        tell: &Tell,
+        gpus: &Arc<GpuBoard>,
+    ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
         let places = places(settings, &models, &cores);
@@ -73,7 +81,7 @@ impl Plan {
             plan(settings, loaded, shards, Instances { seats, places, limiter })
         });
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(world(settings, shards, tell)), planned, cores })
+        Ok(Self { world: Arc::new(world(settings, shards, tell, gpus)), planned, cores })
     }
 }
 
@@ -82,20 +90,20 @@ impl Planned {
     /// fewest are: `taken` are the cores of each worker there is.
     pub fn later(settings: &Settings, loaded: Loaded, cores: &Cores, taken: &[Vec<usize>]) -> Result<Self, Error> {
         warn_of_unknown_policies(settings, &loaded);
-        let groups = || instances(&loaded).map(|(group, _)| policy(settings, group));
+        let groups = || instances(&loaded).map(|(group, ..)| policy(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
         let mut least = cores::least_taken(&cores.workers, taken, free).into_iter();
         let mut places = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
-        for (seat, policy) in groups().enumerate() {
-            places.push(match policy {
+        for (seat, (group, _, gpu)) in instances(&loaded).enumerate() {
+            places.push(match policy(settings, group) {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
-                    WorkerPlace { seat, cores: cores::share(all, seat, of_policy), shared: all.clone() }
+                    WorkerPlace { seat, cores: cores::share(all, seat, of_policy), shared: all.clone(), gpu }
                 }
                 None => {
                     let own = least.next().unwrap_or_else(|| cores.workers.clone());
-                    WorkerPlace { seat, cores: own, shared: cores.workers.clone() }
+                    WorkerPlace { seat, cores: own, shared: cores.workers.clone(), gpu }
                 }
             });
         }
@@ -136,10 +144,11 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Permits>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {
+fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) -> World {
     World {
         id: settings.id.clone(),
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
+        gpus: Arc::clone(gpus),
         lifecycle: Lifecycle::new(shards),
         mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
         tell: Arc::clone(tell),
@@ -169,7 +178,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell) -> World {
 /// The seats of a model's instances, in the order of [`instances`].
 fn seats(loaded: &Loaded) -> Vec<Arc<Seat>> {
     let mut rate_ids = loaded.rate_ids.clone();
-    let seat = |(group, name): (&InstanceGroup, String)| {
+    let seat = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
         let seat = Seat::new(name);
         if group.is_passive {
             return seat.passive();
@@ -188,9 +197,9 @@ fn limiter(pools: Pools, seats: &[Vec<Arc<Seat>>]) -> Limiter {
     Limiter::new(pools.into_rate(), by_id.into_values().collect())
 }
 
-/// The instances of a model that have a worker thread, with their names.
-fn instances(loaded: &Loaded) -> impl Iterator<Item = (&InstanceGroup, String)> {
-    loaded.worker_groups().flat_map(|group| group.instance_names().map(move |name| (group, name)))
+/// The instances of a model that have a worker thread, with their names and GPUs.
+fn instances(loaded: &Loaded) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
+    loaded.worker_groups().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
 }
 
 fn policy<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<usize>> {
@@ -206,7 +215,9 @@ fn wishes(settings: &Settings, models: &[Loaded]) -> Wishes {
         shards: settings.shards,
         worker_cores: settings.worker_cores.clone(),
         policy_cores: named.into_iter().collect(),
-        workers: free.map(|group| usize::try_from(group.count).unwrap_or(usize::MAX)).fold(0, usize::saturating_add),
+        workers: free
+            .map(|group| usize::try_from(group.instance_count()).unwrap_or(usize::MAX))
+            .fold(0, usize::saturating_add),
     }
 }
 
@@ -215,18 +226,18 @@ fn wishes(settings: &Settings, models: &[Loaded]) -> Wishes {
 fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<Vec<WorkerPlace>> {
     let key = |group: &InstanceGroup| policy(settings, group).map(|_| group.host_policy.clone());
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    for (group, _) in models.iter().flat_map(instances) {
+    for (group, ..) in models.iter().flat_map(instances) {
         *counts.entry(key(group)).or_default() += 1;
     }
     let mut dealt: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let mut place = |(seat, (group, _)): (usize, (&InstanceGroup, String))| {
+    let mut place = |(seat, (group, _, gpu)): (usize, (&InstanceGroup, String, Option<u32>))| {
         let key = key(group);
         let count = counts.get(&key).copied().unwrap_or(1);
         let index = dealt.entry(key).or_default();
         let all = policy(settings, group).unwrap_or(&cores.workers);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlace { seat, cores: own, shared: all.clone() }
+        WorkerPlace { seat, cores: own, shared: all.clone(), gpu }
     };
     models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
 }
@@ -234,7 +245,7 @@ fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<Vec<Work
 /// Triton runs them anywhere and says nothing.
 fn warn_of_unknown_policies(settings: &Settings, loaded: &Loaded) {
     for group in &loaded.spec.instance_groups {
-        let is_default = matches!(group.host_policy.as_str(), "cpu" | "model");
+        let is_default = matches!(group.host_policy.as_str(), "cpu" | "model") || !group.gpus.is_empty();
         if !is_default && policy(settings, group).is_none() {
             let (name, policy) = (&loaded.spec.name, &group.host_policy);
             log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));

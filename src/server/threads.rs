@@ -143,14 +143,17 @@ fn start_worker(
             log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
         }
         // The engine's threads take over where this one is kept.
-        threads::enter(place.cores.len(), move |threads| match make_instance(&served, &place, threads) {
-            Ok(instance) => {
-                started.tell(Ok(()));
-                if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, log::warning) {
-                    log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
+        threads::enter(place.cores.len(), move |threads| {
+            let threads = &threads.on(place.gpu);
+            match make_instance(&served, &place, threads) {
+                Ok(instance) => {
+                    started.tell(Ok(()));
+                    if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, log::warning) {
+                        log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
+                    }
                 }
+                Err(error) => started.tell(Err(error)),
             }
-            Err(error) => started.tell(Err(error)),
         });
         drop(leaving);
     })

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use crossbeam_queue::SegQueue;
 
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
+use crate::backend::gpu::Figures;
+use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket, run_to_end};
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::model::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
@@ -63,6 +64,10 @@ impl LoadedModel for Warmed {
     fn may_run_inline(&self) -> bool {
         self.model.may_run_inline()
     }
+
+    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+        self.model.gpu_figures()
+    }
 }
 
 fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
@@ -76,7 +81,8 @@ fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
         Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
     });
     let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
-    catch_unwind(AssertUnwindSafe(|| instance.run(batch))).map_err(|_| Error::internal("the engine panicked"))?;
+    catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))
+        .map_err(|_| Error::internal("the engine panicked"))?;
     while let Some(answer) = kept.answers.pop() {
         answer.outputs?;
     }

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket};
+use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket, Wish, Wishes};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
 use crate::metrics::{Computed, Departure, FailureReason, ModelCells, ShardCells};
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
-use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
 use crate::shard::cache::Key;
@@ -69,6 +69,7 @@ struct Submission {
     sequence: Option<SequenceMark>,
     arrival: Arrival,
     sink: Option<Rc<dyn Sink>>,
+    wishes: Wishes,
 }
 
 /// What came of looking into the response cache.
@@ -108,33 +109,50 @@ impl Shard {
         request: InferRequest,
         arrival: Arrival,
     ) -> Result<Inferred, Error> {
-        let lookup = self.look_up(model, &request, arrival);
-        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
-            return Ok(Inferred { outputs, plan: request.plan, stamps });
-        }
-        let (inferred, _) = self.infer_parts(model, request, arrival, None).await?;
-        if let Some(Lookup::Miss(key, took)) = lookup {
-            self.remember(model, key, &inferred.outputs, took);
-        }
+        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
         Ok(inferred)
     }
 
     /// The same, with somebody who takes what a decoupled model answers before its last answer, which
-    /// may be its end alone.
+    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
     pub async fn infer_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
         sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(Inferred, Part), Error> {
+        // The answers of decoupled models are not kept: a configuration that asks for it is refused.
+        let lookup = self.look_up(model, &request, arrival);
+        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
+            return Ok((Inferred { outputs, plan: request.plan, stamps }, Part::Last));
+        }
+        let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
+        if let Some(Lookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred.outputs, took);
+        }
+        Ok((inferred, part))
+    }
+
+    async fn run_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn Sink>>,
+        has_run: &Cell<bool>,
     ) -> Result<(Inferred, Part), Error> {
         if let Way::Ensemble(steps) = model.way() {
+            // What becomes of its steps is its answer, as in Triton.
+            has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         let ticket = self.open_ticket()?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
         let books = ModelBooks::open(model, self.index, rows, arrival.received);
-        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink };
+        let wishes = wishes(&model.served().spec, &plan);
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes };
         let answer = match model.way() {
             Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
             Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
@@ -144,6 +162,7 @@ impl Shard {
             }
         };
         let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
+        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
         let spec = &model.served().spec;
         let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
@@ -226,7 +245,7 @@ impl Shard {
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink } = submission;
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes } = submission;
         let feed = Arc::clone(lane.borrow().feed());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
@@ -235,7 +254,7 @@ impl Shard {
         let level = feed.policy().level(priority);
         let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
         let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None };
+        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None, wishes };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -271,6 +290,20 @@ impl Shard {
         let answer = answer_unless_expired(pending, timeout_at);
         unless_late(answer, deadline).await
     }
+}
+
+/// What of each output a client asks for, where the instance can use that: one on a GPU, whose answers
+/// are not kept for others.
+fn wishes(spec: &ModelSpec, plan: &ResponsePlan) -> Wishes {
+    if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
+        return Wishes::default();
+    }
+    let wish = |index| match plan.outputs.iter().find(|output| output.index == index) {
+        None => Wish::Nothing,
+        Some(OutputPlan { class_count: 0, .. }) => Wish::Whole,
+        Some(OutputPlan { class_count, .. }) => Wish::Classes(*class_count),
+    };
+    Wishes((0..spec.outputs.len()).map(wish).collect())
 }
 
 /// The answer, if it comes before the client has given up.
@@ -380,7 +413,9 @@ impl ModelBooks {
                     cells.count_success(stamps, self.rows, clock::epoch_millis(stamps.output_end));
                 }
             }
-            Ok(Answer { outputs: Err(error), .. }) if !is_refusal(error) => self.count_failure(FailureReason::Backend),
+            Ok(answer) if answer.has_run() && !answer.outputs.as_ref().is_err_and(is_refusal) => {
+                self.count_failure(FailureReason::Backend);
+            }
             _ => self.count_failure(FailureReason::Rejected),
         }
         answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))

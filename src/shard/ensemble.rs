@@ -400,7 +400,7 @@ impl Common {
             let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
             Some(NamedTensor { name: &input.name, datatype: Some(tensor.datatype), shape, contents: tensor.contents })
         });
-        let (inputs, rows) = check::check(spec, &self.plan.id, named.collect())?;
+        let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
         check::check_sequence(spec, self.sequence.as_ref(), rows)?;
         let outputs: SmallVec<[OutputPlan; 2]> = wiring
             .outputs
@@ -422,11 +422,12 @@ impl Common {
                 None => None,
             };
             let arrival = Arrival { received: clock::now(), deadline, depth };
-            let first = submit(&shard, &model, request.clone(), (arrival, sink.clone())).await;
+            let has_run = Cell::new(false);
+            let first = shard.infer_parts(&model, request.clone(), arrival, sink.clone(), &has_run).await;
             // It was loaded anew while the request was at an earlier step.
             match first {
-                Err(error) if model.is_stopped() && error.code() == Code::Unavailable => {
-                    submit(&shard, &successor(&shard, &model)?, request, (arrival, sink)).await
+                Err(error) if !has_run.get() && model.is_stopped() && error.code() == Code::Unavailable => {
+                    shard.infer_parts(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
                 }
                 outcome => outcome,
             }
@@ -487,18 +488,6 @@ impl Sink for Parts {
 
     fn take(&self, answer: Answer) {
         self.answers.borrow_mut().push_back(answer);
-    }
-}
-
-async fn submit(
-    shard: &Rc<Shard>,
-    model: &Rc<LocalModel>,
-    request: InferRequest,
-    (arrival, sink): (Arrival, Option<Rc<dyn Sink>>),
-) -> Result<(Inferred, Part), Error> {
-    match sink {
-        None => shard.infer(model, request, arrival).await.map(|inferred| (inferred, Part::Last)),
-        Some(_) => shard.infer_parts(model, request, arrival, sink).await,
     }
 }
 

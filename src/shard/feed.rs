@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, TryLockError};
 use std::time::Duration;
 
-use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket};
+use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket, Wishes};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
@@ -54,6 +54,8 @@ pub struct Waiting {
     pub mark: Option<SequenceMark>,
     /// `received` is set.
     pub stamps: Stamps,
+    /// What of each output its client asks for.
+    pub wishes: Wishes,
     /// The memory of its tensors in the books of the feed, which opens them.
     pub hold: Hold,
     /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
@@ -529,7 +531,8 @@ impl Feed {
                 Some(flight) => self.iterate(waiting, flight, sequence, turn, batched),
                 None => {
                     let stamps = Stamps { batched, ..waiting.stamps };
-                    let responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
+                    let mut responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
+                    responder.wishes = waiting.wishes;
                     Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
                 }
             };

@@ -48,7 +48,7 @@ use futures_lite::FutureExt;
 
 use crate::backend::Threads;
 use crate::limits::DRAIN_GRACE;
-use crate::metrics::ShardCells;
+use crate::metrics::{GpuBoard, ShardCells};
 use crate::shard::burst::Bursts;
 use crate::shard::cache::ResponseCache;
 use crate::shard::catalogue::{Mailbox, Tell, Told};
@@ -75,6 +75,8 @@ pub struct World {
     pub id: String,
     /// What each shard counts.
     pub shard_cells: Vec<Arc<ShardCells>>,
+    /// What is known of the GPUs.
+    pub gpus: Arc<GpuBoard>,
     /// Serving or draining.
     pub lifecycle: Lifecycle,
     /// What each shard has still to take up of changes to the models.

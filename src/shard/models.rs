@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::backend::gpu::Figures;
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::metrics::{ModelCells, ModelFigures, SequenceFigures};
+use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
 use crate::model::index::Overview;
 use crate::scheduler::Released;
@@ -119,7 +120,26 @@ impl Served {
             wakes: feed.map_or(0, |feed| feed.wakes() as u64),
             late: feed.map_or(0, |feed| feed.late() as u64),
             sequences: feed.and_then(|feed| feed.sequences()).map(sequence_figures),
+            gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
         }
+    }
+}
+
+fn gpu_figures(figures: &Figures) -> GpuFigures {
+    let Figures { upload_us, compute_us, download_us, .. } = figures;
+    let Figures { failures_memory, failures_transient, failures_sticky, hangs, .. } = figures;
+    GpuFigures {
+        begun: figures.batches_begun.get(),
+        done: figures.batches_done.get(),
+        flights_peak: figures.flights_peak.get(),
+        stages: [("upload", upload_us.get()), ("compute", compute_us.get()), ("download", download_us.get())],
+        failures: [
+            ("memory", failures_memory.get()),
+            ("transient", failures_transient.get()),
+            ("sticky", failures_sticky.get()),
+            ("hang", hangs.get()),
+        ],
+        restarts: figures.restarts.get(),
     }
 }
 

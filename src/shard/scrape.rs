@@ -42,7 +42,8 @@ fn text(shard: &Shard) -> String {
     let shards: Vec<_> = shard.world.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
     let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
-    metrics::encode(&models, &shards, &loads)
+    let gpus = shard.world.gpus.get().map_or(&[][..], Vec::as_slice);
+    metrics::encode(&models, &shards, &loads, gpus)
 }
 
 fn load_figures(model: &ModelOverview) -> LoadFigures<'_> {

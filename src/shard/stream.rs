@@ -18,7 +18,7 @@ use crate::backend::{Answer, Part};
 use crate::connection::http2::{CallFault, Taken};
 use crate::error::Error;
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
-use crate::metrics::Departure;
+use crate::metrics::{Became, Departure};
 use crate::model::CorrelationId;
 use crate::protocol::grpc::encode::{self, Parts};
 use crate::protocol::grpc::{self, InferMessage};
@@ -30,7 +30,7 @@ use crate::shard::http2::Link;
 use crate::shard::models::LocalModel;
 use crate::shard::ticket::Sink;
 use crate::shard::{Shard, clock};
-use crate::time::Instant;
+use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
 
 /// Answers the requests of a stream until its client ends it and all are answered. The error is one of
@@ -78,9 +78,9 @@ struct Streaming {
 
 /// One request that is under way.
 struct Flight {
-    /// The response that is its last; none where it came before.
-    work: Pin<Box<dyn Future<Output = Option<Parts>>>>,
-    done: Option<Option<Parts>>,
+    /// The response that is its last, none where it came before; or what ends the stream.
+    work: Pin<Box<dyn Future<Output = Result<Option<Parts>, Error>>>>,
+    done: Option<Result<Option<Parts>, Error>>,
     /// Whether its response waits for those before it.
     is_ordered: bool,
 }
@@ -94,7 +94,9 @@ impl Streaming {
                 }
             }
             self.begun.handle_queued();
-            self.send();
+            if let Err(error) = self.send() {
+                return Poll::Ready(Err(StreamFault::Request(error)));
+            }
             if self.is_half_closed {
                 return if self.flights.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
@@ -119,17 +121,17 @@ impl Streaming {
         }
     }
 
-    /// Sends what is ready and in its turn, as long as there is room.
-    fn send(&mut self) {
+    /// Sends what is ready and in its turn, as long as there is room. An error ends the stream.
+    fn send(&mut self) -> Result<(), Error> {
         let mut index = 0;
         let mut is_first = true;
         while let Some(flight) = self.flights.get_mut(index) {
             let may_go = !flight.is_ordered || is_first;
             if flight.done.is_some() && may_go {
                 if !self.link.has_room(self.stream) {
-                    return;
+                    return Ok(());
                 }
-                if let Some(parts) = flight.done.take().flatten() {
+                if let Some(parts) = flight.done.take().transpose()?.flatten() {
                     self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
                 }
                 self.flights.remove(index);
@@ -138,23 +140,30 @@ impl Streaming {
             is_first &= !flight.is_ordered;
             index += 1;
         }
+        Ok(())
     }
 
     /// A request was read: it is queued at once, so that those of one sequence keep their order.
     fn begin(&mut self, message: Bytes) -> Result<(), Error> {
         let is_ordered = !self.is_decoupled(&message)?;
-        let responses =
-            Rc::new(Responses { link: Rc::clone(&self.link), stream: self.stream, model: RefCell::new(None) });
+        let responses = Rc::new(Responses::new(&self.link, self.stream, self.shard.index));
         let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
+        let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
             let account = Account::open(&shard.cells, &departure);
-            let outcome = answer(&shard, &message, arrival, &responses, &begun).await;
+            let has_run = Cell::new(false);
+            let outcome = answer(&shard, &message, arrival, &responses, (&begun, &has_run)).await;
             account.settle(&outcome);
-            outcome.unwrap_or_else(|error| {
-                let id = InferMessage::read(&message).map_or("", |request| request.id);
-                encode::encode_failure(id, error.text()).ok()
-            })
+            // As in Triton, what a model answers ends the stream, and what was no request of it does not.
+            let is_in_band = !wants_status || !has_run.get();
+            match outcome {
+                Err(error) if is_in_band => {
+                    let id = InferMessage::read(&message).map_or("", |request| request.id);
+                    Ok(encode::encode_failure(id, error.text()).ok())
+                }
+                outcome => outcome,
+            }
         };
         self.flights.push_back(Flight { work: Box::pin(work), done: None, is_ordered });
         Ok(())
@@ -176,7 +185,7 @@ async fn answer(
     message: &Bytes,
     arrival: Arrival,
     responses: &Rc<Responses>,
-    begun: &Begun,
+    (begun, has_run): (&Begun, &Cell<bool>),
 ) -> Result<Option<Parts>, Error> {
     let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
@@ -192,7 +201,10 @@ async fn answer(
     note();
     *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
     let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn Sink>);
-    let (Inferred { outputs, plan, .. }, part) = shard.infer_parts(&model, request, arrival, sink).await?;
+    let counted = Counted(sink.is_some().then(|| Rc::clone(responses)));
+    let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
+    counted.settle(&outcome, has_run.get());
+    let (Inferred { outputs, plan, .. }, part) = outcome?;
     if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
         note();
@@ -210,7 +222,61 @@ async fn answer(
 struct Responses {
     link: Rc<Link>,
     stream: StreamId,
+    shard: usize,
     model: RefCell<Option<(Rc<LocalModel>, ResponsePlan)>>,
+    /// How many there were, and when the last of them was ready.
+    count: Cell<usize>,
+    last: Cell<Option<Instant>>,
+}
+
+impl Responses {
+    fn new(link: &Rc<Link>, stream: StreamId, shard: usize) -> Self {
+        let (model, count, last) = (RefCell::new(None), Cell::new(0), Cell::new(None));
+        Self { link: Rc::clone(link), stream, shard, model, count, last }
+    }
+
+    /// Counts the next response, whose outputs were computed and ready at these instants.
+    fn count(&self, became: Became, infer_end: Instant, output_end: Instant, began: Instant) {
+        let began = self.last.get().unwrap_or(began);
+        let infer_end = infer_end.max(began).min(output_end.max(began));
+        let model = self.model.borrow();
+        let cells = model.as_ref().and_then(|(model, _)| model.served().cells.get(self.shard));
+        if let Some(cells) = cells {
+            cells.responses.count(self.count.get(), became, infer_end.since(began), output_end.since(infer_end));
+        }
+        self.count.set(self.count.get() + 1);
+        self.last.set(Some(output_end));
+    }
+}
+
+/// Counts the last response of a request to a decoupled model, whatever becomes of it. Dropped before it
+/// is settled, its client has left.
+struct Counted(Option<Rc<Responses>>);
+
+impl Counted {
+    fn settle(mut self, outcome: &Result<(Inferred, Part), Error>, has_run: bool) {
+        let Some(responses) = self.0.take() else { return };
+        let now = clock::now();
+        match outcome {
+            Ok((inferred, part)) => {
+                let became = if *part == Part::End { Became::Empty } else { Became::Succeeded };
+                let Stamps { input_end, infer_end, output_end, .. } = inferred.stamps;
+                let infer_end = if became == Became::Empty { output_end } else { infer_end };
+                responses.count(became, infer_end, output_end, input_end);
+            }
+            Err(_) if has_run => responses.count(Became::Failed, now, now, now),
+            Err(_) => {}
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(responses) = self.0.take() {
+            let now = clock::now();
+            responses.count(Became::Cancelled, now, now, now);
+        }
+    }
 }
 
 impl Sink for Responses {
@@ -219,6 +285,8 @@ impl Sink for Responses {
     }
 
     fn take(&self, answer: Answer) {
+        let Stamps { input_end, infer_end, output_end, .. } = answer.stamps;
+        self.count(Became::Succeeded, infer_end, output_end, input_end);
         let model = self.model.borrow();
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
         let served = model.served();

@@ -35,7 +35,7 @@ enum State {
     Free,
     /// Its task waits, or will.
     Open(Option<Waker>),
-    Answered(Box<Answer>),
+    Answered(Answer),
     /// Several answers, of a decoupled model.
     Parts(Box<Parts>),
     /// Its task has gone but a batch has the request: the answer will come and be thrown away.
@@ -173,7 +173,7 @@ impl Tickets {
                     parts.push(answer);
                     State::Parts(Box::new(parts))
                 } else {
-                    State::Answered(Box::new(answer))
+                    State::Answered(answer)
                 };
                 drop(table);
                 if let Some(waker) = waker {
@@ -202,7 +202,7 @@ impl Tickets {
             && let State::Answered(answer) = std::mem::replace(&mut slot.state, State::Free)
         {
             table.free(ticket);
-            return Poll::Ready(*answer);
+            return Poll::Ready(answer);
         }
         if let State::Parts(parts) = &mut slot.state {
             let Some(answer) = parts.pop() else {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
     use crate::backend::gpu::driver::Fault;
     use crate::backend::gpu::fake::Fake;
-    use crate::backend::{Batch, LoadedModel, gpu, threads};
+    use crate::backend::{Batch, LoadedModel, Wishes, gpu, threads};
     use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{Completion, Draft};
@@ -178,7 +178,19 @@ mod tests {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
         let (inputs, mark, again) = (Vec::new(), None, None);
-        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs,
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark,
+            stamps,
+            hold,
+            again,
+            wishes: Wishes::default(),
+        };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -251,8 +263,19 @@ mod tests {
     fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold, inputs) = (Stamps::default(), Hold::default(), vec![gpu::trial::row(1.0, 2.0)]);
-        let token =
-            Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark: None, stamps, hold, again: None };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs,
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark: None,
+            stamps,
+            hold,
+            again: None,
+            wishes: Wishes::default(),
+        };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -284,7 +307,7 @@ mod tests {
             let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
             (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
             until(|| feed.executions() == 2);
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert_eq!((feed.executions(), feed.waiting()), (2, 1), "it may grow there, and be withdrawn");
             fake.finish(0);
             assert!(answer(&tickets));
@@ -292,7 +315,7 @@ mod tests {
             fake.finish(1);
             assert!(answer(&tickets));
             feed.stop();
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
             assert!(!worker.is_finished(), "what is in flight is waited for");
             until(|| fake.step(0));
             fake.finish(0);

@@ -31,7 +31,7 @@ macro_rules! integers {
 
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Declares how floats are ordered: as integers of their width, once the negative ones are turned round.
+/// Declares how floats are ordered: as the integers that their sign and the rest of their bits make.
 macro_rules! floats {
     ($($float:ty, $key:ty;)*) => {$(
         impl Score for $float {
@@ -40,10 +40,13 @@ macro_rules! floats {
             fn key(self) -> $key {
                 let bits = self.to_bits().cast_signed();
                 let magnitude = bits & <$key>::MAX;
-                let plain = if magnitude == 0 { 0 } else { bits };
-                let negative = plain >> (<$key>::BITS - 1);
-                let ordered = plain ^ (negative & <$key>::MAX);
-                if magnitude > <$float>::INFINITY.to_bits().cast_signed() { <$key>::MIN } else { ordered }
+                if magnitude > <$float>::INFINITY.to_bits().cast_signed() {
+                    <$key>::MIN
+                } else if bits < 0 {
+                    -magnitude
+                } else {
+                    magnitude
+                }
             }
         }
     )*};

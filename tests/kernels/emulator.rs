@@ -2,8 +2,9 @@
 //! is handed cases. `emulator.cpp` is the other side.
 
 use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
 
 use deuteron::backend::kernel::Argument;
 
@@ -16,22 +17,11 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Compiles and starts it. `None` where there is no compiler: the test then passes over, with a message. In CI
-    /// (`CI=true`) that is a failure.
-    pub fn start(name: &str) -> Option<Self> {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulator.cpp");
-        let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-        let compiled = Command::new("g++")
-            .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-o"])
-            .args([&program, &source])
-            .output();
-        let Ok(compiled) = compiled else {
-            let missing = "no g++ to compile the kernels for the host with";
-            assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{missing}");
-            eprintln!("skipped: {missing}");
-            return None;
-        };
-        assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    /// Starts it. `None` where there is no compiler: the test then passes over, with a message. In CI (`CI=true`) that
+    /// is a failure.
+    pub fn start() -> Option<Self> {
+        static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+        let program = PROGRAM.get_or_init(compiled).as_ref()?;
         let mut child = Command::new(program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -88,6 +78,24 @@ impl Emulator {
         };
         case.buffers.iter().map(read).collect()
     }
+}
+
+/// The program; the tests of one process share it.
+fn compiled() -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kernels/emulator.cpp");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernel-emulator");
+    let compiled = Command::new("g++")
+        .args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-o"])
+        .args([&program, &source])
+        .output();
+    let Ok(compiled) = compiled else {
+        let missing = "no g++ to compile the kernels for the host with";
+        assert!(std::env::var_os("CI").is_none_or(|value| value != "true"), "{missing}");
+        eprintln!("skipped: {missing}");
+        return None;
+    };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    Some(program)
 }
 
 impl Drop for Emulator {

@@ -83,9 +83,11 @@ pub enum Values {
     Least,
     /// The best ones in a lane's own places.
     Striped,
+    /// The best ones where segments, and what a block reads at a time, begin and end.
+    Edges,
 }
 
-const ALL_VALUES: [Values; 8] = [
+const ALL_VALUES: [Values; 9] = [
     Values::Bits,
     Values::Usual,
     Values::Ties,
@@ -94,6 +96,7 @@ const ALL_VALUES: [Values; 8] = [
     Values::Falling,
     Values::Least,
     Values::Striped,
+    Values::Edges,
 ];
 
 /// A number of a datatype that is near another.
@@ -133,7 +136,11 @@ floats! {
     f64, |value: f64| value, [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1.0];
 }
 
-fn row<T: Near + Copy>(values: Values, classes: usize, random: &mut Random) -> Vec<T> {
+fn row<T: Near + Copy>(values: Values, classes: usize, segments: usize, random: &mut Random) -> Vec<T> {
+    let segment = classes.div_ceil(segments);
+    let is_edge = |index: usize| {
+        [segment, 8192, classes].iter().any(|size| index.is_multiple_of(*size) || (index + 1).is_multiple_of(*size))
+    };
     let chosen = T::SPECIAL[random.below(6)];
     (0..classes)
         .map(|index| match values {
@@ -144,6 +151,7 @@ fn row<T: Near + Copy>(values: Values, classes: usize, random: &mut Random) -> V
             Values::Rising => T::near(index as f64 / 8.0),
             Values::Falling => T::near((classes - index) as f64 / 8.0),
             Values::Least => T::SPECIAL[0],
+            Values::Edges => T::near(if is_edge(index) { 120.0 } else { random.below(100) as f64 }),
             Values::Striped => T::near(if index % 128 < 4 { 100.0 + (index % 91) as f64 } else { 1.0 }),
         })
         .collect()
@@ -153,6 +161,10 @@ fn row<T: Near + Copy>(values: Values, classes: usize, random: &mut Random) -> V
 pub fn case(request: TopK, values: Values, multiprocessors: u32, random: &mut Random) -> Case {
     let TopK { datatype, rows, classes, count, .. } = request;
     let plan = request.plan(multiprocessors).expect("the shape is planned");
+    let segments = match request.strategy(multiprocessors) {
+        Strategy::Split(segments) => segments as usize,
+        Strategy::Block | Strategy::Warp => 1,
+    };
     let label = format!(
         "top {count} of {rows} x {classes} {}, {values:?}, {:?} by {:?}",
         datatype.name(),
@@ -162,7 +174,7 @@ pub fn case(request: TopK, values: Values, multiprocessors: u32, random: &mut Ra
     with_number!(datatype, Number => {
         let contents = match values {
             Values::Bits => random.bytes(rows * classes * size_of::<Number>()),
-            _ => (0..rows).flat_map(|_| row::<Number>(values, classes, random)).flat_map(Number::to_le_bytes).collect(),
+            _ => (0..rows).flat_map(|_| row::<Number>(values, classes, segments, random)).flat_map(Number::to_le_bytes).collect(),
         };
         let numbers: Vec<Number> =
             contents.chunks(size_of::<Number>()).map(bytemuck::pod_read_unaligned).collect();
@@ -254,6 +266,7 @@ pub fn large() -> Vec<Case> {
     vec![
         case(shape(Datatype::Fp32, 5), Values::Bits, 132, &mut random),
         case(shape(Datatype::Fp32, 5), Values::Rising, 1, &mut random),
+        case(shape(Datatype::Bf16, 300), Values::Edges, 132, &mut random),
         case(shape(Datatype::Uint8, 1024), Values::Bits, 16, &mut random),
         case(shape(Datatype::Int64, 1000), Values::Rising, 132, &mut random),
     ]

@@ -15,3 +15,4 @@ pub mod refusal;
 pub mod rewrite;
 pub mod script;
 pub mod scripts;
+pub mod suites;

@@ -54,18 +54,19 @@ fn marked(lines: &str, mark: char) -> String {
     marked.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect::<Vec<_>>().join("\n")
 }
 
-/// The recording in the repository.
-pub fn read() -> Vec<Entry> {
-    decode(&fs::read_to_string(path()).expect("the recording is in the repository"))
+/// The recording in the repository; of the main table, or of a suite.
+pub fn read(suite: Option<&str>) -> Vec<Entry> {
+    decode(&fs::read_to_string(path(suite)).expect("the recording is in the repository"))
 }
 
 /// Replaces it.
-pub fn write(entries: &[Entry]) {
-    fs::write(path(), encode(entries)).expect("the working tree can be written");
+pub fn write(suite: Option<&str>, entries: &[Entry]) {
+    fs::write(path(suite), encode(entries)).expect("the working tree can be written");
 }
 
-fn path() -> PathBuf {
-    [env!("CARGO_MANIFEST_DIR"), "tests/oracle/recorded.txt"].iter().collect()
+fn path(suite: Option<&str>) -> PathBuf {
+    let name = suite.map_or_else(|| "recorded.txt".to_owned(), |suite| format!("recorded_{suite}.txt"));
+    [env!("CARGO_MANIFEST_DIR"), "tests/oracle", &name].iter().collect()
 }
 
 /// What a test says when the cases have changed since the recording; nothing when they are the same.

@@ -104,6 +104,17 @@ def refusals(kind, client, arguments):
     config = json.dumps({"backend": "onnxruntime"})
     text = "load failed for model 'brought': version 1 is at UNAVAILABLE state: "
     refused(lambda: client.load_model("brought", config=config, files=content), text)
+    with open(arguments.model, "rb") as file:
+        content = {"file:1/model.onnx": file.read()}
+    strange = {"strange": {"data_type": "TYPE_FP32", "dims": [1], "zero_data": True}}
+    warm_up = [{"name": "cold", "batch_size": 1, "inputs": strange}]
+    config = json.dumps({"backend": "onnxruntime", "model_warmup": warm_up})
+    text = (
+        "load failed for model 'brought': version 1 is at UNAVAILABLE state: Invalid argument: failed to run warmup "
+        "sample 'cold': unexpected inference input 'strange' for model 'brought'"
+    )
+    refused(lambda: client.load_model("brought", config=config, files=content), text)
+    config = json.dumps({"backend": "onnxruntime"})
     refused(lambda: client.load_model("brought", config=config, files={"file:../x": b""}), "is no path of a file")
 
 

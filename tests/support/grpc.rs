@@ -58,6 +58,36 @@ impl Client {
     }
 }
 
+impl Client {
+    /// Sends messages on one stream and then its end; what came, and how the stream ended.
+    pub fn stream(
+        &self,
+        method: &str,
+        metadata: &[(&'static str, &'static str)],
+        messages: Vec<Vec<u8>>,
+    ) -> (Vec<Vec<u8>>, Result<(), Status>) {
+        let path = PathAndQuery::try_from(method).expect("the tests name methods rightly");
+        let mut request = Request::new(futures_lite::stream::iter(messages));
+        for (name, value) in metadata {
+            request.metadata_mut().insert(*name, MetadataValue::from_static(value));
+        }
+        let mut grpc = Grpc::new(self.channel.clone());
+        self.runtime.block_on(async {
+            let mut came = Vec::new();
+            let outcome = async {
+                grpc.ready().await.map_err(|error| Status::new(Code::Unavailable, error.to_string()))?;
+                let mut answers = grpc.streaming(request, path, RawCodec).await?.into_inner();
+                while let Some(answer) = answers.message().await? {
+                    came.push(answer);
+                }
+                Ok(())
+            };
+            let outcome = outcome.await;
+            (came, outcome)
+        })
+    }
+}
+
 /// Calls one method over one connection, many at a time, inside a runtime of the caller's.
 #[derive(Clone)]
 pub struct Caller {

@@ -18,6 +18,11 @@ const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"
 
 /// Starts it on a model repository whose models are written for the Python backend. `None` without Python.
 pub fn start(repository: &Path) -> Option<Server> {
+    start_with(repository, &[])
+}
+
+/// The same with more flags.
+pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/requirements.txt");
     let environment = Environment::create("oracle", &list, PYTHONS)?;
     let root = environment.packages().join("pytriton/tritonserver");
@@ -35,7 +40,7 @@ pub fn start(repository: &Path) -> Option<Server> {
     command.arg(path("--model-repository", repository.to_path_buf()));
     command.arg(path("--backend-directory", root.join("backends")));
     command.arg(path("--cache-directory", root.join("caches")));
-    command.arg("--disable-auto-complete-config");
+    command.arg("--disable-auto-complete-config").args(flags);
     for (flag, port) in [("http", ports.http), ("grpc", ports.grpc), ("metrics", ports.metrics)] {
         command.arg(format!("--{flag}-address=127.0.0.1")).arg(format!("--{flag}-port={port}"));
     }

@@ -224,6 +224,7 @@ impl Context for CudaContext {
         NonNull::new(pointer.cast()).ok_or_else(|| DriverError::transient("cuMemHostAlloc gave no memory"))
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
         if self.enter().is_ok() {
             // SAFETY: the caller says that it came from `alloc_pinned` and is in no use.
@@ -284,6 +285,7 @@ impl Context for CudaContext {
         Ok(Box::new(CublasLt::new(library)?))
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn copy_in(
         &self,
         stream: Stream,
@@ -297,6 +299,7 @@ impl Context for CudaContext {
         checked(outcome, "cuMemcpyHtoDAsync")
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn copy_out(
         &self,
         stream: Stream,
@@ -384,6 +387,7 @@ impl Context for CudaContext {
         Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: the caller keeps the waker until it was called.

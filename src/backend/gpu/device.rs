@@ -9,9 +9,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
 
-use crate::backend::gpu::driver::{Context, DeviceProperties, Driver, DriverError, Function};
+use smallvec::SmallVec;
+
+use crate::backend::gpu::driver::{
+    Context, DevicePointer, DeviceProperties, Driver, DriverError, Function, LaunchShape, Stream, Value,
+};
 use crate::backend::gpu::memory::Account;
-use crate::backend::kernel::{self, Module};
+use crate::backend::kernel::{self, Argument, Module, Plan, Role};
 
 /// How much memory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,6 +144,29 @@ impl Opened {
     pub fn kernel(&self, name: &str) -> Result<Function, DriverError> {
         let found = self.kernels.get(name).copied();
         found.ok_or_else(|| DriverError::transient(format!("there is no kernel '{name}'")))
+    }
+
+    /// Enqueues launches, whose buffers lie where `place` says.
+    pub fn launch(
+        &self,
+        stream: Stream,
+        plan: &Plan,
+        place: impl Fn(Role) -> Option<DevicePointer>,
+    ) -> Result<(), DriverError> {
+        for launch in &plan.launches {
+            let entry = launch.entry;
+            let value = |argument: &Argument| match argument {
+                Argument::Buffer(role) => place(*role).map(Value::Pointer),
+                Argument::Nowhere => Some(Value::Pointer(0)),
+                Argument::U32(number) => Some(Value::U32(*number)),
+                Argument::U64(number) => Some(Value::U64(*number)),
+            };
+            let values: Option<SmallVec<[Value; 12]>> = launch.arguments.iter().map(value).collect();
+            let values = values.ok_or_else(|| DriverError::transient(format!("'{}' lacks a buffer", entry.name)))?;
+            let shape = LaunchShape { grid: launch.grid, threads: entry.threads, shared_size: launch.shared_size };
+            self.context().launch(stream, self.kernel(entry.name)?, shape, &values)?;
+        }
+        Ok(())
     }
 
     /// Its device's memory that is taken.

@@ -13,20 +13,17 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use bytes::Bytes;
-use smallvec::SmallVec;
-
-use crate::backend::batch::{answer_all, check_request, scatter};
+use crate::backend::batch::{answer_all, check_request};
+use crate::backend::gpu::answer;
 use crate::backend::gpu::device::Opened;
 use crate::backend::gpu::driver::{DriverError, Fault};
 use crate::backend::gpu::figures::Figures;
 use crate::backend::gpu::program::{Blueprint, Program};
-use crate::backend::gpu::slot::{Aloft, Slot, Wanted};
-use crate::backend::{Batch, Flight, Instance, Request};
+use crate::backend::gpu::slot::{Aloft, Sizes, Slot, Wanted};
+use crate::backend::{Batch, Flight, Instance, Request, Wish};
 use crate::error::Error;
 use crate::limits::{GPU_FLIGHTS_MAX, GPU_POLL, GPU_RUN_MAX};
 use crate::model::ModelSpec;
-use crate::tensor::{Shape, Tensor};
 use crate::time::{Clock, Instant};
 
 /// One instance on a device; it lives on one thread.
@@ -35,7 +32,7 @@ pub struct GpuInstance {
     program: Arc<dyn Program>,
     opened: Arc<Opened>,
     figures: Arc<Figures>,
-    rows_max: usize,
+    sizes: Arc<Sizes>,
     /// Freed before the program, whose weights they may read.
     slots: Vec<Slot>,
     /// The slots with a batch, the oldest first.
@@ -65,7 +62,7 @@ impl GpuInstance {
             program,
             opened: Arc::clone(opened),
             figures: Arc::clone(figures),
-            rows_max: sizes.rows_max,
+            sizes,
             slots,
             order: VecDeque::with_capacity(GPU_FLIGHTS_MAX),
             waker: opened.keep(Waker::noop().clone()),
@@ -86,15 +83,15 @@ impl GpuInstance {
         }
         let rows = requests.iter().map(|request| usize::try_from(request.rows).unwrap_or(usize::MAX));
         let rows = if self.spec.has_batch_axis() { rows.fold(0, usize::saturating_add) } else { 1 };
-        if rows > self.rows_max {
-            let (name, most) = (&self.spec.name, self.rows_max);
+        if rows > self.sizes.rows_max {
+            let (name, most) = (&self.spec.name, self.sizes.rows_max);
             let text = format!("a batch of {rows} rows came to an instance of model '{name}' that takes {most}");
             return answer_all(requests, &Error::internal(text));
         }
         let Some(index) = self.slots.iter().position(Slot::is_free) else {
             return answer_all(requests, &lost("none of its slots is free"));
         };
-        let wanted: SmallVec<[Wanted; 2]> = self.spec.outputs.iter().map(|_| Wanted::Whole).collect();
+        let wanted = (0..self.spec.outputs.len()).map(|output| wanted(&self.sizes, output, &requests)).collect();
         let aloft = Aloft { requests, rows, began: clock(), wanted, failure: None };
         let Some(slot) = self.slots.get_mut(index) else { return };
         self.order.push_back(index);
@@ -156,7 +153,6 @@ impl GpuInstance {
         let times = slot.times();
         self.figures.handle_success(&times);
         self.landed = Some((u32::try_from(rows).unwrap_or(u32::MAX), now.since(began)));
-        let outputs = self.tensors(outputs, rows);
         let infer_end = now - times.download;
         let input_end = (infer_end - times.compute).max(began);
         let output_end = clock();
@@ -164,18 +160,7 @@ impl GpuInstance {
             let stamps = &mut request.responder.stamps;
             (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end.max(began), output_end);
         }
-        scatter(&self.spec, outputs, requests);
-    }
-
-    fn tensors(&self, outputs: SmallVec<[Bytes; 2]>, rows: usize) -> Vec<Tensor> {
-        let shaped = self.spec.outputs.iter().zip(outputs).map(|(output, contents)| {
-            let mut shape: Shape = output.model_shape.clone();
-            if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
-                *first = i64::try_from(rows).unwrap_or(i64::MAX);
-            }
-            Tensor { datatype: output.datatype, shape, contents }
-        });
-        shaped.collect()
+        answer::answer(&self.spec, outputs, requests);
     }
 
     /// The context is broken: answers all that is in flight.
@@ -244,6 +229,22 @@ impl Instance for GpuInstance {
 
     fn set_waker(&mut self, waker: Waker) {
         self.waker = self.opened.keep(waker);
+    }
+}
+
+/// What of an output comes back for requests: what all of them need.
+fn wanted(sizes: &Sizes, output: usize, requests: &[Request]) -> Wanted {
+    let mut most = 0;
+    for request in requests {
+        match request.responder.wishes.of(output) {
+            Wish::Whole => return Wanted::Whole,
+            Wish::Classes(count) => most = most.max(count),
+            Wish::Nothing => {}
+        }
+    }
+    match most {
+        0 => Wanted::Nothing,
+        most => sizes.best_count(output, most).map_or(Wanted::Whole, Wanted::Best),
     }
 }
 

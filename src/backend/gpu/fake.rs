@@ -290,6 +290,7 @@ impl Context for FakeContext {
         Ok(pointer)
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn free_pinned(&self, pointer: NonNull<u8>) {
         assert!(self.fake.lock().pinned.remove(&(pointer.as_ptr() as usize)).is_some(), "freed twice");
     }
@@ -330,6 +331,7 @@ impl Context for FakeContext {
         Ok(Box::new(FakeBlas { fake: Arc::clone(&self.fake), context: self.index }))
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn copy_in(
         &self,
         stream: Stream,
@@ -340,6 +342,7 @@ impl Context for FakeContext {
         self.fake.enqueue(self.index, "copy_in", stream, Step::CopyIn { from: from as usize, to, size })
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn copy_out(
         &self,
         stream: Stream,
@@ -381,6 +384,7 @@ impl Context for FakeContext {
         Ok(Duration::from_micros(at(end)? - at(begin)?))
     }
 
+    // SAFETY: callers see to what the trait says.
     unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
         self.fake.enqueue(self.index, "wake", stream, Step::Wake(waker as usize))
     }

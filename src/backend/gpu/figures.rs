@@ -79,9 +79,19 @@ impl Figures {
         }
     }
 
-    /// An instance is to be made anew; how many were since a batch gave outputs, with this one.
-    pub fn handle_restart(&self) -> u32 {
+    /// An instance is made anew.
+    pub fn handle_restart(&self) {
         self.restarts.add(1);
-        self.restarts_in_a_row.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        self.restarts_in_a_row.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Instances that were made anew since a batch gave outputs.
+    pub fn restarts_in_a_row(&self) -> u32 {
+        self.restarts_in_a_row.load(Ordering::Relaxed)
+    }
+
+    /// Instances that were lost.
+    pub fn losses(&self) -> u64 {
+        self.failures_sticky.get() + self.hangs.get()
     }
 }

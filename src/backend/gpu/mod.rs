@@ -8,6 +8,7 @@
 //!   └────────── answers ◄────────┘
 //! ```
 
+mod answer;
 pub mod blas;
 pub mod cuda;
 pub mod device;
@@ -15,6 +16,9 @@ pub mod driver;
 pub mod executor;
 pub mod figures;
 pub mod memory;
+pub mod model;
+pub mod nvml;
+pub mod plan;
 pub mod program;
 pub mod slot;
 
@@ -27,3 +31,7 @@ pub(crate) mod trial;
 
 pub use self::device::{Gpu, Gpus, MemoryLimits};
 pub use self::executor::GpuInstance;
+pub use self::figures::Figures;
+pub use self::model::GpuModel;
+pub use self::nvml::Nvml;
+pub use self::plan::Plan;

@@ -24,8 +24,10 @@ use crate::backend::gpu::device::Opened;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, Event, Stream};
 use crate::backend::gpu::memory::{DeviceBuffer, PinnedBuffer};
 use crate::backend::gpu::program::{Program, Work};
-use crate::limits::GPU_BUFFER_ALIGNMENT;
-use crate::tensor::AlignedBuffer;
+use crate::backend::kernel::topk::{Index, TopK};
+use crate::backend::kernel::{BUFFER_ALIGNMENT, Role};
+use crate::limits::{CLASSES_MAX, GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
+use crate::tensor::{AlignedBuffer, Datatype};
 use crate::time::Instant;
 
 /// How much memory the slots of an instance need: bytes of a row of each tensor, and rows.
@@ -41,13 +43,42 @@ pub struct Sizes {
     pub scratch: usize,
 }
 
+impl Sizes {
+    /// How many of the best of a row of an output are found on the device where so many are asked for;
+    /// `None` where the whole output is not much more, or too much for a kernel.
+    pub fn best_count(&self, output: usize, asked: u32) -> Option<usize> {
+        let classes = self.outputs.get(output)? / ELEMENT_SIZE;
+        let count = usize::try_from(asked).ok()?.min(classes);
+        let is_worth_it = count > 0 && 2 * count * BEST_SIZE <= classes * ELEMENT_SIZE;
+        (is_worth_it && count <= GPU_TOPK_COUNT_MAX && classes <= CLASSES_MAX).then_some(count)
+    }
+}
+
+/// Bytes of an element of an output: programs compute in FP32.
+const ELEMENT_SIZE: usize = size_of::<f32>();
+/// Bytes of one of the best: its value and its index.
+const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
+
 /// What of an output comes back to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
+    /// The so many best of each row.
+    Best(usize),
     /// Nothing: no request asks for it.
     Nothing,
     /// All of it.
     Whole,
+}
+
+/// What came back of an output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Landed {
+    /// The so many best of each row: their values, and their indices.
+    Best(usize, Bytes, Bytes),
+    /// Nothing.
+    Nothing,
+    /// Its bytes.
+    Whole(Bytes),
 }
 
 /// A batch that is on the device.
@@ -101,6 +132,9 @@ struct Memory {
     outputs: DeviceBuffer,
     results: PinnedBuffer,
     scratch: DeviceBuffer,
+    /// The best of each output lie where the output does in `outputs`: they are less than half of it.
+    best: DeviceBuffer,
+    best_scratch: DeviceBuffer,
 }
 
 impl Slot {
@@ -116,6 +150,8 @@ impl Slot {
             outputs: DeviceBuffer::new(opened, outputs)?,
             results: PinnedBuffer::new(opened, outputs)?,
             scratch: DeviceBuffer::new(opened, sizes.scratch)?,
+            best: DeviceBuffer::new(opened, outputs)?,
+            best_scratch: DeviceBuffer::new(opened, best_scratch_size(opened, sizes))?,
         };
         let marks = Marks {
             begun: context.new_event(true)?,
@@ -180,9 +216,27 @@ impl Slot {
         })?;
         context.record(marks.computed, stream)?;
         for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&aloft.wanted) {
-            let size = row * rows;
-            if *wanted == Wanted::Whole && size > 0 {
-                let from = memory.outputs.pointer() + *offset as u64;
+            let (source, size) = match *wanted {
+                Wanted::Nothing => continue,
+                Wanted::Whole => (&memory.outputs, row * rows),
+                Wanted::Best(count) => {
+                    let top = top_k(rows, row / ELEMENT_SIZE, count);
+                    let plan = top.plan(context.device().multiprocessors);
+                    let plan = plan.map_err(|error| DriverError::transient(error.text().to_owned()))?;
+                    let (values, indices) = best_layout(rows, count);
+                    let at = |buffer: &DeviceBuffer, behind: usize| Some(buffer.pointer() + (*offset + behind) as u64);
+                    self.opened.launch(stream, &plan, |role| match role {
+                        Role::Input => at(&memory.outputs, 0),
+                        Role::Output => at(&memory.best, 0),
+                        Role::Indices => at(&memory.best, indices),
+                        Role::Scratch => Some(memory.best_scratch.pointer()),
+                        Role::Right | Role::Parts => None,
+                    })?;
+                    (&memory.best, indices + values)
+                }
+            };
+            if size > 0 {
+                let from = source.pointer() + *offset as u64;
                 // SAFETY: the layout of so many rows lies within that of the most, which the memory has; the
                 // results are not touched until `done` was passed.
                 unsafe { context.copy_out(stream, from, memory.results.as_ptr().add(*offset), size)? };
@@ -197,20 +251,25 @@ impl Slot {
     }
 
     /// Takes the batch out, whose last event was passed, with the bytes of the outputs that came back.
-    pub fn land(&mut self) -> Option<(Aloft, SmallVec<[Bytes; 2]>)> {
+    pub fn land(&mut self) -> Option<(Aloft, SmallVec<[Landed; 2]>)> {
         let aloft = self.aloft.take()?;
         let memory = self.memory.as_ref()?;
         // SAFETY: `done` was passed, which comes after every copy.
         let results = unsafe { memory.results.as_slice() };
         let offsets = layout(&self.sizes.outputs, aloft.rows);
         let parts = offsets.iter().zip(&self.sizes.outputs).zip(&aloft.wanted);
-        let outputs = parts.map(|((offset, row), wanted)| match wanted {
-            Wanted::Nothing => Bytes::new(),
-            Wanted::Whole => {
-                let bytes = results.get(*offset..offset + row * aloft.rows).unwrap_or_default();
-                let mut buffer = AlignedBuffer::with_capacity(bytes.len());
-                buffer.extend_from_slice(bytes);
-                buffer.freeze()
+        let copied = |begin: usize, size: usize| {
+            let bytes = results.get(begin..begin + size).unwrap_or_default();
+            let mut buffer = AlignedBuffer::with_capacity(bytes.len());
+            buffer.extend_from_slice(bytes);
+            buffer.freeze()
+        };
+        let outputs = parts.map(|((offset, row), wanted)| match *wanted {
+            Wanted::Nothing => Landed::Nothing,
+            Wanted::Whole => Landed::Whole(copied(*offset, row * aloft.rows)),
+            Wanted::Best(count) => {
+                let (size, indices) = best_layout(aloft.rows, count);
+                Landed::Best(count, copied(*offset, size), copied(offset + indices, size))
             }
         });
         let outputs = outputs.collect();
@@ -248,6 +307,31 @@ impl Drop for Slot {
             context.end_event(mark);
         }
     }
+}
+
+/// Bytes of the values, and as many of the indices, of the so many best of rows; and where the indices
+/// begin behind the values.
+fn best_layout(rows: usize, count: usize) -> (usize, usize) {
+    let size = rows * count * ELEMENT_SIZE;
+    (size, size.next_multiple_of(BUFFER_ALIGNMENT))
+}
+
+const fn top_k(rows: usize, classes: usize, count: usize) -> TopK {
+    TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+}
+
+/// Bytes that the search for the most best of any output may work in, in a batch of any rows.
+fn best_scratch_size(opened: &Opened, sizes: &Sizes) -> usize {
+    let multiprocessors = opened.context().device().multiprocessors;
+    let of_output = |(index, row): (usize, &usize)| {
+        let classes = row / ELEMENT_SIZE;
+        let asked = u32::try_from(classes / (2 * BEST_SIZE / ELEMENT_SIZE)).unwrap_or(u32::MAX);
+        let most = asked.min(u32::try_from(GPU_TOPK_COUNT_MAX).unwrap_or(u32::MAX));
+        let count = sizes.best_count(index, most)?;
+        let scratch = |rows| top_k(rows, classes, count).plan(multiprocessors).map_or(0, |plan| plan.scratch_size);
+        (1..=sizes.rows_max).map(scratch).max()
+    };
+    sizes.outputs.iter().enumerate().filter_map(of_output).max().unwrap_or(0)
 }
 
 /// Puts the rows of all requests behind one another, input by input.

@@ -143,6 +143,8 @@ impl Shape {
     }
 
     fn split(&self, segments: u32) -> Plan {
+        let last = self.classes - (segments - 1) * self.classes.div_ceil(segments);
+        debug_assert!(last >= self.count, "a segment of {last} keeps {}", self.count);
         let [input, values, indices] = self.targets;
         let capacity = capacity(self.count);
         let arguments = [
@@ -232,7 +234,8 @@ const WARPS_PER_MULTIPROCESSOR: usize = 16;
 const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
 /// Values that a block reads at a time where they have 4 bytes: less would leave threads idle.
 const SEGMENT_MIN: usize = 8192;
-/// A segment hands `count` candidates on, which are to be few beside what it read.
+/// A segment hands `count` candidates on, which are to be few beside what it read, and which the last one, by some
+/// shorter, must have.
 const SEGMENT_MIN_COUNTS: usize = 16;
 
 const _: () = assert!(

@@ -16,6 +16,7 @@ mod options;
 mod strings;
 mod weights;
 
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -54,6 +55,8 @@ struct Shared {
     spec: Arc<ModelSpec>,
     environment: Environment,
     path: PathBuf,
+    /// What the path leads to, where it is that of an opened file.
+    _opened: Option<OwnedFd>,
     options: Options,
     weights: Weights,
     inputs: Vec<Source>,
@@ -102,8 +105,30 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        self.load_path(spec, model_path(spec, directory)?, None)
+    }
+
+    /// A file that refers to others is found by its path, which is where they lie.
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
+        let path = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+        self.load_path(spec, path, Some(opened)).or_else(|_| self.load(spec, directory))
+    }
+}
+
+impl Onnxruntime {
+    fn load_path(
+        &self,
+        spec: &Arc<ModelSpec>,
+        path: PathBuf,
+        opened: Option<OwnedFd>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
         let options = Options::new(spec)?;
-        let path = model_path(spec, directory)?;
         let weights = Weights::new(spec, &path)?;
         let session = open_session(spec, &self.environment, &options, &weights, &path, 1)?;
         let inputs = bind::bind_inputs(spec, session.inputs())?;
@@ -112,7 +137,8 @@ impl Backend for Onnxruntime {
         let spare = ArrayQueue::new(1);
         spare.force_push((1, session));
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        let shared = Shared { spec, environment, path, options, weights, inputs, optional, outputs, spare };
+        let shared =
+            Shared { spec, environment, path, _opened: opened, options, weights, inputs, optional, outputs, spare };
         Ok(Box::new(OnnxruntimeModel { shared: Arc::new(shared) }))
     }
 }

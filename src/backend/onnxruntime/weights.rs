@@ -11,8 +11,8 @@ use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
 
 use crate::error::Error;
-use crate::model::ModelSpec;
 use crate::model::weights::{Weight, matrix_weights};
+use crate::model::{InstanceGroup, ModelSpec};
 
 use super::told;
 
@@ -29,7 +29,8 @@ pub(super) struct Weights {
 impl Weights {
     /// Reads them from a model's file.
     pub(super) fn new(spec: &ModelSpec, path: &Path) -> Result<Self, Error> {
-        let instances: u64 = spec.instance_groups.iter().map(|group| u64::from(group.count)).sum();
+        let instances: u64 =
+            spec.instance_groups.iter().filter(|group| group.gpus.is_empty()).map(InstanceGroup::instance_count).sum();
         if instances < INSTANCES_MIN {
             return Ok(Self::default());
         }

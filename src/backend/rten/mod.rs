@@ -10,6 +10,8 @@ mod instance;
 #[cfg(test)]
 mod tests;
 
+use std::io::{Read, Seek};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path};
 use std::sync::Arc;
@@ -55,18 +57,35 @@ impl Backend for Rten {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        check_optimization(spec)?;
-        let inputs = bind::held_inputs(spec)?;
-        let outputs = bind::held_outputs(spec)?;
-        let (model, defaults) = read(spec, directory)?;
-        let inputs = bind::bind_inputs(spec, &model, &inputs)?;
-        let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
-        let outputs = bind::bind_outputs(spec, &model, &outputs)?;
-        let output_nodes = outputs.iter().map(|port| port.node).collect();
-        let spec = Arc::clone(spec);
-        let shared = Shared { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
-        Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
+        load(spec, || read(spec, directory))
     }
+
+    /// A file that refers to others is found by its path, which is where they lie.
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        load(spec, || read_opened(spec, file).or_else(|_| read(spec, directory)))
+    }
+}
+
+/// A model, and what its optional inputs are where they are left out.
+type Whole = (Model, Vec<Option<Tensor>>);
+
+fn load(spec: &Arc<ModelSpec>, read: impl FnOnce() -> Result<Whole, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+    check_optimization(spec)?;
+    let inputs = bind::held_inputs(spec)?;
+    let outputs = bind::held_outputs(spec)?;
+    let (model, defaults) = read()?;
+    let inputs = bind::bind_inputs(spec, &model, &inputs)?;
+    let batch_inputs = bind::bind_batch_inputs(spec, &model)?;
+    let outputs = bind::bind_outputs(spec, &model, &outputs)?;
+    let output_nodes = outputs.iter().map(|port| port.node).collect();
+    let spec = Arc::clone(spec);
+    let shared = Shared { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
+    Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
 }
 
 impl LoadedModel for RtenModel {
@@ -93,7 +112,7 @@ fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
 
 /// Reads the model's file, and with it the files of weights that it names beside it; and what each
 /// optional input is when it is left out.
-fn read(spec: &ModelSpec, directory: &Path) -> Result<(Model, Vec<Option<Tensor>>), Error> {
+fn read(spec: &ModelSpec, directory: &Path) -> Result<Whole, Error> {
     let name = Path::new(&spec.default_model_filename);
     if !name.components().all(|component| matches!(component, Component::Normal(_))) {
         let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
@@ -103,21 +122,42 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<(Model, Vec<Option<Tensor>
     if !path.is_file() {
         return Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)));
     }
-    // A file that breaks the engine's reader costs this model only.
-    let outcome = catch_unwind(AssertUnwindSafe(|| read_whole(spec, &path)));
+    guarded(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
+}
+
+/// The same from a file that was opened, if it refers to no others.
+fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<Whole, Error> {
+    let bytes = || {
+        let mut bytes = Vec::new();
+        let outcome = file.try_clone_to_owned().map(std::fs::File::from).and_then(|mut file| {
+            file.rewind()?;
+            file.read_to_end(&mut bytes)
+        });
+        outcome.map(|_| bytes).map_err(|error| Error::internal(error.to_string()))
+    };
+    guarded(spec, || read_whole(spec, || ModelOptions::with_all_ops().load(bytes()?).map_err(engine_error), bytes))
+}
+
+/// A file that breaks the engine's reader costs this model only.
+fn guarded(spec: &ModelSpec, read: impl FnOnce() -> Result<Whole, Error>) -> Result<Whole, Error> {
+    let outcome = catch_unwind(AssertUnwindSafe(read));
     let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
 }
 
-fn read_whole(spec: &ModelSpec, path: &Path) -> Result<(Model, Vec<Option<Tensor>>), Error> {
+fn read_whole(
+    spec: &ModelSpec,
+    model: impl FnOnce() -> Result<Model, Error>,
+    bytes: impl FnOnce() -> Result<Vec<u8>, Error>,
+) -> Result<Whole, Error> {
     let optional = spec.inputs.iter().filter(|input| input.is_optional);
     let names: Vec<_> = optional.map(|input| input.name.as_str()).collect();
     if names.is_empty() {
-        return Ok((read_file(path)?, Vec::new()));
+        return Ok((model()?, Vec::new()));
     }
     // The engine computes with initial values when it loads, and would not look at others: it gets
     // the model without them, and is given them with each request that leaves them out.
-    let bytes = read_bytes(path)?;
+    let bytes = bytes()?;
     let (bytes, values) = take_initial_values(&bytes, &names).map_err(Error::invalid)?;
     let mut values = values.into_iter();
     let mut defaults = Vec::with_capacity(spec.inputs.len());

@@ -1,4 +1,6 @@
 use std::fs;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -52,6 +54,18 @@ fn run(spec: ModelSpec, file: &[u8], requests: Vec<(Vec<Tensor>, u32)>) -> Vec<R
 fn addsub_spec(datatype: Datatype) -> ModelSpec {
     let io = |name| (name, datatype, &[16_i64][..]);
     spec(8, &[io("INPUT0"), io("INPUT1")], &[io("OUTPUT0"), io("OUTPUT1")])
+}
+
+#[test]
+fn a_file_that_was_opened_is_what_is_loaded_whatever_lies_at_its_path_by_now() {
+    let directory = Directory::with("model.onnx", &Onnx::addsub(FLOAT));
+    let path = directory.0.join("model.onnx");
+    let file = File::open(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+    let spec = Arc::new(addsub_spec(Datatype::Fp32));
+    assert!(Rten.load(&spec, &directory.0).is_err(), "by its path it is another");
+    assert!(Rten.load_opened(&spec, &directory.0, file.as_fd()).is_ok());
 }
 
 #[test]

@@ -45,6 +45,7 @@ pub(super) struct HeadSpace {
     timeout: Option<Option<std::time::Duration>>,
     expects_continue: bool,
     wants_timing: bool,
+    wants_status: bool,
 }
 
 /// The verb, with the two that a target's form depends on.
@@ -115,6 +116,7 @@ impl HeadSpace {
             Name::ContentType => self.is_grpc = value.starts_with(b"application/grpc"),
             Name::Expect => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
             Name::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
+            Name::TritonGrpcError => self.wants_status |= value == b"true",
             Name::WantServerTiming => self.wants_timing |= value == b"1",
             Name::Host if !set(&mut self.host, &mut self.has_host, value) => self.fault = Some("more than one Host"),
             _ => {}
@@ -234,6 +236,11 @@ impl HeadSpace {
     /// Whether the client waits for `100 Continue` before it sends the body.
     pub(super) const fn expects_continue(&self) -> bool {
         self.expects_continue
+    }
+
+    /// Whether an error is to end a stream of responses with its status.
+    pub(super) const fn wants_status(&self) -> bool {
+        self.wants_status
     }
 
     /// Whether the client asks where the time goes.

@@ -299,6 +299,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let stream = self.streams.get_mut(id)?;
         stream.path.extend_from_slice(self.head.path());
         stream.wants_timing = self.head.wants_timing();
+        stream.wants_status = self.head.wants_status();
         stream.due = Some(now + self.settings.body_timeout);
         stream.deadline = if let Deadline::At(at) = deadline { Some(at) } else { None };
         stream.incoming = Some(Incoming::Call(CallBody::new(gatherer)));

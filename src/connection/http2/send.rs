@@ -42,6 +42,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
     }
 
+    /// Whether an error is to end a call with its status, where others come in band.
+    pub fn wants_status(&self, stream: StreamId) -> bool {
+        self.streams.get(stream).is_some_and(|stream| stream.wants_status)
+    }
+
     /// Whether a call's client asks where the time goes.
     pub fn wants_timing(&self, stream: StreamId) -> bool {
         self.streams.get(stream).is_some_and(|stream| stream.wants_timing)

@@ -45,6 +45,9 @@ pub(super) struct Stream<B, T> {
     pub(super) is_head_only: bool,
     /// Whether a call's client asks where the time goes (`want-server-timing`).
     pub(super) wants_timing: bool,
+    /// Whether an error is to end the call with its status, where others come in band
+    /// (`triton_grpc_error`).
+    pub(super) wants_status: bool,
     /// Whether somebody works on an answer.
     pub(super) is_working: bool,
     pub(super) incoming: Option<Incoming<B, T>>,
@@ -110,6 +113,7 @@ impl<B, T> Stream<B, T> {
             path: Path::new(),
             is_head_only: false,
             wants_timing: false,
+            wants_status: false,
             is_working: false,
             incoming: None,
             receive,

@@ -444,7 +444,7 @@ fn instance_groups_say_what_their_instances_are_called_and_need() {
     let text = "instance_group [ { count: 2 host_policy: 'far' }, { kind: KIND_MODEL name: 'b' passive: true }, {\n\
                 rate_limiter { priority: 3 resources [ { name: 'r' count: 4 }, { name: 's' global: true count: 1 } ] } } ]";
     let [first, second, third] = spec(text, MODEL).unwrap().instance_groups.try_into().unwrap();
-    assert_eq!(first.instance_names().collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
+    assert_eq!(first.instances().map(|(name, _)| name).collect::<Vec<_>>(), ["m_0_0", "m_0_1"]);
     assert_eq!((first.host_policy.as_str(), first.is_passive, first.rate), ("far", false, RateRules::default()));
     assert_eq!((second.host_policy.as_str(), second.is_passive, second.count), ("model", true, 1));
     let resource = |name: &str, is_global, count| ResourceRules { name: name.to_owned(), is_global, count };

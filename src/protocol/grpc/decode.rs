@@ -29,13 +29,13 @@ pub fn decode_streamed(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<I
     let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
-    let inputs = inputs(spec, message)?;
+    let mut inputs = inputs(spec, message)?;
     let asked: SmallVec<[AskedOutput<'_>; 2]> = message.outputs.iter().map(asked).collect::<Result<_, _>>()?;
     let outputs = check::check_outputs(spec, message.id, &asked, true)?;
     for plan in outputs.iter().filter(|plan| plan.class_count > 0) {
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
-    let (inputs, rows) = check::check(spec, message.id, inputs)?;
+    let (inputs, rows) = check::check(spec, message.id, &mut inputs)?;
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
     let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final };
@@ -107,8 +107,8 @@ fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str
 }
 
 /// The inputs with their contents: raw ones are handed out in the order of the inputs.
-fn inputs<'a>(spec: &ModelSpec, message: &InferMessage<'a>) -> Result<Vec<NamedTensor<'a>>, Error> {
-    let mut inputs = Vec::with_capacity(message.inputs.len());
+fn inputs<'a>(spec: &ModelSpec, message: &InferMessage<'a>) -> Result<SmallVec<[NamedTensor<'a>; 2]>, Error> {
+    let mut inputs = SmallVec::with_capacity(message.inputs.len());
     for (index, input) in message.inputs.iter().enumerate() {
         refuse_shared_memory(input.name, &input.parameters)?;
         let datatype = Datatype::from_name(input.datatype);
@@ -262,7 +262,7 @@ mod tests {
             request.parameters.extend(id.clone().map(|id| ("sequence_id".to_owned(), parameter(id))));
             let mark = |id| SequenceMark { id, is_start: true, is_end: true };
             let got = decode_prost(&request).map(|request| request.sequence);
-            assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::invalid), "{id:?}");
+            assert_eq!(got, want.map(|id| id.map(mark)).map_err(Error::unsupported), "{id:?}");
         };
         let text = |text: &str| Some(ParameterChoice::StringParam(text.to_owned()));
         check(Some(ParameterChoice::Int64Param(42)), Ok(CorrelationId::from_number(42)));
@@ -273,7 +273,7 @@ mod tests {
         check(None, Ok(None));
         let longest = "x".repeat(128);
         check(text(&longest), Ok(CorrelationId::from_text(&longest)));
-        check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 bytes"));
+        check(text(&format!("{longest}x")), Err("string correlation ID cannot be longer than 128 characters"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `ModelStatistics`: the statistics extension's message, with every field that Triton's
 //! `grpc_server.cc` sets, zeros included.
 
-use crate::metrics::{BatchFigures, Statistics, Total};
+use crate::metrics::{BatchFigures, ResponseFigures, Statistics, Total};
 use crate::wire::proto::inference as proto;
 
 /// The statistics of some model versions.
@@ -29,9 +29,20 @@ fn model(statistics: Statistics) -> proto::ModelStatistics {
             cache_miss,
         }),
         batch_stats: statistics.batches.iter().map(batch).collect(),
-        // Memory is told by engines that know of it, responses are counted for decoupled models.
+        response_stats: statistics
+            .responses
+            .iter()
+            .map(|figures| (figures.index.to_string(), responses(figures)))
+            .collect(),
+        // Memory is told by engines that know of it.
         ..Default::default()
     }
+}
+
+fn responses(figures: &ResponseFigures) -> proto::InferResponseStatistics {
+    let [compute_infer, compute_output, success, fail, empty_response, cancel] =
+        figures.by_name().map(|(_, total)| duration(total));
+    proto::InferResponseStatistics { compute_infer, compute_output, success, fail, empty_response, cancel }
 }
 
 fn batch(figures: &BatchFigures) -> proto::InferBatchStatistics {

@@ -98,7 +98,7 @@ fn decode_document(
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
     let parameters = root.get("parameters").map_or_else(|| Ok(Parameters::default()), decode_parameters)?;
     let mut binary = body.slice(header_size..);
-    let mut inputs = Vec::new();
+    let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
         if inputs.len() >= REQUEST_TENSORS_MAX {
@@ -117,7 +117,7 @@ fn decode_document(
     let outputs = decode_outputs(root, parameters.is_binary)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_forms(spec, &outputs)?;
-    let (inputs, rows) = check(spec, id, inputs)?;
+    let (inputs, rows) = check(spec, id, &mut inputs)?;
     let Parameters { priority, timeout, sequence, .. } = parameters;
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
@@ -315,8 +315,8 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
         _ => body,
     };
     let outputs = check_outputs(spec, "", &[], true)?;
-    let tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
-    let (inputs, rows) = check(spec, "", vec![tensor])?;
+    let mut tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
+    let (inputs, rows) = check(spec, "", std::slice::from_mut(&mut tensor))?;
     check::check_sequence(spec, None, rows)?;
     let plan = ResponsePlan { outputs, ..ResponsePlan::default() };
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })

@@ -27,8 +27,17 @@ fn write_model(statistics: &Statistics, json: &mut Vec<u8>) {
     writer::integer(statistics.execution_count, json);
     json.extend_from_slice(b",\"inference_stats\":{");
     write_totals(&statistics.inference.by_name(), json);
-    // Responses are counted for decoupled models alone, and memory by engines that tell of it.
-    json.extend_from_slice(b"},\"response_stats\":{},\"batch_stats\":");
+    json.extend_from_slice(b"},\"response_stats\":{");
+    for (place, response) in statistics.responses.iter().enumerate() {
+        writer::comma(place, json);
+        json.push(b'"');
+        writer::integer(response.index as u64, json);
+        json.extend_from_slice(b"\":{");
+        write_totals(&response.by_name(), json);
+        json.push(b'}');
+    }
+    // Memory is told by engines that know of it.
+    json.extend_from_slice(b"},\"batch_stats\":");
     write_list(statistics.batches.iter(), json, |batch, json| {
         json.extend_from_slice(b"{\"batch_size\":");
         writer::integer(batch.rows, json);

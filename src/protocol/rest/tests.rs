@@ -89,7 +89,7 @@ fn a_sequence_is_named_by_a_number_or_a_string_and_by_neither_zero_nor_nothing()
 
     let body = format!("{{\"parameters\":{{\"sequence_id\":\"{longest}x\"}},\"inputs\":[]}}");
     let refused = json(&model(), &body).map(|_| ()).unwrap_err();
-    assert_eq!(refused, Error::invalid("string correlation ID cannot be longer than 128 bytes"));
+    assert_eq!(refused, Error::unsupported("string correlation ID cannot be longer than 128 characters"));
 }
 
 #[test]

@@ -28,9 +28,9 @@ use crate::protocol::repository::Load;
 use crate::server::control::job::{Finished, Job, Tools};
 use crate::server::control::model::{Model, Models, Version};
 use crate::server::control::retire::{Pending, Retiring};
-use crate::server::log;
 use crate::server::repositories::Look;
 use crate::server::threads::spawn;
+use crate::server::{log, memory};
 use crate::shard::catalogue::{Change, Hold, Told};
 use crate::shard::clock;
 use crate::shard::errand::Reply;
@@ -61,6 +61,9 @@ pub enum Event {
     Listed(Result<Vec<(String, bool)>, Error>),
 }
 
+/// How long after a load or an unload memory is given back.
+const TRIM_PAUSE: Duration = Duration::from_secs(1);
+
 /// The control thread's state.
 pub struct Control {
     tools: Arc<Tools>,
@@ -78,6 +81,8 @@ pub struct Control {
     /// Who waits for the names in the repositories.
     listing: Vec<(bool, Reply)>,
     look_at: Option<Instant>,
+    /// When memory that loads and unloads left behind is given back.
+    trim_at: Option<Instant>,
     shards_left: usize,
     is_draining: bool,
     has_failed: bool,
@@ -128,6 +133,7 @@ impl Control {
             retiring: Vec::new(),
             listing: Vec::new(),
             look_at: None,
+            trim_at: None,
             shards_left: shards,
             is_draining: false,
             has_failed: false,
@@ -141,7 +147,7 @@ impl Control {
         while self.shards_left > 0 {
             match self.next_event() {
                 Some(event) => self.handle_event(event),
-                None => self.look(),
+                None => self.handle_time(),
             }
         }
         self.has_failed
@@ -152,9 +158,28 @@ impl Control {
         Arc::new(Overview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
     }
 
-    /// The next event; none when the repositories are due to be looked at.
+    /// Memory is free in pieces: it is given back a little later, once for a burst.
+    fn handle_memory_freed(&mut self) {
+        self.trim_at.get_or_insert(clock::now() + TRIM_PAUSE);
+    }
+
+    fn handle_time(&mut self) {
+        let now = clock::now();
+        if self.trim_at.is_some_and(|at| at <= now) {
+            self.trim_at = None;
+            memory::give_back();
+            log::info("gave memory back that loads and unloads had left free");
+        }
+        if self.look_at.is_some_and(|at| at <= now) {
+            self.look();
+        }
+    }
+
+    /// The next event; none when the repositories are due to be looked at, or memory to be given back.
     fn next_event(&self) -> Option<Event> {
-        let Some(at) = self.look_at else { return self.events.recv().ok().or(Some(Event::Failed)) };
+        let Some(at) = self.look_at.into_iter().chain(self.trim_at).min() else {
+            return self.events.recv().ok().or(Some(Event::Failed));
+        };
         match self.events.recv_timeout(at.since(clock::now())) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
@@ -195,7 +220,7 @@ impl Control {
     /// From now on nothing is loaded; orders that wait are refused.
     fn drain(&mut self) {
         self.is_draining = true;
-        self.look_at = None;
+        (self.look_at, self.trim_at) = (None, None);
         self.tools.world.lifecycle.drain();
         self.busy.clear();
         self.jobs.clear();

@@ -83,6 +83,7 @@ impl Control {
     pub(super) fn handle_finished(&mut self, finished: Finished) {
         self.running = self.running.saturating_sub(1);
         self.start_jobs();
+        self.handle_memory_freed();
         self.finish(finished);
     }
 

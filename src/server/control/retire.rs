@@ -96,6 +96,7 @@ impl Control {
                 self.models.remove(&name);
             }
         }
+        self.handle_memory_freed();
         self.publish_overview();
     }
 }

@@ -266,7 +266,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::backend::{self, Flight};
+    use crate::backend::{self, Flight, Wishes};
     use crate::scheduler::sequence::{SequencePolicy, Strategy};
     use crate::scheduler::{Bounds, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -300,7 +300,19 @@ mod tests {
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
             let (stamps, hold) = (Stamps::default(), Hold::default());
             let (inputs, again) = (Vec::new(), None);
-            let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
+            let token = Waiting {
+                inbox,
+                ticket,
+                inputs,
+                rows: 1,
+                size: 1,
+                level: 0,
+                mark,
+                stamps,
+                hold,
+                again,
+                wishes: Wishes::default(),
+            };
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };

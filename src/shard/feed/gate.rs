@@ -76,7 +76,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::Flight;
+    use crate::backend::{Flight, Wishes};
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
@@ -93,7 +93,19 @@ mod tests {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
         let (stamps, hold) = (Stamps::default(), Hold::default());
         let (inputs, mark, again) = (Vec::new(), None, None);
-        let token = Waiting { inbox, ticket, inputs, rows: 1, size: 1, level: 0, mark, stamps, hold, again };
+        let token = Waiting {
+            inbox,
+            ticket,
+            inputs,
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark,
+            stamps,
+            hold,
+            again,
+            wishes: Wishes::default(),
+        };
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }

@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use crate::backend::{self, Answer, Part, Request, Responder, SequenceRow, Ticket, is_answering, wake_afterwards};
+use crate::backend::{
+    self, Answer, Part, Request, Responder, SequenceRow, Ticket, Wishes, is_answering, wake_afterwards,
+};
 use crate::model::SequenceMark;
 use crate::scheduler::sequence::Flight;
 use crate::shard::feed::former::Over;
@@ -127,6 +129,7 @@ impl backend::Inbox for Iteration {
                 stamps: self.stamps,
                 hold: Hold::default(),
                 again: Some(again),
+                wishes: Wishes::default(),
             };
             return self.iterations.release(Released { flight, again: Some(waiting) });
         }

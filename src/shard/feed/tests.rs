@@ -28,6 +28,7 @@ fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
         stamps,
         hold: Hold::default(),
         again: None,
+        wishes: Wishes::default(),
     };
     Entry {
         token,

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use super::checked::{Fault, plant};
 use super::{Mutex, Thread, current, park};
-use crate::backend::{Answer, Batch, answering};
+use crate::backend::{Answer, Batch, Wishes, answering};
 use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
 use crate::shard::burst::Bursts;
 use crate::shard::feed::{Feed, Hold, Lane, Seat, Waiting};
@@ -95,6 +95,7 @@ impl Shard {
             stamps: Stamps::default(),
             hold: Hold::default(),
             again: None,
+            wishes: Wishes::default(),
         };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }

@@ -67,6 +67,8 @@ pub enum Name {
     Te,
     /// `transfer-encoding`.
     TransferEncoding,
+    /// `triton_grpc_error`.
+    TritonGrpcError,
     /// Any other that begins with a colon: those of responses, and of extensions that we have not.
     UnknownPseudo,
     /// `upgrade`.
@@ -93,6 +95,7 @@ impl Name {
             b"proxy-connection" => Self::ProxyConnection,
             b"te" => Self::Te,
             b"transfer-encoding" => Self::TransferEncoding,
+            b"triton_grpc_error" => Self::TritonGrpcError,
             b"upgrade" => Self::Upgrade,
             b"want-server-timing" => Self::WantServerTiming,
             [b':', ..] => Self::UnknownPseudo,

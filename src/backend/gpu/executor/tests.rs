@@ -9,6 +9,7 @@ use crate::backend::gpu::trial::{instance, product, row};
 use crate::backend::run_to_end;
 use crate::backend::trial::{Answers, tensor};
 use crate::error::Code;
+use crate::tensor::Tensor;
 
 thread_local! {
     static NOW: Cell<Instant> = const { Cell::new(Instant::ZERO) };

@@ -1,0 +1,84 @@
+//! The answers of a batch from what came back of it: each request its rows, or its classes where the
+//! device found the best and nobody asked for more.
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::backend::batch::scatter;
+use crate::backend::gpu::slot::Landed;
+use crate::backend::{Request, Wish};
+use crate::error::Error;
+use crate::model::classes::{STRING_SIZE_EXPECTED, write_known};
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{Datatype, Shape, Tensor, element_count};
+
+/// Answers every request of a batch.
+pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[Landed; 2]>, requests: Vec<Request>) {
+    let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
+    if outputs.iter().all(|output| matches!(output, Landed::Whole(_))) {
+        let tensor = |(expected, landed): (&TensorSpec, Landed)| match landed {
+            Landed::Whole(contents) => whole(spec, expected, rows, contents),
+            Landed::Best(..) | Landed::Nothing => whole(spec, expected, rows, Bytes::new()),
+        };
+        return scatter(spec, spec.outputs.iter().zip(outputs).map(tensor).collect(), requests);
+    }
+    let mut before = 0_usize;
+    for request in requests {
+        let own = usize::try_from(request.rows).unwrap_or_default();
+        let (first, count) = if spec.has_batch_axis() { (before, own) } else { (0, 1) };
+        before += own;
+        let parts = spec.outputs.iter().zip(&outputs).enumerate().map(|(index, (expected, landed))| {
+            let wish = request.responder.wishes.of(index);
+            part(spec, expected, landed, Rows { first, count }, wish)
+        });
+        let parts = parts.collect::<Option<Vec<_>>>();
+        let missing = || Error::internal("a batch on the GPU gave fewer bytes than its requests have rows");
+        request.responder.send(parts.ok_or_else(missing));
+    }
+}
+
+/// The rows of one request among those of its batch.
+#[derive(Clone, Copy)]
+struct Rows {
+    first: usize,
+    count: usize,
+}
+
+/// A request's part of an output.
+fn part(spec: &ModelSpec, expected: &TensorSpec, landed: &Landed, rows: Rows, wish: Wish) -> Option<Tensor> {
+    let request_rows = u32::try_from(rows.count).ok()?;
+    let (count, values, indices) = match landed {
+        Landed::Nothing => return Some(whole(spec, expected, request_rows, Bytes::new())),
+        Landed::Whole(contents) => {
+            let mut part = whole(spec, expected, request_rows, Bytes::new());
+            let size = element_count(&part.shape).ok()?.checked_mul(part.datatype.size()?)?;
+            let begin = size.checked_div(rows.count)?.checked_mul(rows.first)?;
+            part.contents =
+                contents.get(begin..begin.checked_add(size)?).map(|_| contents.slice(begin..begin + size))?;
+            return Some(part);
+        }
+        Landed::Best(count, values, indices) => (*count, values, indices),
+    };
+    // Who asked for nothing is given as little.
+    let asked = if let Wish::Classes(asked) = wish { usize::try_from(asked).ok()?.min(count) } else { 0 };
+    let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
+    for row in rows.first..rows.first + rows.count {
+        let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);
+        write_known(values.get(begin..end)?, indices.get(begin..end)?, expected.labels.as_deref(), &mut contents);
+    }
+    let mut shape: Shape = spec.has_batch_axis().then_some(i64::from(request_rows)).into_iter().collect();
+    shape.push(i64::try_from(asked).ok()?);
+    Some(Tensor { datatype: Datatype::Bytes, shape, contents: contents.into() })
+}
+
+/// An output for so many rows.
+fn whole(spec: &ModelSpec, expected: &TensorSpec, rows: u32, contents: Bytes) -> Tensor {
+    let mut shape = expected.model_shape.clone();
+    if let Some(first) = shape.first_mut().filter(|_| spec.has_batch_axis()) {
+        *first = i64::from(rows);
+    }
+    Tensor { datatype: expected.datatype, shape, contents }
+}
+
+/// Bytes of a value, and of an index.
+const ELEMENT_SIZE: usize = 4;

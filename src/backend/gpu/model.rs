@@ -1,0 +1,213 @@
+//! A model whose instances are on GPUs, all of them or some: each is made where its group says. The
+//! weights are put on a device once for each context there.
+
+#![expect(clippy::disallowed_types, reason = "taken where an instance is made or made anew, never for a batch")]
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::backend::gpu::device::{Gpus, Opened};
+use crate::backend::gpu::driver::DriverError;
+use crate::backend::gpu::executor::GpuInstance;
+use crate::backend::gpu::figures::Figures;
+use crate::backend::gpu::program::{Blueprint, Program};
+use crate::backend::{Instance, LoadedModel, Threads};
+use crate::error::Error;
+use crate::limits::GPU_RESTARTS_MAX;
+use crate::model::{InstanceGroup, ModelSpec};
+
+/// A loaded model version.
+pub struct GpuModel {
+    spec: Arc<ModelSpec>,
+    blueprint: Arc<dyn Blueprint>,
+    gpus: Gpus,
+    /// The engine of those instances that are on the CPU.
+    on_cpu: Option<Box<dyn LoadedModel>>,
+    figures: Arc<Figures>,
+    placed: Mutex<BTreeMap<u32, Placed>>,
+}
+
+/// A program on a device, as long as an instance there has it.
+struct Placed {
+    opened: Weak<Opened>,
+    program: Weak<dyn Program>,
+}
+
+impl GpuModel {
+    /// A model whose instances on GPUs run what the blueprint says; `on_cpu` makes the others.
+    pub fn new(
+        spec: &Arc<ModelSpec>,
+        blueprint: Arc<dyn Blueprint>,
+        gpus: &Gpus,
+        on_cpu: Option<Box<dyn LoadedModel>>,
+    ) -> Self {
+        let (figures, placed) = (Arc::default(), Mutex::default());
+        Self { spec: Arc::clone(spec), blueprint, gpus: gpus.clone(), on_cpu, figures, placed }
+    }
+
+    fn instance_on(&self, index: u32) -> Result<Box<dyn Instance>, Error> {
+        let name = &self.spec.name;
+        let gpu = self.gpus.find(index).ok_or_else(|| {
+            Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
+        })?;
+        self.admit_restart()?;
+        let make = || {
+            let opened = gpu.open()?;
+            let program = self.program_on(index, &opened)?;
+            GpuInstance::new(&self.spec, &*self.blueprint, program, &opened, &self.figures)
+                .inspect_err(|error| note(&opened, error))
+        };
+        let made: Result<_, DriverError> = make();
+        let instance = made.map_err(|error| {
+            Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
+        })?;
+        Ok(Box::new(instance))
+    }
+
+    /// Counts an instance that is made for one that was lost; refuses it where too many were lost
+    /// without a batch that gave outputs.
+    fn admit_restart(&self) -> Result<(), Error> {
+        if self.figures.losses() <= self.figures.restarts.get() {
+            return Ok(());
+        }
+        let on_gpu = self.spec.instance_groups.iter().filter(|group| !group.gpus.is_empty());
+        let instances: u64 = on_gpu.map(InstanceGroup::instance_count).sum();
+        let most = instances.max(1).saturating_mul(GPU_RESTARTS_MAX.into());
+        if u64::from(self.figures.restarts_in_a_row()) >= most {
+            return Err(Error::unavailable(format!(
+                "instances of model '{}' on GPUs were lost {most} times and no batch gave outputs between; load it again",
+                self.spec.name
+            )));
+        }
+        self.figures.handle_restart();
+        Ok(())
+    }
+
+    fn program_on(&self, index: u32, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+        let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = placed.get(&index)
+            && there.opened.upgrade().is_some_and(|there| Arc::ptr_eq(&there, opened))
+            && let Some(program) = there.program.upgrade()
+        {
+            return Ok(program);
+        }
+        let program = self.blueprint.place(opened).inspect_err(|error| note(opened, error))?;
+        placed.insert(index, Placed { opened: Arc::downgrade(opened), program: Arc::downgrade(&program) });
+        Ok(program)
+    }
+}
+
+/// Whoever comes next opens another context where this one broke.
+fn note(opened: &Opened, error: &DriverError) {
+    if error.is_sticky() {
+        opened.set_broken();
+    }
+}
+
+impl LoadedModel for GpuModel {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        match (threads.gpu(), &self.on_cpu) {
+            (Some(index), _) => self.instance_on(index),
+            (None, Some(on_cpu)) => on_cpu.new_instance(threads),
+            (None, None) => Err(Error::internal(format!(
+                "model '{}' has no instances on the CPU, and one is wanted",
+                self.spec.name
+            ))),
+        }
+    }
+
+    fn may_run_inline(&self) -> bool {
+        false
+    }
+
+    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+        Some(Arc::clone(&self.figures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::gpu::driver::Fault;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::gpu::trial::{Product, product, row, spec};
+    use crate::backend::trial::Answers;
+    use crate::backend::{run_to_end, threads};
+
+    fn model(fake: &Arc<Fake>, count: u32, gpus: &[u32]) -> GpuModel {
+        let mut spec = (*spec(4)).clone();
+        spec.instance_groups = vec![InstanceGroup {
+            name: "m_0".to_owned(),
+            count,
+            gpus: gpus.to_vec(),
+            is_passive: false,
+            host_policy: String::new(),
+            rate: Default::default(),
+        }];
+        GpuModel::new(&Arc::new(spec), Arc::new(Product { rows_max: 4 }), &fake.gpus(1 << 20, 1 << 20), None)
+    }
+
+    fn make(model: &GpuModel, gpu: Option<u32>) -> Result<Box<dyn Instance>, Error> {
+        threads::enter(1, |threads| model.new_instance(&threads.on(gpu)))
+    }
+
+    fn run(instance: &mut dyn Instance) -> bool {
+        let answers = Answers::default();
+        run_to_end(instance, answers.batch(vec![(vec![row(1.0, 2.0)], 1)]));
+        answers.outputs(1).remove(0).is_ok_and(|outputs| outputs == [product(1.0, 2.0)])
+    }
+
+    #[test]
+    fn instances_of_a_device_share_its_context_and_weights_and_those_of_another_do_not() {
+        let fake = Fake::new(2);
+        let model = model(&fake, 2, &[0, 1]);
+        let first = make(&model, Some(0)).unwrap();
+        let held = fake.held();
+        let mut others = [0, 1, 1].map(|gpu| make(&model, Some(gpu)).unwrap());
+        assert_eq!(fake.contexts(), 2);
+        assert!(others.iter_mut().all(|instance| run(&mut **instance)));
+        assert_eq!(fake.held(), 4 * held - 2 * 24, "the weights, 24 bytes, are on each device once");
+        drop((first, others));
+        assert_eq!(fake.held(), 0);
+        let text = |outcome: Result<Box<dyn Instance>, Error>| outcome.err().unwrap().text().to_owned();
+        assert_eq!(text(make(&model, Some(2))), "model 'm' wants GPU 2, which this machine does not have");
+        assert!(text(make(&model, None)).contains("no instances on the CPU"));
+    }
+
+    #[test]
+    fn an_instance_that_is_lost_is_made_anew_so_often_as_batches_give_outputs_between() {
+        let fake = Fake::new(1);
+        let model = model(&fake, 1, &[0]);
+        let mut instance = make(&model, Some(0)).unwrap();
+        for _ in 0..3 * GPU_RESTARTS_MAX {
+            fake.fail_next("matmul", Fault::Sticky);
+            assert!(!run(&mut *instance));
+            drop(instance);
+            instance = make(&model, Some(0)).unwrap();
+            assert!(run(&mut *instance), "a batch between gives outputs");
+        }
+        for _ in 0..GPU_RESTARTS_MAX {
+            fake.fail_next("matmul", Fault::Sticky);
+            assert!(!run(&mut *instance));
+            drop(instance);
+            instance = make(&model, Some(0)).unwrap();
+        }
+        fake.fail_next("matmul", Fault::Sticky);
+        assert!(!run(&mut *instance));
+        let error = make(&model, Some(0)).err().unwrap();
+        assert!(error.text().contains("were lost 5 times"), "{error}");
+        let figures = model.gpu_figures().unwrap();
+        assert_eq!((figures.losses(), figures.restarts.get()), (4 * 5 + 1, 4 * 5));
+    }
+
+    #[test]
+    fn a_context_that_breaks_while_an_instance_is_made_is_not_used_again() {
+        let fake = Fake::new(1);
+        let model = model(&fake, 1, &[0]);
+        let _other = make(&model, Some(0)).unwrap();
+        fake.fail_next("new_stream", Fault::Sticky);
+        assert!(make(&model, Some(0)).is_err());
+        assert!(run(&mut *make(&model, Some(0)).unwrap()));
+        assert_eq!(fake.contexts(), 2);
+    }
+}

@@ -1,0 +1,155 @@
+//! NVML, loaded by name where the driver brought it: how busy a device is, how much of its memory is
+//! used and what power it takes, for `/metrics`. Each figure is there or is not, by device and by
+//! driver; a machine without NVML has none. Called by one thread, a few times a minute.
+
+#![expect(unsafe_code, reason = "the interface of NVML")]
+
+use std::ffi::{CString, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ptr::null_mut;
+
+use libloading::Library as SharedObject;
+
+/// What is known of a device at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Percent of the time in which a kernel ran.
+    pub utilization: Option<u64>,
+    /// Bytes of memory.
+    pub memory_total: Option<u64>,
+    /// Bytes that are in use, by any process.
+    pub memory_used: Option<u64>,
+    /// Milliwatts.
+    pub power_usage: Option<u64>,
+    /// Milliwatts that it may take.
+    pub power_limit: Option<u64>,
+    /// Millijoules since the driver was loaded.
+    pub energy: Option<u64>,
+}
+
+/// `nvmlReturn_t`; 0 is success.
+type Status = c_int;
+/// `nvmlDevice_t`.
+type Handle = *mut c_void;
+
+/// `nvmlUtilization_t`.
+#[derive(Default)]
+#[repr(C)]
+struct Utilization {
+    gpu: c_uint,
+    memory: c_uint,
+}
+
+/// `nvmlMemory_t`.
+#[derive(Default)]
+#[repr(C)]
+struct Memory {
+    total: c_ulonglong,
+    free: c_ulonglong,
+    used: c_ulonglong,
+}
+
+type Init = unsafe extern "C" fn() -> Status;
+type FindDevice = unsafe extern "C" fn(*const c_char, *mut Handle) -> Status;
+type Ask<T> = unsafe extern "C" fn(Handle, *mut T) -> Status;
+
+/// NVML, initialised.
+pub struct Nvml {
+    find_device: FindDevice,
+    utilization: Option<Ask<Utilization>>,
+    memory: Option<Ask<Memory>>,
+    power_usage: Option<Ask<c_uint>>,
+    power_limit: Option<Ask<c_uint>>,
+    energy: Option<Ask<c_ulonglong>>,
+    /// Unloaded last.
+    _object: SharedObject,
+}
+
+/// A device as NVML names it.
+#[derive(Clone, Copy)]
+pub struct Device(Handle);
+
+// SAFETY: NVML's handles may be used by any thread; so its documentation.
+unsafe impl Send for Device {}
+
+impl Nvml {
+    /// Loads it, or says why it cannot be used.
+    pub fn find() -> Result<Self, String> {
+        // SAFETY: loading NVML runs its own initialisers alone.
+        let object = unsafe { SharedObject::new("libnvidia-ml.so.1") };
+        let object = object.map_err(|_| "NVML (libnvidia-ml.so.1) is not installed".to_owned())?;
+        let lacks = |name: &str| format!("NVML has no '{name}'");
+        // SAFETY: the types are those of `nvml.h`.
+        let (init, find_device) = unsafe {
+            let init: Init = symbol(&object, "nvmlInit_v2").ok_or_else(|| lacks("nvmlInit_v2"))?;
+            let find = symbol(&object, "nvmlDeviceGetHandleByUUID");
+            (init, find.ok_or_else(|| lacks("nvmlDeviceGetHandleByUUID"))?)
+        };
+        // SAFETY: it takes nothing.
+        match unsafe { init() } {
+            0 => {}
+            status => return Err(format!("NVML does not start (status {status})")),
+        }
+        // SAFETY: the types are those of `nvml.h`.
+        unsafe {
+            Ok(Self {
+                find_device,
+                utilization: symbol(&object, "nvmlDeviceGetUtilizationRates"),
+                memory: symbol(&object, "nvmlDeviceGetMemoryInfo"),
+                power_usage: symbol(&object, "nvmlDeviceGetPowerUsage"),
+                power_limit: symbol(&object, "nvmlDeviceGetPowerManagementLimit"),
+                energy: symbol(&object, "nvmlDeviceGetTotalEnergyConsumption"),
+                _object: object,
+            })
+        }
+    }
+
+    /// A device by its UUID.
+    pub fn device(&self, uuid: &str) -> Option<Device> {
+        let (uuid, mut handle) = (CString::new(uuid).ok()?, null_mut());
+        // SAFETY: the text ends with a zero; it writes one pointer where it succeeds.
+        let status = unsafe { (self.find_device)(uuid.as_ptr(), &raw mut handle) };
+        (status == 0).then_some(Device(handle))
+    }
+
+    /// What is known of a device now.
+    pub fn sample(&self, device: Device) -> Sample {
+        let memory = ask(self.memory, device);
+        Sample {
+            utilization: ask(self.utilization, device).map(|rates: Utilization| rates.gpu.into()),
+            memory_total: memory.as_ref().map(|memory: &Memory| memory.total),
+            memory_used: memory.as_ref().map(|memory| memory.used),
+            power_usage: ask(self.power_usage, device).map(u64::from),
+            power_limit: ask(self.power_limit, device).map(u64::from),
+            energy: ask(self.energy, device),
+        }
+    }
+}
+
+/// A function of the library.
+///
+/// # Safety
+/// The type is that of the function.
+unsafe fn symbol<T: Copy>(object: &SharedObject, name: &str) -> Option<T> {
+    // SAFETY: the caller knows the type.
+    unsafe { object.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
+}
+
+fn ask<T: Default>(function: Option<Ask<T>>, device: Device) -> Option<T> {
+    let mut value = T::default();
+    // SAFETY: the handle came from NVML, and the value is of the type that the function writes.
+    let status = unsafe { function?(device.0, &raw mut value) };
+    (status == 0).then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_nvml_is_told_so_and_one_with_it_knows_no_device_of_another_name() {
+        match Nvml::find() {
+            Ok(nvml) => assert!(nvml.device("GPU-none").is_none()),
+            Err(why) => assert!(why.contains("NVML"), "{why}"),
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! From an ONNX graph to the steps of a plan. What is no more than a change of shape makes no step; a
+//! bias and a ReLU go into the product before them, another function into the operation before it. An
+//! operator that is not known is refused by name: nothing is left out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use smallvec::SmallVec;
+
+use crate::backend::gpu::plan::form::Form;
+use crate::backend::gpu::plan::{Plan, Step, Work, layout};
+use crate::backend::gpu::slot::Sizes;
+use crate::backend::kernel::pointwise::{Activation, Operation, Strides};
+use crate::limits::GPU_BUFFER_ALIGNMENT;
+use crate::model::ModelSpec;
+use crate::model::graph::{Graph, Node};
+use crate::tensor::{Datatype, Shape, Tensor};
+
+/// What a step names before it is known where values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Name {
+    /// A value that is computed, or an input.
+    Buffer(usize),
+    /// So many bytes into the weights.
+    Weight(usize),
+}
+
+/// What is known of a value.
+#[derive(Clone, Debug)]
+struct Known {
+    form: Form,
+    buffer: usize,
+}
+
+/// One operand of an operation of two.
+enum Operand<'a> {
+    Value(Known),
+    Constant(&'a Tensor),
+}
+
+struct Compiler<'a> {
+    graph: &'a Graph,
+    values: BTreeMap<&'a str, Known>,
+    /// Elements of each buffer for a row of the batch.
+    counts: Vec<usize>,
+    /// The step that gives a value, where the value is its output as it is.
+    givers: BTreeMap<&'a str, usize>,
+    /// How often a value is read, or given to the client.
+    uses: BTreeMap<&'a str, usize>,
+    steps: Vec<Step<Name>>,
+    weights: Vec<u8>,
+}
+
+/// Plans a graph, whose inputs and outputs were checked.
+pub(super) fn compile(graph: &Graph, spec: &ModelSpec) -> Result<Plan, String> {
+    let mut compiler = Compiler {
+        graph,
+        values: BTreeMap::new(),
+        counts: Vec::new(),
+        givers: BTreeMap::new(),
+        uses: BTreeMap::new(),
+        steps: Vec::new(),
+        weights: Vec::new(),
+    };
+    let has_rows = spec.has_batch_axis();
+    for input in &spec.inputs {
+        let form = Form::of_shape(&input.model_shape, has_rows).ok_or("an input has a dimension that is not known")?;
+        let known = compiler.new_value(form)?;
+        compiler.values.insert(&input.name, known);
+    }
+    let read = graph.nodes.iter().flat_map(|node| node.inputs.iter().map(String::as_str));
+    for name in read.chain(spec.outputs.iter().map(|output| output.name.as_str())) {
+        *compiler.uses.entry(name).or_default() += 1;
+    }
+    graph.nodes.iter().try_for_each(|node| compiler.add(node))?;
+    compiler.into_plan(spec)
+}
+
+impl<'a> Compiler<'a> {
+    fn into_plan(self, spec: &ModelSpec) -> Result<Plan, String> {
+        let mut outputs = Vec::with_capacity(spec.outputs.len());
+        for output in &spec.outputs {
+            let known = self.values.get(output.name.as_str());
+            let known = known.ok_or_else(|| format!("output '{}' is not computed", output.name))?;
+            let wanted = Form::of_shape(&output.model_shape, spec.has_batch_axis());
+            // A scalar for each row is one element of the configuration.
+            let is_scalar = output.has_last_one() && known.form.dims.is_empty();
+            if wanted.as_ref() != Some(&known.form) && !(is_scalar && known.form.has_rows == spec.has_batch_axis()) {
+                return Err(format!("output '{}' has another shape than its configuration", output.name));
+            }
+            outputs.push((known.buffer, self.count(known.buffer)));
+        }
+        let rows_max = usize::try_from(spec.rows_max.max(1)).unwrap_or(usize::MAX);
+        let too_large = || "its values are too large for one launch".to_owned();
+        let size = |count: &usize| {
+            let elements = count.checked_mul(rows_max).filter(|elements| u32::try_from(*elements).is_ok());
+            elements.and_then(|elements| elements.checked_mul(FLOAT_SIZE))
+        };
+        let sizes: Vec<_> = self.counts.iter().map(size).collect::<Option<_>>().ok_or_else(too_large)?;
+        let row_size = |count: usize| count * FLOAT_SIZE;
+        let input_sizes = self.counts.iter().take(spec.inputs.len()).map(|count| row_size(*count)).collect();
+        let output_sizes = outputs.iter().map(|(_, count)| row_size(*count)).collect();
+        let (steps, scratch) = layout::place(self.steps, &sizes, spec.inputs.len(), &outputs).ok_or_else(too_large)?;
+        let sizes = Sizes { rows_max, inputs: input_sizes, outputs: output_sizes, scratch };
+        Ok(Plan { steps, weights: self.weights, sizes: Arc::new(sizes) })
+    }
+
+    /// Adds what an operator does.
+    fn add(&mut self, node: &'a Node) -> Result<(), String> {
+        if !matches!(node.domain.as_str(), "" | "ai.onnx") {
+            return Err(refused(node, "is not of ONNX's own operators"));
+        }
+        match node.operator.as_str() {
+            "Add" => self.add_binary(node, Operation::Add),
+            "Sub" => self.add_binary(node, Operation::Subtract),
+            "Mul" => self.add_binary(node, Operation::Multiply),
+            "Div" => self.add_binary(node, Operation::Divide),
+            "Gemm" => self.add_gemm(node),
+            "MatMul" => self.add_matmul(node),
+            "Relu" => self.add_activation(node, Activation::Relu),
+            "Sigmoid" => self.add_activation(node, Activation::Sigmoid),
+            "Tanh" => self.add_activation(node, Activation::Tanh),
+            "Gelu" if node.text("approximate") == Some("tanh") => self.add_activation(node, Activation::GeluTanh),
+            "Gelu" => self.add_activation(node, Activation::Gelu),
+            "Softmax" => self.add_softmax(node),
+            "Dropout" | "Flatten" | "Identity" | "Reshape" | "Squeeze" | "Unsqueeze" => self.add_view(node),
+            _ => Err(refused(node, "is not among those that the GPU's plan has")),
+        }
+    }
+
+    /// The same elements in another shape.
+    fn add_view(&mut self, node: &'a Node) -> Result<(), String> {
+        let known = self.value(node, 0)?;
+        let axes = || -> Option<Vec<i64>> {
+            node.integers("axes").map(<[i64]>::to_vec).or_else(|| self.integers(node.input(1)?))
+        };
+        let form = match node.operator.as_str() {
+            "Flatten" => known.form.flatten(node.integer("axis", 1)),
+            "Reshape" => node
+                .input(1)
+                .and_then(|name| self.integers(name))
+                .and_then(|wanted| known.form.reshape(&wanted, node.integer("allowzero", 0) != 0)),
+            "Squeeze" => axes().and_then(|axes| known.form.squeeze(&axes)),
+            "Unsqueeze" => axes().and_then(|axes| known.form.unsqueeze(&axes)),
+            // What is dropped is dropped in training; a mask has no type of ours.
+            "Dropout" if node.outputs.len() > 1 => None,
+            _ => Some(known.form.clone()),
+        };
+        let form = form.ok_or_else(|| refused(node, "makes a shape that is not known, or moves the rows"))?;
+        self.values.insert(given(node)?, Known { form, buffer: known.buffer });
+        Ok(())
+    }
+
+    fn add_gemm(&mut self, node: &'a Node) -> Result<(), String> {
+        let known = self.value(node, 0)?;
+        let weight = self.weight(node, 1)?;
+        let [first, second] = matrix(weight).ok_or_else(|| refused(node, "has a weight that is no matrix"))?;
+        let is_transposed = node.integer("transB", 0) != 0;
+        let (inner, columns) = if is_transposed { (second, first) } else { (first, second) };
+        if node.integer("transA", 0) != 0 || known.form.rank() != 2 || known.form.dims.last() != Some(&inner) {
+            return Err(refused(node, "takes another matrix than its weight goes with"));
+        }
+        let bias = match node.input(2) {
+            None => None,
+            Some(_) => {
+                let bias = self.weight(node, 2)?;
+                let bias = repeated(bias, columns).ok_or_else(|| refused(node, "adds more than a row"))?;
+                Some(self.keep_scaled(&bias, node.float("beta", 1.0)))
+            }
+        };
+        let weight = self.keep_scaled(&floats(&weight.contents), node.float("alpha", 1.0));
+        let work = Work::Multiply { inner, weight, is_transposed, bias, has_relu: false };
+        let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
+        self.push(node, work, (per_row, columns), Name::Buffer(known.buffer), known.form.with_columns(columns))
+    }
+
+    fn add_matmul(&mut self, node: &'a Node) -> Result<(), String> {
+        let known = self.value(node, 0)?;
+        let weight = self.weight(node, 1)?;
+        let [inner, columns] = matrix(weight).ok_or_else(|| refused(node, "has a weight that is no matrix"))?;
+        if known.form.rank() < 2 || known.form.dims.last() != Some(&inner) {
+            return Err(refused(node, "takes another matrix than its weight goes with"));
+        }
+        let weight = self.keep_scaled(&floats(&weight.contents), 1.0);
+        let work = Work::Multiply { inner, weight, is_transposed: false, bias: None, has_relu: false };
+        let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
+        self.push(node, work, (per_row, columns), Name::Buffer(known.buffer), known.form.with_columns(columns))
+    }
+
+    fn add_softmax(&mut self, node: &'a Node) -> Result<(), String> {
+        let known = self.value(node, 0)?;
+        let rank = known.form.rank();
+        // Before version 13 all dimensions from the axis on are one row.
+        let is_old = self.graph.version < 13;
+        let axis = node.integer("axis", if is_old { 1 } else { -1 });
+        let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).unwrap_or(usize::MAX);
+        let axes = rank.checked_sub(axis).filter(|axes| *axes <= known.form.dims.len() && (is_old || *axes == 1));
+        let shape = axes.filter(|axes| *axes > 0).and_then(|axes| known.form.as_matrix(axes));
+        let shape = shape.ok_or_else(|| refused(node, "is over another axis than the last"))?;
+        self.push(node, Work::Softmax, shape, Name::Buffer(known.buffer), known.form)
+    }
+
+    fn add_activation(&mut self, node: &'a Node, function: Activation) -> Result<(), String> {
+        let known = self.value(node, 0)?;
+        let giver = node.input(0).and_then(|name| self.sole_giver(name));
+        if let Some((index, step)) = giver.and_then(|index| Some((index, self.steps.get_mut(index)?))) {
+            let is_taken = match &mut step.work {
+                Work::Multiply { has_relu, .. } if function == Activation::Relu && !*has_relu => {
+                    *has_relu = true;
+                    true
+                }
+                Work::Combine { activation, .. } if *activation == Activation::None => {
+                    *activation = function;
+                    true
+                }
+                _ => false,
+            };
+            if is_taken {
+                return self.rename(node, known, index);
+            }
+        }
+        let count = known.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
+        self.push(node, Work::Activate(function), (1, count), Name::Buffer(known.buffer), known.form)
+    }
+
+    fn add_binary(&mut self, node: &'a Node, operation: Operation) -> Result<(), String> {
+        let unequal = || refused(node, "has operands of shapes that do not go together here");
+        match (self.operand(node, 0)?, self.operand(node, 1)?) {
+            (Operand::Value(left), Operand::Value(right)) => {
+                if left.form != right.form {
+                    return Err(unequal());
+                }
+                let count = left.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
+                let strides = along(count, 1).ok_or_else(|| refused(node, TOO_LARGE))?;
+                let work = combine(Name::Buffer(right.buffer), operation, strides, strides);
+                self.push(node, work, (1, count), Name::Buffer(left.buffer), left.form)
+            }
+            (Operand::Value(value), Operand::Constant(constant)) => {
+                if operation == Operation::Add && self.add_bias(node, &value, constant)? {
+                    return Ok(());
+                }
+                let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
+                let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
+                let work = combine(constant, operation, of_value, of_constant);
+                self.push(node, work, shape, Name::Buffer(value.buffer), value.form)
+            }
+            (Operand::Constant(constant), Operand::Value(value)) => {
+                if operation == Operation::Add && self.add_bias(node, &value, constant)? {
+                    return Ok(());
+                }
+                let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
+                let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
+                let work = combine(Name::Buffer(value.buffer), operation, of_constant, of_value);
+                self.push(node, work, shape, constant, value.form)
+            }
+            (Operand::Constant(_), Operand::Constant(_)) => Err(refused(node, "has two constants")),
+        }
+    }
+
+    /// Puts a constant row into the product before it, where there is one that has none.
+    fn add_bias(&mut self, node: &'a Node, value: &Known, constant: &Tensor) -> Result<bool, String> {
+        let of_value = node.inputs.iter().find(|name| !self.graph.constants.contains_key(*name));
+        let giver = of_value.and_then(|name| self.sole_giver(name));
+        let columns = value.form.dims.last().copied().unwrap_or_default();
+        if value.form.repeated(&constant.shape).is_none_or(|axes| axes > 1) {
+            return Ok(false);
+        }
+        let (Some(index), Some(row)) = (giver, repeated(constant, columns)) else { return Ok(false) };
+        let is_open = |step: &Step<Name>| matches!(step.work, Work::Multiply { bias: None, has_relu: false, .. });
+        if !self.steps.get(index).is_some_and(is_open) {
+            return Ok(false);
+        }
+        let kept = self.keep_scaled(&row, 1.0);
+        if let Some(Step { work: Work::Multiply { bias, .. }, .. }) = self.steps.get_mut(index) {
+            *bias = Some(kept);
+        }
+        self.rename(node, value.clone(), index)?;
+        Ok(true)
+    }
+
+    /// The step that gives a value which nobody else reads.
+    fn sole_giver(&self, name: &str) -> Option<usize> {
+        self.givers.get(name).copied().filter(|_| self.uses.get(name) == Some(&1))
+    }
+
+    /// The step gives what the operator does.
+    fn rename(&mut self, node: &'a Node, known: Known, step: usize) -> Result<(), String> {
+        let name = given(node)?;
+        self.values.insert(name, known);
+        self.givers.insert(name, step);
+        Ok(())
+    }
+
+    /// Adds a step of so many rows for a row of the batch, and columns.
+    fn push(
+        &mut self,
+        node: &'a Node,
+        work: Work<Name>,
+        (per_row, columns): (usize, usize),
+        input: Name,
+        form: Form,
+    ) -> Result<(), String> {
+        let known = self.new_value(form)?;
+        self.steps.push(Step { work, per_row, columns, input, output: Name::Buffer(known.buffer) });
+        self.rename(node, known, self.steps.len() - 1)
+    }
+
+    fn new_value(&mut self, form: Form) -> Result<Known, String> {
+        self.counts.push(form.count().ok_or("a value has more elements than can be counted")?);
+        Ok(Known { form, buffer: self.counts.len() - 1 })
+    }
+
+    fn count(&self, buffer: usize) -> usize {
+        self.counts.get(buffer).copied().unwrap_or_default()
+    }
+
+    fn value(&self, node: &Node, index: usize) -> Result<Known, String> {
+        let known = node.input(index).and_then(|name| self.values.get(name));
+        known.cloned().ok_or_else(|| refused(node, "takes a constant where a value is due, or what is not computed"))
+    }
+
+    fn weight(&self, node: &Node, index: usize) -> Result<&'a Tensor, String> {
+        let found = node.input(index).and_then(|name| self.graph.constants.get(name));
+        let is_read = |tensor: &&Tensor| tensor.datatype == Datatype::Fp32;
+        found.filter(is_read).ok_or_else(|| refused(node, "takes a weight that is no constant of FP32"))
+    }
+
+    fn operand(&self, node: &Node, index: usize) -> Result<Operand<'a>, String> {
+        let is_constant = node.input(index).is_some_and(|name| self.graph.constants.contains_key(name));
+        if is_constant {
+            self.weight(node, index).map(Operand::Constant)
+        } else {
+            self.value(node, index).map(Operand::Value)
+        }
+    }
+
+    fn integers(&self, name: &str) -> Option<Vec<i64>> {
+        let tensor = self.graph.constants.get(name).filter(|tensor| tensor.datatype == Datatype::Int64)?;
+        Some(tensor.contents.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
+    }
+
+    /// Puts a constant among the weights, each element times a factor.
+    fn keep_scaled(&mut self, values: &[f32], factor: f32) -> Name {
+        let offset = self.weights.len().next_multiple_of(GPU_BUFFER_ALIGNMENT);
+        self.weights.resize(offset, 0);
+        self.weights.extend(values.iter().flat_map(|value| (value * factor).to_le_bytes()));
+        Name::Weight(offset)
+    }
+}
+
+const FLOAT_SIZE: usize = 4;
+const TOO_LARGE: &str = "has more elements than one launch takes";
+
+fn refused(node: &Node, why: &str) -> String {
+    let output = node.outputs.first().map_or("", String::as_str);
+    format!("operator '{}', which gives '{output}', {why}", node.operator)
+}
+
+fn given(node: &Node) -> Result<&str, String> {
+    node.outputs.first().map(String::as_str).ok_or_else(|| refused(node, "gives nothing"))
+}
+
+fn combine(right: Name, operation: Operation, left: Strides, strides: Strides) -> Work<Name> {
+    Work::Combine { right, operation, activation: Activation::None, left, strides }
+}
+
+/// The strides of what lies without gaps in rows of so many columns, or of one row that is repeated
+/// where there are no rows.
+fn along(columns: usize, rows: usize) -> Option<Strides> {
+    let row = if rows == 0 { 0 } else { u32::try_from(columns).ok()? };
+    Some(Strides { row, column: 1 })
+}
+
+/// How a value and a constant that is repeated over it go together: rows for a row of the batch and
+/// columns, and the strides of the value and of the constant.
+fn strides(form: &Form, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
+    let axes = form.repeated(&constant.shape)?;
+    if axes == 0 {
+        let count = form.count()?;
+        return Some(((1, count), along(count, 1)?, Strides { row: 0, column: 0 }));
+    }
+    let (rows, columns) = form.as_matrix(axes)?;
+    Some(((rows, columns), along(columns, 1)?, along(columns, 0)?))
+}
+
+/// The dimensions of a constant that is a matrix.
+fn matrix(tensor: &Tensor) -> Option<[usize; 2]> {
+    let sizes: SmallVec<[usize; 2]> =
+        tensor.shape.iter().map(|size| usize::try_from(*size).ok()).collect::<Option<_>>()?;
+    sizes.as_slice().try_into().ok()
+}
+
+/// A constant as a row of so many columns, which it is, or which it is repeated over.
+fn repeated(tensor: &Tensor, columns: usize) -> Option<Vec<f32>> {
+    let shape: Shape = tensor.shape.iter().copied().filter(|size| *size != 1).collect();
+    let values = floats(&tensor.contents);
+    match (shape.len(), values.as_slice()) {
+        (0, [value]) => Some(vec![*value; columns]),
+        (1, values) if values.len() == columns && tensor.shape.last() == Some(&(columns as i64)) => {
+            Some(values.to_vec())
+        }
+        _ => None,
+    }
+}
+
+fn floats(contents: &Bytes) -> Vec<f32> {
+    contents.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+}

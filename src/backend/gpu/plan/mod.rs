@@ -1,0 +1,167 @@
+//! A dense graph as launches of kernels and products: what is left of an ONNX file when all that a
+//! GPU need not know at run time is decided. [`compile`] makes it, [`run`] enqueues it; the same plan
+//! runs on the fake driver, which computes by the CPU twins.
+//!
+//! Every value is FP32 and dense, its elements a whole number for each row of the batch; with them it
+//! is a matrix for whatever reads it. Bounded by the file, and by the rows of the largest batch.
+
+mod compile;
+mod form;
+mod layout;
+mod run;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crate::backend::gpu::device::Opened;
+use crate::backend::gpu::driver::DriverError;
+use crate::backend::gpu::memory::DeviceBuffer;
+use crate::backend::gpu::program::{Blueprint, Program};
+use crate::backend::gpu::slot::Sizes;
+use crate::backend::kernel::pointwise::{Activation, Operation, Strides};
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::model::graph::Graph;
+use crate::model::onnx::{OnnxSignature, OnnxTensor};
+use crate::tensor::Datatype;
+
+/// A graph that can run on a GPU.
+#[derive(Debug)]
+pub struct Plan {
+    steps: Vec<Step<Place>>,
+    /// The constants that steps read, each on a boundary. Kept on the host for the next context.
+    weights: Vec<u8>,
+    sizes: Arc<Sizes>,
+}
+
+/// Where a value lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// An input of the batch.
+    Input(usize),
+    /// An output of the batch.
+    Output(usize),
+    /// So many bytes into the memory that the program works in.
+    Scratch(usize),
+    /// So many bytes into the weights.
+    Weight(usize),
+}
+
+/// One product, or one launch. Matrices have so many rows for each row of the batch, `per_row`. While
+/// a graph is planned, `P` names buffers; afterwards it is where they lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Step<P> {
+    work: Work<P>,
+    per_row: usize,
+    columns: usize,
+    input: P,
+    output: P,
+}
+
+/// What a step does to its input.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Work<P> {
+    /// A function of each element.
+    Activate(Activation),
+    /// A function of each element and one of another value.
+    Combine { right: P, operation: Operation, activation: Activation, left: Strides, strides: Strides },
+    /// A product with a weight.
+    Multiply { inner: usize, weight: P, is_transposed: bool, bias: Option<P>, has_relu: bool },
+    /// A softmax of each row.
+    Softmax,
+}
+
+impl<P: Copy> Step<P> {
+    /// What it reads.
+    fn reads(&self) -> impl Iterator<Item = P> {
+        let others = match self.work {
+            Work::Activate(_) | Work::Softmax => [None, None],
+            Work::Combine { right, .. } => [Some(right), None],
+            Work::Multiply { weight, bias, .. } => [Some(weight), bias],
+        };
+        [Some(self.input)].into_iter().chain(others).flatten()
+    }
+
+    /// The same with other names.
+    fn map<Q>(&self, name: impl Fn(P) -> Q) -> Step<Q> {
+        let work = match self.work {
+            Work::Activate(activation) => Work::Activate(activation),
+            Work::Softmax => Work::Softmax,
+            Work::Combine { right, operation, activation, left, strides } => {
+                Work::Combine { right: name(right), operation, activation, left, strides }
+            }
+            Work::Multiply { inner, weight, is_transposed, bias, has_relu } => {
+                Work::Multiply { inner, weight: name(weight), is_transposed, bias: bias.map(&name), has_relu }
+            }
+        };
+        Step { work, per_row: self.per_row, columns: self.columns, input: name(self.input), output: name(self.output) }
+    }
+}
+
+/// A plan with its weights on a device.
+struct Placed {
+    steps: Arc<[Step<Place>]>,
+    weights: DeviceBuffer,
+}
+
+impl Plan {
+    /// Plans the graph of an ONNX file for the inputs and outputs of a configuration; tells why where it
+    /// cannot be run here.
+    pub fn new(file: &[u8], spec: &ModelSpec) -> Result<Self, Error> {
+        check(&OnnxSignature::decode(file)?, spec).map_err(Error::unsupported)?;
+        compile::compile(&Graph::decode(file)?, spec).map_err(Error::unsupported)
+    }
+}
+
+/// What no graph changes: tensors that are not FP32, or whose size a request decides.
+fn check(signature: &OnnxSignature, spec: &ModelSpec) -> Result<(), String> {
+    if spec.sequence.is_some() {
+        return Err("a model of sequences runs on the CPU".to_owned());
+    }
+    if !spec.batch_inputs.is_empty() {
+        return Err("'batch_input' is made on the CPU".to_owned());
+    }
+    for (kind, tensors) in [("input", &spec.inputs), ("output", &spec.outputs)] {
+        for tensor in tensors {
+            let name = &tensor.name;
+            let sizes = tensor.model_shape.get(usize::from(spec.has_batch_axis())..).unwrap_or_default();
+            if tensor.datatype != Datatype::Fp32 {
+                return Err(format!(
+                    "{kind} '{name}' is {}, and the GPU's plan computes in FP32",
+                    tensor.datatype.name()
+                ));
+            }
+            if tensor.is_ragged || tensor.is_optional || tensor.is_shape_tensor || tensor.scatter_source.is_some() {
+                return Err(format!("{kind} '{name}' is ragged, optional or a shape"));
+            }
+            if sizes.iter().any(|size| *size < 0) {
+                return Err(format!("{kind} '{name}' has a dimension of any size besides the batch's"));
+            }
+        }
+    }
+    let is_shorter = |tensor: &OnnxTensor| {
+        let input = spec.inputs.iter().find(|input| input.name == tensor.name);
+        input.zip(tensor.shape.as_ref()).is_some_and(|(input, shape)| input.model_shape.len() != shape.len())
+    };
+    match signature.inputs.iter().find(|tensor| is_shorter(tensor)) {
+        None => Ok(()),
+        Some(tensor) => Err(format!("input '{}' has another rank in the file than in the configuration", tensor.name)),
+    }
+}
+
+impl Blueprint for Plan {
+    fn sizes(&self) -> Arc<Sizes> {
+        Arc::clone(&self.sizes)
+    }
+
+    fn needs_blas(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.work, Work::Multiply { .. }))
+    }
+
+    fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+        let weights = DeviceBuffer::with_contents(opened, &self.weights)?;
+        Ok(Arc::new(Placed { steps: self.steps.clone().into(), weights }))
+    }
+}

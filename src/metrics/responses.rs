@@ -1,0 +1,164 @@
+//! What became of the responses of decoupled models, by their place among those of a request: the
+//! `response_stats` of Triton's statistics extension. One shard writes, anybody reads. Bounded:
+//! [`RESPONSE_STATISTICS_MAX`] places, those beyond count with the last.
+
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use crate::limits::RESPONSE_STATISTICS_MAX;
+use crate::metrics::{Counter, Total};
+
+/// Places in one piece of memory, which is taken when the first of them is counted.
+const CHUNK: usize = 64;
+const CHUNKS: usize = RESPONSE_STATISTICS_MAX / CHUNK;
+
+const _: () = assert!(CHUNK * CHUNKS == RESPONSE_STATISTICS_MAX, "the places are so many whole pieces");
+
+/// What one shard counts of the responses of one model version.
+#[derive(Debug, Default)]
+pub struct ResponseCells {
+    chunks: [OnceLock<Box<[ResponseCell]>>; CHUNKS],
+}
+
+/// What became of a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Became {
+    /// Its client left before it.
+    Cancelled,
+    /// It is the end alone.
+    Empty,
+    /// It is an error.
+    Failed,
+    /// It has outputs.
+    Succeeded,
+}
+
+#[derive(Debug, Default)]
+struct ResponseCell {
+    compute_infer: TotalCell,
+    compute_output: TotalCell,
+    success: TotalCell,
+    fail: TotalCell,
+    empty_response: TotalCell,
+    cancel: TotalCell,
+}
+
+#[derive(Debug, Default)]
+struct TotalCell {
+    count: Counter,
+    nanos: Counter,
+}
+
+/// What became of the responses in one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ResponseFigures {
+    /// The place.
+    pub index: usize,
+    /// The six totals, in the protocol's order.
+    totals: [Total; 6],
+}
+
+impl ResponseFigures {
+    /// The totals under the protocol's names and in its order.
+    pub fn by_name(&self) -> [(&'static str, Total); 6] {
+        let [compute_infer, compute_output, success, fail, empty_response, cancel] = self.totals;
+        [
+            ("compute_infer", compute_infer),
+            ("compute_output", compute_output),
+            ("success", success),
+            ("fail", fail),
+            ("empty_response", empty_response),
+            ("cancel", cancel),
+        ]
+    }
+}
+
+impl ResponseCells {
+    /// Counts a response, which took so long in the model and then so long to be made ready. Only the
+    /// shard that owns the cells may call this.
+    pub fn count(&self, index: usize, became: Became, infer: Duration, output: Duration) {
+        let index = index.min(RESPONSE_STATISTICS_MAX - 1);
+        let Some(chunk) = self.chunks.get(index / CHUNK) else { return };
+        let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| ResponseCell::default()).collect());
+        let Some(cell) = chunk.get(index % CHUNK) else { return };
+        if became != Became::Cancelled {
+            cell.compute_infer.add(infer);
+        }
+        let both = infer + output;
+        match became {
+            Became::Cancelled => cell.cancel.add(both),
+            Became::Empty => cell.empty_response.add(both),
+            Became::Failed => cell.fail.add(both),
+            Became::Succeeded => {
+                cell.compute_output.add(output);
+                cell.success.add(both);
+            }
+        }
+    }
+
+    fn figures(&self) -> impl Iterator<Item = ResponseFigures> {
+        let chunks = self.chunks.iter().enumerate().filter_map(|(at, chunk)| Some((at * CHUNK, chunk.get()?)));
+        let figures = |(at, cell): (usize, &ResponseCell)| ResponseFigures { index: at, totals: cell.totals() };
+        let cells = chunks.flat_map(|(from, chunk)| chunk.iter().enumerate().map(move |(at, cell)| (from + at, cell)));
+        cells.map(figures).filter(|figures| figures.totals.iter().any(|total| total.count > 0))
+    }
+}
+
+impl ResponseCell {
+    fn totals(&self) -> [Total; 6] {
+        let Self { compute_infer, compute_output, success, fail, empty_response, cancel } = self;
+        [compute_infer, compute_output, success, fail, empty_response, cancel]
+            .map(|cell| Total { count: cell.count.get(), nanos: cell.nanos.get() })
+    }
+}
+
+impl TotalCell {
+    fn add(&self, duration: Duration) {
+        self.count.add(1);
+        self.nanos.add_duration(duration);
+    }
+}
+
+/// The sums over all shards, by place.
+pub fn sum<'a>(cells: impl Iterator<Item = &'a ResponseCells>) -> Vec<ResponseFigures> {
+    let mut sums: std::collections::BTreeMap<usize, [Total; 6]> = std::collections::BTreeMap::new();
+    for ResponseFigures { index, totals } in cells.flat_map(ResponseCells::figures) {
+        for (sum, total) in sums.entry(index).or_default().iter_mut().zip(totals) {
+            (sum.count, sum.nanos) = (sum.count + total.count, sum.nanos + total.nanos);
+        }
+    }
+    sums.into_iter().map(|(index, totals)| ResponseFigures { index, totals }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn responses_are_counted_by_place_over_all_shards_and_those_far_behind_together() {
+        let nanos = Duration::from_nanos;
+        let (one, two) = (ResponseCells::default(), ResponseCells::default());
+        one.count(0, Became::Succeeded, nanos(5), nanos(2));
+        two.count(0, Became::Succeeded, nanos(1), nanos(1));
+        one.count(1, Became::Empty, nanos(4), nanos(0));
+        two.count(1, Became::Failed, nanos(3), nanos(0));
+        two.count(70, Became::Cancelled, nanos(9), nanos(0));
+        for index in [RESPONSE_STATISTICS_MAX - 1, RESPONSE_STATISTICS_MAX, usize::MAX] {
+            one.count(index, Became::Succeeded, nanos(1), nanos(0));
+        }
+        let shown = |figures: ResponseFigures| {
+            let totals = figures.by_name().into_iter().filter(|(_, total)| total.count > 0);
+            let totals: Vec<_> =
+                totals.map(|(name, total)| format!("{name} {} {}", total.count, total.nanos)).collect();
+            format!("{}: {}", figures.index, totals.join(", "))
+        };
+        let shown: Vec<_> = sum([&one, &two].into_iter()).into_iter().map(shown).collect();
+        let want = [
+            "0: compute_infer 2 6, compute_output 2 3, success 2 9",
+            "1: compute_infer 2 7, fail 1 3, empty_response 1 4",
+            "70: cancel 1 9",
+            "1023: compute_infer 3 3, compute_output 3 0, success 3 3",
+        ];
+        assert_eq!(shown, want);
+    }
+}

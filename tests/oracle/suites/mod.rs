@@ -1,0 +1,39 @@
+//! Cases that need a repository and flags of their own, each suite with its recording and its table of differences.
+
+mod control;
+mod sequence;
+
+use std::{fs, path::Path};
+
+use crate::{
+    oracle::{case::Case, compare::Difference},
+    support::repository::Flavour,
+};
+
+/// One suite. Its cases are played in their order against one server.
+pub struct Suite {
+    /// It is recorded in `recorded_NAME.txt`.
+    pub name: &'static str,
+    /// What both servers are started with.
+    pub flags: &'static [&'static str],
+    /// What is asked.
+    pub cases: fn() -> Vec<Case>,
+    /// Where Deuteron means to answer otherwise.
+    pub differences: &'static [Difference],
+    /// Writes its repository.
+    pub write: fn(Flavour, &Path),
+}
+
+/// All suites.
+pub const SUITES: &[Suite] = &[control::SUITE, sequence::SUITE];
+
+/// Writes a model in version 1: what it says beyond its backend, and the Python that does the same.
+fn model(flavour: Flavour, repository: &Path, name: &str, backend: &str, config: &str, python: &str) {
+    let folder = repository.join(name);
+    let backend = if flavour == Flavour::Triton { "python" } else { backend };
+    fs::create_dir_all(folder.join("1")).expect("the folder is ours");
+    fs::write(folder.join("config.pbtxt"), format!("backend: \"{backend}\"\n{config}\n")).expect("the folder is ours");
+    if flavour == Flavour::Triton {
+        fs::write(folder.join("1/model.py"), python).expect("the folder is ours");
+    }
+}
