@@ -16,6 +16,7 @@ use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, thread
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::metrics::GpuBoard;
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::ensemble::Members;
@@ -241,6 +242,11 @@ impl Loader {
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
+    }
+
+    /// What is known of the GPUs.
+    pub const fn gpus(&self) -> &Arc<GpuBoard> {
+        self.machine.board()
     }
 
     /// Loads what is wanted of a model and does not serve as it lies there. One version that fails

@@ -12,6 +12,7 @@ use std::ffi::{CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -37,6 +38,7 @@ pub struct Cuda {
 /// A context on one device.
 struct CudaContext {
     context: sys::CUcontext,
+    number: u64,
     properties: DeviceProperties,
     blas: Result<Arc<Library>, String>,
 }
@@ -47,9 +49,13 @@ unsafe impl Send for CudaContext {}
 // SAFETY: as above.
 unsafe impl Sync for CudaContext {}
 
+/// The number of the next context.
+static CONTEXTS: AtomicU64 = AtomicU64::new(1);
+
 thread_local! {
-    /// The context that is current on this thread, as far as we made it so.
-    static CURRENT: Cell<sys::CUcontext> = const { Cell::new(null_mut()) };
+    /// The number of the context that is current on this thread, as far as we made it so; 0 for none. A
+    /// context that is made later may lie where one was that has ended.
+    static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Finds the driver and its devices, or says why they cannot be used. Called once.
@@ -159,19 +165,20 @@ impl Driver for Cuda {
         let flags = sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32;
         // SAFETY: it writes one pointer; the device came from the driver.
         checked(unsafe { sys::cuCtxCreate_v2(&raw mut context, flags, device(index)?) }, "cuCtxCreate")?;
+        let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
         // It is current on this thread from now on.
-        CURRENT.set(context);
-        Ok(Arc::new(CudaContext { context, properties, blas: self.blas.clone() }))
+        CURRENT.set(number);
+        Ok(Arc::new(CudaContext { context, number, properties, blas: self.blas.clone() }))
     }
 }
 
 impl CudaContext {
     /// Makes it the context of this thread.
     fn enter(&self) -> Result<(), DriverError> {
-        if CURRENT.get() != self.context {
+        if CURRENT.get() != self.number {
             // SAFETY: the context lives as long as `self`.
             checked(unsafe { sys::cuCtxSetCurrent(self.context) }, "cuCtxSetCurrent")?;
-            CURRENT.set(self.context);
+            CURRENT.set(self.number);
         }
         Ok(())
     }
@@ -181,7 +188,7 @@ impl Drop for CudaContext {
     fn drop(&mut self) {
         // SAFETY: nobody has it any more: whoever enqueues in it holds it. What fails here was broken before.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
-        CURRENT.set(null_mut());
+        CURRENT.set(0);
     }
 }
 
@@ -316,7 +323,11 @@ impl Context for CudaContext {
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: it returns when the bytes were read.
-        unsafe { result::memcpy_htod_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyHtoD"))
+        unsafe { result::memcpy_htod_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyHtoD"))?;
+        // They may still be on their way, and our streams do not wait for the default one.
+        // SAFETY: the default stream is always there.
+        let outcome = unsafe { result::stream::synchronize(result::stream::null()) };
+        outcome.map_err(|error| failed(error, "cuStreamSynchronize"))
     }
 
     fn launch(

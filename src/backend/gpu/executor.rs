@@ -28,13 +28,13 @@ use crate::time::{Clock, Instant};
 
 /// One instance on a device; it lives on one thread.
 pub struct GpuInstance {
+    /// Ended before the program, whose weights their batches read.
+    slots: Vec<Slot>,
     spec: Arc<ModelSpec>,
     program: Arc<dyn Program>,
     opened: Arc<Opened>,
     figures: Arc<Figures>,
     sizes: Arc<Sizes>,
-    /// Freed before the program, whose weights they may read.
-    slots: Vec<Slot>,
     /// The slots with a batch, the oldest first.
     order: VecDeque<usize>,
     waker: Arc<Waker>,

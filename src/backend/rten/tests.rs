@@ -1,5 +1,4 @@
 use std::fs;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
