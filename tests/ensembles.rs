@@ -14,6 +14,7 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -692,5 +693,153 @@ fn the_example_reads_an_image_as_the_digits_model_reads_its_scan() {
             seen.len() == 10 && seen.iter().zip(&want).all(|(seen, want)| (seen - want).abs() < 1e-4),
             "{seen:?} {want:?}"
         );
+    }
+}
+
+#[test]
+fn a_model_that_is_loaded_anew_beneath_requests_fails_none_of_them() {
+    let repository = Folder::new("ensembles");
+    let path = repository.path();
+    slow(path, "m", 3, "");
+    ensemble(
+        path,
+        "e",
+        8,
+        "x FP32 1 > y FP32 1",
+        "m: INPUT0=x > OUTPUT0=t; m: INPUT0=t > OUTPUT0=u; m: INPUT0=u > OUTPUT0=y",
+    );
+    let flags = ["--shards=2", "--model-control-mode=explicit", "--load-model=e"];
+    let mut server = Server::deuteron(path, &flags);
+    let (is_over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for _ in 0..6 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    assert_eq!(one(&server, "e", 1.5), Ok(1.5));
+                    served.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut rounds = 0;
+        while rounds < 25 || served.load(Ordering::Relaxed) < 100 {
+            slow(path, "m", 3, &parameter("round", &rounds.to_string()));
+            assert_eq!(load(&server, "m"), (200, String::new()));
+            rounds += 1;
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(count(&server, "e", "fail"), 0);
+
+    // A drain waits for the steps that are still to come.
+    slow(path, "m", 100, "");
+    assert_eq!(load(&server, "m"), (200, String::new()));
+    thread::scope(|scope| {
+        let address = server.http();
+        let body = json!({ "inputs": [input("x", "FP32", &[1, 1], json!([2.5]))] }).to_string();
+        let last = scope.spawn(move || http::post(address, "/v2/models/e/infer", body.as_bytes()).unwrap());
+        thread::sleep(Duration::from_millis(50));
+        assert!(server.stop().success());
+        assert_eq!(last.join().unwrap().status, 200);
+    });
+}
+
+/// Steps of a random ensemble on models of every kind, each on tensors that come before it.
+fn random_steps(random: &mut impl FnMut(usize) -> usize) -> (String, Vec<usize>) {
+    let models = ["inline", "batched", "delayed", "narrow"];
+    let (mut text, mut used, mut tensors) = (Vec::new(), vec![false], 1);
+    for _ in 0..4 + random(8) {
+        let (one, other) = (random(tensors), random(tensors));
+        (used[one], used[other]) = (true, true);
+        let model = models[random(models.len())];
+        text.push(format!("{model}: INPUT0=t{one} INPUT1=t{other} > OUTPUT0=t{tensors} OUTPUT1=t{}", tensors + 1));
+        used.extend([false, false]);
+        tensors += 2;
+    }
+    (text.join("; "), (1..tensors).filter(|tensor| !used[*tensor]).collect())
+}
+
+#[test]
+fn random_ensembles_under_clients_that_come_and_go_lose_nothing_and_are_never_stuck() {
+    let repository = Folder::new("ensembles");
+    let path = repository.path();
+    let two = "INPUT0 INT32 1, INPUT1 INT32 1 > OUTPUT0 INT32 1, OUTPUT1 INT32 1";
+    identity(path, "inline", 8, two, "");
+    identity(
+        path,
+        "batched",
+        8,
+        two,
+        "dynamic_batching { max_queue_delay_microseconds: 500 } instance_group { count: 2 }",
+    );
+    identity(path, "delayed", 8, two, &(parameter("execute_delay_ms", "1") + "dynamic_batching { }"));
+    let narrow = "dynamic_batching { default_queue_policy { max_queue_size: 3 } }";
+    identity(path, "narrow", 8, two, &(parameter("execute_delay_ms", "1") + narrow));
+    let mut state = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = |bound: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % bound as u64) as usize
+    };
+    let mut outputs = Vec::new();
+    for index in 0..12 {
+        let (steps, last) = random_steps(&mut random);
+        let names: Vec<_> = last.iter().map(|tensor| format!("t{tensor} INT32 1")).collect();
+        let bound = if index % 3 == 0 { 2 } else { 0 };
+        bounded(path, &format!("e{index}"), (8, bound), &format!("t0 INT32 1 > {}", names.join(", ")), &steps);
+        outputs.push(last.len());
+    }
+    let server = Server::deuteron(path, &["--shards=2"]);
+    let counts = thread::scope(|scope| {
+        let clients: Vec<_> = (0..12_usize)
+            .map(|client| {
+                let (server, outputs) = (&server, &outputs);
+                scope.spawn(move || {
+                    let (mut served, mut refused, mut left) = (0, 0, 0);
+                    for round in 0..40 {
+                        let (model, value) = ((client * 7 + round) % 12, (client * 1_000 + round) as i64);
+                        let body = json!({ "inputs": [input("t0", "INT32", &[1, 1], json!([value]))] });
+                        if (client + round) % 5 == 0 {
+                            let path = format!("/v2/models/e{model}/infer");
+                            let mut connection = http::Connection::open(server.http()).unwrap();
+                            let request = http::request("POST", &path, &[], body.to_string().as_bytes());
+                            connection.send(&request).unwrap();
+                            thread::sleep(Duration::from_micros((round as u64 * 137) % 4_000));
+                            left += 1;
+                            continue;
+                        }
+                        match infer(server, &format!("e{model}"), &body) {
+                            Ok(answer) => {
+                                let all = answer["outputs"].as_array().unwrap();
+                                assert_eq!(all.len(), outputs[model]);
+                                assert!(all.iter().all(|output| output["data"] == json!([value])), "{answer}");
+                                served += 1;
+                            }
+                            Err((503, text)) if text.contains("Exceeds maximum queue size") => refused += 1,
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    }
+                    [served, refused, left]
+                })
+            })
+            .collect();
+        clients.into_iter().fold([0; 3], |sum, client| {
+            let counts = client.join().unwrap();
+            [0, 1, 2].map(|index| sum[index] + counts[index])
+        })
+    });
+    wait_until("the end of all", || in_flight(&server) == 0);
+    let metric = |name: &str| metrics::metric(server.metrics(), name);
+    let cancelled = metric("deuteron_requests_cancelled_total{reason=\"connection_closed\"}");
+    let (received, succeeded) =
+        (metric("deuteron_requests_received_total"), metric("deuteron_requests_succeeded_total"));
+    let unavailable = metric("deuteron_requests_refused_total{reason=\"unavailable\"}");
+    assert_eq!(received, succeeded + unavailable + cancelled, "each was counted once");
+    let [served, refused, left] = counts.map(|count: u64| count);
+    assert!(served > 200 && left == 96 && served + refused + left == 480, "{counts:?}");
+    assert!(succeeded >= served && unavailable >= refused && received <= 480);
+    for model in ["batched", "delayed", "narrow"] {
+        let waiting = format!("nv_inference_pending_request_count{{model=\"{model}\",version=\"1\"}}");
+        wait_until("an empty queue", || metric(&waiting) == 0);
     }
 }

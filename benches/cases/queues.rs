@@ -61,17 +61,16 @@ pub fn feed() -> (Work, usize) {
         for index in 0..COUNT {
             let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
             inbox.open(ticket);
-            let (inputs, stamps, hold) = (Vec::new(), Stamps::default(), Hold::default());
             let waiting = Waiting {
                 inbox,
                 ticket,
-                inputs,
+                inputs: Vec::new(),
                 rows: 1,
                 size: 64,
                 level: 0,
                 mark: None,
-                stamps,
-                hold,
+                stamps: Stamps::default(),
+                hold: Hold::default(),
                 again: None,
                 wishes: Wishes::default(),
             };

@@ -418,19 +418,20 @@ impl Opening {
         Ok(Self { file: Some((path, stamp, file)) })
     }
 
-    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        match &self.file {
-            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
-            None => backend.load(spec, path),
-        }
-    }
-
     fn check(&self, source: &Source) -> Result<(), Error> {
         match &self.file {
             Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
                 Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Loads it with an engine.
+    fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
+            None => backend.load(spec, path),
         }
     }
 }

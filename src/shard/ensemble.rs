@@ -19,11 +19,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::backend::{Answer, Part, Ticket};
-use crate::error::Error;
-use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX};
+use crate::error::{Code, Error};
+use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
 use crate::metrics::Computed;
 use crate::model::ensemble::{Ensemble, Wiring, fits};
-use crate::model::{ModelSpec, SequenceMark};
+use crate::model::{ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::scheduler::ensemble::{Edges, Graph, Launch, Run};
@@ -284,6 +284,7 @@ impl Future for Running {
 
 impl Running {
     fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
+        let began = clock::now();
         loop {
             let mut has_moved = false;
             while let Some(launch) = self.run.poll_step() {
@@ -302,6 +303,11 @@ impl Running {
                 return Poll::Ready(self.end());
             }
             if !has_moved {
+                return Poll::Pending;
+            }
+            // Steps inside the shard follow one another without a pause: the others have their turn.
+            if clock::now().since(began) > INLINE_LONGEST_MAX {
+                context.waker().wake_by_ref();
                 return Poll::Pending;
             }
         }
@@ -409,15 +415,38 @@ impl Common {
         let sink = parts.clone().map(|parts| parts as Rc<dyn Sink>);
         let (shard, model, permits) = (Rc::clone(&self.shard), Rc::clone(model), self.permits.get(step).cloned());
         let (deadline, depth) = (self.arrival.deadline, self.arrival.depth + 1);
+        let successor = self.successor(step);
         let work = Box::pin(async move {
             let _permit = match permits {
                 Some(permits) => Some(permits.acquire().await),
                 None => None,
             };
             let arrival = Arrival { received: clock::now(), deadline, depth };
-            shard.infer_parts(&model, request, arrival, sink, &Cell::new(false)).await
+            let has_run = Cell::new(false);
+            let first = shard.infer_parts(&model, request.clone(), arrival, sink.clone(), &has_run).await;
+            // It was loaded anew while the request was at an earlier step.
+            match first {
+                Err(error) if !has_run.get() && model.is_stopped() && error.code() == Code::Unavailable => {
+                    shard.infer_parts(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
+                }
+                outcome => outcome,
+            }
         });
         Ok(Flight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
+    }
+
+    /// Finds the model that serves now instead of that of a step, if it has the same tensors.
+    fn successor(&self, step: usize) -> impl Fn(&Shard, &LocalModel) -> Result<Rc<LocalModel>, Error> + use<> {
+        let version = self.spec.ensemble.as_ref().and_then(|ensemble| ensemble.steps.get(step)?.version);
+        let version = version.map(|version| u64::try_from(version).unwrap_or_default());
+        move |shard, model| {
+            let spec = &model.served().spec;
+            let found = shard.models.find(&spec.name, version)?;
+            if is_alike(&found.served().spec, spec) {
+                return Ok(found);
+            }
+            Err(Error::unavailable(format!("model '{}' was loaded anew with other tensors", spec.name)))
+        }
     }
 
     /// What a step gave, in the order of its wiring.
@@ -460,6 +489,16 @@ impl Sink for Parts {
     fn take(&self, answer: Answer) {
         self.answers.borrow_mut().push_back(answer);
     }
+}
+
+/// Whether two models take and give tensors of the same names, datatypes and shapes, in the same order.
+fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
+    let are_alike = |one: &[TensorSpec], other: &[TensorSpec]| {
+        let face = |tensor: &TensorSpec| (tensor.name.clone(), tensor.datatype, tensor.model_shape.clone());
+        one.iter().map(face).eq(other.iter().map(face))
+    };
+    let (is_decoupled, rows_max) = (one.is_decoupled == other.is_decoupled, one.rows_max == other.rows_max);
+    is_decoupled && rows_max && are_alike(&one.inputs, &other.inputs) && are_alike(&one.outputs, &other.outputs)
 }
 
 /// The shape of a tensor for who takes it, where only one of the two has a batch axis (Triton's

@@ -208,6 +208,11 @@ impl LocalModel {
         }
     }
 
+    /// Whether what is queued for it is not served any more: another version, or none, is instead.
+    pub fn is_stopped(&self) -> bool {
+        matches!(&self.way, Way::Lane(lane) if lane.borrow().feed().is_stopped())
+    }
+
     /// How to reach an instance.
     pub const fn way(&self) -> &Way {
         &self.way

@@ -20,7 +20,12 @@ pub struct Permits {
     most: u64,
     taken: AtomicU64,
     waiting: SegQueue<Arc<Waiter>>,
+    /// Those of `waiting` that have left, about.
+    gone: AtomicU64,
 }
+
+/// How many that have left are kept in the queue, before they are looked for.
+const GONE_MAX: u64 = 1_024;
 
 /// One who waits. Its state goes from waiting to granted or to gone, once.
 struct Waiter {
@@ -46,7 +51,12 @@ pub struct Acquire {
 impl Permits {
     /// So many, at least one.
     pub fn new(most: u32) -> Self {
-        Self { most: u64::from(most.max(1)), taken: AtomicU64::new(0), waiting: SegQueue::new() }
+        Self {
+            most: u64::from(most.max(1)),
+            taken: AtomicU64::new(0),
+            waiting: SegQueue::new(),
+            gone: AtomicU64::new(0),
+        }
     }
 
     /// Waits for one.
@@ -80,6 +90,21 @@ impl Permits {
 
     fn give_back(&self) {
         self.untake();
+        self.hand_on();
+    }
+
+    /// Forgets those that have left, where they are many: while nothing is given back nobody meets them.
+    fn sweep(&self) {
+        if self.gone.fetch_add(1, Ordering::Relaxed) < GONE_MAX {
+            return;
+        }
+        self.gone.store(0, Ordering::Relaxed);
+        for _ in 0..self.waiting.len() {
+            let Some(waiter) = self.waiting.pop() else { break };
+            if waiter.state.load(Ordering::SeqCst) == WAITING {
+                self.waiting.push(waiter);
+            }
+        }
         self.hand_on();
     }
 
@@ -140,10 +165,10 @@ impl Future for Acquire {
 impl Drop for Acquire {
     fn drop(&mut self) {
         // One that was granted meanwhile goes to the next.
-        if let Some(waiter) = self.waiter.take()
-            && !waiter.become_state(GONE)
-        {
-            self.permits.give_back();
+        match self.waiter.take() {
+            Some(waiter) if waiter.become_state(GONE) => self.permits.sweep(),
+            Some(_) => self.permits.give_back(),
+            None => {}
         }
     }
 }
@@ -195,6 +220,20 @@ mod tests {
         drop(five);
         drop(held);
         assert!(permits.taken() == 0 && now(&mut permits.acquire()).is_some(), "one who left is passed over");
+    }
+
+    #[test]
+    fn those_who_leave_are_forgotten_though_nothing_is_given_back() {
+        let permits = Arc::new(Permits::new(1));
+        let (mut one, mut last) = (permits.acquire(), permits.acquire());
+        let held = now(&mut one).expect("there is one");
+        assert!(now(&mut last).is_none());
+        for _ in 0..10 * GONE_MAX {
+            assert!(now(&mut permits.acquire()).is_none());
+        }
+        assert!(permits.waiting.len() <= 2 + GONE_MAX as usize, "{} wait", permits.waiting.len());
+        drop(held);
+        assert!(now(&mut last).is_some(), "who waits has its turn");
     }
 
     #[test]

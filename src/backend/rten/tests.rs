@@ -1,6 +1,5 @@
 use std::fs;
 use std::os::fd::AsFd;
-use std::fs::File;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -60,7 +59,7 @@ fn addsub_spec(datatype: Datatype) -> ModelSpec {
 fn a_file_that_was_opened_is_what_is_loaded_whatever_lies_at_its_path_by_now() {
     let directory = Directory::with("model.onnx", &Onnx::addsub(FLOAT));
     let path = directory.0.join("model.onnx");
-    let file = File::open(&path).unwrap();
+    let file = fs::File::open(&path).unwrap();
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
     let spec = Arc::new(addsub_spec(Datatype::Fp32));
