@@ -4,7 +4,7 @@
 //! model that is told ids as numbers, and `sequence_end` with a request that is to run again. Ids that are strings are
 //! told to no model here: the Python backend of 2.51 gets them in pieces of 128 bytes.
 
-use std::path::Path;
+use std::{path::Path, slice::from_ref};
 
 use crate::{
     oracle::{
@@ -152,17 +152,17 @@ fn cases() -> Vec<Case> {
     let (number, text) = (|id: i64| Some(Message::new().int(2, id)), |id: &str| Some(Message::new().bytes(3, id)));
     let yes = || Message::new().int(1, 1);
     let (start, end) = (("sequence_start", yes()), ("sequence_end", yes()));
-    call(&mut table, "by_id", "^71 5", number(71), &[start.clone()], 5);
+    call(&mut table, "by_id", "^71 5", number(71), from_ref(&start), 5);
     call(&mut table, "by_id", "71 6", number(71), &[], 6);
-    call(&mut table, "by_id", "71$ 7", number(71), &[end.clone()], 7);
+    call(&mut table, "by_id", "71$ 7", number(71), from_ref(&end), 7);
     call(&mut table, "by_id", "71 again", number(71), &[], 7);
-    call(&mut table, "by_row", "^a 5", text("a"), &[start.clone()], 5);
-    call(&mut table, "by_row", "a$ 6", text("a"), &[end.clone()], 6);
-    call(&mut table, "by_row", "no id", None, &[start.clone()], 6);
-    call(&mut table, "by_row", "id 0", number(0), &[start.clone()], 6);
-    call(&mut table, "by_row", "an empty id", text(""), &[start.clone()], 6);
-    call(&mut table, "by_row", "an id of 129 bytes", text(&"a".repeat(129)), &[start.clone()], 6);
-    call(&mut table, "by_row", "a boolean id", Some(yes()), &[start.clone()], 6);
+    call(&mut table, "by_row", "^a 5", text("a"), from_ref(&start), 5);
+    call(&mut table, "by_row", "a$ 6", text("a"), from_ref(&end), 6);
+    call(&mut table, "by_row", "no id", None, from_ref(&start), 6);
+    call(&mut table, "by_row", "id 0", number(0), from_ref(&start), 6);
+    call(&mut table, "by_row", "an empty id", text(""), from_ref(&start), 6);
+    call(&mut table, "by_row", "an id of 129 bytes", text(&"a".repeat(129)), from_ref(&start), 6);
+    call(&mut table, "by_row", "a boolean id", Some(yes()), from_ref(&start), 6);
     call(
         &mut table,
         "by_row",
