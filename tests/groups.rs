@@ -147,7 +147,7 @@ fn a_model_with_priority_2_runs_half_as_often_as_one_with_1() {
 fn a_request_that_waits_for_resources_is_cancelled_and_drained_like_any_other() {
     let repository = Folder::new("drain");
     let group = "{ rate_limiter { resources [ { name: \"R\" count: 1 } ] } }";
-    model(&repository, "a", 300, group);
+    model(&repository, "a", 1000, group);
     model(&repository, "b", 1, group);
     let mut server = Server::deuteron(repository.path(), &["--shards=1", LIMITED]);
     let waiting = "nv_inference_pending_request_count{model=\"b\",version=\"1\"}";
