@@ -77,6 +77,8 @@ pub struct Settings {
     pub queue_bytes_max: usize,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
+    /// Whether models run on GPUs whose configuration leaves that open.
+    pub uses_gpu_unasked: bool,
     /// Bytes that are taken of the memory of each GPU.
     pub gpu_memory_bytes_max: usize,
     /// Bytes of the host's memory that GPUs read and write by themselves.
@@ -181,6 +183,7 @@ impl Default for Settings {
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
+            uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
             refuses_late: false,
@@ -493,6 +496,13 @@ const FLAGS: &[Flag] = &[
         apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
     },
     Flag {
+        names: &["gpu-auto"],
+        value: "BOOL",
+        help: "Whether models whose instance groups leave it open (KIND_AUTO, or none) run on GPUs [false]; KIND_GPU always \
+               does",
+        apply: |settings, value| set_bool(&mut settings.uses_gpu_unasked, value),
+    },
+    Flag {
         names: &["gpu-memory-bytes-max"],
         value: "BYTES",
         help: "Bytes of each GPU's memory that models take, for weights and batches [all there is]; a model that needs more \
@@ -786,7 +796,7 @@ mod tests {
         for flag in FLAGS {
             let name = flag.names[0];
             let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
-            let value = if name == "strict-model-config" { "true" } else { value };
+            let value = if ["gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
             let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
             let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
             let line = line.replacen('m', without, 1);

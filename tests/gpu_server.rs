@@ -98,7 +98,7 @@ fn the_example_gives_on_a_gpu_what_it_gives_on_the_cpu_or_is_refused_with_the_re
 fn a_group_that_does_not_say_where_it_is_serves_wherever_it_can() {
     let groups = [("auto", ""), ("said", "instance_group { kind: KIND_AUTO count: 1 }\n")];
     let folder = models(&groups);
-    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--gpu-auto=true"]);
     ["auto", "said"].iter().for_each(|model| check_alike(&server, model));
     let config = String::from_utf8(http::get(server.http(), "/v2/models/said/config").unwrap().body).unwrap();
     let log = server.log();

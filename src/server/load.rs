@@ -383,7 +383,7 @@ impl Loader {
             return Ok((complete(draft)?, None));
         }
         let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
-        let spec = with(true)?;
+        let spec = with(self.settings.uses_gpu_unasked)?;
         if !spec.is_on_gpu() {
             return Ok((spec, None));
         }

@@ -1,6 +1,6 @@
 //! Ensembles: models that are made of others. A step runs one model on tensors of the ensemble, by
-//! name, and gives tensors that later steps take. [`check`] holds the configuration against itself,
-//! [`read`] puts it into the server's form, [`Members::resolve`] holds it against the models that it
+//! name, and gives tensors that later steps take. `check` holds the configuration against itself,
+//! `read` puts it into the server's form, [`Members::resolve`] holds it against the models that it
 //! is made of. What is refused has Triton's text where Triton refuses it. Called by
 //! [`super::config`], and by the server before an ensemble serves.
 

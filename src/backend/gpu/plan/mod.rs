@@ -1,5 +1,5 @@
 //! A dense graph as launches of kernels and products: what is left of an ONNX file when all that a
-//! GPU need not know at run time is decided. [`compile`] makes it, [`run`] enqueues it; the same plan
+//! GPU need not know at run time is decided. `compile` makes it, `run` enqueues it; the same plan
 //! runs on the fake driver, which computes by the CPU twins.
 //!
 //! Every value is FP32 and dense, its elements a whole number for each row of the batch; with them it
