@@ -622,6 +622,24 @@ impl SequenceCounts {
 }
 
 impl Waiting {
+    /// One row that nobody said more of.
+    #[cfg(test)]
+    pub fn plain(ticket: Ticket, inbox: Arc<Inbox>) -> Self {
+        Self {
+            inbox,
+            ticket,
+            inputs: Vec::new(),
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark: None,
+            stamps: Stamps::default(),
+            hold: Hold::default(),
+            again: None,
+            wishes: Wishes::default(),
+        }
+    }
+
     /// What it takes of the queue's bounds.
     pub const fn room(&self) -> Room {
         Room { level: self.level, rows: self.rows, size: self.size }

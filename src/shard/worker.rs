@@ -117,16 +117,15 @@ mod tests {
     use super::*;
     use crate::backend::gpu::driver::Fault;
     use crate::backend::gpu::fake::Fake;
-    use crate::backend::{Batch, LoadedModel, Wishes, gpu, threads};
+    use crate::backend::{Batch, LoadedModel, gpu, threads};
     use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{Completion, Draft};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
-    use crate::shard::feed::{Hold, Lane, Waiting};
+    use crate::shard::feed::{Lane, Waiting};
     use crate::shard::inbox::Inbox;
     use crate::shard::models::Placement;
     use crate::shard::ticket::Tickets;
-    use crate::time::Stamps;
 
     /// A model whose first run panics, and which then cannot be made so many times.
     struct Mortal {
@@ -176,21 +175,7 @@ mod tests {
 
     fn submit(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let (stamps, hold) = (Stamps::default(), Hold::default());
-        let (inputs, mark, again) = (Vec::new(), None, None);
-        let token = Waiting {
-            inbox,
-            ticket,
-            inputs,
-            rows: 1,
-            size: 1,
-            level: 0,
-            mark,
-            stamps,
-            hold,
-            again,
-            wishes: Wishes::default(),
-        };
+        let token = Waiting::plain(ticket, inbox);
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -262,20 +247,7 @@ mod tests {
 
     fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let (stamps, hold, inputs) = (Stamps::default(), Hold::default(), vec![gpu::trial::row(1.0, 2.0)]);
-        let token = Waiting {
-            inbox,
-            ticket,
-            inputs,
-            rows: 1,
-            size: 1,
-            level: 0,
-            mark: None,
-            stamps,
-            hold,
-            again: None,
-            wishes: Wishes::default(),
-        };
+        let token = Waiting { inputs: vec![gpu::trial::row(1.0, 2.0)], ..Waiting::plain(ticket, inbox) };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };

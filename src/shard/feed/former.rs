@@ -266,14 +266,13 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::backend::{self, Flight, Wishes};
+    use crate::backend::{self, Flight};
     use crate::scheduler::sequence::{SequencePolicy, Strategy};
     use crate::scheduler::{Bounds, Policy, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Feed, Hold, Lane, Polled, Seat};
+    use crate::shard::feed::{Feed, Lane, Polled, Seat};
     use crate::shard::inbox::Inbox;
     use crate::shard::ticket::Tickets;
-    use crate::time::Stamps;
 
     struct Trial {
         feed: Arc<Feed>,
@@ -298,21 +297,7 @@ mod tests {
         fn submit(&mut self, id: u64, is_start: bool) {
             let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
-            let (stamps, hold) = (Stamps::default(), Hold::default());
-            let (inputs, again) = (Vec::new(), None);
-            let token = Waiting {
-                inbox,
-                ticket,
-                inputs,
-                rows: 1,
-                size: 1,
-                level: 0,
-                mark,
-                stamps,
-                hold,
-                again,
-                wishes: Wishes::default(),
-            };
+            let token = Waiting { mark, ..Waiting::plain(ticket, inbox) };
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };

@@ -76,14 +76,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::{Flight, Wishes};
+    use crate::backend::Flight;
     use crate::scheduler::rate::{Demand, Need, Pools};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Hold, Lane, Polled, Refusal, Seat, Waiting};
+    use crate::shard::feed::{Lane, Polled, Refusal, Seat, Waiting};
     use crate::shard::inbox::Inbox;
     use crate::shard::ticket::Tickets;
-    use crate::time::Stamps;
 
     fn tickets() -> Rc<Tickets> {
         Rc::new(Tickets::new(Arc::new(Inbox::new())))
@@ -91,21 +90,7 @@ mod tests {
 
     fn entry(tickets: &Tickets) -> Entry<Waiting> {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let (stamps, hold) = (Stamps::default(), Hold::default());
-        let (inputs, mark, again) = (Vec::new(), None, None);
-        let token = Waiting {
-            inbox,
-            ticket,
-            inputs,
-            rows: 1,
-            size: 1,
-            level: 0,
-            mark,
-            stamps,
-            hold,
-            again,
-            wishes: Wishes::default(),
-        };
+        let token = Waiting::plain(ticket, inbox);
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }

@@ -16,20 +16,7 @@ fn clock() -> Instant {
 fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
     let ticket = tickets.open().unwrap();
     let inbox = Arc::clone(tickets.inbox());
-    let stamps = Stamps::default();
-    let token = Waiting {
-        inbox,
-        ticket,
-        inputs: Vec::new(),
-        rows: 1,
-        size,
-        level: 0,
-        mark: None,
-        stamps,
-        hold: Hold::default(),
-        again: None,
-        wishes: Wishes::default(),
-    };
+    let token = Waiting { size, ..Waiting::plain(ticket, inbox) };
     Entry {
         token,
         rows: 1,

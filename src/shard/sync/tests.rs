@@ -25,13 +25,13 @@ use std::time::Duration;
 
 use super::checked::{Fault, plant};
 use super::{Mutex, Thread, current, park};
-use crate::backend::{Answer, Batch, Wishes, answering};
+use crate::backend::{Answer, Batch, answering};
 use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
 use crate::shard::burst::Bursts;
-use crate::shard::feed::{Feed, Hold, Lane, Seat, Waiting};
+use crate::shard::feed::{Feed, Lane, Seat, Waiting};
 use crate::shard::inbox::Inbox;
 use crate::shard::ticket::{Pending, Tickets};
-use crate::time::{Instant, Stamps};
+use crate::time::Instant;
 
 /// Bytes of a request.
 const SIZE: usize = 1;
@@ -84,19 +84,7 @@ impl Shard {
     fn entry(&self, deadline: Option<Instant>) -> Entry<Waiting> {
         let ticket = self.tickets.open().expect("there are enough");
         let inbox = Arc::clone(self.tickets.inbox());
-        let token = Waiting {
-            inbox,
-            ticket,
-            inputs: Vec::new(),
-            rows: 1,
-            size: SIZE,
-            level: 0,
-            mark: None,
-            stamps: Stamps::default(),
-            hold: Hold::default(),
-            again: None,
-            wishes: Wishes::default(),
-        };
+        let token = Waiting { size: SIZE, ..Waiting::plain(ticket, inbox) };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }
     }
