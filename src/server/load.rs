@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::{Mark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
-use crate::scheduler::rate::{Demand, Need, Pools, Supply};
+use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
@@ -35,6 +34,7 @@ use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
 use crate::server::warm_up;
 use crate::shard::clock;
+use crate::shard::limiter::{Limiter, Registration};
 
 /// One model version, ready to be placed.
 pub struct Loaded {
@@ -48,8 +48,8 @@ pub struct Loaded {
     pub choice: Choice,
     /// How long its load took.
     pub took: Duration,
-    /// The ids of those that take resources, where there is a rate limit; none where there is not.
-    pub rate_ids: Range<usize>,
+    /// Those that take resources, where there is a rate limit.
+    pub registration: Option<Registration>,
 }
 
 impl Loaded {
@@ -297,7 +297,14 @@ impl Loader {
             let took = clock::now().since(began);
             log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
             let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
-            loaded.push(Loaded { spec, version: *version, model: Arc::new(Composed), choice, took, rate_ids: 0..0 });
+            loaded.push(Loaded {
+                spec,
+                version: *version,
+                model: Arc::new(Composed),
+                choice,
+                took,
+                registration: None,
+            });
         }
         Ok((loaded, changes))
     }
@@ -365,7 +372,7 @@ impl Loader {
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, rate_ids: 0..0 })
+        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, registration: None })
     }
 }
 
@@ -453,31 +460,25 @@ fn load_engine(
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
 
-/// The resources that all models share.
-pub fn pools(settings: &Settings) -> Pools {
-    Pools::new(supplies(settings))
-}
-
-fn supplies(settings: &Settings) -> Vec<Supply> {
+/// What hands out the resources that all models share, where there is a rate limit.
+pub fn limiter(settings: &Settings) -> Option<Arc<Limiter>> {
     let supply = |resource: &RateResource| Supply {
         name: resource.name.clone(),
         count: resource.count,
         device: resource.device,
     };
-    settings.rate_resources.iter().map(supply).collect()
+    let supplies = settings.rate_resources.iter().map(supply).collect();
+    settings.is_rate_limited.then(|| Arc::new(Limiter::new(supplies)))
 }
 
-/// Sees to it that every instance of a model can have what it needs.
-pub fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -> Result<Vec<Loaded>, Error> {
-    if !settings.is_rate_limited {
-        return Ok(versions);
-    }
-    let demands: Vec<_> = versions.iter().flat_map(Loaded::demands).collect();
-    let mut ids = pools.register(&demands).map_err(|error| Error::invalid(error.to_string()))?;
+/// Sees to it that every instance of these versions can have what it needs. What they are registered
+/// for they give back when they are dropped.
+pub fn register(mut versions: Vec<Loaded>, limiter: Option<&Arc<Limiter>>) -> Result<Vec<Loaded>, Failure> {
     for loaded in &mut versions {
-        let end = ids.start + loaded.demands().count();
-        loaded.rate_ids = ids.start..end;
-        ids.start = end;
+        let demands: Vec<_> = loaded.demands().collect();
+        let registration = limiter.map(|limiter| limiter.register(&demands)).transpose();
+        let refused = |error: RateError| Failure::Version(loaded.version, Error::invalid(error.to_string()));
+        loaded.registration = registration.map_err(refused)?;
     }
     Ok(versions)
 }
