@@ -407,7 +407,7 @@ impl Common {
             .iter()
             .map(|(index, _)| OutputPlan { index: *index, is_binary: true, class_count: 0 })
             .collect();
-        let plan = ResponsePlan { id: self.plan.id.clone(), outputs, wants_empty_final: false };
+        let plan = ResponsePlan { id: self.plan.id.clone(), outputs, ..ResponsePlan::default() };
         let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());
         let request = InferRequest { inputs, rows, priority, timeout, sequence, plan };
         let parts =

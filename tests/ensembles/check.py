@@ -50,6 +50,16 @@ def twice(answer):
     equal(answer.as_numpy("m").tolist(), [[2 * value for value in rows(0)[0]]], "a + b - (a - b)")
 
 
+def repeated(answer):
+    """The parameters of the sequence extension in the answer of an ensemble."""
+    response = answer.get_response()
+    if isinstance(response, dict):
+        parameters = response["parameters"]
+    else:
+        parameters = {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in response.parameters.items()}
+    return tuple(parameters[name] for name in ("sequence_id", "sequence_start", "sequence_end"))
+
+
 @check
 def by_both_protocols(addresses):
     for kind, address in ((tritonclient.http, addresses[0]), (tritonclient.grpc, addresses[1])):
@@ -58,6 +68,12 @@ def by_both_protocols(addresses):
         asked = [kind.InferRequestedOutput("m")]
         equal(client.infer("e", diamond(kind), outputs=asked).as_numpy("p"), None, "what was not asked for")
         assert client.is_model_ready("e")
+        for given, want in (
+            ({}, (0, False, False)),
+            ({"sequence_id": 9, "sequence_start": True}, (9, True, False)),
+            ({"sequence_id": "nine", "sequence_end": True}, ("nine", False, True)),
+        ):
+            equal(repeated(client.infer("e", diamond(kind), **given)), want, "repeated, as Triton does")
 
 
 @check

@@ -36,9 +36,10 @@ pub fn decode_streamed(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<I
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
     let (inputs, rows) = check::check(spec, message.id, &mut inputs)?;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final };
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, repeated };
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
