@@ -149,6 +149,11 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A drain closes a connection that is idle, but not before so long after its last answer: the
 /// next request may be on its way.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// A drain takes connections in for so long, and says to them that the server is not ready: nobody could
+/// know that before.
+pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
+/// Then it begins no more, and waits so long for those that are being made: closing would reset them.
+pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// How long the end waits for workers whose shards have gone: what they still compute has no reader.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
