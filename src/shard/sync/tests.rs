@@ -96,17 +96,9 @@ impl Shard {
     /// Queues a request; the instances are woken at the end of the turn.
     fn submit_until(&mut self, deadline: Option<Instant>) -> Pending {
         let feed = Arc::clone(self.lane.feed());
-        let (ticket, room, must_wake) = loop {
-            let entry = self.entry(deadline);
-            let (ticket, room) = (entry.token.ticket, entry.token.room());
-            if let Ok(must_wake) = self.lane.submit(entry) {
-                break (ticket, room, must_wake);
-            }
-            // Its client tries again.
-            self.tickets.release(ticket);
-            loom::thread::yield_now();
-        };
-        if must_wake {
+        let entry = self.entry(deadline);
+        let (ticket, room) = (entry.token.ticket, entry.token.room());
+        if self.lane.submit(entry).expect("no scenario has more requests than there is room for") {
             self.bursts.handle_submission(&feed);
         }
         self.tickets.pending(ticket, move || feed.leave(room))
