@@ -98,6 +98,10 @@ pub trait Instance: Send {
         Flight::default()
     }
 
+    /// From now on its engine computes on these threads, and no more on those that it was made with: one
+    /// that was made and warmed by a loading thread goes to the shard that it runs inside of.
+    fn set_threads(&mut self, _threads: &Threads) {}
+
     /// Gives it what to call, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}
 }
