@@ -164,6 +164,10 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Files beside its own in which an ONNX model keeps tensors: exporters write one, or one for each layer.
+pub const EXTERNAL_FILES_MAX: usize = 16_384;
+/// Graphs of an ONNX file within one another, as branches of loops are.
+pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a slip of the finger must not hold a start up for days.
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.

@@ -56,8 +56,8 @@ pub trait Backend: Send + Sync {
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
 
-    /// The same from the model's file as it was opened: what its path leads to may be another by now.
-    /// The directory is for what the file refers to, and for engines that take nothing else.
+    /// The same from the model's file as it was opened, which refers to no others: what its path leads to
+    /// may be another by now. The directory is for engines that take nothing else.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,

@@ -103,6 +103,12 @@ pub fn add_default() -> Vec<u8> {
     onnx.input("x", FLOAT, &[2]).input("b", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
 }
 
+/// `y = x + b`, two elements each; the bytes of `b` lie in another file.
+pub fn add_external(place: &str) -> Vec<u8> {
+    let onnx = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).external("b", &[2], place);
+    onnx.input("x", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
+}
+
 /// Looks rows up in a table of four: a row that is not there fails the run.
 pub fn lookup() -> Vec<u8> {
     lookup_of(&[10.0, 11.0, 12.0, 13.0])
