@@ -24,6 +24,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::limiter::Limiter;
 use crate::shard::models::{Placement, Served};
 use crate::shard::permits::Permits;
+use crate::shard::regions::Desk;
 use crate::shard::runtime::IoPath;
 
 /// What will run where, from the start.
@@ -69,6 +70,7 @@ impl Plan {
         pools: Pools,
         tell: &Tell,
         gpus: &Arc<GpuBoard>,
+        regions: Option<Desk>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
@@ -81,7 +83,7 @@ impl Plan {
             plan(settings, loaded, shards, Instances { seats, places, limiter })
         });
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(world(settings, shards, tell, gpus)), planned, cores })
+        Ok(Self { world: Arc::new(World { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
     }
 }
 
@@ -153,6 +155,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) 
         mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
         tell: Arc::clone(tell),
         orders: Orders::default(),
+        regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
         http_input_size_max: settings.http_input_size_max,

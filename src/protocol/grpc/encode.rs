@@ -194,7 +194,7 @@ mod tests {
 
     fn plan(id: &str, indices: &[usize]) -> ResponsePlan {
         let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, class_count: 0 };
-        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), wants_empty_final: false }
+        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), ..ResponsePlan::default() }
     }
 
     /// What `prost` reads, after the prefix was found to tell the size.
