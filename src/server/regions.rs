@@ -323,7 +323,7 @@ mod tests {
         assert_eq!(memory.write(64, &out), Err(MemoryError::Shrunk));
         assert_eq!(fs::metadata(&file.0).unwrap().len(), 100);
         file.resize(8192);
-        assert_eq!((memory.read(64, &mut out), out), (Ok(()), [0; 64]), "it came back, as zeros");
+        assert_eq!((memory.read(100, &mut out), out), (Ok(()), [0; 64]), "it came back, as zeros");
     }
 
     /// A keeper with the devices of a driver, and what is to be copied.
