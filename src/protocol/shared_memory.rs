@@ -139,7 +139,7 @@ impl Registration {
         let name = region_name(name, Kind::System)?;
         key_name(&name, &key)?;
         let description = Description { name, size, place: Place::System { key, offset } };
-        Ok(Self { description, handle: Vec::new() }.checked(offset)?)
+        Self { description, handle: Vec::new() }.checked(offset)
     }
 
     /// A region of a GPU's memory.
@@ -149,7 +149,7 @@ impl Registration {
             return Err(Error::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
         }
         let description = Description { name, size, place: Place::Cuda { device } };
-        Ok(Self { description, handle }.checked(0)?)
+        Self { description, handle }.checked(0)
     }
 
     /// No region is empty, or ends beyond what a file can have.

@@ -35,8 +35,7 @@ pub fn order(kind: Kind, action: RegionAction, message: &[u8]) -> Result<RegionO
             let request: proto::CudaSharedMemoryRegisterRequest = read(message)?;
             // No device has a number as large as that of a negative one.
             let device = request.device_id.cast_unsigned();
-            let handle: Vec<u8> = request.raw_handle.into();
-            RegionOrder::Register(Registration::cuda(&request.name, handle, device, request.byte_size)?)
+            RegionOrder::Register(Registration::cuda(&request.name, request.raw_handle, device, request.byte_size)?)
         }
     })
 }
@@ -99,7 +98,7 @@ mod tests {
         assert_eq!(register("", 64), "3 'region name' is necessary to register system shared memory region");
         assert_eq!(register("a", u64::MAX), "3 failed to register shared memory region 'a': invalid args");
         let cuda = |size| {
-            let (name, raw_handle) = ("g".to_owned(), vec![7; size].into());
+            let (name, raw_handle) = ("g".to_owned(), vec![7; size]);
             let request = proto::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id: 1, byte_size: 4 };
             text(order(Kind::Cuda, RegionAction::Register, &request.encode_to_vec()))
         };
