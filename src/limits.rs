@@ -224,6 +224,15 @@ pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
 /// Kinds of products of which cuBLASLt's choice is kept: some layers at every size of a batch.
 pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
 
+/// Regions of shared memory that clients register: each holds a descriptor, of which a process often has
+/// 1,024 by default, and connections want theirs.
+pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
+/// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): a copy of them
+/// is made, and what is larger finds no room in a queue.
+pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+/// Orders of regions, and copies from and to GPUs, that wait at a time.
+pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
+
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.
 pub const CONFIG_DEPTH_MAX: usize = 16;

@@ -24,6 +24,7 @@ use support::folder::Folder;
 use support::http::{self, Response};
 use support::protobuf::Message;
 use support::python::Environment;
+use support::repository::{REPEAT, SQUARE, SUMS};
 use support::server::Server;
 use support::{metrics, onnx, repository};
 

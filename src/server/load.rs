@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::gpu::{GpuModel, Plan};
+use crate::backend::gpu::{GpuModel, Gpus, Plan};
 use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
@@ -244,6 +244,11 @@ impl Loader {
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
         Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
+    }
+
+    /// The GPUs of this machine, which are looked for when this is first asked.
+    pub fn devices(&self) -> &Gpus {
+        self.machine.gpus()
     }
 
     /// What is known of the GPUs.
