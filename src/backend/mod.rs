@@ -28,7 +28,7 @@ pub use self::decoupled::Decoupled;
 pub use self::ensemble::Composed;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
-pub use self::onnxruntime::Onnxruntime;
+pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;

@@ -44,6 +44,8 @@ struct State {
     events: Vec<Option<u64>>,
     functions: Vec<String>,
     contexts_broken: Vec<bool>,
+    /// By device, the primary contexts that are there.
+    primaries: BTreeMap<u32, usize>,
     failures: Vec<(&'static str, Fault)>,
     /// Whether steps are done only by [`Fake::step`].
     is_held: bool,
@@ -64,6 +66,12 @@ struct FakeContext {
     fake: Arc<Fake>,
     index: usize,
     device: DeviceProperties,
+}
+
+impl Drop for FakeContext {
+    fn drop(&mut self) {
+        self.fake.lock().primaries.retain(|_, index| *index != self.index);
+    }
 }
 
 struct FakeBlas {
@@ -258,7 +266,17 @@ impl Driver for Handle {
         state.contexts_broken.push(false);
         let index = state.contexts_broken.len() - 1;
         let device = self.0.devices[device as usize].clone();
+        drop(state);
         Ok(Arc::new(FakeContext { fake: Arc::clone(&self.0), index, device }))
+    }
+
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+        assert!(!self.0.lock().primaries.contains_key(&device), "it is taken by one for all");
+        let context = self.new_context(device)?;
+        let mut state = self.0.lock();
+        let index = state.contexts_broken.len() - 1;
+        state.primaries.insert(device, index);
+        Ok(context)
     }
 }
 
