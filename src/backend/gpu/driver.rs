@@ -121,7 +121,7 @@ pub trait Context: Send + Sync {
     fn free_memory(&self) -> Result<usize, DriverError>;
 
     /// Says that a library was called on this thread which may have made another context its own.
-    fn handle_foreign_call(&self) {}
+    fn handle_foreign_call(&self);
 
     /// Takes device memory.
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError>;

@@ -52,6 +52,7 @@ struct State {
     loses_wakes: bool,
     has_no_blas: bool,
     now: u64,
+    foreign_calls: usize,
     allocations: usize,
     timeline: String,
 }
@@ -161,6 +162,11 @@ impl Fake {
     /// Times that memory was taken, or a stream or an event made.
     pub fn allocations(&self) -> usize {
         self.lock().allocations
+    }
+
+    /// Times that a library was called which may have left another context on its thread.
+    pub fn foreign_calls(&self) -> usize {
+        self.lock().foreign_calls
     }
 
     /// Contexts that were made.
@@ -287,6 +293,10 @@ impl Context for FakeContext {
 
     fn free_memory(&self) -> Result<usize, DriverError> {
         Ok(self.device.memory - self.fake.check(self.index, "free_memory")?.memory.size())
+    }
+
+    fn handle_foreign_call(&self) {
+        self.fake.lock().foreign_calls += 1;
     }
 
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {

@@ -89,7 +89,8 @@ pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String
         let text = error.message().lines().next().unwrap_or_default().trim().to_owned();
         // The library's own file and function stand before what happened.
         let text = text.rsplit_once("FAIL : ").map_or(text.as_str(), |(_, text)| text);
-        format!("{name} has the CUDA provider, which cannot be loaded: {text}")
+        let way_out = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
+        format!("{name} has the CUDA provider, which cannot be loaded: {text} ({way_out})")
     })
 }
 

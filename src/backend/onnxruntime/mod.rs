@@ -65,6 +65,7 @@ pub struct Onnxruntime {
 /// The backend of models with instances on GPUs, and maybe others on the CPU.
 pub struct OnnxruntimeOnGpus<'a> {
     engine: &'a Onnxruntime,
+    name: &'a str,
     gpus: Gpus,
     answers_later: bool,
     device: Device,
@@ -115,7 +116,13 @@ impl Onnxruntime {
     /// The backend of models with instances on some of these devices. `answers_later` says whether they
     /// may have several batches under way: not those whose next batch is made of what the last gave.
     pub fn on_gpus(&self, gpus: &Gpus, answers_later: bool) -> OnnxruntimeOnGpus<'_> {
-        OnnxruntimeOnGpus { engine: self, gpus: gpus.clone(), answers_later, device: Device::Cuda }
+        OnnxruntimeOnGpus {
+            engine: self,
+            name: &self.name_on_gpus,
+            gpus: gpus.clone(),
+            answers_later,
+            device: Device::Cuda,
+        }
     }
 }
 
@@ -161,7 +168,7 @@ impl Onnxruntime {
 
 impl Backend for OnnxruntimeOnGpus<'_> {
     fn name(&self) -> &str {
-        &self.engine.name_on_gpus
+        self.name
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {

@@ -160,7 +160,7 @@ fn a_program_gives_what_an_instance_on_the_cpu_does_for_batches_of_any_rows_and_
         };
         let trial = Trial::new(engine, &addsub(datatype), &file);
         let mut instance = trial.instance().unwrap();
-        let allocations = trial.fake.allocations();
+        let (allocations, calls) = (trial.fake.allocations(), trial.fake.foreign_calls());
         for count in 1..=8_usize {
             let requests =
                 (0..count as u8).map(|index| (vec![rows(datatype, 1, index), rows(datatype, 1, 50 + index)], 1));
@@ -171,6 +171,7 @@ fn a_program_gives_what_an_instance_on_the_cpu_does_for_batches_of_any_rows_and_
         let timeline = trial.fake.take_timeline();
         assert!(timeline.contains(" out ") && !timeline.contains(" in "), "it is a program: {timeline}");
         assert_eq!(trial.fake.allocations(), allocations, "no batch takes memory");
+        assert_eq!(trial.fake.foreign_calls(), calls + 16, "and none leaves the driver in another context");
         let figures = trial.on_gpu.gpu_figures().unwrap();
         assert_eq!((figures.batches_begun.get(), figures.batches_done.get()), (16, 16));
         drop(instance);
