@@ -19,7 +19,7 @@ pub mod text;
 pub mod threads;
 
 #[cfg(test)]
-mod onnx_builder;
+pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 

@@ -303,7 +303,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::backend::trial::{Answers, tensor};
+    use crate::backend::trial::{Answers, no_clock, tensor};
     use crate::model::config::{Completion, Draft};
 
     /// Answers `y = x + s` and `t = x + s` for each row, with controls kept; a negative `x` fails.
@@ -439,5 +439,24 @@ mod tests {
         assert_eq!(correlation_id(Datatype::Int32, None), [0; 4]);
         assert_eq!(correlation_id(Datatype::Bytes, Some(&text)), [2, 0, 0, 0, b'a', b'b']);
         assert_eq!(correlation_id(Datatype::Bytes, None), [0; 4]);
+    }
+
+    /// An instance that was lost.
+    struct Lost;
+
+    impl Instance for Lost {
+        fn run(&mut self, _: Batch) {}
+
+        fn poll_flight(&mut self, _: Clock) -> Flight {
+            Flight { is_lost: true, ..Flight::default() }
+        }
+    }
+
+    #[test]
+    fn an_instance_that_was_lost_inside_is_lost() {
+        let mut trial = Trial::new(STATE, 100);
+        assert!(!trial.instance.poll_flight(no_clock).is_lost);
+        trial.instance.inner = Box::new(Lost);
+        assert!(trial.instance.poll_flight(no_clock).is_lost);
     }
 }

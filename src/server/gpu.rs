@@ -34,6 +34,13 @@ impl Machine {
         Self { limits, gpus: OnceLock::new(), board: Arc::default() }
     }
 
+    /// One with these devices, which are not watched.
+    #[cfg(test)]
+    pub fn of(gpus: Gpus) -> Self {
+        let limits = MemoryLimits { device: 0, pinned: 0 };
+        Self { limits, gpus: OnceLock::from(gpus), board: Arc::default() }
+    }
+
     /// Its devices, which are watched from the first time on.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
@@ -166,8 +173,7 @@ mod tests {
     const DIGITS: &[u8] = include_bytes!("../../examples/models/digits/1/model.onnx");
 
     fn machine(fake: &Arc<Fake>, device: usize) -> Machine {
-        let limits = MemoryLimits { device, pinned: 1 << 20 };
-        Machine { limits, gpus: OnceLock::from(fake.gpus(device, 1 << 20)), board: Arc::default() }
+        Machine::of(fake.gpus(device, 1 << 20))
     }
 
     fn spec(machine: &Machine, text: &str) -> Arc<ModelSpec> {

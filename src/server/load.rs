@@ -589,6 +589,9 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::config::OnnxruntimeConfig;
 
     #[test]
     fn a_model_whose_file_is_swapped_while_it_loads_is_refused() {
@@ -616,6 +619,41 @@ mod tests {
         fs::remove_file(version.join("model.onnx")).unwrap();
         fs::write(version.join("model.onnx"), "other").unwrap();
         assert_eq!(told(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_no_engine_runs_on_a_gpu_is_on_the_cpu_where_nobody_asked_and_refused_with_both_reasons_where_one_did() {
+        let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
+        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let graph =
+            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
+        let loader = Loader {
+            settings: Arc::new(settings),
+            engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
+            machine: Machine::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+        };
+        let load = |name: &str, config: &str| {
+            let version = root.join(name).join("1");
+            fs::create_dir_all(&version).unwrap();
+            fs::write(version.join("model.onnx"), &file).unwrap();
+            fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+            let source = Source::of_directory(root.clone()).unwrap();
+            let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
+            let lying = Lying { source: &source, directory: &directory };
+            let opened = loader.open(lying).map_err(|failure| failure.error().clone())?;
+            loader.load_version(lying, &opened, 1)
+        };
+        for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
+            let loaded = load(name, group).unwrap();
+            assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
+        }
+        let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+        assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -29,6 +29,15 @@ use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 /// The oldest driver whose symbols are all there: that of CUDA 11.4.
 const DRIVER_VERSION_MIN: i32 = 11_040;
 
+/// The functions that only a primary context needs; a driver without them runs all else.
+const PRIMARY_SYMBOLS: [&str; 5] = [
+    "cuCtxSynchronize",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxSetFlags_v2",
+];
+
 /// The driver of this machine, with its devices.
 pub struct Cuda {
     devices: Vec<DeviceProperties>,
@@ -177,6 +186,11 @@ impl Driver for Cuda {
     fn primary_context(&self, index: u32) -> Result<Arc<dyn Context>, DriverError> {
         let unknown = || DriverError::transient(format!("there is no GPU {index}"));
         let properties = self.devices.iter().find(|device| device.index == index).ok_or_else(unknown)?.clone();
+        // SAFETY: the library is there, and the symbols are not called.
+        let is_absent = |name: &&&str| unsafe { sys::culib().get::<*const c_void>(name.as_bytes()) }.is_err();
+        if let Some(name) = PRIMARY_SYMBOLS.iter().find(is_absent) {
+            return Err(DriverError::transient(format!("the CUDA driver lacks '{name}'")));
+        }
         let device = device(index)?;
         // Who waits in it sleeps, as in ours. It is a wish: the context may be in use with other flags.
         // SAFETY: the device came from the driver.

@@ -86,9 +86,7 @@ pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String
         Session::builder(environment)?.with_execution_providers([provider]).map(drop).map_err(ort::Error::from)
     };
     append().err().map(|error: ort::Error| {
-        let text = error.message().lines().next().unwrap_or_default().trim().to_owned();
-        // The library's own file and function stand before what happened.
-        let text = text.rsplit_once("FAIL : ").map_or(text.as_str(), |(_, text)| text);
+        let text = brief(error.message());
         let way_out = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
         format!("{name} has the CUDA provider, which cannot be loaded: {text} ({way_out})")
     })
@@ -118,6 +116,12 @@ impl CudaOptions {
             };
             options.retain(|(have, _)| have != key);
             options.push(((*key).to_owned(), value));
+        }
+        // The library would tell of another number.
+        let is_unread = |(key, value): &&(String, String)| key == "gpu_mem_limit" && value.parse::<usize>().is_err();
+        if let Some((key, value)) = options.iter().find(is_unread) {
+            let of = format!("'{key}' of model '{}'", spec.name);
+            return Err(Error::invalid(format!("{of} is '{value}', expected a number of bytes")));
         }
         Ok(Self(options))
     }
@@ -182,9 +186,22 @@ pub(super) fn failure(text: &str, opened: &Opened) -> DriverError {
     }
 }
 
+/// What happened, of the library's words: its sources and functions stand before it, and its sources
+/// and the host's name behind.
+pub(super) fn brief(text: &str) -> &str {
+    let begin = MARKS.iter().filter_map(|mark| text.rfind(mark)).max();
+    let text = begin.and_then(|begin| text.get(begin..)).unwrap_or(text);
+    let text = text.split(" ; GPU=").next().unwrap_or(text);
+    let text = text.rsplit_once("FAIL : ").map_or(text, |(_, text)| text);
+    text.trim().lines().next().unwrap_or_default()
+}
+
+/// How the library begins to tell what CUDA, or a library beside it, said.
+const MARKS: &[&str] =
+    &["CUDA failure ", "CUBLAS failure ", "CUDNN failure ", "CUDNN_FE failure ", "CUFFT failure ", "CURAND failure "];
+
 fn told(text: &str) -> DriverError {
-    // What follows tells the host's name and the library's sources.
-    let short = text.split(" ; GPU=").next().unwrap_or(text).trim();
+    let short = if MARKS.iter().any(|mark| text.contains(mark)) { brief(text) } else { text.trim() };
     let number = text.split_once("CUDA failure ").map_or("", |(_, rest)| rest);
     let number: String = number.chars().take_while(char::is_ascii_digit).collect();
     if let Ok(code) = number.parse() {
@@ -254,6 +271,8 @@ mod tests {
         assert_eq!(refusal(&spec(&[("tensorrt", &[])], &[])), tensorrt);
         let text = "parameter 'cudnn_conv_algo_search' of model 'm' is '3', expected a number from 0 to 2";
         assert_eq!(refusal(&spec(&[], &[("cudnn_conv_algo_search", "3")])), text);
+        let text = "'gpu_mem_limit' of model 'm' is '2 GB', expected a number of bytes";
+        assert_eq!(refusal(&spec(&[("cuda", &[("gpu_mem_limit", "2 GB")])], &[])), text);
     }
 
     #[test]
@@ -263,7 +282,7 @@ mod tests {
         let fault = |text: &str| failure(text, &opened).fault;
         let line = |number: u32, name: &str| {
             format!(
-                "onnx runtime error 1: CUDA failure {number}: {name} ; GPU=0 ; hostname=h ; file=/a/b.cc ; line=1 ; expr=f(x); "
+                "onnx runtime error 1: /a/cuda_call.cc:154 std::conditional_t<THRW, void, S> onnxruntime::CudaCall(E, const char*) [with ERRTYPE = cudaError] CUDA failure {number}: {name} ; GPU=0 ; hostname=h ; file=/a/b.cc ; line=1 ; expr=f(x); "
             )
         };
         assert_eq!(fault(&line(700, "an illegal memory access was encountered")), Fault::Sticky);
@@ -277,7 +296,7 @@ mod tests {
         assert_eq!(fault("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0"), Fault::Memory);
         assert_eq!(fault("onnx runtime error 2: Got invalid dimensions for input: x"), Fault::Transient);
         let text = failure(&line(700, "an illegal memory access was encountered"), &opened).text;
-        assert_eq!(text, "onnx runtime error 1: CUDA failure 700: an illegal memory access was encountered");
+        assert_eq!(text, "CUDA failure 700: an illegal memory access was encountered");
         let broken = "CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0";
         assert_eq!(fault(broken), Fault::Transient, "the device works on");
         fake.break_contexts();

@@ -11,7 +11,7 @@ use crossbeam_queue::ArrayQueue;
 use ort::environment::Environment;
 use ort::session::Session;
 
-use crate::backend::gpu::driver::Stream;
+use crate::backend::gpu::driver::{Fault, Stream};
 use crate::backend::gpu::{Figures, Gpus, Opened};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -74,15 +74,26 @@ impl Recipe {
         let outcome = catch_unwind(AssertUnwindSafe(open));
         let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime gave what its interface does not allow"));
         let outcome = outcome.and_then(|session| session.map_err(|error| told(&error)));
-        if let Seat::Gpu(on, ..) = seat {
-            on.context().handle_foreign_call();
-            if let Err(error) = &outcome
-                && cuda::failure(error.text(), on).is_sticky()
-            {
-                on.set_broken();
+        let outcome = match seat {
+            Seat::Cpu(_) => outcome,
+            Seat::Gpu(on, ..) => {
+                on.context().handle_foreign_call();
+                outcome.map_err(|error| failed_on(on, &error))
             }
-        }
+        };
         outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
+    }
+}
+
+/// What a session that could not be opened on a device leaves there, and what is told.
+fn failed_on(opened: &Opened, error: &Error) -> Error {
+    let failure = cuda::failure(error.text(), opened);
+    if failure.is_sticky() {
+        opened.set_broken();
+    }
+    match failure.fault {
+        Fault::Memory | Fault::Sticky => Error::from(failure),
+        Fault::Transient => Error::new(error.code(), cuda::brief(&failure.text).to_owned()),
     }
 }
 
