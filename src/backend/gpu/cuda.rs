@@ -21,8 +21,8 @@ use cudarc::driver::{result, sys};
 
 use crate::backend::gpu::blas::{CublasLt, Library};
 use crate::backend::gpu::driver::{
-    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module, Stream,
-    Value,
+    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module,
+    SharedHandle, Stream, Value,
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
@@ -384,6 +384,36 @@ impl Context for CudaContext {
         // SAFETY: the default stream is always there.
         let outcome = unsafe { result::stream::synchronize(result::stream::null()) };
         outcome.map_err(|error| failed(error, "cuStreamSynchronize"))
+    }
+
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: it returns when the bytes were written; the device's side is checked by the device.
+        unsafe { result::memcpy_dtoh_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyDtoH"))
+    }
+
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError> {
+        self.enter()?;
+        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as std::ffi::c_char) };
+        let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        let (mut pointer, mut base, mut size) = (0, 0, 0);
+        // SAFETY: it writes one number. Whose memory a handle names is checked by the driver.
+        checked(unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut pointer, handle, flags) }, "cuIpcOpenMemHandle")?;
+        // SAFETY: it writes two numbers.
+        let range = unsafe { sys::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, pointer) };
+        if let Err(error) = checked(range, "cuMemGetAddressRange") {
+            self.close_shared(pointer);
+            return Err(error);
+        }
+        // What another process shares begins where its allocation does; what is before is not ours.
+        Ok((pointer, size.saturating_sub(usize::try_from(pointer.saturating_sub(base)).unwrap_or(usize::MAX))))
+    }
+
+    fn close_shared(&self, pointer: DevicePointer) {
+        if self.enter().is_ok() {
+            // SAFETY: `SharedMemory` closes what it opened, once.
+            let _ = unsafe { sys::cuIpcCloseMemHandle(pointer) };
+        }
     }
 
     fn launch(

@@ -129,6 +129,11 @@ impl Gpu {
         &self.pinned_account
     }
 
+    /// A context that its instances do not share.
+    pub fn new_context(&self) -> Result<Arc<dyn Context>, DriverError> {
+        self.driver.new_context(self.properties.index)
+    }
+
     /// The context that its instances share, or a new one where there is none that works.
     pub fn open(&self) -> Result<Arc<Opened>, DriverError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,6 @@
 //! What the GPU executor needs of CUDA and nothing more: the one trait between it and
 //! [`super::cuda`], or the fake driver of the tests. Handles are numbers, so that both sides can make
-//! them; [`super::memory`] gives them owners. No call here waits for the device.
+//! them; [`super::memory`] gives them owners. No call that a batch makes waits for the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]
 
@@ -44,6 +44,9 @@ pub struct DeviceProperties {
 
 /// A place in the memory of a device.
 pub type DevicePointer = u64;
+
+/// By what one process lets another open its memory of a device (`cudaIpcMemHandle_t`).
+pub type SharedHandle = [u8; 64];
 
 /// Declares the handles of a context: numbers that nobody computes with.
 macro_rules! handles {
@@ -182,6 +185,15 @@ pub trait Context: Send + Sync {
 
     /// Copies to the device and returns when the bytes are there: for weights, never for a batch.
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError>;
+
+    /// Copies from the device and returns when the bytes are here: for memory of clients, never for a batch.
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError>;
+
+    /// Opens memory of the device that another process shares: where it begins, and how large it is.
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError>;
+
+    /// Closes what [`Self::open_shared`] gave.
+    fn close_shared(&self, pointer: DevicePointer);
 
     /// Enqueues a kernel.
     fn launch(

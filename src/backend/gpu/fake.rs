@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::backend::gpu::device::{Gpu, Gpus, MemoryLimits};
 use crate::backend::gpu::driver::{
     Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Fault, Function, LaunchShape, Matmul,
-    Module, Stream, Value,
+    Module, SharedHandle, Stream, Value,
 };
 use crate::backend::gpu::fake_kernels::{self, Memory};
 
@@ -43,6 +43,9 @@ struct State {
     /// When each event was passed; none while it is recorded and not passed.
     events: Vec<Option<u64>>,
     functions: Vec<String>,
+    /// Memory of another process, by its handle, and what is open of it.
+    shared: BTreeMap<SharedHandle, (DevicePointer, usize)>,
+    open: Vec<DevicePointer>,
     contexts_broken: Vec<bool>,
     /// By device, the primary contexts that are there.
     primaries: BTreeMap<u32, usize>,
@@ -151,6 +154,29 @@ impl Fake {
     /// From now on no library multiplies.
     pub fn remove_blas(&self) {
         self.lock().has_no_blas = true;
+    }
+
+    /// Memory of another process with these bytes; what opens it.
+    pub fn share(&self, contents: &[u8]) -> SharedHandle {
+        let mut state = self.lock();
+        let pointer = state.memory.alloc(contents.len());
+        state.memory.write(pointer, contents).expect("it was taken just now");
+        let mut handle = [0; 64];
+        handle[..8].copy_from_slice(&pointer.to_le_bytes());
+        state.shared.insert(handle, (pointer, contents.len()));
+        handle
+    }
+
+    /// What another process finds in memory that it shares.
+    pub fn shared(&self, handle: &SharedHandle) -> Vec<u8> {
+        let state = self.lock();
+        let (pointer, size) = state.shared[handle];
+        state.memory.read(pointer, size).expect("it is there").to_vec()
+    }
+
+    /// Times that memory of another process is open.
+    pub fn open_count(&self) -> usize {
+        self.lock().open.len()
     }
 
     /// Bytes that are taken of the devices and pinned.
@@ -384,6 +410,27 @@ impl Context for FakeContext {
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
         let mut state = self.fake.check(self.index, "upload")?;
         state.memory.write(to, from).ok_or_else(|| DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "upload"))
+    }
+
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError> {
+        let state = self.fake.check(self.index, "download")?;
+        let broken = || DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "download");
+        to.copy_from_slice(state.memory.read(from, to.len()).ok_or_else(broken)?);
+        Ok(())
+    }
+
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError> {
+        let mut state = self.fake.check(self.index, "open_shared")?;
+        let found = state.shared.get(handle).copied();
+        let found = found.ok_or_else(|| DriverError::from_code(1, "CUDA_ERROR_INVALID_VALUE", "open_shared"))?;
+        state.open.push(found.0);
+        Ok(found)
+    }
+
+    fn close_shared(&self, pointer: DevicePointer) {
+        let mut state = self.fake.lock();
+        let place = state.open.iter().position(|open| *open == pointer).expect("it is closed once");
+        state.open.swap_remove(place);
     }
 
     fn launch(

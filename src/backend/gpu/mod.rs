@@ -20,6 +20,7 @@ pub mod model;
 pub mod nvml;
 pub mod plan;
 pub mod program;
+pub mod shared;
 pub mod slot;
 
 #[cfg(test)]
@@ -35,3 +36,4 @@ pub use self::figures::Figures;
 pub use self::model::GpuModel;
 pub use self::nvml::Nvml;
 pub use self::plan::Plan;
+pub use self::shared::{SharedContexts, SharedMemory};

@@ -136,7 +136,7 @@ impl Backend for Onnxruntime {
         Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 
-    /// A file that refers to others is found by its path, which is where they lie.
+    /// By the name that Linux gives to a descriptor, where `/proc` is mounted.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
@@ -144,11 +144,12 @@ impl Backend for Onnxruntime {
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
         let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        let load = || -> Result<Box<dyn LoadedModel>, Error> {
-            let recipe = self.recipe(spec, opened_path(&opened), Some(opened), Device::Cuda)?;
-            Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
-        };
-        load().or_else(|_| self.load(spec, directory))
+        let path = opened_path(&opened);
+        if !path.exists() {
+            return self.load(spec, directory);
+        }
+        let recipe = self.recipe(spec, path, Some(opened), Device::Cuda)?;
+        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 }
 
@@ -182,11 +183,14 @@ impl Backend for OnnxruntimeOnGpus<'_> {
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = || match file.try_clone_to_owned() {
+        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
+        if !opened_path(&opened).exists() {
+            return self.load(spec, directory);
+        }
+        self.load_recipe(|| match opened.try_clone() {
             Ok(opened) => self.engine.recipe(spec, opened_path(&opened), Some(opened), self.device),
             Err(error) => Err(Error::unavailable(format!("the model's file cannot be kept open: {error}"))),
-        };
-        self.load_recipe(recipe).or_else(|_| self.load(spec, directory))
+        })
     }
 }
 
