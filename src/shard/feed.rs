@@ -8,11 +8,12 @@
 mod flight;
 mod former;
 mod gate;
+mod hold;
 mod iteration;
 mod seat;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket, Wishes};
@@ -34,6 +35,7 @@ use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
 pub use crate::shard::feed::flight::Next;
+pub use crate::shard::feed::hold::Hold;
 pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
@@ -80,13 +82,6 @@ pub enum Refusal {
     Full,
     /// It would be answered so long after its deadline.
     Late(Duration),
-}
-
-/// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
-#[derive(Default)]
-pub struct Hold {
-    held: Arc<AtomicUsize>,
-    size: AtomicUsize,
 }
 
 /// The queue of one model version, shared by shards and instances.
@@ -552,38 +547,6 @@ impl Feed {
         }
     }
 
-    /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
-    /// a ring is full; where an instance is at it, it is doing this.
-    fn make_room(&self, now: Instant) {
-        match self.lanes.try_lock() {
-            Ok(mut lanes) => lanes.drain(now, self),
-            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => sync::yield_now(),
-        }
-    }
-
-    /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
-    /// have them, and are forgotten before: while an instance is at the queue they cannot be, and
-    /// that is no reason to refuse.
-    fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
-        loop {
-            if let Some(hold) = Hold::take(&self.held, size, self.held_max) {
-                return Some(hold);
-            }
-            let mut lanes = match self.lanes.try_lock() {
-                Ok(lanes) => lanes,
-                Err(TryLockError::Poisoned(lanes)) => lanes.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    sync::yield_now();
-                    continue;
-                }
-            };
-            lanes.drain(now, self);
-            lanes.former.forget_gone(now, &mut Taking(self));
-            return Hold::take(&self.held, size, self.held_max);
-        }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -678,24 +641,6 @@ impl Claims<Waiting> for Taking<'_> {
             self.0.leave(waiting.room());
         }
         is_claimed
-    }
-}
-
-impl Hold {
-    fn take(held: &Arc<AtomicUsize>, size: usize, max: usize) -> Option<Self> {
-        let within = |have: usize| have.checked_add(size).filter(|sum| *sum <= max);
-        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
-        Some(Self { held: Arc::clone(held), size: AtomicUsize::new(size) })
-    }
-
-    fn release(&self) {
-        self.held.fetch_sub(self.size.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 
