@@ -236,7 +236,7 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
         let body = br#"{"inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1,2]}]}"#;
         let answer = http::post(server.http(), "/v2/models/beside/infer", body).unwrap();
         let text = String::from_utf8(answer.body).unwrap();
-        assert!(text.contains("[11.0,22.0]"), "{text}");
+        assert!(text.contains("[11.0,22.0]"), "{text}\n{}", server.log());
         if is_library {
             // The library is given the descriptor by its name, so it stays open for instances that are made anew.
             let folder = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();

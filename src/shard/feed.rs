@@ -13,7 +13,7 @@ mod iteration;
 mod seat;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket, Wishes};
@@ -544,38 +544,6 @@ impl Feed {
             responder.send(Err(error));
         } else if Taking(self).claim(&waiting) {
             Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
-        }
-    }
-
-    /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
-    /// a ring is full; where an instance is at it, it is doing this.
-    fn make_room(&self, now: Instant) {
-        match self.lanes.try_lock() {
-            Ok(mut lanes) => lanes.drain(now, self),
-            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => sync::yield_now(),
-        }
-    }
-
-    /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
-    /// have them, and are forgotten before: while an instance is at the queue they cannot be, and
-    /// that is no reason to refuse.
-    fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
-        loop {
-            if let Some(hold) = Hold::take(&self.held, size, self.held_max) {
-                return Some(hold);
-            }
-            let mut lanes = match self.lanes.try_lock() {
-                Ok(lanes) => lanes,
-                Err(TryLockError::Poisoned(lanes)) => lanes.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    sync::yield_now();
-                    continue;
-                }
-            };
-            lanes.drain(now, self);
-            lanes.former.forget_gone(now, &mut Taking(self));
-            return Hold::take(&self.held, size, self.held_max);
         }
     }
 

@@ -356,10 +356,13 @@ fn a_shard_that_makes_room_in_an_instances_place_loses_nothing() {
 }
 
 /// A future's end, on a thread that sleeps meanwhile.
-fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
+fn block_on<F: Future + Unpin>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(current())));
+    // A check that failed leaves it as it is.
+    let mut future = ManuallyDrop::new(future);
     loop {
-        if let Poll::Ready(output) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
+        if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+            drop(ManuallyDrop::into_inner(future));
             return output;
         }
         park();
@@ -391,10 +394,11 @@ fn share_one_permit(wishes: &'static [Wish]) {
                     permit
                 }
             };
+            let permit = ManuallyDrop::new(permit);
             assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two have the one permit");
             loom::thread::yield_now();
             inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
-            drop(permit);
+            drop(ManuallyDrop::into_inner(permit));
         }
     };
     let (last, others) = wishes.split_last().expect("there is one at least");
