@@ -734,11 +734,6 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     if settings.model_name.is_some() && settings.repositories.len() > 1 {
         return Err("--model-name names one model, and there are several paths".to_owned());
     }
-    if settings.is_rate_limited && settings.control_mode != ControlMode::None {
-        return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
-                    not go with --model-control-mode=poll or explicit yet"
-            .into());
-    }
     if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }

@@ -150,6 +150,11 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A drain closes a connection that is idle, but not before so long after its last answer: the
 /// next request may be on its way.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// A drain takes connections in for so long, and says to them that the server is not ready: nobody could
+/// know that before.
+pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
+/// Then it begins no more, and waits so long for those that are being made: closing would reset them.
+pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// How long the end waits for workers whose shards have gone: what they still compute has no reader.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
@@ -160,6 +165,10 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Files beside its own in which an ONNX model keeps tensors: exporters write one, or one for each layer.
+pub const EXTERNAL_FILES_MAX: usize = 16_384;
+/// Graphs of an ONNX file within one another, as branches of loops are.
+pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a slip of the finger must not hold a start up for days.
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.

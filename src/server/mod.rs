@@ -76,14 +76,15 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     }
     let loader = Arc::new(Loader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
-    let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;
+    let limiter = load::limiter(&settings);
+    let Start { loaded, models } = start::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
     let (desk, ends) = regions::desk(&settings).unzip();
-    let plan = Plan::new(&settings, loaded, pools, &tell, loader.gpus(), desk)?;
+    let plan = Plan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
     let threads = describe(&plan);
     let Plan { world, planned, cores } = plan;
     if let Some(ends) = ends {
@@ -91,8 +92,16 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
     }
     let (roster, ended) = roster(&events);
-    let tools =
-        Tools { settings, loader, repositories, world: Arc::clone(&world), cores, roster, events: events.clone() };
+    let tools = Tools {
+        settings,
+        loader,
+        repositories,
+        limiter,
+        world: Arc::clone(&world),
+        cores,
+        roster,
+        events: events.clone(),
+    };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
     memory::give_back();
     world.lifecycle.start();

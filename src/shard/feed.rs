@@ -26,7 +26,7 @@ use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
 use crate::shard::feed::iteration::Iterations;
 use crate::shard::inbox::Inbox;
-use crate::shard::limiter::Limiter;
+use crate::shard::limiter::Registration;
 use crate::shard::order::Order;
 use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
 use crate::tensor::Tensor;
@@ -108,7 +108,7 @@ pub struct Feed {
     sequences: Option<SequenceFeed>,
     batches: Arc<BatchCells>,
     seats: Box<[Arc<Seat>]>,
-    limiter: Option<Arc<Limiter>>,
+    limiter: Option<Registration>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
@@ -178,15 +178,16 @@ impl Feed {
     }
 
     /// The same with seats that are given, the passive ones last; those that have an id there are
-    /// bound by the limiter. A model that serves sequences does it by its name and a policy.
+    /// registered with the limiter. A model that serves sequences does it by its name and a policy.
     pub fn with_seats(
         policy: Policy,
         bounds: Bounds,
         shards: usize,
         seats: Vec<Arc<Seat>>,
-        limiter: Option<Arc<Limiter>>,
+        limiter: Option<Registration>,
         sequences: Option<(String, SequencePolicy)>,
     ) -> (Arc<Self>, Vec<Lane>) {
+        limiter.iter().for_each(|limiter| limiter.sit(&seats));
         let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
@@ -562,16 +563,25 @@ impl Feed {
     }
 
     /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
-    /// are forgotten before.
+    /// have them, and are forgotten before: while an instance is at the queue they cannot be, and
+    /// that is no reason to refuse.
     fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
-        let take = || Hold::take(&self.held, size, self.held_max);
-        take().or_else(|| {
-            if let Ok(mut lanes) = self.lanes.try_lock() {
-                lanes.drain(now, self);
-                lanes.former.forget_gone(now, &mut Taking(self));
+        loop {
+            if let Some(hold) = Hold::take(&self.held, size, self.held_max) {
+                return Some(hold);
             }
-            take()
-        })
+            let mut lanes = match self.lanes.try_lock() {
+                Ok(lanes) => lanes,
+                Err(TryLockError::Poisoned(lanes)) => lanes.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    sync::yield_now();
+                    continue;
+                }
+            };
+            lanes.drain(now, self);
+            lanes.former.forget_gone(now, &mut Taking(self));
+            return Hold::take(&self.held, size, self.held_max);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Lanes> {

@@ -48,7 +48,7 @@ use std::time::Duration;
 use futures_lite::FutureExt;
 
 use crate::backend::Threads;
-use crate::limits::DRAIN_GRACE;
+use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
 use crate::shard::burst::Bursts;
@@ -222,14 +222,16 @@ impl Shard {
         async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
     }
 
-    /// Takes in the connections that are being made before the listeners close: closing would reset
-    /// them, with the requests that they brought. An accept that is under way is never cancelled,
+    /// Serves those who connect before they can know that the server is not ready any more, as probes
+    /// do that are to see it. Then takes in the connections that are being made before the listeners
+    /// close: closing would reset them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>, accepting: Vec<Task<()>>) {
+        runtime::sleep(DRAIN_LISTEN).await;
         for (listener, _) in &listeners {
             listener.stop_handshakes();
         }
-        runtime::sleep(DRAIN_GRACE).await;
+        runtime::sleep(DRAIN_HANDSHAKES).await;
         for (listener, _) in &listeners {
             listener.stop();
         }

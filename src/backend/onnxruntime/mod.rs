@@ -108,7 +108,7 @@ impl Backend for Onnxruntime {
         self.load_path(spec, model_path(spec, directory)?, None)
     }
 
-    /// A file that refers to others is found by its path, which is where they lie.
+    /// By the name that Linux gives to a descriptor, where `/proc` is mounted.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
@@ -117,7 +117,10 @@ impl Backend for Onnxruntime {
     ) -> Result<Box<dyn LoadedModel>, Error> {
         let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
         let path = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-        self.load_path(spec, path, Some(opened)).or_else(|_| self.load(spec, directory))
+        if !path.exists() {
+            return self.load(spec, directory);
+        }
+        self.load_path(spec, path, Some(opened))
     }
 }
 

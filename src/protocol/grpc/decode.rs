@@ -45,9 +45,10 @@ pub fn decode_streamed(
     }
     let (tensors, rows) = check::check(spec, message.id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, shared };
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, repeated, shared };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }

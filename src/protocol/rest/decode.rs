@@ -127,9 +127,10 @@ fn decode_document(
     let (tensors, rows) = check(spec, id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
     let Parameters { priority, timeout, sequence, .. } = parameters;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: id.to_owned(), outputs, shared, ..ResponsePlan::default() };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, ..ResponsePlan::default() };
     let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
@@ -354,7 +355,8 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
     let mut tensor = NamedTensor::new(&input.name, Some(input.datatype), shape, contents);
     let (inputs, rows) = check(spec, "", std::slice::from_mut(&mut tensor))?;
     check::check_sequence(spec, None, rows)?;
-    let plan = ResponsePlan { outputs, ..ResponsePlan::default() };
+    let repeated = ResponsePlan::repeated(spec, &SequenceParameters::default());
+    let plan = ResponsePlan { outputs, repeated, ..ResponsePlan::default() };
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
 

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::{Code, Error};
-use crate::model::{ModelSpec, TensorSpec};
+use crate::model::{CorrelationId, ModelSpec, TensorSpec};
+use crate::protocol::check::SequenceParameters;
 use crate::protocol::classification::classify;
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::rest::decode::check_json_output;
@@ -33,7 +34,11 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     writer::string(&spec.name, &mut json);
     json.extend_from_slice(b",\"model_version\":\"");
     writer::integer(version, &mut json);
-    json.extend_from_slice(b"\",\"outputs\":[");
+    json.push(b'"');
+    if let Some(repeated) = &plan.repeated {
+        write_repeated(repeated, &mut json);
+    }
+    json.extend_from_slice(b",\"outputs\":[");
     let mut parts: SmallVec<[Bytes; 2]> = SmallVec::new();
     for (index, output) in sent.into_iter().enumerate() {
         writer::comma(index, &mut json);
@@ -54,6 +59,24 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     reply.fields.push(("Inference-Header-Content-Length", json.split_off(size)));
     reply.body = std::iter::once(json).chain(parts).collect();
     Ok(reply)
+}
+
+/// What the response repeats of its request, a number as an int64, as in Triton.
+fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
+    let SequenceParameters { id, is_start, is_end } = repeated;
+    json.extend_from_slice(b",\"parameters\":{\"sequence_id\":");
+    match id {
+        Some(CorrelationId::Text(text)) => writer::string(text, json),
+        Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => {
+            writer::integer(number.cast_signed(), json);
+        }
+        None => writer::integer(0, json),
+    }
+    for (key, is_so) in [(&b",\"sequence_start\":"[..], is_start), (b",\"sequence_end\":", is_end)] {
+        json.extend_from_slice(key);
+        writer::boolean(*is_so, json);
+    }
+    json.push(b'}');
 }
 
 /// The content type of everything but binary outputs.

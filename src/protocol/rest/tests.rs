@@ -9,7 +9,7 @@ use super::*;
 use crate::error::Error;
 use crate::model::labels::Labels;
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::check::shape_text;
+use crate::protocol::check::{SequenceParameters, shape_text};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::shared_memory::Slice;
 use crate::protocol::testing::{input, output, regions, spec};
@@ -469,6 +469,23 @@ fn text(reply: &Reply) -> String {
     let fields: Vec<_> =
         reply.fields.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value))).collect();
     format!("{} {} {}", reply.status, fields.join(", "), String::from_utf8_lossy(&reply.body.concat()))
+}
+
+#[test]
+fn what_a_response_repeats_of_its_request_lies_before_its_outputs() {
+    let written = |id: Option<CorrelationId>, is_start, is_end| {
+        let repeated = Some(Box::new(SequenceParameters { id, is_start, is_end }));
+        text(&encode(&model(), 1, &ResponsePlan { repeated, ..plan("7", &[]) }, Vec::new()).unwrap())
+    };
+    let want = |id: &str, start: bool, end: bool| {
+        format!(
+            "200 Content-Type: application/json {{\"id\":\"7\",\"model_name\":\"m\",\"model_version\":\"1\",\"parameters\":{{\"sequence_id\":{id},\
+             \"sequence_start\":{start},\"sequence_end\":{end}}},\"outputs\":[]}}"
+        )
+    };
+    assert_eq!(written(None, false, true), want("0", false, true));
+    assert_eq!(written(CorrelationId::from_number(9), true, false), want("9", true, false));
+    assert_eq!(written(CorrelationId::from_text("a\"b"), true, true), want(r#""a\"b""#, true, true));
 }
 
 #[test]

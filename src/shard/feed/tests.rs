@@ -413,6 +413,31 @@ fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
 }
 
 #[test]
+fn memory_of_requests_that_have_gone_is_taken_though_an_instance_is_at_the_queue() {
+    let (feed, mut lanes) = feed(16, 100, 1);
+    let tickets = tickets();
+    let gone = entry(&tickets, 1, 100);
+    let ticket = gone.token.ticket;
+    lanes[0].submit(gone).ok().unwrap();
+    let left = Arc::clone(&feed);
+    drop(tickets.pending(ticket, move || left.leave(Room { level: 0, rows: 1, size: 100 })));
+    assert_eq!(feed.waiting(), 0, "its client has left");
+    let (locked, is_locked) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let feed = &feed;
+        scope.spawn(move || {
+            let lanes = feed.lock();
+            locked.send(()).unwrap();
+            std::thread::park_timeout(Duration::from_millis(20));
+            drop(lanes);
+        });
+        is_locked.recv().unwrap();
+        assert_eq!(lanes[0].submit(entry(&tickets, 2, 100)).err(), None, "nobody else wants the memory");
+    });
+    assert_eq!(feed.waiting(), 1);
+}
+
+#[test]
 fn requests_that_have_gone_leave_no_refusal_behind_however_many_they_are() {
     let (feed, mut lanes) = feed(3, 100, 1);
     let tickets = tickets();
