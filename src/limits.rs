@@ -213,6 +213,9 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 pub const GPU_RESTARTS_MAX: u32 = 5;
 /// How often NVML is asked after the devices, as Triton does (`--metrics-interval-ms`).
 pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes of a model's file up to which an engine on a GPU has a session for each stream of an instance, each with weights of its
+/// own: a quarter of a gigabyte more is little beside what those cards have that run it.
+pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.

@@ -636,7 +636,7 @@ fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_st
     let repository = Folder::new("ensembles");
     let path = repository.path();
     diamond(path);
-    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE)] {
+    for (name, config) in [("sums", repository::SUMS), ("repeat", repository::REPEAT), ("square", repository::SQUARE)] {
         repository::add(path, name, config, None);
     }
     let number = "INPUT0 INT32 1 > OUTPUT0 INT32 1";

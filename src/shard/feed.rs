@@ -8,6 +8,7 @@
 mod flight;
 mod former;
 mod gate;
+mod hold;
 mod iteration;
 mod seat;
 
@@ -34,6 +35,7 @@ use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
 pub use crate::shard::feed::flight::Next;
+pub use crate::shard::feed::hold::Hold;
 pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
@@ -80,13 +82,6 @@ pub enum Refusal {
     Full,
     /// It would be answered so long after its deadline.
     Late(Duration),
-}
-
-/// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
-#[derive(Default)]
-pub struct Hold {
-    held: Arc<AtomicUsize>,
-    size: AtomicUsize,
 }
 
 /// The queue of one model version, shared by shards and instances.
@@ -678,24 +673,6 @@ impl Claims<Waiting> for Taking<'_> {
             self.0.leave(waiting.room());
         }
         is_claimed
-    }
-}
-
-impl Hold {
-    fn take(held: &Arc<AtomicUsize>, size: usize, max: usize) -> Option<Self> {
-        let within = |have: usize| have.checked_add(size).filter(|sum| *sum <= max);
-        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
-        Some(Self { held: Arc::clone(held), size: AtomicUsize::new(size) })
-    }
-
-    fn release(&self) {
-        self.held.fetch_sub(self.size.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

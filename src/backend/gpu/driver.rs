@@ -19,6 +19,10 @@ pub trait Driver: Send + Sync {
 
     /// A context of its own on a device: what breaks in it breaks in no other.
     fn new_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
+
+    /// The context of a device that all libraries share which choose none by themselves, those on CUDA's
+    /// runtime. One that broke is made anew by whoever gives it back, who must be the last that has it.
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
 }
 
 /// One device.
@@ -118,6 +122,9 @@ pub trait Context: Send + Sync {
 
     /// Bytes of device memory that are free.
     fn free_memory(&self) -> Result<usize, DriverError>;
+
+    /// Says that a library was called on this thread which may have made another context its own.
+    fn handle_foreign_call(&self);
 
     /// Takes device memory.
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError>;
@@ -249,6 +256,12 @@ impl DriverError {
     /// A failure by its number (`CUresult`) and name, of a call by its.
     pub fn from_code(code: u32, name: &str, call: &str) -> Self {
         Self { fault: fault(code), text: format!("{name} ({code}) in {call}") }
+    }
+
+    /// A failure that a library tells by a number of CUDA's runtime, which are those of the driver, and
+    /// in its own words.
+    pub fn told(code: u32, text: impl Into<String>) -> Self {
+        Self { fault: fault(code), text: text.into() }
     }
 
     /// Whether the context is broken.

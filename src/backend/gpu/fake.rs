@@ -47,12 +47,15 @@ struct State {
     shared: BTreeMap<SharedHandle, (DevicePointer, usize)>,
     open: Vec<DevicePointer>,
     contexts_broken: Vec<bool>,
+    /// By device, the primary contexts that are there.
+    primaries: BTreeMap<u32, usize>,
     failures: Vec<(&'static str, Fault)>,
     /// Whether steps are done only by [`Fake::step`].
     is_held: bool,
     loses_wakes: bool,
     has_no_blas: bool,
     now: u64,
+    foreign_calls: usize,
     allocations: usize,
     timeline: String,
 }
@@ -67,6 +70,12 @@ struct FakeContext {
     fake: Arc<Fake>,
     index: usize,
     device: DeviceProperties,
+}
+
+impl Drop for FakeContext {
+    fn drop(&mut self) {
+        self.fake.lock().primaries.retain(|_, index| *index != self.index);
+    }
 }
 
 struct FakeBlas {
@@ -181,6 +190,11 @@ impl Fake {
         self.lock().allocations
     }
 
+    /// Times that a library was called which may have left another context on its thread.
+    pub fn foreign_calls(&self) -> usize {
+        self.lock().foreign_calls
+    }
+
     /// Contexts that were made.
     pub fn contexts(&self) -> usize {
         self.lock().contexts_broken.len()
@@ -284,7 +298,17 @@ impl Driver for Handle {
         state.contexts_broken.push(false);
         let index = state.contexts_broken.len() - 1;
         let device = self.0.devices[device as usize].clone();
+        drop(state);
         Ok(Arc::new(FakeContext { fake: Arc::clone(&self.0), index, device }))
+    }
+
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+        assert!(!self.0.lock().primaries.contains_key(&device), "it is taken by one for all");
+        let context = self.new_context(device)?;
+        let mut state = self.0.lock();
+        let index = state.contexts_broken.len() - 1;
+        state.primaries.insert(device, index);
+        Ok(context)
     }
 }
 
@@ -295,6 +319,10 @@ impl Context for FakeContext {
 
     fn free_memory(&self) -> Result<usize, DriverError> {
         Ok(self.device.memory - self.fake.check(self.index, "free_memory")?.memory.size())
+    }
+
+    fn handle_foreign_call(&self) {
+        self.fake.lock().foreign_calls += 1;
     }
 
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {

@@ -30,7 +30,7 @@ mod fake_kernels;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use self::device::{Gpu, Gpus, MemoryLimits};
+pub use self::device::{Gpu, Gpus, MemoryLimits, Opened};
 pub use self::executor::GpuInstance;
 pub use self::figures::Figures;
 pub use self::model::GpuModel;
