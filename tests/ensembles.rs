@@ -24,7 +24,6 @@ use support::folder::Folder;
 use support::http::{self, Response};
 use support::protobuf::Message;
 use support::python::Environment;
-use support::repository::{REPEAT, SQUARE, SUMS};
 use support::server::Server;
 use support::{metrics, onnx, repository};
 
