@@ -37,6 +37,18 @@ fn models() -> Folder {
     add("two", &format!("backend: 'identity' max_batch_size: 8 {PAIR} {second}"));
     add("names", &format!("backend: 'identity' max_batch_size: 8 {}", PAIR.replace("FP32", "STRING")));
     add("repeat", REPEAT);
+    add("cached", &format!("backend: 'identity' max_batch_size: 8 response_cache {{ enable: true }} {PAIR}"));
+    let step = |input: &str, output: &str| {
+        format!(
+            "{{ model_name: 'identity' model_version: -1 input_map {{ key: 'INPUT0' value: '{input}' }}
+            output_map {{ key: 'OUTPUT0' value: '{output}' }} }}"
+        )
+    };
+    let steps = [step("INPUT0", "between"), step("between", "OUTPUT0")].join(",");
+    add(
+        "ensemble",
+        &format!("platform: 'ensemble' max_batch_size: 8 {PAIR} ensemble_scheduling {{ step [ {steps} ] }}"),
+    );
     folder
 }
 
@@ -60,8 +72,9 @@ fn run(environment: &Environment, server: &mut Server, more: &[&str]) {
 fn tritonclient_has_tensors_in_shared_memory() {
     let Some(environment) = environment() else { return };
     let models = models();
-    let mut server =
-        Server::deuteron(models.path(), &["--shards=2", "--allow-client-shm=true", "--client-shm-bytes-max=65536"]);
+    let mut flags = vec!["--shards=2", "--allow-client-shm=true", "--client-shm-bytes-max=65536"];
+    flags.push("--cache-config=local,size=1048576");
+    let mut server = Server::deuteron(models.path(), &flags);
     run(&environment, &mut server, &[]);
     // Every request was answered once, and none is left behind.
     assert_eq!(metrics::metric(server.metrics(), "deuteron_requests_in_flight"), 0);

@@ -265,9 +265,13 @@ impl SharedTensors {
         self.destinations.iter().any(|(output, _)| *output == index)
     }
 
-    /// Whether any of them lies in memory of a GPU.
-    pub fn has_cuda(&self) -> bool {
-        self.sources.iter().chain(&self.destinations).any(|(_, slice)| slice.kind() == Kind::Cuda)
+    /// Whether a request of a stream may have them. A copy from a GPU is awaited, and requests that come
+    /// later would pass by the one that waits.
+    pub fn check_streamed(&self) -> Result<(), Error> {
+        if self.sources.iter().chain(&self.destinations).any(|(_, slice)| slice.kind() == Kind::Cuda) {
+            return Err(Error::unsupported("CUDA shared memory is not supported in ModelStreamInfer, use ModelInfer"));
+        }
+        Ok(())
     }
 
     /// Whether the outputs of a request fit where they are to go; Triton's text where one does not.
@@ -540,6 +544,14 @@ mod tests {
         };
         let room = |size| shared.check_room(&[tensor(99), tensor(size)], |_| Some("OUT"));
         assert_eq!((room(16), room(0), shared.has_output(1), shared.has_output(0)), (Ok(()), Ok(()), true, false));
+        assert_eq!(shared.check_streamed(), Ok(()));
+        let of_gpu = vec![(0, regions.find("g", 0, 4).unwrap())];
+        for shared in [
+            SharedTensors { sources: of_gpu.clone(), ..shared.clone() },
+            SharedTensors { destinations: of_gpu, ..shared.clone() },
+        ] {
+            assert_eq!(shared.check_streamed().unwrap_err().code(), Code::Unsupported);
+        }
         let want = "shared memory size specified with the request for output 'OUT' (16 bytes) should be at least 17 \
                     bytes to hold the results";
         assert_eq!(room(17), Err(Error::internal(want)));

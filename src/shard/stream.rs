@@ -196,10 +196,7 @@ async fn answer(
         grpc::decode::decode_streamed(&served.spec, &request, known.as_deref())?
     };
     if let Some(shared) = &request.plan.shared {
-        if shared.has_cuda() {
-            // A copy from a GPU is awaited, and requests that come later would pass by.
-            return Err(Error::unsupported("CUDA shared memory is not supported in ModelStreamInfer, use ModelInfer"));
-        }
+        shared.check_streamed()?;
         Box::pin(shard.fetch(&served.spec, &mut request)).await?;
     }
     let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(&model), mark));

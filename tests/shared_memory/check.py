@@ -156,6 +156,21 @@ def tensors_in_memory_and_in_the_message_share_a_request(side):
 
 
 @check
+def ensembles_and_kept_answers_have_it_too(side):
+    with Region(side, 32, [1, 2, 3, 4]) as source, Region(side, 16) as target:
+        ask = lambda model: side.client.infer(
+            model, [side.input(source.name, 16, (1, 4))], outputs=[side.output(target.name, 16)]
+        )
+        ask("ensemble")
+        equal(target.get(4), [1, 2, 3, 4])
+        for values in ([5, 6, 7, 8], [5, 6, 7, 8], [9, 9, 9, 9]):
+            source.set(values)
+            target.set([0] * 4)
+            ask("cached")
+            equal(target.get(4), values, "what is in the memory counts, not where it lies")
+
+
+@check
 def strings_lie_there_in_their_own_format(side):
     words = numpy.array([["one", "", "drei"]], dtype=numpy.object_)
     size = len(serialize_byte_tensor(words).item())

@@ -81,7 +81,7 @@ pub fn decode(
     }
     let json = body.get(..size).unwrap_or_default();
     let document = Document::parse(json, &["data"]).map_err(json_error)?;
-    decode_document(spec, &document, &body.slice(size..), regions).map_err(|error| {
+    decode_document(spec, &document, body.slice(size..), regions).map_err(|error| {
         // A fault in text that was not read yet comes before what is wrong with what it says.
         document.validate().map_or_else(json_error, |()| error)
     })
@@ -98,13 +98,12 @@ pub(super) fn json_error(error: JsonError) -> Error {
 fn decode_document(
     spec: &ModelSpec,
     document: &Document<'_>,
-    binary: &Bytes,
+    mut binary: Bytes,
     regions: Option<&Regions>,
 ) -> Result<InferRequest, Error> {
     let root = document.root();
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
     let parameters = root.get("parameters").map_or_else(|| Ok(Parameters::default()), decode_parameters)?;
-    let mut binary = binary.clone();
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
