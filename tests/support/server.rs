@@ -5,12 +5,10 @@ use std::{
     fs::{self, File},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     ops::Range,
+    os::fd::IntoRawFd,
     path::Path,
     process::{self, Child, Command, ExitStatus, Stdio},
-    sync::{
-        Mutex,
-        atomic::{AtomicU32, Ordering},
-    },
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -50,7 +48,6 @@ const PORTS: Range<u32> = 12_000..32_000;
 /// a file of that name until it ends.
 fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    static HELD: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let folder = env::temp_dir().join("deuteron-test-ports");
     fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
     let count = PORTS.end - PORTS.start;
@@ -59,7 +56,8 @@ fn free_port() -> u16 {
         let port = u16::try_from(PORTS.start + offset).expect("all of them are ports");
         let file = File::create(folder.join(port.to_string())).expect("the folder for temporary files can be written");
         if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            HELD.lock().expect("no thread panics here").push(file);
+            // Held until the process ends.
+            let _ = file.into_raw_fd();
             return port;
         }
     }
