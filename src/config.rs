@@ -83,6 +83,10 @@ pub struct Settings {
     pub gpu_memory_bytes_max: usize,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
+    /// Whether clients may register regions of shared memory.
+    pub allows_client_shm: bool,
+    /// Bytes of inputs that one request may have in them.
+    pub client_shm_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// Connections of one shard.
@@ -186,6 +190,8 @@ impl Default for Settings {
             uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
+            allows_client_shm: false,
+            client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
@@ -527,6 +533,18 @@ const FLAGS: &[Flag] = &[
             settings.warnings.push(CUDA_POOL_WITHOUT_EFFECT.to_owned());
             if is_pair { Ok(()) } else { Err("expected GPU:BYTES, as in 0:67108864".to_owned()) }
         },
+    },
+    Flag {
+        names: &["allow-client-shm"],
+        value: "BOOL",
+        help: "Let clients have tensors in shared memory, any that this process may open: a file of /dev/shm, a GPU's [false]",
+        apply: |settings, value| set_bool(&mut settings.allows_client_shm, value),
+    },
+    Flag {
+        names: &["client-shm-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of inputs that one request may have in shared memory [268435456]; beyond it 413",
+        apply: |settings, value| set_count(&mut settings.client_shm_bytes_max, value),
     },
     Flag {
         names: &["admission"],

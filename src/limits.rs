@@ -213,6 +213,9 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 pub const GPU_RESTARTS_MAX: u32 = 5;
 /// How often NVML is asked after the devices, as Triton does (`--metrics-interval-ms`).
 pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes of a model's file up to which an engine on a GPU has a session for each stream of an instance, each with weights of its
+/// own: a quarter of a gigabyte more is little beside what those cards have that run it.
+pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
@@ -223,6 +226,15 @@ pub const GPU_BUFFER_ALIGNMENT: usize = 256;
 pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
 /// Kinds of products of which cuBLASLt's choice is kept: some layers at every size of a batch.
 pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
+
+/// Regions of shared memory that clients register: each holds a descriptor, of which a process often has
+/// 1,024 by default, and connections want theirs.
+pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
+/// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): a copy of them
+/// is made, and what is larger finds no room in a queue.
+pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+/// Orders of regions, and copies from and to GPUs, that wait at a time.
+pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.

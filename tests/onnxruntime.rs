@@ -302,7 +302,9 @@ fn a_library_that_is_asked_for_and_cannot_be_used_ends_the_start() {
     let named = |library: &Path| format!("--backend-config=onnxruntime,library={}", library.display());
     check("", &[&named(&text)], "libonnxruntime.so.1: it cannot be loaded");
     check("", &[&named(&old)], "libonnxruntime.so: it is ONNX Runtime 1.16.3, older than 1.17");
-    check("", &[&named(Path::new("/nowhere/lib.so"))], "it cannot be loaded");
+    let nowhere = "--backend-config=onnxruntime,library=/nowhere/lib.so: it cannot be loaded";
+    check("", &[&named(Path::new("/nowhere/lib.so"))], nowhere);
+    check("", &[&named(Path::new("libc.so.6"))], "library=libc.so.6: it is not ONNX Runtime");
     check(&parameters(&[("engine", "onnxruntime")]), &[], "model 'm' needs ONNX Runtime: no library of it can be used");
     check("", &["--backend-config=onnxruntime,engine=onnxruntime"], "model 'm' needs ONNX Runtime");
     check(&parameters(&[("engine", "tract")]), &[], "expected 'embedded' or 'onnxruntime'");

@@ -12,15 +12,9 @@ use std::process::Command;
 use support::folder::Folder;
 use support::python::Environment;
 use support::repository;
+use support::repository::{SQUARE, SUMS};
 use support::server::Server;
 
-const SUMS: &str = "backend: 'sequence' max_batch_size: 4
-    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
-    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
-    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
-    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
-    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 const TEXT: &str = "backend: 'identity' max_batch_size: 8 dynamic_batching { }
     input { name: 'INPUT0' data_type: TYPE_STRING dims: -1 } output { name: 'OUTPUT0' data_type: TYPE_STRING dims: -1 }";
 
@@ -36,6 +30,8 @@ const MODES: &[(&str, u32)] = &[
     ("-m digits -i grpc --grpc-compression-algorithm gzip", 300),
     ("-m text -i http --shape INPUT0:4 --string-length 10 -b 4", 300),
     ("-m text -i grpc --shape INPUT0:4 --string-data hello", 300),
+    ("-m digits -i http --shared-memory system --output-shared-memory-size 1024 -b 4", 300),
+    ("-m digits -i grpc --async --shared-memory system --output-shared-memory-size 1024 -b 4", 300),
     ("-m sums -i http --sequence-length 10 --num-of-sequences 4", 300),
     ("-m sums -i grpc --async --sequence-length 10 --sequence-id-range 1:100 --concurrency-range 4", 300),
     ("-m sums -i grpc --streaming --sequence-length 10 --concurrency-range 4", 3_000),
@@ -68,7 +64,7 @@ fn every_mode_of_perf_analyzer_gives_a_figure() {
     let inputs = Folder::new("perf-analyzer-inputs");
     let file = inputs.path().join("inputs.json");
     std::fs::write(&file, r#"{ "data": [ { "IN": [3] }, { "IN": [5] } ] }"#).expect("the folder is ours");
-    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let server = Server::deuteron(folder.path(), &["--shards=1", "--allow-client-shm=true"]);
     for (mode, requests) in MODES {
         let address = if mode.contains("grpc") { server.grpc() } else { server.http() };
         let mode = mode.replace("--input-data IN", &format!("--input-data {}", file.display()));

@@ -19,7 +19,7 @@ pub mod text;
 pub mod threads;
 
 #[cfg(test)]
-mod onnx_builder;
+pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
@@ -28,7 +28,7 @@ pub use self::decoupled::Decoupled;
 pub use self::ensemble::Composed;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
-pub use self::onnxruntime::Onnxruntime;
+pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;

@@ -34,7 +34,8 @@ fn every_flag_changes_what_it_says() {
     for flag in FLAGS {
         let name = flag.names[0];
         let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
-        let value = if ["gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
+        let value =
+            if ["allow-client-shm", "gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
         let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
         let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
         let line = line.replacen('m', without, 1);

@@ -10,7 +10,7 @@ use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::gpu::{GpuModel, Plan};
+use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
@@ -30,13 +30,14 @@ use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
-use crate::server::gpu::Machine;
+use crate::server::gpu::{Machine, Way};
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
 use crate::server::warm_up;
 use crate::shard::clock;
 use crate::shard::limiter::{Limiter, Registration};
+use crate::time::Instant;
 
 /// One model version, ready to be placed.
 pub struct Loaded {
@@ -246,6 +247,11 @@ impl Loader {
         Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
     }
 
+    /// The GPUs of this machine, which are looked for when this is first asked.
+    pub fn devices(&self) -> &Gpus {
+        self.machine.gpus()
+    }
+
     /// What is known of the GPUs.
     pub const fn gpus(&self) -> &Arc<GpuBoard> {
         self.machine.board()
@@ -333,24 +339,94 @@ impl Loader {
         Ok(Opened { draft, labels, versions: choice.versions, composing })
     }
 
-    /// Loads one version of a model, warms it up and decides where it runs.
+    /// Loads one version of a model, warms it up and decides where it runs. One that nobody asked to have
+    /// on a GPU runs on the CPU where its load fails there.
     pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
-        let Lying { source, directory } = lying;
-        let (spec, plan) = self.settle(lying, opened, version)?;
+        let settled = self.settle(lying, opened, version)?;
+        match (self.load_settled(lying, opened, version, &settled, began), settled.on_cpu) {
+            (Err(why), Some(spec)) => {
+                tell_fallback(&spec, &why);
+                let settled = Settled { spec, way: None, on_cpu: None };
+                self.load_settled(lying, opened, version, &settled, began)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+/// What is decided of a version before it is loaded.
+struct Settled<'a> {
+    spec: Arc<ModelSpec>,
+    /// What its instances on GPUs run, where it has any.
+    way: Option<Way<'a>>,
+    /// The same on the CPU alone, where nobody asked for a GPU.
+    on_cpu: Option<Arc<ModelSpec>>,
+}
+
+fn tell_fallback(spec: &ModelSpec, why: &Error) {
+    log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+}
+
+impl Loader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        Opened { draft, labels, .. }: &Opened,
+        version: u64,
+    ) -> Result<Settled<'_>, Error> {
+        let complete =
+            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok(Settled { spec: complete(draft)?, way: None, on_cpu: None });
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(self.settings.uses_gpu_unasked)?;
+        if !spec.is_on_gpu() {
+            return Ok(Settled { spec, way: None, on_cpu: None });
+        }
+        let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
+        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
+        match (self.machine.choose(&spec, &source.read(&path, MODEL_SIZE_MAX)?, &self.engines), on_cpu) {
+            (Ok(way), on_cpu) => Ok(Settled { spec, way: Some(way), on_cpu }),
+            (Err(why), Some(on_cpu)) => {
+                tell_fallback(&spec, &why);
+                Ok(Settled { spec: on_cpu, way: None, on_cpu: None })
+            }
+            (Err(why), None) => {
+                let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+                Err(why.with_prefix(&asked))
+            }
+        }
+    }
+
+    fn load_settled(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        opened: &Opened,
+        version: u64,
+        Settled { spec, way, .. }: &Settled<'_>,
+        began: Instant,
+    ) -> Result<Loaded, Error> {
         let path = source.root.join(directory.version_path(version));
-        let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
+        let on_cpu = || self.engines.choose(spec);
+        let backend = match way {
+            Some(Way::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(Way::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(Way::Plan(_)) | None => Some(on_cpu()?),
+        };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
-            let model = match (plan, backend) {
-                (Some(plan), backend) => {
-                    let on_cpu = backend.map(|backend| opening.load(backend, &spec, &path)).transpose()?;
-                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
-                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+            let model = match (way, backend) {
+                (Some(Way::Plan(plan)), backend) => {
+                    let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
+                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), spec, &[], read)?
                 }
-                (None, Some(backend)) => load_engine(backend, &spec, (&path, &opening), &self.settings, read)?,
-                (None, None) => return Err(Error::internal("a model has no instance anywhere")),
+                (_, Some(backend)) => load_engine(backend, spec, (&path, &opening), &self.settings, read)?,
+                (_, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
             opening.check(source)?;
             if !spec.warm_ups.is_empty() {
@@ -358,7 +434,7 @@ impl Loader {
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
                 drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
-            let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
+            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
@@ -375,39 +451,6 @@ impl Loader {
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
         Ok(Loaded { spec, version, model: Arc::from(model), choice, took, registration: None })
-    }
-}
-
-impl Loader {
-    /// The configuration of a version, and what its instances on GPUs run, where it has any.
-    fn settle(
-        &self,
-        Lying { source, directory }: Lying<'_>,
-        Opened { draft, labels, .. }: &Opened,
-        version: u64,
-    ) -> Result<(Arc<ModelSpec>, Option<Arc<Plan>>), Error> {
-        let complete =
-            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
-        if !draft.may_use_gpu() {
-            return Ok((complete(draft)?, None));
-        }
-        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
-        let spec = with(self.settings.uses_gpu_unasked)?;
-        if !spec.is_on_gpu() {
-            return Ok((spec, None));
-        }
-        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
-        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?) {
-            Ok(plan) => return Ok((spec, Some(plan))),
-            Err(why) => why,
-        };
-        let on_cpu = with(false)?;
-        if on_cpu.is_on_gpu() {
-            let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
-            return Err(why.with_prefix(&asked));
-        }
-        log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
-        Ok((on_cpu, None))
     }
 }
 
@@ -580,6 +623,9 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::config::OnnxruntimeConfig;
 
     /// An engine that tells which way it was given a model.
     struct Told;
@@ -688,6 +734,41 @@ mod tests {
         fs::remove_file(version.join("model.onnx")).unwrap();
         fs::write(version.join("model.onnx"), [onnx(None), onnx(None)].concat()).unwrap();
         assert_eq!(told(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_no_engine_runs_on_a_gpu_is_on_the_cpu_where_nobody_asked_and_refused_with_both_reasons_where_one_did() {
+        let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
+        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let graph =
+            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
+        let loader = Loader {
+            settings: Arc::new(settings),
+            engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
+            machine: Machine::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+        };
+        let load = |name: &str, config: &str| {
+            let version = root.join(name).join("1");
+            fs::create_dir_all(&version).unwrap();
+            fs::write(version.join("model.onnx"), &file).unwrap();
+            fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+            let source = Source::of_directory(root.clone()).unwrap();
+            let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
+            let lying = Lying { source: &source, directory: &directory };
+            let opened = loader.open(lying).map_err(|failure| failure.error().clone())?;
+            loader.load_version(lying, &opened, 1)
+        };
+        for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
+            let loaded = load(name, group).unwrap();
+            assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
+        }
+        let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+        assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod overlay;
 pub mod placement;
 pub mod plan;
+pub mod regions;
 pub mod repositories;
 pub mod show;
 pub mod source;
@@ -82,9 +83,14 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
-    let plan = Plan::new(&settings, loaded, &tell, loader.gpus())?;
+    let (desk, ends) = regions::desk(&settings).unzip();
+    let plan = Plan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
     let threads = describe(&plan);
     let Plan { world, planned, cores } = plan;
+    if let Some(ends) = ends {
+        let loader = Arc::clone(&loader);
+        regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
+    }
     let (roster, ended) = roster(&events);
     let tools = Tools {
         settings,

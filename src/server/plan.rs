@@ -23,6 +23,7 @@ use crate::shard::lifecycle::Lifecycle;
 use crate::shard::limiter::Registration;
 use crate::shard::models::{Placement, Served};
 use crate::shard::permits::Permits;
+use crate::shard::regions::Desk;
 use crate::shard::runtime::IoPath;
 
 /// What will run where, from the start.
@@ -62,14 +63,20 @@ pub struct WorkerPlace {
 
 impl Plan {
     /// Plans for models.
-    pub fn new(settings: &Settings, models: Vec<Loaded>, tell: &Tell, gpus: &Arc<GpuBoard>) -> Result<Self, Error> {
+    pub fn new(
+        settings: &Settings,
+        models: Vec<Loaded>,
+        tell: &Tell,
+        gpus: &Arc<GpuBoard>,
+        regions: Option<Desk>,
+    ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
         let places = places(settings, &models, &cores);
         let shards = cores.shards.len();
         let planned = models.into_iter().zip(places).map(|(loaded, places)| plan(settings, loaded, shards, places));
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(world(settings, shards, tell, gpus)), planned, cores })
+        Ok(Self { world: Arc::new(World { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
     }
 }
 
@@ -133,6 +140,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) 
         mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
         tell: Arc::clone(tell),
         orders: Orders::default(),
+        regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
         http_input_size_max: settings.http_input_size_max,

@@ -23,6 +23,7 @@ pub mod linger;
 pub mod models;
 pub mod order;
 pub mod permits;
+pub mod regions;
 pub mod ring;
 pub mod runtime;
 pub mod scrape;
@@ -49,6 +50,7 @@ use futures_lite::FutureExt;
 use crate::backend::Threads;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
+use crate::protocol::shared_memory::Regions;
 use crate::shard::burst::Bursts;
 use crate::shard::cache::ResponseCache;
 use crate::shard::catalogue::{Mailbox, Tell, Told};
@@ -57,6 +59,7 @@ use crate::shard::errand::Orders;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::models::LocalModels;
+use crate::shard::regions::Desk;
 use crate::shard::runtime::{IoPath, Task};
 use crate::shard::ticket::Tickets;
 
@@ -85,6 +88,8 @@ pub struct World {
     pub tell: Tell,
     /// The orders of clients that wait for the control thread.
     pub orders: Orders,
+    /// How the keeper of the regions of shared memory is reached, where clients may have any.
+    pub regions: Option<Desk>,
     /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
     pub is_controlled: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -146,6 +151,8 @@ pub struct Shard {
     pub bursts: Bursts,
     /// Answers that may be given again, where the server has a cache.
     pub cache: Option<RefCell<ResponseCache>>,
+    /// The regions of shared memory, where clients may have any.
+    pub regions: RefCell<Option<Arc<Regions>>>,
     /// Buffers for replies, between two uses.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }
@@ -199,6 +206,9 @@ impl Shard {
             let number = change.number;
             self.models.handle_change(change);
             (self.world.tell)(Told::Changed(number));
+        }
+        while let Some(published) = mailbox.poll_regions() {
+            *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
         }
     }
 

@@ -43,7 +43,7 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     for (index, output) in sent.into_iter().enumerate() {
         writer::comma(index, &mut json);
         output.write(&mut json)?;
-        if output.is_binary && !output.tensor.contents.is_empty() {
+        if output.is_binary && !output.is_shared && !output.tensor.contents.is_empty() {
             parts.push(output.tensor.contents);
         }
     }
@@ -104,6 +104,8 @@ struct SentOutput<'a> {
     spec: &'a TensorSpec,
     tensor: Tensor,
     is_binary: bool,
+    /// It went to shared memory, and its name, datatype and shape are all that is told.
+    is_shared: bool,
 }
 
 /// The outputs of a plan, in its order, classified where it says so.
@@ -114,7 +116,9 @@ fn select<'a>(
 ) -> Result<SmallVec<[SentOutput<'a>; 2]>, Error> {
     let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
     let mut sent = SmallVec::new();
-    for plan in &plan.outputs {
+    for asked in &plan.outputs {
+        let is_shared = plan.is_shared(asked.index);
+        let plan = asked;
         let spec_of = spec.outputs.get(plan.index);
         let (Some(expected), Some(tensor)) = (spec_of, outputs.get_mut(plan.index).and_then(Option::take)) else {
             return Err(Error::internal(format!(
@@ -126,7 +130,7 @@ fn select<'a>(
             0 => tensor,
             count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
         };
-        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary });
+        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary, is_shared });
     }
     Ok(sent)
 }
@@ -151,6 +155,10 @@ impl SentOutput<'_> {
         json.extend_from_slice(self.tensor.datatype.name().as_bytes());
         json.extend_from_slice(b"\",\"shape\":");
         write_shape(&self.tensor.shape, json);
+        if self.is_shared {
+            json.push(b'}');
+            return Ok(());
+        }
         if self.is_binary {
             json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
             writer::integer(self.tensor.contents.len(), json);
