@@ -5,6 +5,7 @@ use std::{
     fs::{self, File},
     net::{Ipv4Addr, SocketAddr, TcpListener},
     ops::Range,
+    os::fd::IntoRawFd,
     path::Path,
     process::{self, Child, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -55,8 +56,8 @@ fn free_port() -> u16 {
         let port = u16::try_from(PORTS.start + offset).expect("all of them are ports");
         let file = File::create(folder.join(port.to_string())).expect("the folder for temporary files can be written");
         if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            // Open, and so locked, until the process ends.
-            std::mem::forget(file);
+            // Held until the process ends.
+            let _ = file.into_raw_fd();
             return port;
         }
     }
