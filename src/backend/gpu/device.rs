@@ -302,3 +302,54 @@ fn load_kernels(context: &dyn Context) -> Result<BTreeMap<&'static str, Function
     }
     Ok(kernels)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+
+    #[derive(Default)]
+    struct Calls(AtomicUsize);
+
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_primary_context_that_broke_wakes_all_and_is_made_anew_when_all_have_given_it_back() {
+        let fake = Fake::new(1);
+        let gpu = fake.gpu(1 << 20, 1 << 20);
+        let own = gpu.open().unwrap();
+        let (first, second) = (gpu.open_primary().unwrap(), gpu.open_primary().unwrap());
+        assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &own));
+        assert_eq!(fake.contexts(), 2);
+        let calls = Arc::new(Calls::default());
+        [&first, &second].iter().for_each(|opened| drop(opened.keep(Waker::from(Arc::clone(&calls)))));
+        first.set_broken();
+        first.set_broken();
+        assert_eq!(calls.0.load(Ordering::SeqCst), 2, "each once");
+        assert!(!own.is_broken(), "our own goes on");
+        drop(first);
+        let error = gpu.open_primary().err().unwrap();
+        assert_eq!(error.text, "the primary context of GPU 0 broke, and not all have given it back");
+        drop(second);
+        assert!(!gpu.open_primary().unwrap().is_broken());
+        assert_eq!(fake.contexts(), 3);
+    }
+
+    #[test]
+    fn a_primary_context_that_hangs_is_not_taken_again() {
+        let fake = Fake::new(2);
+        let gpus = fake.gpus(1 << 20, 1 << 20);
+        let [first, second] = [0, 1].map(|index| gpus.find(index).unwrap());
+        first.open_primary().unwrap().set_hung();
+        let want = "work that never ended holds the primary context of GPU 0; start the server anew";
+        assert_eq!(first.open_primary().err().unwrap().text, want);
+        assert!(first.open().is_ok() && second.open_primary().is_ok());
+    }
+}

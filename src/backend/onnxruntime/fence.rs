@@ -79,3 +79,31 @@ impl Fence {
         self.is_lost
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::error::Code;
+
+    #[test]
+    fn what_breaks_the_device_costs_the_instance_and_the_requests_are_told_to_come_again() {
+        let fake = Fake::new(1);
+        let (gpu, figures) = (fake.gpu(1 << 20, 1 << 20), Arc::new(Figures::default()));
+        let mut fences = [(); 2].map(|()| Fence::new(&gpu, &figures).unwrap());
+        let [first, second] = &mut fences;
+        let refused = Error::invalid("onnx runtime error 2: Got invalid dimensions for input: x");
+        assert_eq!(first.handle_failure(refused.clone()), refused, "the request's own fault");
+        let short =
+            first.handle_failure(Error::internal("onnx runtime error 6: Failed to allocate memory for 9 bytes"));
+        assert!(short.code() == Code::Unavailable && !first.is_lost(), "{short}");
+        assert!(first.poll_lost().is_none() && second.poll_lost().is_none());
+        let text = "onnx runtime error 1: CUDA failure 719: unspecified launch failure ; GPU=0 ; hostname=h ; line=1";
+        let lost = first.handle_failure(Error::internal(text));
+        let want = "its instance on the GPU was lost and is made anew: CUDA failure 719: unspecified launch failure; try again";
+        assert_eq!((lost.code(), lost.text()), (Code::Unavailable, want));
+        assert!(first.is_lost() && second.poll_lost().is_some() && second.poll_lost().is_some());
+        let counted = [&figures.failures_transient, &figures.failures_memory, &figures.failures_sticky];
+        assert_eq!(counted.map(|count| count.get()), [1, 1, 2], "both are lost, each once");
+    }
+}
