@@ -5,6 +5,7 @@
 //! binary. What bounds it: every wait has a time after which the test fails.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::disallowed_methods, reason = "tests wait for real servers, on the real clock")]
+#![allow(clippy::disallowed_types, reason = "tests of one binary run side by side")]
 #![allow(clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
 
 pub mod callgrind;
