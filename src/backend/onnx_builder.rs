@@ -69,7 +69,9 @@ impl Onnx {
         dims.iter().for_each(|dimension| int(1, *dimension, &mut tensor));
         int(2, FLOAT, &mut tensor);
         bytes(8, name, &mut tensor);
-        for (key, value) in [("location", place), ("offset", "0")] {
+        // FP32; the embedded engine wants to be told.
+        let length = (4 * dims.iter().product::<i64>()).to_string();
+        for (key, value) in [("location", place), ("offset", "0"), ("length", &length)] {
             let mut pair = Vec::new();
             bytes(1, key, &mut pair);
             bytes(2, value, &mut pair);

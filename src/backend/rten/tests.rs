@@ -75,7 +75,8 @@ fn a_file_that_keeps_tensors_in_another_is_found_by_its_path_which_is_where_that
     let file = fs::File::open(directory.0.join("model.onnx")).unwrap();
     let io = |name| [(name, Datatype::Fp32, &[2_i64][..])];
     let spec = Arc::new(spec(0, &io("x"), &io("y")));
-    assert!(Rten.load(&spec, &directory.0).is_ok());
+    let loaded = Rten.load(&spec, &directory.0);
+    assert!(loaded.is_ok(), "{:?}", loaded.err());
     assert!(Rten.load_opened(&spec, &directory.0, file.as_fd()).is_err(), "it is not whole");
 }
 
