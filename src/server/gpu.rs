@@ -3,6 +3,7 @@
 //! what it lacks is told, and it runs on the CPU. One whose group says `KIND_GPU` is refused.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::backend::gpu::nvml::Sample;
 use crate::backend::gpu::{Gpu, GpuModel, Gpus, MemoryLimits, Nvml, Plan, cuda};
@@ -15,10 +16,12 @@ use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
 use crate::server::log;
 use crate::server::threads::spawn;
+use crate::server::trust;
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
 pub struct Machine {
     limits: MemoryLimits,
+    run_max: Duration,
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
 }
@@ -27,13 +30,13 @@ impl Machine {
     /// One that was not looked at.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
-        Self { limits, gpus: OnceLock::new(), board: Arc::default() }
+        Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
     }
 
     /// Its devices, which are watched from the first time on.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
-            let gpus = find(self.limits);
+            let gpus = find(self.limits).with_run_max(self.run_max);
             if !gpus.all().is_empty() {
                 watch(&gpus, &self.board);
             }
@@ -53,8 +56,14 @@ impl Machine {
         GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
     }
 
-    /// What the instances of a model on GPUs run, if it can be run there; tried once on each GPU.
-    pub fn plan(&self, spec: &Arc<ModelSpec>, file: &[u8]) -> Result<Arc<Plan>, Error> {
+    /// What the instances of a model on GPUs run, if it can be run there: an instance is made on each GPU, and
+    /// gives what one of the model that `on_cpu` loads gives.
+    pub fn plan(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<Arc<Plan>, Error> {
         if let Some(engine) = spec.parameters.get("engine") {
             return Err(Error::unsupported(format!("its parameter 'engine' is '{engine}', which runs on the CPU")));
         }
@@ -63,9 +72,12 @@ impl Machine {
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
         gpus.sort_unstable();
         gpus.dedup();
+        // A place where none can be made is told before the CPU is set to work.
+        let mut instances = Vec::with_capacity(gpus.len());
         for gpu in gpus {
-            threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))).map(drop))?;
+            instances.push((gpu, threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))))?));
         }
+        trust::check(spec, instances, on_cpu)?;
         Ok(plan)
     }
 }
@@ -126,9 +138,12 @@ fn show(cells: &GpuCells, sample: Sample, taken: usize) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::Path;
 
     use super::*;
     use crate::backend::gpu::fake::Fake;
+    use crate::backend::{Backend, Rten};
+    use crate::limits::GPU_RUN_MAX;
     use crate::model::config::{Completion, Draft};
     use crate::model::onnx::OnnxSignature;
 
@@ -136,7 +151,8 @@ mod tests {
 
     fn machine(fake: &Arc<Fake>, device: usize) -> Machine {
         let limits = MemoryLimits { device, pinned: 1 << 20 };
-        Machine { limits, gpus: OnceLock::from(fake.gpus(device, 1 << 20)), board: Arc::default() }
+        let gpus = OnceLock::from(fake.gpus(device, 1 << 20));
+        Machine { limits, run_max: GPU_RUN_MAX, gpus, board: Arc::default() }
     }
 
     fn spec(machine: &Machine, text: &str) -> Arc<ModelSpec> {
@@ -144,6 +160,11 @@ mod tests {
         let draft = draft.with_gpus(machine.support(true));
         let signature = OnnxSignature::decode(DIGITS).unwrap();
         Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), Completion::default()).unwrap())
+    }
+
+    fn plan(machine: &Machine, spec: &Arc<ModelSpec>) -> Result<Arc<Plan>, Error> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
+        machine.plan(spec, DIGITS, || Rten.load(spec, &folder))
     }
 
     #[test]
@@ -164,10 +185,10 @@ mod tests {
         let plenty = machine(&fake, 1 << 20);
         let plain = spec(&plenty, "");
         assert_eq!(plain.instance_groups[0].gpus, [0, 1], "all there are");
-        assert!(plenty.plan(&plain, DIGITS).is_ok());
+        assert!(plan(&plenty, &plain).is_ok());
         assert_eq!((fake.contexts(), fake.held()), (2, 0), "tried on both, and nothing is left");
         let check = |machine: &Machine, text: &str, want: &str| {
-            let error = machine.plan(&spec(machine, text), DIGITS).unwrap_err();
+            let error = plan(machine, &spec(machine, text)).unwrap_err();
             assert!(error.text().contains(want), "{error}");
         };
         let engine = "parameters { key: 'engine' value { string_value: 'embedded' } }";

@@ -388,7 +388,12 @@ impl Loader {
             return Ok((spec, None));
         }
         let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
-        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?) {
+        let on_cpu = || {
+            let folder = directory.version_path(version);
+            let opening = Opening::new(source, &folder, draft)?;
+            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(folder))
+        };
+        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?, on_cpu) {
             Ok(plan) => return Ok((spec, Some(plan))),
             Err(why) => why,
         };

@@ -35,6 +35,11 @@ impl Compiler {
         Some(Self { home })
     }
 
+    /// The folder of `cuda.h`.
+    pub fn include(&self) -> PathBuf {
+        self.home.join("include")
+    }
+
     /// Compiles the source, and holds the PTX of the repository to what comes out.
     pub fn check_ptx(&self, module: Module) {
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.ptx", module.name()));

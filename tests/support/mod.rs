@@ -10,6 +10,7 @@
 pub mod callgrind;
 pub mod escape;
 pub mod folder;
+pub mod gpu;
 pub mod grpc;
 pub mod h2;
 pub mod http;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -16,6 +17,7 @@ use crate::backend::gpu::driver::{
 };
 use crate::backend::gpu::memory::Account;
 use crate::backend::kernel::{self, Argument, Module, Plan, Role};
+use crate::limits::GPU_RUN_MAX;
 
 /// How much memory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,7 @@ pub struct MemoryLimits {
 #[derive(Clone)]
 pub struct Gpus {
     found: Result<Arc<[Arc<Gpu>]>, String>,
+    run_max: Duration,
 }
 
 /// One device.
@@ -74,12 +77,22 @@ impl Gpus {
                 opened: Mutex::default(),
             })
         };
-        Self { found: Ok(driver.devices().iter().map(gpu).collect()) }
+        Self { found: Ok(driver.devices().iter().map(gpu).collect()), run_max: GPU_RUN_MAX }
     }
 
     /// No devices, for a reason.
     pub fn absent(why: impl Into<String>) -> Self {
-        Self { found: Err(why.into()) }
+        Self { found: Err(why.into()), run_max: GPU_RUN_MAX }
+    }
+
+    /// The same, where a batch is done after so long or never.
+    pub fn with_run_max(self, run_max: Duration) -> Self {
+        Self { run_max, ..self }
+    }
+
+    /// How long a batch may take.
+    pub const fn run_max(&self) -> Duration {
+        self.run_max
     }
 
     /// All devices; none where there are none.
@@ -188,13 +201,21 @@ impl Opened {
 
     /// A call failed so that none will succeed any more: whoever shares the context opens another.
     pub fn set_broken(&self) {
-        let _ = self.state.compare_exchange(WORKS, BROKEN, Ordering::SeqCst, Ordering::SeqCst);
+        self.leave(BROKEN);
     }
 
     /// Work does not end: the context is left, with all memory in it, and whoever shares it opens
     /// another.
     pub fn set_hung(&self) {
-        let _ = self.state.compare_exchange(WORKS, HUNG, Ordering::SeqCst, Ordering::SeqCst);
+        self.leave(HUNG);
+    }
+
+    /// Those that share it hear of it at once, also where they are idle and hold memory.
+    fn leave(&self, state: u8) {
+        if self.state.compare_exchange(WORKS, state, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+            wakers.iter().for_each(|waker| waker.wake_by_ref());
+        }
     }
 
     /// Whether it takes no work any more.

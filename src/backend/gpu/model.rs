@@ -55,6 +55,7 @@ impl GpuModel {
             let opened = gpu.open()?;
             let program = self.program_on(index, &opened)?;
             GpuInstance::new(&self.spec, &*self.blueprint, program, &opened, &self.figures)
+                .map(|instance| instance.with_run_max(self.gpus.run_max()))
                 .inspect_err(|error| note(&opened, error))
         };
         let made: Result<_, DriverError> = make();

@@ -1,0 +1,1198 @@
+// A CUDA driver without a GPU: libcuda.so.1 as the server loads it, with the functions that the server calls and no
+// other. Written after the documentation of the driver API, not after the server's code, so that the two are held to
+// one another. Device memory is host memory under addresses at which the host finds nothing; a stream is a thread with a
+// queue, so that copies, kernels and calls of the host come late and side by side; a kernel is its .cu source, run
+// thread by thread.
+//
+// What it is told by the environment:
+//   SOFTWARE_GPU_DEVICES     how many devices there are (1)
+//   SOFTWARE_GPU_MEMORY      bytes of each (268435456)
+//   SOFTWARE_GPU_INIT        what cuInit returns (0)
+//   SOFTWARE_GPU_VERSION     what cuDriverGetVersion tells (12090)
+//   SOFTWARE_GPU_DELAY_US    how long a stream lingers before a step, at most (40)
+//   SOFTWARE_GPU_STICKY      `process`: after an exception of a kernel every context fails, as the documentation of
+//                            CUDA_ERROR_ILLEGAL_ADDRESS has it; else the one it happened in
+//   SOFTWARE_GPU_FAULTS      failures to come, `kind@n` with commas between: the n-th of its kind from now, or every
+//                            one (`kind@*`). Kinds: illegal, hang, refuse (launches), oom (cuMemAlloc), oom-host
+//                            (cuMemHostAlloc), silent (calls of the host), matmul, matmul-fails, no-algorithm (cuBLASLt)
+//   SOFTWARE_GPU_FAULTS_FILE a file with more of them, read and removed whenever it is there
+//   SOFTWARE_GPU_LOG         a file that takes a line for each misuse, leak and failure
+//   SOFTWARE_GPU_TRACE       set, a line for each copy to the host too
+#include "gpu.h"
+
+#include "../kernels/guarded.h"
+#include "../kernels/table.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <thread>
+#include <unordered_map>
+
+using software_gpu::misuse;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+// Device addresses: not canonical, so that a host that follows one ends.
+constexpr uint64_t DEVICE_BASE = uint64_t{1} << 60;
+constexpr size_t ALIGNMENT = 256;
+constexpr uint64_t CONTEXT_SIZE = 1 << 20;
+constexpr unsigned THREADS_MAX = 1024;
+constexpr unsigned SHARED_SIZE_MAX = 48 * 1024;
+constexpr int COMPUTE_CAPABILITY[2] = {9, 0};
+
+std::string setting(const char* name, const char* otherwise) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? otherwise : value;
+}
+
+long number_of(const char* name, long otherwise) {
+    const char* const value = std::getenv(name);
+    return value == nullptr ? otherwise : std::atol(value);
+}
+
+void write_line(const std::string& line) {
+    // Not destroyed: the last lines are written at the end.
+    static const std::string& path = *new std::string(setting("SOFTWARE_GPU_LOG", ""));
+    if (path.empty()) {
+        return;
+    }
+    const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    const std::string whole = line + "\n";
+    if (file < 0 || write(file, whole.data(), whole.size()) < 0) {
+        std::fprintf(stderr, "software GPU: %s", whole.c_str());
+    }
+    if (file >= 0) {
+        close(file);
+    }
+}
+
+struct Fault {
+    std::string kind;
+    long turns;
+    bool is_lasting;
+};
+
+struct Faults {
+    std::mutex lock;
+    std::vector<Fault> due;
+    bool has_begun = false;
+
+    void add(const std::string& text) {
+        std::stringstream all(text);
+        for (std::string one; std::getline(all, one, ',');) {
+            one.erase(std::remove(one.begin(), one.end(), '\n'), one.end());
+            const size_t at = one.find('@');
+            const std::string turns = at == std::string::npos ? "1" : one.substr(at + 1);
+            if (!one.empty()) {
+                due.push_back({one.substr(0, at), turns == "*" ? 1 : std::atol(turns.c_str()), turns == "*"});
+            }
+        }
+    }
+
+    bool is_due(const std::string& kind) {
+        static const std::string& path = *new std::string(setting("SOFTWARE_GPU_FAULTS_FILE", ""));
+        const std::lock_guard guard(lock);
+        if (!has_begun) {
+            has_begun = true;
+            add(setting("SOFTWARE_GPU_FAULTS", ""));
+        }
+        if (!path.empty() && access(path.c_str(), R_OK) == 0) {
+            std::stringstream text;
+            text << std::ifstream(path).rdbuf();
+            unlink(path.c_str());
+            add(text.str());
+        }
+        for (auto fault = due.begin(); fault != due.end(); ++fault) {
+            if (fault->kind != kind || (!fault->is_lasting && --fault->turns > 0)) {
+                continue;
+            }
+            write_line("fault: " + kind);
+            if (!fault->is_lasting) {
+                due.erase(fault);
+            }
+            return true;
+        }
+        return false;
+    }
+};
+
+Faults& faults = *new Faults;
+
+// One piece of a stream's work; a success, or what breaks the context.
+using Work = std::function<CUresult()>;
+
+struct Memory {
+    Guarded held;
+    explicit Memory(size_t size) : held(size, ALIGNMENT) {}
+};
+
+struct Context;
+
+struct Stream {
+    Context* context;
+    std::mutex lock;
+    std::condition_variable changed;
+    std::deque<Work> queue;
+    bool is_busy = false;
+    bool has_ended = false;
+};
+
+struct Event {
+    Context* context = nullptr;
+    bool is_timed = true;
+    // How often it was recorded, and which of these records was passed last.
+    uint64_t recorded = 0, passed = 0;
+    Clock::time_point when{};
+};
+
+struct Function {
+    Context* context = nullptr;
+    std::string name;
+    const Kernel* kernel = nullptr;
+    std::vector<size_t> sizes;
+    unsigned threads_max = THREADS_MAX;
+};
+
+struct Module {
+    std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+struct Context {
+    int device = 0;
+    std::atomic<int> failure{0};
+    std::atomic<bool> is_hung{false};
+    // Of what follows.
+    std::mutex lock;
+    std::map<uint64_t, std::unique_ptr<Memory>> memory, pinned;
+    std::map<CUstream, std::shared_ptr<Stream>> streams;
+    std::map<CUevent, std::shared_ptr<Event>> events;
+    std::map<CUmodule, std::unique_ptr<Module>> modules;
+    uint64_t taken = 0;
+    std::shared_ptr<Stream> legacy;
+    // Kept, so that no address is that of another as long as the context is there.
+    std::vector<std::shared_ptr<Stream>> streams_ended;
+    std::vector<std::shared_ptr<Event>> events_ended;
+};
+
+struct Driver {
+    std::mutex lock;
+    bool is_initialised = false;
+    std::map<CUcontext, std::shared_ptr<Context>> contexts;
+    // Kept, so that an address is never that of another.
+    std::vector<std::shared_ptr<Context>> ended;
+    std::atomic<int> failure{0};
+    std::atomic<uint64_t> launches{0};
+};
+
+// Never destroyed: streams run when the process ends.
+Driver& driver = *new Driver;
+thread_local std::vector<CUcontext> current_contexts;
+
+int device_count() { return static_cast<int>(number_of("SOFTWARE_GPU_DEVICES", 1)); }
+uint64_t device_memory() { return static_cast<uint64_t>(number_of("SOFTWARE_GPU_MEMORY", 256 << 20)); }
+
+void set_failed(Context& context, CUresult why) {
+    write_line("broken: a context of device " + std::to_string(context.device) + " by " + std::to_string(why));
+    context.failure = why;
+    if (setting("SOFTWARE_GPU_STICKY", "context") == "process") {
+        driver.failure = why;
+    }
+}
+
+CUresult failure_of(const Context& context) {
+    const int of_all = driver.failure;
+    return static_cast<CUresult>(of_all != 0 ? of_all : context.failure.load());
+}
+
+// The current context, if it is whole.
+CUresult enter(std::shared_ptr<Context>& context) {
+    const std::lock_guard guard(driver.lock);
+    if (!driver.is_initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (current_contexts.empty()) {
+        misuse("a call without a current context");
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    const auto found = driver.contexts.find(current_contexts.back());
+    if (found == driver.contexts.end()) {
+        misuse("a call in a context that was destroyed");
+        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    }
+    context = found->second;
+    return failure_of(*context);
+}
+
+#define ENTER()                                                       \
+    std::shared_ptr<Context> context;                                 \
+    if (const CUresult failure = enter(context); failure != 0) {      \
+        return failure;                                               \
+    }
+
+// What a stream's thread does until the stream was ended and has nothing left.
+void serve(const std::shared_ptr<Stream>& stream, std::shared_ptr<Context> context) {
+    // For the handler of a kernel's faults, whose own stack is a fiber's.
+    std::vector<char> signal_memory(1 << 16);
+    stack_t signal_stack{};
+    signal_stack.ss_sp = signal_memory.data();
+    signal_stack.ss_size = signal_memory.size();
+    sigaltstack(&signal_stack, nullptr);
+    const long linger = number_of("SOFTWARE_GPU_DELAY_US", 40);
+    uint64_t seed = reinterpret_cast<uint64_t>(stream.get()) | 1;
+    for (;;) {
+        Work work;
+        {
+            std::unique_lock guard(stream->lock);
+            stream->changed.wait(guard, [&] { return !stream->queue.empty() || stream->has_ended; });
+            if (stream->queue.empty()) {
+                break;
+            }
+            work = std::move(stream->queue.front());
+            stream->queue.pop_front();
+            stream->is_busy = true;
+        }
+        if (linger > 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(emulated::draw(seed) % linger));
+        }
+        // A context that broke does nothing any more.
+        if (failure_of(*context) == CUDA_SUCCESS) {
+            if (const CUresult outcome = work(); outcome != CUDA_SUCCESS) {
+                set_failed(*context, outcome);
+            }
+        }
+        work = nullptr;
+        {
+            const std::lock_guard guard(stream->lock);
+            stream->is_busy = false;
+        }
+        stream->changed.notify_all();
+    }
+    signal_stack.ss_flags = SS_DISABLE;
+    sigaltstack(&signal_stack, nullptr);
+}
+
+std::shared_ptr<Stream> make_stream(const std::shared_ptr<Context>& context) {
+    auto stream = std::make_shared<Stream>();
+    stream->context = context.get();
+    std::thread(serve, stream, context).detach();
+    return stream;
+}
+
+void put(Stream& stream, Work work) {
+    {
+        const std::lock_guard guard(stream.lock);
+        stream.queue.push_back(std::move(work));
+    }
+    stream.changed.notify_all();
+}
+
+void wait_idle(Stream& stream) {
+    std::unique_lock guard(stream.lock);
+    stream.changed.wait(guard, [&] { return stream.queue.empty() && !stream.is_busy; });
+}
+
+void end(Stream& stream) {
+    {
+        const std::lock_guard guard(stream.lock);
+        stream.has_ended = true;
+    }
+    stream.changed.notify_all();
+}
+
+// A stream of this context; its default one for null.
+CUresult find(Context& context, CUstream handle, std::shared_ptr<Stream>& stream) {
+    const std::lock_guard guard(context.lock);
+    if (handle == nullptr) {
+        stream = context.legacy;
+        return CUDA_SUCCESS;
+    }
+    const auto found = context.streams.find(handle);
+    if (found == context.streams.end()) {
+        misuse("a stream that was destroyed, or is of another context");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    stream = found->second;
+    return CUDA_SUCCESS;
+}
+
+CUresult find(Context& context, CUevent handle, std::shared_ptr<Event>& event) {
+    const std::lock_guard guard(context.lock);
+    const auto found = context.events.find(handle);
+    if (found == context.events.end()) {
+        misuse("an event that was destroyed, or is of another context");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    event = found->second;
+    return CUDA_SUCCESS;
+}
+
+#define FIND(NAME, TYPE, HANDLE)                                              \
+    std::shared_ptr<TYPE> NAME;                                               \
+    if (const CUresult failure = find(*context, HANDLE, NAME); failure != 0) { \
+        return failure;                                                       \
+    }
+
+// The host's address of so many bytes of a context's memory, or of its pinned memory, which has the same address on
+// both sides; null where they are not all there. The lock is held.
+unsigned char* place(Context& context, uint64_t address, size_t size) {
+    for (auto* const kind : {&context.memory, &context.pinned}) {
+        auto found = kind->upper_bound(address);
+        if (found == kind->begin()) {
+            continue;
+        }
+        --found;
+        const uint64_t offset = address - found->first;
+        const Guarded& held = found->second->held;
+        if (offset <= held.size() && size <= held.size() - offset) {
+            return held.start() + offset;
+        }
+    }
+    return nullptr;
+}
+
+bool is_pinned(Context& context, const void* address, size_t size) {
+    const uint64_t at = reinterpret_cast<uint64_t>(address);
+    const std::lock_guard guard(context.lock);
+    return at < DEVICE_BASE && place(context, at, size) != nullptr;
+}
+
+bool is_device(Context& context, CUdeviceptr at, size_t size) {
+    const std::lock_guard guard(context.lock);
+    return place(context, at, size) != nullptr;
+}
+
+// The part of a kernel's work that a fault leaves.
+thread_local sigjmp_buf* kernel_frame = nullptr;
+thread_local const char* kernel_failure = nullptr;
+struct sigaction actions_before[NSIG];
+
+void kernel_failed(const char* why) {
+    if (kernel_frame != nullptr) {
+        kernel_failure = why;
+        siglongjmp(*kernel_frame, 1);
+    }
+}
+
+void on_signal(int signal, siginfo_t* facts, void* place) {
+    if (kernel_frame != nullptr) {
+        kernel_failure = "an access to memory that is not the device's";
+        siglongjmp(*kernel_frame, 1);
+    }
+    const struct sigaction& before = actions_before[signal];
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(signal, facts, place);
+        return;
+    }
+    if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(signal);
+        return;
+    }
+    ::signal(signal, SIG_DFL);
+}
+
+struct Launch {
+    const Kernel* kernel;
+    std::string name;
+    uint3 grid;
+    unsigned threads, shared_size;
+    std::vector<Value> values;
+};
+
+CUresult run(Context& context, Launch& launch) {
+    for (Value& value : launch.values) {
+        if (value.kind != POINTER || value.bits == 0) {
+            continue;
+        }
+        const std::lock_guard guard(context.lock);
+        const unsigned char* const at = place(context, value.bits, 0);
+        if (at == nullptr) {
+            write_line("illegal: " + launch.name + " is given a pointer to no memory of the device");
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        value.bits = reinterpret_cast<uint64_t>(at);
+    }
+    const Guarded shared(launch.shared_size);
+    sigjmp_buf frame;
+    emulated::on_failure = kernel_failed;
+    if (sigsetjmp(frame, 1) != 0) {
+        kernel_frame = nullptr;
+        write_line("illegal: " + launch.name + ": " + kernel_failure);
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    kernel_frame = &frame;
+    const uint64_t seed = ++driver.launches * 0x9e3779b97f4a7c15;
+    emulated::run(launch.grid, launch.threads, shared.start(), shared.size(), seed,
+                  [&launch] { launch.kernel->run(launch.values); });
+    kernel_frame = nullptr;
+    if (!shared.is_whole()) {
+        write_line("illegal: " + launch.name + " writes beside its shared memory");
+        return CUDA_ERROR_ILLEGAL_ADDRESS;
+    }
+    return CUDA_SUCCESS;
+}
+
+// The word behind the first `key` of a text, to the end of the line.
+std::string line_behind(const std::string& text, const std::string& key) {
+    const size_t at = text.find(key);
+    if (at == std::string::npos) {
+        return {};
+    }
+    const size_t begin = at + key.size();
+    return text.substr(begin, text.find('\n', begin) - begin);
+}
+
+// The sizes of what an entry takes, by `.param .u64 name` and its like.
+bool parse_parameters(const std::string& text, std::vector<size_t>& sizes) {
+    std::stringstream all(text);
+    for (std::string one; std::getline(all, one, ',');) {
+        std::stringstream words(one);
+        std::string word, type;
+        words >> word >> type;
+        if (word.empty()) {
+            continue;
+        }
+        const std::string digits = type.size() > 2 ? type.substr(2) : "";
+        if (word != ".param" || digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos) {
+            return false;
+        }
+        sizes.push_back(std::stoul(digits) / 8);
+    }
+    return true;
+}
+
+CUresult parse(const std::string& text, Context& context, Module& module) {
+    const std::string version = line_behind(text, "\n.version "), target = line_behind(text, "\n.target sm_");
+    if (version.empty() || target.empty() || line_behind(text, "\n.address_size ") != "64") {
+        return CUDA_ERROR_INVALID_PTX;
+    }
+    // A driver of CUDA 11.4 takes PTX to 7.4.
+    if (std::stod(version) > 8.5) {
+        return CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+    }
+    if (std::stoi(target) > COMPUTE_CAPABILITY[0] * 10 + COMPUTE_CAPABILITY[1]) {
+        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    }
+    const std::string key = ".visible .entry ";
+    for (size_t at = text.find(key); at != std::string::npos; at = text.find(key, at + 1)) {
+        const size_t open = text.find('(', at), shut = text.find(')', at), body = text.find("\n{", at);
+        if (open == std::string::npos || shut == std::string::npos || body == std::string::npos) {
+            return CUDA_ERROR_INVALID_PTX;
+        }
+        auto function = std::make_unique<Function>();
+        function->context = &context;
+        function->name = text.substr(at + key.size(), open - at - key.size());
+        if (!parse_parameters(text.substr(open + 1, shut - open - 1), function->sizes)) {
+            return CUDA_ERROR_INVALID_PTX;
+        }
+        const std::string threads = line_behind(text.substr(shut, body - shut), ".maxntid ");
+        function->threads_max = threads.empty() ? THREADS_MAX : std::stoul(threads);
+        const auto kernel = KERNELS.find(function->name);
+        if (kernel == KERNELS.end()) {
+            misuse("the PTX has an entry without a source: " + function->name);
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        function->kernel = &kernel->second;
+        bool is_same = function->sizes.size() == function->kernel->kinds.size();
+        for (size_t i = 0; is_same && i < function->sizes.size(); i++) {
+            is_same = function->sizes[i] == (function->kernel->kinds[i] == U32 ? 4u : 8u);
+        }
+        if (!is_same) {
+            misuse("the PTX has other parameters than the source: " + function->name);
+            return CUDA_ERROR_INVALID_IMAGE;
+        }
+        module.functions[function->name] = std::move(function);
+    }
+    return CUDA_SUCCESS;
+}
+
+// What nobody gave back. A context that broke or hangs is left as it is.
+void report_leaks(Context& context, const char* when) {
+    if (failure_of(context) != CUDA_SUCCESS || context.is_hung) {
+        return;
+    }
+    const std::lock_guard guard(context.lock);
+    const auto report = [&](size_t count, const char* what) {
+        if (count > 0) {
+            write_line("leak: " + std::to_string(count) + " " + what + " " + when);
+        }
+    };
+    report(context.memory.size(), "pieces of device memory");
+    report(context.pinned.size(), "pieces of pinned memory");
+    report(context.streams.size(), "streams");
+    report(context.events.size(), "events");
+    for (const auto& [_, piece] : context.memory) {
+        if (!piece->held.is_whole()) {
+            misuse("a kernel or a copy wrote beside its memory");
+        }
+    }
+}
+
+void at_exit() {
+    const std::lock_guard guard(driver.lock);
+    for (const auto& [_, context] : driver.contexts) {
+        report_leaks(*context, "at the end of the process");
+    }
+    write_line("end: " + std::to_string(driver.launches) + " launches, " + std::to_string(driver.contexts.size()) +
+               " contexts left");
+}
+
+}  // namespace
+
+namespace software_gpu {
+
+void misuse(const std::string& what) { write_line("misuse: " + what); }
+
+bool is_due(const char* kind) { return faults.is_due(kind); }
+
+CUcontext current() { return current_contexts.empty() ? nullptr : current_contexts.back(); }
+
+uint64_t launch_count() { return driver.launches; }
+
+CUcontext context_of(CUstream stream) {
+    const std::lock_guard guard(driver.lock);
+    for (const auto& [handle, context] : driver.contexts) {
+        const std::lock_guard inner(context->lock);
+        if (context->streams.count(stream) != 0) {
+            return handle;
+        }
+    }
+    return nullptr;
+}
+
+CUresult enqueue(CUstream handle, Work work) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    put(*stream, [work = std::move(work)] {
+        driver.launches++;
+        return work();
+    });
+    return CUDA_SUCCESS;
+}
+
+void* resolve(CUcontext handle, CUdeviceptr pointer, size_t size) {
+    std::shared_ptr<Context> context;
+    {
+        const std::lock_guard guard(driver.lock);
+        const auto found = driver.contexts.find(handle);
+        if (found == driver.contexts.end()) {
+            return nullptr;
+        }
+        context = found->second;
+    }
+    const std::lock_guard guard(context->lock);
+    return place(*context, pointer, size);
+}
+
+void memory_of(int device, uint64_t& total, uint64_t& used) {
+    const std::lock_guard guard(driver.lock);
+    total = device_memory();
+    used = 0;
+    for (const auto& [_, context] : driver.contexts) {
+        const std::lock_guard inner(context->lock);
+        used += context->device == device ? CONTEXT_SIZE + context->taken : 0;
+    }
+}
+
+namespace {
+
+CUuuid uuid(int device) {
+    CUuuid uuid;
+    for (int i = 0; i < 16; i++) {
+        uuid.bytes[i] = static_cast<char>(0xa0 + 7 * i + device);
+    }
+    return uuid;
+}
+
+}  // namespace
+
+int device_of(const char* text) {
+    for (int device = 0; device < device_count(); device++) {
+        std::string want = "GPU";
+        for (int i = 0; i < 16; i++) {
+            char digits[4];
+            const bool begins = i == 0 || i == 4 || i == 6 || i == 8 || i == 10;
+            std::snprintf(digits, sizeof digits, begins ? "-%02x" : "%02x", uuid(device).bytes[i] & 0xff);
+            want += digits;
+        }
+        if (want == text) {
+            return device;
+        }
+    }
+    return -1;
+}
+
+}  // namespace software_gpu
+
+extern "C" {
+
+EXPORTED CUresult CUDAAPI cuInit(unsigned int flags) {
+    const int outcome = static_cast<int>(number_of("SOFTWARE_GPU_INIT", 0));
+    if (outcome != 0) {
+        return static_cast<CUresult>(outcome);
+    }
+    if (flags != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (device_count() == 0) {
+        return CUDA_ERROR_NO_DEVICE;
+    }
+    const std::lock_guard guard(driver.lock);
+    if (!driver.is_initialised) {
+        driver.is_initialised = true;
+        struct sigaction action {};
+        action.sa_sigaction = on_signal;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+        for (const int signal : {SIGSEGV, SIGBUS}) {
+            sigaction(signal, &action, &actions_before[signal]);
+        }
+        std::atexit(at_exit);
+    }
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuDriverGetVersion(int* version) {
+    if (version == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    *version = static_cast<int>(number_of("SOFTWARE_GPU_VERSION", 12090));
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuGetErrorName(CUresult error, const char** name) {
+    switch (error) {
+#define X(NAME, VALUE)   \
+    case NAME:           \
+        *name = #NAME;   \
+        return CUDA_SUCCESS;
+        SOFTWARE_GPU_RESULTS(X)
+#undef X
+        default: *name = nullptr; return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+EXPORTED CUresult CUDAAPI cuGetErrorString(CUresult error, const char** text) { return cuGetErrorName(error, text); }
+
+EXPORTED CUresult CUDAAPI cuDeviceGetCount(int* count) {
+    *count = device_count();
+    return driver.is_initialised ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+EXPORTED CUresult CUDAAPI cuDeviceGet(CUdevice* device, int ordinal) {
+    if (!driver.is_initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (ordinal < 0 || ordinal >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuDeviceGetName(char* name, int size, CUdevice device) {
+    if (device < 0 || device >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    std::snprintf(name, static_cast<size_t>(size), "Software GPU %d", device);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+    if (device < 0 || device >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *uuid = software_gpu::uuid(device);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) { return cuDeviceGetUuid(uuid, device); }
+
+EXPORTED CUresult CUDAAPI cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+    if (device < 0 || device >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    *bytes = device_memory();
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+    if (device < 0 || device >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    switch (attribute) {
+        case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = THREADS_MAX; break;
+        case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = COMPUTE_CAPABILITY[0]; break;
+        case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = COMPUTE_CAPABILITY[1]; break;
+        default: return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+    if (!driver.is_initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (const int failure = driver.failure; failure != 0) {
+        return static_cast<CUresult>(failure);
+    }
+    if (device < 0 || device >= device_count()) {
+        return CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (context == nullptr || (flags & ~0xffu) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto made = std::make_shared<Context>();
+    made->device = device;
+    made->legacy = make_stream(made);
+    *context = reinterpret_cast<CUcontext>(made.get());
+    const std::lock_guard guard(driver.lock);
+    driver.contexts[*context] = made;
+    current_contexts.push_back(*context);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuCtxDestroy_v2(CUcontext handle) {
+    std::shared_ptr<Context> context;
+    {
+        const std::lock_guard guard(driver.lock);
+        const auto found = driver.contexts.find(handle);
+        if (found == driver.contexts.end()) {
+            misuse("a context is destroyed twice");
+            return CUDA_ERROR_INVALID_CONTEXT;
+        }
+        context = found->second;
+    }
+    std::vector<std::shared_ptr<Stream>> streams{context->legacy};
+    {
+        const std::lock_guard guard(context->lock);
+        for (const auto& [_, stream] : context->streams) {
+            streams.push_back(stream);
+        }
+    }
+    for (const auto& stream : streams) {
+        wait_idle(*stream);
+    }
+    report_leaks(*context, "when their context was destroyed");
+    for (const auto& stream : streams) {
+        end(*stream);
+    }
+    if (!current_contexts.empty() && current_contexts.back() == handle) {
+        current_contexts.pop_back();
+    }
+    const CUresult failure = failure_of(*context);
+    const std::lock_guard guard(driver.lock);
+    driver.contexts.erase(handle);
+    {
+        const std::lock_guard inner(context->lock);
+        context->memory.clear();
+        context->pinned.clear();
+        context->events.clear();
+        context->streams.clear();
+    }
+    driver.ended.push_back(context);
+    return failure;
+}
+
+EXPORTED CUresult CUDAAPI cuCtxSetCurrent(CUcontext handle) {
+    const std::lock_guard guard(driver.lock);
+    if (!driver.is_initialised) {
+        return CUDA_ERROR_NOT_INITIALIZED;
+    }
+    if (handle != nullptr && driver.contexts.count(handle) == 0) {
+        misuse("a context that was destroyed is made current");
+        return CUDA_ERROR_INVALID_CONTEXT;
+    }
+    if (!current_contexts.empty()) {
+        current_contexts.pop_back();
+    }
+    if (handle != nullptr) {
+        current_contexts.push_back(handle);
+    }
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemGetInfo_v2(size_t* free, size_t* total) {
+    ENTER();
+    uint64_t all = 0, used = 0;
+    software_gpu::memory_of(context->device, all, used);
+    *free = all - used;
+    *total = all;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr* pointer, size_t size) {
+    ENTER();
+    if (pointer == nullptr || size == 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    uint64_t all = 0, used = 0;
+    software_gpu::memory_of(context->device, all, used);
+    if (size > all - used || software_gpu::is_due("oom")) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    auto memory = std::make_unique<Memory>(size);
+    *pointer = reinterpret_cast<uint64_t>(memory->held.start()) + DEVICE_BASE;
+    const std::lock_guard guard(context->lock);
+    context->taken += size;
+    context->memory[*pointer] = std::move(memory);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemFree_v2(CUdeviceptr pointer) {
+    ENTER();
+    std::vector<std::shared_ptr<Stream>> streams{context->legacy};
+    {
+        const std::lock_guard guard(context->lock);
+        for (const auto& [_, stream] : context->streams) {
+            streams.push_back(stream);
+        }
+    }
+    // It waits for the device.
+    for (const auto& stream : streams) {
+        wait_idle(*stream);
+    }
+    const std::lock_guard guard(context->lock);
+    const auto found = context->memory.find(pointer);
+    if (found == context->memory.end()) {
+        misuse("device memory is given back that was not taken, or twice");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!found->second->held.is_whole()) {
+        misuse("a kernel or a copy wrote beside its memory");
+    }
+    context->taken -= found->second->held.size();
+    context->memory.erase(found);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemHostAlloc(void** pointer, size_t size, unsigned int flags) {
+    ENTER();
+    // PORTABLE, DEVICEMAP, WRITECOMBINED.
+    if (pointer == nullptr || size == 0 || (flags & ~7u) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (software_gpu::is_due("oom-host")) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    auto memory = std::make_unique<Memory>(size);
+    *pointer = memory->held.start();
+    const std::lock_guard guard(context->lock);
+    context->pinned[reinterpret_cast<uint64_t>(*pointer)] = std::move(memory);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemFreeHost(void* pointer) {
+    ENTER();
+    const std::lock_guard guard(context->lock);
+    const auto found = context->pinned.find(reinterpret_cast<uint64_t>(pointer));
+    if (found == context->pinned.end()) {
+        misuse("pinned memory is given back that was not taken, or twice");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!found->second->held.is_whole()) {
+        misuse("somebody wrote beside pinned memory");
+    }
+    context->pinned.erase(found);
+    return CUDA_SUCCESS;
+}
+
+// Pageable memory is read before it returns; when the bytes arrive the caller is not told.
+EXPORTED CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t size) {
+    ENTER();
+    if (!is_device(*context, to, size)) {
+        misuse("a copy to no memory of the device");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const auto* const bytes = static_cast<const unsigned char*>(from);
+    auto staged = std::make_shared<std::vector<unsigned char>>(bytes, bytes + size);
+    put(*context->legacy, [context = context.get(), to, staged] {
+        const std::lock_guard guard(context->lock);
+        unsigned char* const at = place(*context, to, staged->size());
+        if (at == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memcpy(at, staged->data(), staged->size());
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t size, CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    if (!is_device(*context, to, size)) {
+        misuse("a copy to no memory of the device");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!is_pinned(*context, from, size)) {
+        misuse("an asynchronous copy from memory that is not pinned");
+    }
+    put(*stream, [context = context.get(), to, from, size] {
+        if (!is_pinned(*context, from, size)) {
+            misuse("pinned memory was given back before it was copied");
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        auto* const at = static_cast<unsigned char*>(software_gpu::resolve(reinterpret_cast<CUcontext>(context), to, size));
+        if (at == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memcpy(at, from, size);
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t size, CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    if (!is_device(*context, from, size)) {
+        misuse("a copy from no memory of the device");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (!is_pinned(*context, to, size)) {
+        misuse("an asynchronous copy to memory that is not pinned");
+    }
+    put(*stream, [context = context.get(), to, from, size] {
+        if (!is_pinned(*context, to, size)) {
+            misuse("pinned memory was given back before it was copied to");
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        const void* const at = software_gpu::resolve(reinterpret_cast<CUcontext>(context), from, size);
+        if (at == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memcpy(to, at, size);
+        if (std::getenv("SOFTWARE_GPU_TRACE") != nullptr) {
+            write_line("out: " + std::to_string(size));
+        }
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    if (!is_device(*context, from, size) || !is_device(*context, to, size)) {
+        misuse("a copy between no memory of the device");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    put(*stream, [context = context.get(), to, from, size] {
+        const auto handle = reinterpret_cast<CUcontext>(context);
+        const void* const source = software_gpu::resolve(handle, from, size);
+        void* const target = software_gpu::resolve(handle, to, size);
+        if (source == nullptr || target == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memmove(target, source, size);
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuStreamCreate(CUstream* handle, unsigned int flags) {
+    ENTER();
+    if (handle == nullptr || (flags & ~1u) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if ((flags & CU_STREAM_NON_BLOCKING) == 0) {
+        misuse("a stream that waits for the default one, which is not emulated");
+    }
+    auto stream = make_stream(context);
+    *handle = reinterpret_cast<CUstream>(stream.get());
+    const std::lock_guard guard(context->lock);
+    context->streams[*handle] = stream;
+    return CUDA_SUCCESS;
+}
+
+// What it began goes on.
+EXPORTED CUresult CUDAAPI cuStreamDestroy_v2(CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    if (handle == nullptr) {
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    {
+        const std::lock_guard guard(context->lock);
+        context->streams.erase(handle);
+        context->streams_ended.push_back(stream);
+    }
+    end(*stream);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuStreamSynchronize(CUstream handle) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    wait_idle(*stream);
+    return failure_of(*context);
+}
+
+EXPORTED CUresult CUDAAPI cuEventCreate(CUevent* handle, unsigned int flags) {
+    ENTER();
+    if (handle == nullptr || (flags & ~7u) != 0) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto event = std::make_shared<Event>();
+    event->context = context.get();
+    event->is_timed = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+    *handle = reinterpret_cast<CUevent>(event.get());
+    const std::lock_guard guard(context->lock);
+    context->events[*handle] = event;
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuEventDestroy_v2(CUevent handle) {
+    ENTER();
+    FIND(event, Event, handle);
+    const std::lock_guard guard(context->lock);
+    context->events.erase(handle);
+    context->events_ended.push_back(event);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuEventRecord(CUevent handle, CUstream stream_handle) {
+    ENTER();
+    FIND(stream, Stream, stream_handle);
+    FIND(event, Event, handle);
+    uint64_t turn;
+    {
+        const std::lock_guard guard(context->lock);
+        turn = ++event->recorded;
+    }
+    put(*stream, [context = context.get(), event, turn] {
+        const std::lock_guard guard(context->lock);
+        event->passed = std::max(event->passed, turn);
+        event->when = Clock::now();
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuEventQuery(CUevent handle) {
+    ENTER();
+    FIND(event, Event, handle);
+    const std::lock_guard guard(context->lock);
+    return event->passed == event->recorded ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+EXPORTED CUresult CUDAAPI cuEventElapsedTime(float* milliseconds, CUevent begin_handle, CUevent end_handle) {
+    ENTER();
+    FIND(begin, Event, begin_handle);
+    FIND(end, Event, end_handle);
+    const std::lock_guard guard(context->lock);
+    for (const Event* const event : {begin.get(), end.get()}) {
+        if (!event->is_timed || event->recorded == 0) {
+            misuse("the time of an event that keeps none, or was not recorded");
+            return CUDA_ERROR_INVALID_HANDLE;
+        }
+        if (event->passed != event->recorded) {
+            return CUDA_ERROR_NOT_READY;
+        }
+    }
+    *milliseconds = std::chrono::duration<float, std::milli>(end->when - begin->when).count();
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuModuleLoadData(CUmodule* handle, const void* image) {
+    ENTER();
+    if (handle == nullptr || image == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto module = std::make_unique<Module>();
+    if (const CUresult failure = parse(static_cast<const char*>(image), *context, *module); failure != 0) {
+        return failure;
+    }
+    *handle = reinterpret_cast<CUmodule>(module.get());
+    const std::lock_guard guard(context->lock);
+    context->modules[*handle] = std::move(module);
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
+    ENTER();
+    const std::lock_guard guard(context->lock);
+    const auto found = context->modules.find(module);
+    if (found == context->modules.end()) {
+        misuse("a module of another context");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const auto function = found->second->functions.find(name);
+    if (function == found->second->functions.end()) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    *handle = reinterpret_cast<CUfunction>(function->second.get());
+    return CUDA_SUCCESS;
+}
+
+EXPORTED CUresult CUDAAPI cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y,
+                                         unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+                                         unsigned int block_z, unsigned int shared_size, CUstream stream_handle,
+                                         void** parameters, void** extra) {
+    ENTER();
+    FIND(stream, Stream, stream_handle);
+    const auto* const function = reinterpret_cast<const Function*>(handle);
+    if (function == nullptr || function->context != context.get()) {
+        misuse("a kernel of another context");
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
+    const bool is_grid = grid_x >= 1 && grid_x <= 0x7fffffffu && grid_y >= 1 && grid_y <= 65535 && grid_z == 1;
+    const bool is_block = block_x >= 1 && block_x <= function->threads_max && block_y == 1 && block_z == 1;
+    if (!is_grid || !is_block || shared_size > SHARED_SIZE_MAX || parameters == nullptr || extra != nullptr) {
+        misuse("a launch of " + function->name + " in a shape that it may not have");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (software_gpu::is_due("refuse")) {
+        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    }
+    Launch launch{function->kernel, function->name, {grid_x, grid_y, 1}, block_x, shared_size, {}};
+    for (size_t i = 0; i < function->sizes.size(); i++) {
+        Value value{function->kernel->kinds[i], 0};
+        std::memcpy(&value.bits, parameters[i], function->sizes[i]);
+        launch.values.push_back(value);
+    }
+    const bool breaks = software_gpu::is_due("illegal"), hangs = software_gpu::is_due("hang");
+    put(*stream, [context = context.get(), launch = std::move(launch), breaks, hangs]() mutable {
+        if (breaks) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        if (hangs) {
+            context->is_hung = true;
+            for (;;) {
+                pause();
+            }
+        }
+        return run(*context, launch);
+    });
+    return CUDA_SUCCESS;
+}
+
+// Not called where the context breaks before.
+EXPORTED CUresult CUDAAPI cuLaunchHostFunc(CUstream handle, CUhostFn function, void* argument) {
+    ENTER();
+    FIND(stream, Stream, handle);
+    if (function == nullptr) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const bool is_silent = software_gpu::is_due("silent");
+    put(*stream, [function, argument, is_silent] {
+        if (!is_silent) {
+            function(argument);
+        }
+        return CUDA_SUCCESS;
+    });
+    return CUDA_SUCCESS;
+}
+
+}  // extern "C"
