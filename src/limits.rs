@@ -94,7 +94,8 @@ pub const CLIENT_RESETS_MAX: u32 = 1_000;
 /// other way round.
 pub const SERVER_RESETS_MAX: u32 = 200;
 /// Frames that move nothing (PING, SETTINGS, PRIORITY, WINDOW_UPDATE, unknown ones, DATA of few bytes)
-/// in [`BUDGET_INTERVAL`]; content that moves pays for some (`--http2-control-frames-max`).
+/// in [`BUDGET_INTERVAL`]; content that moves, and every message of an answer, pay for some
+/// (`--http2-control-frames-max`).
 pub const CONTROL_FRAMES_MAX: u32 = 10_000;
 /// The time that the budgets of an HTTP/2 connection are for.
 pub const BUDGET_INTERVAL: Duration = Duration::from_secs(10);

@@ -303,6 +303,23 @@ fn the_first_step_that_fails_fails_the_request_with_its_text() {
 }
 
 #[test]
+fn ensembles_of_ten_ensembles_of_ten_are_ready_at_once() {
+    let folder = Folder::new("ensembles-wide");
+    let path = folder.path();
+    identity(path, "n0", 8, "x FP32 1 > y FP32 1", "");
+    for depth in 1..=8 {
+        let step = |index: u32| format!("n{}: x=t{index} > y=t{}", depth - 1, index + 1);
+        let text = (0..10).map(step).collect::<Vec<_>>().join("; ");
+        let text = text.replace("x=t0 ", "x=x ").replace("y=t10", "y=y");
+        ensemble(path, &format!("n{depth}"), 8, "x FP32 1 > y FP32 1", &text);
+    }
+    let server = Server::deuteron(path, &["--shards=1"]);
+    let began = Instant::now();
+    assert_eq!(get(&server, "/v2/models/n8/ready").0, 200);
+    assert!(began.elapsed() < Duration::from_secs(2), "each of 9 models is looked at once: {:?}", began.elapsed());
+}
+
+#[test]
 fn models_with_and_without_batches_nested_ensembles_and_optional_inputs_go_together() {
     let repository = Folder::new("ensembles");
     let path = repository.path();

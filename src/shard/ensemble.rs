@@ -206,36 +206,32 @@ impl Shard {
     }
 
     /// Whether a model can serve: all its instances live, and those of the models that it is made of.
-    pub fn is_model_ready(&self, model: &LocalModel) -> bool {
-        self.is_ready_within(model, ENSEMBLE_DEPTH_MAX)
-    }
-
-    fn is_ready_within(&self, model: &LocalModel, depth: usize) -> bool {
-        let served = model.served();
-        let Some(ensemble) = &served.spec.ensemble else { return served.is_ready() };
-        let Some(depth) = depth.checked_sub(1) else { return false };
-        let models = self.step_models(ensemble);
-        models.is_ok_and(|models| models.iter().all(|model| self.is_ready_within(model, depth)))
+    pub fn is_model_ready(&self, model: &Rc<LocalModel>) -> bool {
+        self.models_within(model).is_ok_and(|models| models.iter().all(|model| model.served().is_ready()))
     }
 
     /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
-    pub fn sequence_feeds(&self, model: &LocalModel) -> Vec<Arc<Feed>> {
-        let mut feeds = Vec::new();
-        self.collect_feeds(model, ENSEMBLE_DEPTH_MAX, &mut feeds);
-        feeds
+    pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<Feed>> {
+        let feed = |model: &Rc<LocalModel>| match &model.served().placement {
+            Placement::Worker(feed) => model.served().spec.sequence.is_some().then(|| Arc::clone(feed)),
+            _ => None,
+        };
+        self.models_within(model).unwrap_or_default().iter().filter_map(feed).collect()
     }
 
-    fn collect_feeds(&self, model: &LocalModel, depth: usize, feeds: &mut Vec<Arc<Feed>>) {
-        let served = model.served();
-        if let (Placement::Worker(feed), Some(_)) = (&served.placement, &served.spec.sequence)
-            && !feeds.iter().any(|have| Arc::ptr_eq(have, feed))
-        {
-            feeds.push(Arc::clone(feed));
+    /// The model and those that it is made of, each once, however often and deep it is a step.
+    fn models_within(&self, model: &Rc<LocalModel>) -> Result<Vec<Rc<LocalModel>>, Error> {
+        let (mut models, mut index) = (vec![Rc::clone(model)], 0);
+        while let Some(model) = models.get(index) {
+            let steps = model.served().spec.ensemble.as_ref().map(|ensemble| self.step_models(ensemble));
+            for model in steps.transpose()?.into_iter().flatten() {
+                if !models.iter().any(|have| Rc::ptr_eq(have, &model)) {
+                    models.push(model);
+                }
+            }
+            index += 1;
         }
-        if let (Some(ensemble), Some(depth)) = (&served.spec.ensemble, depth.checked_sub(1)) {
-            let models = self.step_models(ensemble).unwrap_or_default();
-            models.iter().for_each(|model| self.collect_feeds(model, depth, feeds));
-        }
+        Ok(models)
     }
 }
 

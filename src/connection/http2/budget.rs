@@ -79,6 +79,9 @@ impl Limit {
     }
 }
 
+/// Frames that move nothing and are paid for by a message: twice what the C core of gRPC needs.
+const FRAMES_PER_MESSAGE: u32 = 8;
+
 /// Frames or resets in a stretch of time.
 #[derive(Clone, Copy, Debug)]
 struct Meter {
@@ -147,8 +150,14 @@ impl Budgets {
 
     /// An answer went out whole.
     pub(super) const fn handle_answer(&mut self) {
-        self.control_frames.earn(4);
+        self.handle_message();
         self.client_resets.earn(1);
+    }
+
+    /// A message of a call is on its way out. However small, it and the one that it answers cost a client
+    /// frames: gRPC's C core sends DATA, a WINDOW_UPDATE for each window and, at times, a PING.
+    pub(super) const fn handle_message(&mut self) {
+        self.control_frames.earn(FRAMES_PER_MESSAGE);
     }
 
     /// A bound was reached: the end of the connection.

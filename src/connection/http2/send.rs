@@ -130,6 +130,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             stream.outgoing.head = Some(Head::Grpc);
         }
         push(&mut stream.outgoing, message);
+        self.budgets.handle_message();
         self.queue(id, now);
     }
 

@@ -67,7 +67,11 @@ fn machine_with(settings: Settings, entries: &[(u16, u32)]) -> Machine {
     machine
 }
 
-fn write(machine: &mut Machine, mut bytes: &[u8], now: Instant) -> Vec<Event<()>> {
+fn write(machine: &mut Machine, bytes: &[u8], now: Instant) -> Vec<Event<()>> {
+    write_to(machine, bytes, now, || Plan::One(()))
+}
+
+fn write_to(machine: &mut Machine, mut bytes: &[u8], now: Instant, plan: fn() -> Plan<()>) -> Vec<Event<()>> {
     let mut events = Vec::new();
     while !bytes.is_empty() && !machine.has_failed() {
         let space = machine.input_space();
@@ -80,7 +84,7 @@ fn write(machine: &mut Machine, mut bytes: &[u8], now: Instant) -> Vec<Event<()>
         bytes = &bytes[count..];
         while let Some(event) = machine.poll_event(now) {
             if let Event::Call { stream, .. } = event {
-                machine.accept_call(stream, Plan::One(()));
+                machine.accept_call(stream, plan());
             }
             events.push(event);
         }
@@ -373,6 +377,34 @@ fn streams_that_are_opened_to_be_reset_have_their_bounds() {
         opened += 1;
     }
     assert_eq!((machine.exceeded(), opened), (Some(Limit::ServerResets), SERVER_RESETS_MAX));
+}
+
+#[test]
+fn small_messages_of_a_stream_have_their_bound_unless_they_are_answered() {
+    // What gRPC's C core sends for each, seen on the wire.
+    let mut message = Vec::new();
+    frame::encode_window_update(StreamId(1), 5, &mut message);
+    message.extend(data(1, 0, &[0, 0, 0, 0, 1, 7]));
+    frame::encode_window_update(StreamId::CONNECTION, 5, &mut message);
+    frame::encode(Kind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut message);
+    let messages_until_the_end = |is_answered: bool| {
+        let mut machine = machine(&[]);
+        write_to(&mut machine, &call(1, 0), Instant::ZERO, || Plan::Each);
+        let mut count = 0;
+        while count < 50_000 && !machine.has_failed() {
+            write(&mut machine, &message, Instant::ZERO);
+            while let Ok(Taken::Message(_)) = machine.take_next(StreamId(1)) {
+                if is_answered {
+                    machine.send_message(StreamId(1), [Bytes::from_static(&[0, 0, 0, 0, 0])], Instant::ZERO);
+                }
+            }
+            sent(&mut machine, usize::MAX);
+            count += 1;
+        }
+        (count, machine.exceeded())
+    };
+    assert_eq!(messages_until_the_end(false), (2_500, Some(Limit::ControlFrames)));
+    assert_eq!(messages_until_the_end(true), (50_000, None));
 }
 
 #[test]
