@@ -16,8 +16,6 @@ mod support;
 
 #[path = "kernels/case.rs"]
 mod case;
-#[path = "kernels/compiler.rs"]
-mod compiler;
 #[path = "software_gpu/device.rs"]
 mod device;
 #[path = "kernels/device.rs"]
@@ -88,16 +86,6 @@ fn refusal(machine: &Machine, groups: &[(&str, &str)]) -> String {
     let output = command.output().unwrap();
     assert!(!output.status.success());
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
-}
-
-#[test]
-fn the_software_driver_has_the_types_and_numbers_of_cuda_h() {
-    let Some(compiler) = compiler::Compiler::create() else { return };
-    let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/software_gpu/cuda.cpp");
-    let mut command = Command::new("g++");
-    command.args(["-std=c++17", "-fsyntax-only", "-DWITH_CUDA_H", "-I"]).arg(compiler.include()).arg(source);
-    let Ok(output) = command.output() else { return };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 #[test]

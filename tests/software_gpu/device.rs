@@ -41,7 +41,7 @@ fn products_are_those_of_a_loop_in_every_layout_with_and_without_bias_and_relu()
         let mut count = 0;
         let shapes = [(1, 1, 1), (1, 64, 10), (3, 5, 7), (17, 33, 2), (2, 8, 129)];
         for (turn, (rows, inner, columns)) in shapes.into_iter().cycle().take(shapes.len() * 8).enumerate() {
-            let flag = |bit: usize| turn / shapes.len() >> bit & 1 == 1;
+            let flag = |bit: usize| ((turn / shapes.len()) >> bit) & 1 == 1;
             let (is_transposed, has_relu, has_bias) = (flag(0), flag(1), flag(2));
             let values = |count: usize, step: usize| -> Vec<f32> {
                 (0..count).map(|index| ((index * step + turn) % 23) as f32 / 8.0 - 1.3).collect()
@@ -49,10 +49,10 @@ fn products_are_those_of_a_loop_in_every_layout_with_and_without_bias_and_relu()
             let (input, weight, bias) = (values(rows * inner, 7), values(inner * columns, 5), values(columns, 3));
             let mut want = Vec::new();
             for row in 0..rows {
-                for column in 0..columns {
+                for (column, bias) in bias.iter().enumerate() {
                     let at = |step: usize| if is_transposed { column * inner + step } else { step * columns + column };
                     let sum: f32 = (0..inner).map(|step| input[row * inner + step] * weight[at(step)]).sum();
-                    let sum = if has_bias { sum + bias[column] } else { sum };
+                    let sum = if has_bias { sum + bias } else { sum };
                     want.push(if has_relu { sum.max(0.0) } else { sum });
                 }
             }

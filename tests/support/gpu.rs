@@ -1,7 +1,5 @@
 //! The example model on a GPU beside itself on the CPU: for the tests on hardware, and on the software GPU.
 
-use std::path::Path;
-
 use super::folder::Folder;
 use super::onnx::{FLOAT, Onnx};
 use super::server::Server;
@@ -11,24 +9,15 @@ use super::{http, repository};
 pub fn models(groups: &[(&str, &str)]) -> Folder {
     let folder = Folder::new("gpu");
     repository::add_example(folder.path(), "digits");
-    let text = std::fs::read_to_string(folder.path().join("digits/config.pbtxt")).unwrap();
+    let text = std::fs::read_to_string(folder.path().join("digits/config.pbtxt")).expect("the example is there");
     for (name, group) in groups {
-        repository::add_example(folder.path(), "digits");
         let to = folder.path().join(name);
-        copy(&folder.path().join("digits"), &to);
-        let (before, _) = text.split_once("instance_group").unwrap();
+        repository::copy(&folder.path().join("digits"), &to).expect("the folder is ours");
+        let (before, _) = text.split_once("instance_group").expect("the example has one");
         let text = before.replace("name: \"digits\"", &format!("name: \"{name}\"")) + group;
-        std::fs::write(to.join("config.pbtxt"), text).unwrap();
+        std::fs::write(to.join("config.pbtxt"), text).expect("the folder is ours");
     }
     folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        if path.is_dir() { copy(&path, &to.join(name)) } else { std::fs::copy(&path, to.join(name)).map(drop).unwrap() }
-    }
 }
 
 /// What a model answers: probabilities of a batch, and the three best classes of its rows.
@@ -39,15 +28,20 @@ pub fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<Stri
             r#"{{"inputs":[{{"name":"pixels","datatype":"FP32","shape":[{rows},64],"data":[{}]}}],"outputs":[{outputs}]}}"#,
             pixels.join(",")
         );
-        let response = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
-        let text = String::from_utf8(response.body).unwrap();
+        let response = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes());
+        let response = response.expect("the server answers");
+        let text = String::from_utf8(response.body).expect("JSON is text");
         assert_eq!(response.status, 200, "{text}");
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()["outputs"][0]["data"].as_array().unwrap().clone()
+        let value = serde_json::from_str::<serde_json::Value>(&text).expect("the answer is JSON");
+        value["outputs"][0]["data"].as_array().expect("an output has data").clone()
     };
-    let floats = ask(r#"{"name":"probabilities"}"#).iter().map(|value| value.as_f64().unwrap()).collect();
+    let floats =
+        ask(r#"{"name":"probabilities"}"#).iter().map(|value| value.as_f64().expect("a probability")).collect();
     let classes = ask(r#"{"name":"probabilities","parameters":{"classification":1}}"#);
     // The number behind the probability: the last bits of that may differ.
-    let index = |text: &serde_json::Value| text.as_str().unwrap().split_once(':').unwrap().1.to_owned();
+    let index = |text: &serde_json::Value| {
+        text.as_str().and_then(|text| text.split_once(':')).expect("a class is VALUE:INDEX").1.to_owned()
+    };
     (floats, classes.iter().map(index).collect())
 }
 
