@@ -25,6 +25,7 @@ mod libraries;
 #[path = "software_gpu/machine.rs"]
 mod machine;
 
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -373,16 +374,20 @@ fn a_driver_that_lacks_a_function_is_told_by_its_name_and_nothing_panics() {
 
 #[test]
 fn a_driver_that_cannot_be_used_is_told_once_and_models_run_on_the_cpu() {
-    let check = |name: &str, value: &str, want: &str| {
-        let Some(machine) = Machine::new().map(|machine| machine.with(name, value)) else { return };
+    let serve = |machine: &Machine, libraries: &Path, want: &str| {
         let folder = models(&[ANYWHERE]);
-        let mut server = machine.serve(folder.path(), &["--gpu-auto=true"]);
+        let mut server = machine.serve_with(folder.path(), &["--gpu-auto=true"], libraries);
         check_alike(&server, "gpu");
         let log = server.log();
         let line = format!("no GPU is used, models run on the CPU: {want}\n");
         assert_eq!(log.matches(&line).count(), 1, "{log}");
         assert!(!log.contains("panicked") && !metrics(&server).contains("gpu_uuid"), "{log}");
         assert!(server.stop().success());
+    };
+    let Some(built) = libraries::built() else { return };
+    let check = |name: &str, value: &str, want: &str| {
+        let Some(machine) = Machine::new().map(|machine| machine.with(name, value)) else { return };
+        serve(&machine, built, want);
     };
     check("DEVICES", "0", "the CUDA driver has no device");
     check("INIT", "100", "the CUDA driver has no device");
@@ -392,6 +397,10 @@ fn a_driver_that_cannot_be_used_is_told_once_and_models_run_on_the_cpu() {
     check("INIT", "803", mismatch);
     check("INIT", "34", "CUDA_ERROR_STUB_LIBRARY (34) in cuInit");
     check("VERSION", "11000", "the CUDA driver is too old: it is of CUDA 11.0, 11.4 is needed");
+    let lacking = libraries::without("libcuda.so.1", Some("cuLaunchHostFunc"));
+    let (Some(machine), Some(lacking)) = (Machine::new(), lacking) else { return };
+    let want = "the CUDA driver is too old: it lacks 'cuLaunchHostFunc', which CUDA 11.4 has";
+    serve(&machine, lacking.path(), want);
 }
 
 #[test]
@@ -422,6 +431,9 @@ fn without_cublaslt_products_are_refused_and_without_nvml_nothing_but_its_rows()
         check("libnvidia-ml.so.1", None, "/metrics has no rows of NVML: NVML (libnvidia-ml.so.1) is not installed");
     }
     check("libnvidia-ml.so.1", Some("nvmlInit_v2"), "/metrics has no rows of NVML: NVML has no 'nvmlInit_v2'");
+    let Some(stubborn) = Machine::new().map(|machine| machine.with("FAULTS", "no-algorithm@*")) else { return };
+    let log = refusal(&stubborn, &[SINGLE]);
+    assert!(log.contains("CUBLAS_STATUS 15 in cublasLtMatmulAlgoGetHeuristic"), "{log}");
     // Where one figure is not known the others are.
     let libraries = libraries::without("libnvidia-ml.so.1", Some("nvmlDeviceGetPowerUsage"));
     let Some(libraries) = libraries else { return };
