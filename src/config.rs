@@ -85,6 +85,10 @@ pub struct Settings {
     pub gpu_run_max: Duration,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
+    /// Whether clients may register regions of shared memory.
+    pub allows_client_shm: bool,
+    /// Bytes of inputs that one request may have in them.
+    pub client_shm_bytes_max: usize,
     /// Whether a request is refused at once that would be answered after its deadline.
     pub refuses_late: bool,
     /// Connections of one shard.
@@ -189,6 +193,8 @@ impl Default for Settings {
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
             gpu_run_max: limits::GPU_RUN_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
+            allows_client_shm: false,
+            client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
             refuses_late: false,
             connections_max: limits::CONNECTIONS_MAX,
             http2_streams_max: limits::STREAMS_MAX,
@@ -541,6 +547,18 @@ const FLAGS: &[Flag] = &[
         },
     },
     Flag {
+        names: &["allow-client-shm"],
+        value: "BOOL",
+        help: "Let clients have tensors in shared memory, any that this process may open: a file of /dev/shm, a GPU's [false]",
+        apply: |settings, value| set_bool(&mut settings.allows_client_shm, value),
+    },
+    Flag {
+        names: &["client-shm-bytes-max"],
+        value: "BYTES",
+        help: "Bytes of inputs that one request may have in shared memory [268435456]; beyond it 413",
+        apply: |settings, value| set_count(&mut settings.client_shm_bytes_max, value),
+    },
+    Flag {
         names: &["admission"],
         value: "none|deadline",
         help: "Refuse at once what by measured run times would be late [none]",
@@ -727,11 +745,6 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
     }
     if settings.model_name.is_some() && settings.repositories.len() > 1 {
         return Err("--model-name names one model, and there are several paths".to_owned());
-    }
-    if settings.is_rate_limited && settings.control_mode != ControlMode::None {
-        return Err("--rate-limit=execution_count deals resources out to the models that are there at start; it does \
-                    not go with --model-control-mode=poll or explicit yet"
-            .into());
     }
     if !settings.load_models.is_empty() && settings.control_mode != ControlMode::Explicit {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());

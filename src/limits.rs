@@ -150,6 +150,11 @@ pub const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 /// A drain closes a connection that is idle, but not before so long after its last answer: the
 /// next request may be on its way.
 pub const DRAIN_GRACE: Duration = Duration::from_millis(100);
+/// A drain takes connections in for so long, and says to them that the server is not ready: nobody could
+/// know that before.
+pub const DRAIN_LISTEN: Duration = Duration::from_millis(50);
+/// Then it begins no more, and waits so long for those that are being made: closing would reset them.
+pub const DRAIN_HANDSHAKES: Duration = Duration::from_millis(50);
 /// How long the end waits for workers whose shards have gone: what they still compute has no reader.
 pub const WORKERS_END_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a drain waits for what is in flight (`--exit-timeout-secs`).
@@ -160,6 +165,10 @@ pub const CONFIG_SIZE_MAX: usize = 1024 * 1024;
 pub const LABELS_SIZE_MAX: usize = 64 * 1024 * 1024;
 /// Bytes of a model file: the largest that protobuf, and so ONNX, allows.
 pub const MODEL_SIZE_MAX: usize = 2 * 1024 * 1024 * 1024;
+/// Files beside its own in which an ONNX model keeps tensors: exporters write one, or one for each layer.
+pub const EXTERNAL_FILES_MAX: usize = 16_384;
+/// Graphs of an ONNX file within one another, as branches of loops are.
+pub const GRAPHS_DEEP_MAX: usize = 64;
 /// Runs of one sample of `model_warmup`: a slip of the finger must not hold a start up for days.
 pub const WARM_UP_RUNS_MAX: u32 = 10_000;
 /// Bytes of one input of a sample of `model_warmup`: no more than a request could bring.
@@ -207,6 +216,9 @@ pub const GPU_POLL: Duration = Duration::from_millis(1);
 pub const GPU_RESTARTS_MAX: u32 = 5;
 /// How often NVML is asked after the devices, as Triton does (`--metrics-interval-ms`).
 pub const GPU_WATCH_INTERVAL: Duration = Duration::from_secs(2);
+/// Bytes of a model's file up to which an engine on a GPU has a session for each stream of an instance, each with weights of its
+/// own: a quarter of a gigabyte more is little beside what those cards have that run it.
+pub const GPU_COPIED_MODEL_SIZE_MAX: u64 = 256 * 1024 * 1024;
 /// Bytes of memory that is taken of each GPU (`--gpu-memory-bytes-max`): all there is.
 pub const GPU_MEMORY_BYTES_MAX: usize = usize::MAX;
 /// Bytes of pinned memory (`--pinned-memory-pool-byte-size`), as in Triton.
@@ -217,6 +229,15 @@ pub const GPU_BUFFER_ALIGNMENT: usize = 256;
 pub const GPU_KERNEL_ARGUMENTS_MAX: usize = 16;
 /// Kinds of products of which cuBLASLt's choice is kept: some layers at every size of a batch.
 pub const GPU_MATMULS_KEPT_MAX: usize = 4_096;
+
+/// Regions of shared memory that clients register: each holds a descriptor, of which a process often has
+/// 1,024 by default, and connections want theirs.
+pub const SHARED_MEMORY_REGIONS_MAX: usize = 256;
+/// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`): a copy of them
+/// is made, and what is larger finds no room in a queue.
+pub const SHARED_MEMORY_BYTES_MAX: usize = QUEUE_BYTES_MAX;
+/// Orders of regions, and copies from and to GPUs, that wait at a time.
+pub const SHARED_MEMORY_TASKS_MAX: usize = 256;
 
 /// Nesting of messages in a `config.pbtxt`: more than twice what the deepest field of a model
 /// configuration needs.

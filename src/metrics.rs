@@ -370,151 +370,121 @@ enum Value {
     Run,
 }
 
+impl Family {
+    const fn counter(name: &'static str, help: &'static str, value: Value) -> Self {
+        Self { name, kind: "counter", help, value }
+    }
+
+    const fn gauge(name: &'static str, help: &'static str, value: Value) -> Self {
+        Self { name, kind: "gauge", help, value }
+    }
+
+    const fn histogram(name: &'static str, help: &'static str, value: Value) -> Self {
+        Self { name, kind: "histogram", help, value }
+    }
+}
+
 const FAMILIES: [Family; 24] = [
-    Family {
-        name: "nv_inference_request_success",
-        kind: "counter",
-        help: "Number of successful inference requests, all batch sizes",
-        value: Value::Count(|cells| &cells.success),
-    },
-    Family {
-        name: "nv_inference_request_failure",
-        kind: "counter",
-        help: "Number of failed inference requests, all batch sizes",
-        value: Value::Failures,
-    },
-    Family {
-        name: "nv_inference_count",
-        kind: "counter",
-        help: "Number of inferences performed (does not include cached requests)",
-        value: Value::Count(|cells| &cells.inference),
-    },
-    Family {
-        name: "nv_inference_exec_count",
-        kind: "counter",
-        help: "Number of model executions performed (does not include cached requests)",
-        value: Value::Executions,
-    },
-    Family {
-        name: "nv_inference_request_duration_us",
-        kind: "counter",
-        help: "Cumulative inference request duration in microseconds (includes cached requests)",
-        value: Value::Micros(|cells| &cells.request_duration),
-    },
-    Family {
-        name: "nv_inference_queue_duration_us",
-        kind: "counter",
-        help: "Cumulative inference queuing duration in microseconds (includes cached requests)",
-        value: Value::Micros(|cells| &cells.queue_duration),
-    },
-    Family {
-        name: "nv_inference_compute_input_duration_us",
-        kind: "counter",
-        help: "Cumulative compute input duration in microseconds (does not include cached requests)",
-        value: Value::Micros(|cells| &cells.compute_input_duration),
-    },
-    Family {
-        name: "nv_inference_compute_infer_duration_us",
-        kind: "counter",
-        help: "Cumulative compute inference duration in microseconds (does not include cached requests)",
-        value: Value::Micros(|cells| &cells.compute_infer_duration),
-    },
-    Family {
-        name: "nv_inference_compute_output_duration_us",
-        kind: "counter",
-        help: "Cumulative inference compute output duration in microseconds (does not include cached requests)",
-        value: Value::Micros(|cells| &cells.compute_output_duration),
-    },
-    Family {
-        name: "nv_inference_pending_request_count",
-        kind: "gauge",
-        help: "Instantaneous number of pending requests awaiting execution per-model.",
-        value: Value::Figure(|model| model.pending),
-    },
-    Family {
-        name: "nv_cache_num_hits_per_model",
-        kind: "counter",
-        help: "Number of cache hits per model",
-        value: Value::CacheCount(|cells| &cells.cache_hit),
-    },
-    Family {
-        name: "nv_cache_num_misses_per_model",
-        kind: "counter",
-        help: "Number of cache misses per model",
-        value: Value::CacheCount(|cells| &cells.cache_miss),
-    },
-    Family {
-        name: "nv_cache_hit_duration_per_model",
-        kind: "counter",
-        help: "Total cache hit duration per model, in microseconds",
-        value: Value::CacheMicros(|cells| &cells.cache_hit_duration),
-    },
-    Family {
-        name: "nv_cache_miss_duration_per_model",
-        kind: "counter",
-        help: "Total cache miss (insert+lookup) duration per model, in microseconds",
-        value: Value::CacheMicros(|cells| &cells.cache_miss_duration),
-    },
-    Family {
-        name: "deuteron_batches_total",
-        kind: "counter",
-        help: "Batches that left the queue, by why",
-        value: Value::Releases,
-    },
-    Family {
-        name: "deuteron_batch_size",
-        kind: "histogram",
-        help: "Rows of the batches that ran",
-        value: Value::BatchSizes,
-    },
-    Family {
-        name: "deuteron_queue_duration_seconds",
-        kind: "histogram",
-        help: "Queue durations of successful inference requests",
-        value: Value::QueueTimes,
-    },
-    Family {
-        name: "deuteron_model_placement",
-        kind: "gauge",
-        help: "Where the instances of the model run: inside the shards or on workers",
-        value: Value::Placement,
-    },
-    Family {
-        name: "deuteron_model_run_seconds",
-        kind: "gauge",
-        help: "Shortest run of one row before the model served, where it was measured",
-        value: Value::Run,
-    },
-    Family {
-        name: "deuteron_instance_batches_total",
-        kind: "counter",
-        help: "Batches that the instance on a worker took",
-        value: Value::Instances,
-    },
-    Family {
-        name: "deuteron_instance_wakes_total",
-        kind: "counter",
-        help: "Times an instance that slept was woken",
-        value: Value::Figure(|model| model.wakes),
-    },
-    Family {
-        name: "deuteron_requests_late_total",
-        kind: "counter",
-        help: "Inference requests refused because they would have been late (--admission=deadline)",
-        value: Value::Figure(|model| model.late),
-    },
-    Family {
-        name: "deuteron_sequences",
-        kind: "gauge",
-        help: "Sequences that have a slot, and that wait for one",
-        value: Value::Sequences,
-    },
-    Family {
-        name: "deuteron_sequences_ended_total",
-        kind: "counter",
-        help: "Sequences that ended, by why",
-        value: Value::SequenceEnds,
-    },
+    Family::counter(
+        "nv_inference_request_success",
+        "Number of successful inference requests, all batch sizes",
+        Value::Count(|cells| &cells.success),
+    ),
+    Family::counter(
+        "nv_inference_request_failure",
+        "Number of failed inference requests, all batch sizes",
+        Value::Failures,
+    ),
+    Family::counter(
+        "nv_inference_count",
+        "Number of inferences performed (does not include cached requests)",
+        Value::Count(|cells| &cells.inference),
+    ),
+    Family::counter(
+        "nv_inference_exec_count",
+        "Number of model executions performed (does not include cached requests)",
+        Value::Executions,
+    ),
+    Family::counter(
+        "nv_inference_request_duration_us",
+        "Cumulative inference request duration in microseconds (includes cached requests)",
+        Value::Micros(|cells| &cells.request_duration),
+    ),
+    Family::counter(
+        "nv_inference_queue_duration_us",
+        "Cumulative inference queuing duration in microseconds (includes cached requests)",
+        Value::Micros(|cells| &cells.queue_duration),
+    ),
+    Family::counter(
+        "nv_inference_compute_input_duration_us",
+        "Cumulative compute input duration in microseconds (does not include cached requests)",
+        Value::Micros(|cells| &cells.compute_input_duration),
+    ),
+    Family::counter(
+        "nv_inference_compute_infer_duration_us",
+        "Cumulative compute inference duration in microseconds (does not include cached requests)",
+        Value::Micros(|cells| &cells.compute_infer_duration),
+    ),
+    Family::counter(
+        "nv_inference_compute_output_duration_us",
+        "Cumulative inference compute output duration in microseconds (does not include cached requests)",
+        Value::Micros(|cells| &cells.compute_output_duration),
+    ),
+    Family::gauge(
+        "nv_inference_pending_request_count",
+        "Instantaneous number of pending requests awaiting execution per-model.",
+        Value::Figure(|model| model.pending),
+    ),
+    Family::counter(
+        "nv_cache_num_hits_per_model",
+        "Number of cache hits per model",
+        Value::CacheCount(|cells| &cells.cache_hit),
+    ),
+    Family::counter(
+        "nv_cache_num_misses_per_model",
+        "Number of cache misses per model",
+        Value::CacheCount(|cells| &cells.cache_miss),
+    ),
+    Family::counter(
+        "nv_cache_hit_duration_per_model",
+        "Total cache hit duration per model, in microseconds",
+        Value::CacheMicros(|cells| &cells.cache_hit_duration),
+    ),
+    Family::counter(
+        "nv_cache_miss_duration_per_model",
+        "Total cache miss (insert+lookup) duration per model, in microseconds",
+        Value::CacheMicros(|cells| &cells.cache_miss_duration),
+    ),
+    Family::counter("deuteron_batches_total", "Batches that left the queue, by why", Value::Releases),
+    Family::histogram("deuteron_batch_size", "Rows of the batches that ran", Value::BatchSizes),
+    Family::histogram(
+        "deuteron_queue_duration_seconds",
+        "Queue durations of successful inference requests",
+        Value::QueueTimes,
+    ),
+    Family::gauge(
+        "deuteron_model_placement",
+        "Where the instances of the model run: inside the shards or on workers",
+        Value::Placement,
+    ),
+    Family::gauge(
+        "deuteron_model_run_seconds",
+        "Shortest run of one row before the model served, where it was measured",
+        Value::Run,
+    ),
+    Family::counter("deuteron_instance_batches_total", "Batches that the instance on a worker took", Value::Instances),
+    Family::counter(
+        "deuteron_instance_wakes_total",
+        "Times an instance that slept was woken",
+        Value::Figure(|model| model.wakes),
+    ),
+    Family::counter(
+        "deuteron_requests_late_total",
+        "Inference requests refused because they would have been late (--admission=deadline)",
+        Value::Figure(|model| model.late),
+    ),
+    Family::gauge("deuteron_sequences", "Sequences that have a slot, and that wait for one", Value::Sequences),
+    Family::counter("deuteron_sequences_ended_total", "Sequences that ended, by why", Value::SequenceEnds),
 ];
 
 fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {

@@ -627,18 +627,6 @@ fn an_ensemble_that_cannot_serve_says_why_at_the_start() {
     assert_eq!(reason(&server, "third"), "ensemble 'third' depends on 'm' whose required version 3 is not loaded.");
 }
 
-const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
-    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
-    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
-    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
-    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
-    input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
-    { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
-    output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
-const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
-    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
-
 #[test]
 fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_steps() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -647,7 +635,7 @@ fn tritonclient_has_ensembles_with_sequences_and_decoupled_models_among_their_st
     let repository = Folder::new("ensembles");
     let path = repository.path();
     diamond(path);
-    for (name, config) in [("sums", SUMS), ("repeat", REPEAT), ("square", SQUARE)] {
+    for (name, config) in [("sums", repository::SUMS), ("repeat", repository::REPEAT), ("square", repository::SQUARE)] {
         repository::add(path, name, config, None);
     }
     let number = "INPUT0 INT32 1 > OUTPUT0 INT32 1";

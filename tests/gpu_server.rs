@@ -1,5 +1,6 @@
 //! The server on a machine with a GPU: the example model there gives what it gives on the CPU, classes
-//! included, and `/metrics` shows it. On a machine without one: the same configurations are refused
+//! included, and `/metrics` shows it; so do models that the native plan lacks, where ONNX Runtime with
+//! its CUDA provider is named (`ORT_DYLIB_PATH`; what it needs in `LD_LIBRARY_PATH`). On a machine without one: the same configurations are refused
 //! with the reason, or serve on the CPU. `.ci/run gpu` runs it too.
 
 #![allow(
@@ -11,11 +12,15 @@
 
 mod support;
 
+use std::path::Path;
 use std::process::Command;
 
+use deuteron::backend::Onnxruntime;
+use support::folder::Folder;
 use support::gpu::{check_alike, models};
-use support::http;
+use support::onnx::builder::{FLOAT, INT64, Onnx};
 use support::server::Server;
+use support::{http, repository};
 
 #[test]
 fn the_example_gives_on_a_gpu_what_it_gives_on_the_cpu_or_is_refused_with_the_reason() {
@@ -57,4 +62,99 @@ fn a_group_that_does_not_say_where_it_is_serves_wherever_it_can() {
             assert!(!metrics.contains("gpu"), "{metrics}");
         }
     }
+}
+
+/// Filters of 3 x 3, a ReLU, and the mean of each: `[N, 1, 8, 8]` to `[N, 4, 1, 1]`.
+fn convolution() -> Vec<u8> {
+    let weights: Vec<u8> = (0..36_i32).flat_map(|index| ((index * 7 % 11 - 5) as f32 / 8.0).to_le_bytes()).collect();
+    Onnx::default()
+        .constant("w", FLOAT, &[4, 1, 3, 3], &weights)
+        .node("Conv", &["x", "w"], &["c"], &[])
+        .node("Relu", &["c"], &["r"], &[])
+        .node("GlobalAveragePool", &["r"], &["y"], &[])
+        .input("x", FLOAT, &[-1, 1, 8, 8])
+        .output("y", FLOAT, &[-1, 4, 1, 1])
+        .into_bytes()
+}
+
+/// `y` is `x`, twice, of any width; `n` is that width, which the library computes on the CPU.
+fn doubling() -> Vec<u8> {
+    Onnx::default()
+        .constant("last", INT64, &[1], &1_i64.to_le_bytes())
+        .node("Concat", &["x", "x"], &["y"], &[("axis", 1)])
+        .node("Shape", &["x"], &["shape"], &[])
+        .node("Gather", &["shape", "last"], &["n"], &[("axis", 0)])
+        .input("x", FLOAT, &[-1, -1])
+        .output("y", FLOAT, &[-1, -1])
+        .output("n", INT64, &[1])
+        .into_bytes()
+}
+
+/// All numbers that a model answers, output by output.
+fn numbers(server: &Server, model: &str, shape: &[usize]) -> Vec<f64> {
+    let count: usize = shape.iter().product();
+    let values: Vec<String> = (0..count).map(|index| (index * 13 % 29).to_string()).collect();
+    let body =
+        format!(r#"{{"inputs":[{{"name":"x","datatype":"FP32","shape":{shape:?},"data":[{}]}}]}}"#, values.join(","));
+    let response = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
+    let text = String::from_utf8(response.body).unwrap();
+    assert_eq!(response.status, 200, "{text}");
+    let answer: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let outputs = answer["outputs"].as_array().unwrap();
+    outputs.iter().flat_map(|output| output["data"].as_array().unwrap()).map(|value| value.as_f64().unwrap()).collect()
+}
+
+#[test]
+fn models_that_the_plan_lacks_run_on_onnx_runtime_s_cuda_provider_where_it_is_named() {
+    let Some(library) = std::env::var_os("ORT_DYLIB_PATH") else {
+        println!("not run: ORT_DYLIB_PATH names no library of ONNX Runtime");
+        return;
+    };
+    if let Err(why) = deuteron::backend::gpu::cuda::find() {
+        println!("not run, no GPU: {why}");
+        return;
+    }
+    let engine = Onnxruntime::open(Path::new(&library)).unwrap();
+    if let Some(why) = engine.why_no_gpu() {
+        println!("not run: {why}");
+        return;
+    }
+    let folder = Folder::new("gpu-onnxruntime");
+    let io = |name: &str, side: &str, kind: &str, dims: &str| {
+        format!("{side} {{ name: \"{name}\" data_type: TYPE_{kind} dims: [ {dims} ] }}\n")
+    };
+    let conv =
+        format!("max_batch_size: 16\n{}{}", io("x", "input", "FP32", "1, 8, 8"), io("y", "output", "FP32", "4, 1, 1"));
+    let twice =
+        [io("x", "input", "FP32", "-1, -1"), io("y", "output", "FP32", "-1, -1"), io("n", "output", "INT64", "1")];
+    for (name, config, file) in [("conv", conv, convolution()), ("twice", twice.concat(), doubling())] {
+        for (suffix, group) in [("gpu", "KIND_GPU count: 2"), ("cpu", "KIND_CPU")] {
+            let config = format!("backend: \"onnxruntime\"\n{config}instance_group {{ kind: {group} }}\n");
+            repository::add(folder.path(), &format!("{name}_{suffix}"), &config, Some(&file));
+        }
+    }
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    for round in 0..3 {
+        for rows in [1, 3, 16] {
+            let (got, want) =
+                (numbers(&server, "conv_gpu", &[rows, 1, 8, 8]), numbers(&server, "conv_cpu", &[rows, 1, 8, 8]));
+            assert_eq!(got.len(), want.len(), "{round} {rows}");
+            // The provider multiplies in TF32 where it may.
+            let is_near = |(got, want): (&f64, &f64)| (got - want).abs() <= 1e-2 * want.abs().max(1.0);
+            assert!(got.iter().zip(&want).all(is_near), "{round} {rows}: {got:?} for {want:?}");
+        }
+        for shape in [[1, 3], [2, 5], [4, 1]] {
+            assert_eq!(
+                numbers(&server, "twice_gpu", &shape),
+                numbers(&server, "twice_cpu", &shape),
+                "{round} {shape:?}"
+            );
+        }
+    }
+    let (log, metrics) =
+        (server.log(), String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap());
+    assert_eq!(log.matches(" on GPUs in ").count(), 2, "{log}");
+    let done = |model: &str| format!("deuteron_gpu_batches_total{{model=\"{model}\",version=\"1\",state=\"done\"}} 9");
+    assert!(metrics.contains(&done("conv_gpu")) && metrics.contains(&done("twice_gpu")), "{metrics}");
+    println!("{log}");
 }

@@ -156,10 +156,16 @@ fn a_request_that_waits_for_resources_is_cancelled_and_drained_like_any_other() 
             thread::yield_now();
         }
     };
+    let address = server.metrics();
+    let wait_for_batches = |count: u64| {
+        while support::metrics::batches_left(address, "a") != count {
+            thread::yield_now();
+        }
+    };
     let request = |name: &str| http::request("POST", &format!("/v2/models/{name}/infer"), &[], BODY);
     let mut busy = Connection::open(server.http()).unwrap();
     busy.send(&request("a")).unwrap();
-    wait_for(&server, "nv_inference_exec_count{model=\"a\",version=\"1\"}", 1);
+    wait_for_batches(1);
     let mut gone = Connection::open(server.http()).unwrap();
     gone.send(&request("b")).unwrap();
     wait_for(&server, waiting, 1);
@@ -167,12 +173,106 @@ fn a_request_that_waits_for_resources_is_cancelled_and_drained_like_any_other() 
     wait_for(&server, waiting, 0);
     assert_eq!(busy.receive().unwrap().status, 200);
     busy.send(&request("a")).unwrap();
-    wait_for(&server, "nv_inference_exec_count{model=\"a\",version=\"1\"}", 2);
+    wait_for_batches(2);
     let mut behind = Connection::open(server.http()).unwrap();
     behind.send(&request("b")).unwrap();
     wait_for(&server, waiting, 1);
     assert!(server.stop().success());
     assert_eq!((busy.receive().unwrap().status, behind.receive().unwrap().status), (200, 200));
+}
+
+/// Loads or unloads a model: what the server says.
+fn order(server: &Server, model: &str, verb: &str) -> (u16, String) {
+    let answer = http::post(server.http(), &format!("/v2/repository/models/{model}/{verb}"), b"").unwrap();
+    (answer.status, String::from_utf8(answer.body).unwrap())
+}
+
+fn wait_until(server: &Server, what: &str, mut is_so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what} did not come\n{}", server.log());
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn models_that_come_and_go_share_resources_with_those_that_serve() {
+    let repository = Folder::new("come-and-go");
+    let group = |count: u32, need: u32| {
+        format!("{{ count: {count} rate_limiter {{ resources [ {{ name: \"R\" global: true count: {need} }} ] }} }}")
+    };
+    model(&repository, "a", 40, &group(2, 1));
+    model(&repository, "b", 40, &group(2, 1));
+    model(&repository, "large", 1, &group(1, 2));
+    let flags = ["--shards=1", LIMITED, "--model-control-mode=explicit", "--load-model=a"];
+    let server = Server::deuteron(repository.path(), &flags);
+    let eight = Duration::from_millis(8 * 40);
+    let time_of_a = || time_of(&server, ["a", "a"], 4);
+    assert!(time_of_a() >= eight, "one at a time");
+    // What needs more makes more of it, for all.
+    assert_eq!(order(&server, "large", "load"), (200, String::new()));
+    let took = time_of_a();
+    assert!(took >= eight / 2 && took < eight, "two at a time: {took:?}");
+    // Under load models come, share and go; what waits for its turn then is served.
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for model in ["a", "a", "large"] {
+            let (server, is_over) = (&server, &is_over);
+            scope.spawn(move || infer_while(server, model, || !is_over.load(Ordering::SeqCst)));
+        }
+        for _ in 0..5 {
+            assert_eq!(order(&server, "b", "load"), (200, String::new()));
+            let request = http::request("POST", "/v2/models/b/infer", &[], BODY);
+            let mut waiting: Vec<_> = (0..6).map(|_| Connection::open(server.http()).unwrap()).collect();
+            waiting.iter_mut().for_each(|connection| connection.send(&request).unwrap());
+            wait_until(&server, "its requests", || metric(&server, "deuteron_requests_in_flight") >= 6);
+            assert_eq!(order(&server, "b", "unload"), (200, String::new()));
+            let statuses: Vec<_> = waiting.iter_mut().map(|connection| connection.receive().unwrap().status).collect();
+            assert_eq!(statuses, [200; 6], "{}", server.log());
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    // And what it made is gone with it.
+    assert_eq!(order(&server, "large", "unload"), (200, String::new()));
+    wait_until(&server, "the end of it", || server.log().contains("freed 'large' version 1"));
+    assert!(time_of_a() >= eight, "one at a time again");
+    // Shared by all devices, and a device's own: not at once, but one after the other.
+    model(&repository, "own", 1, "{ rate_limiter { resources [ { name: \"R\" count: 3 } ] } }");
+    let (status, text) = order(&server, "own", "load");
+    let both = "Resource \\\"R\\\" is present as both global and device-specific resource in the model configuration.";
+    assert!(status == 400 && text.contains(both), "{status} {text}");
+    assert_eq!(order(&server, "a", "unload").0, 200);
+    wait_until(&server, "room for it", || order(&server, "own", "load").0 == 200);
+    assert_eq!(infer(&server, "own"), 200);
+}
+
+#[test]
+fn a_model_that_asks_for_more_than_there_is_stays_as_it_was() {
+    let repository = Folder::new("more-than-there-is");
+    let group = |need: u32| format!("{{ rate_limiter {{ resources [ {{ name: \"R\" count: {need} }} ] }} }}");
+    model(&repository, "a", 1, &group(2));
+    let short = "Resource count for \\\"R\\\" is limited to 2 which will prevent scheduling of one or more model instances, \
+                 the minimum required count is 3";
+    for (mode, more) in [("explicit", "--load-model=a"), ("poll", "--repository-poll-secs=1")] {
+        let flags = ["--shards=1", LIMITED, "--rate-limit-resource=R:2", &format!("--model-control-mode={mode}"), more];
+        let server = Server::deuteron(repository.path(), &flags);
+        assert_eq!(infer(&server, "a"), 200);
+        model(&repository, "a", 1, &group(3));
+        if mode == "explicit" {
+            let (status, text) = order(&server, "a", "load");
+            assert!(status == 400 && text.contains(short), "{status} {text}");
+        }
+        let told = short.replace('\\', "");
+        wait_until(&server, "the refusal", || server.log().contains(&told));
+        assert_eq!(infer(&server, "a"), 200, "{mode}: the old one serves");
+        model(&repository, "a", 1, &group(1));
+        if mode == "explicit" {
+            assert_eq!(order(&server, "a", "load"), (200, String::new()));
+        }
+        wait_until(&server, "the new one", || server.log().contains("freed 'a' version 1"));
+        assert_eq!(infer(&server, "a"), 200);
+        model(&repository, "a", 1, &group(2));
+    }
 }
 
 #[test]

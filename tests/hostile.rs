@@ -83,6 +83,15 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     fs::remove_dir(version_out.join("1")).unwrap();
     symlink(outside.join("1"), version_out.join("1")).unwrap();
 
+    // 8 bytes: what a model could add to its input, and so tell.
+    fs::write(outside.join("weights"), "apple123").unwrap();
+    let absolute = outside.join("weights").display().to_string();
+    for (name, place) in [("external_up", "../../../weights"), ("external_full", &absolute), ("external_link", "w")] {
+        let path = model(repository, name, onnx_config).join("1");
+        fs::write(path.join("model.onnx"), onnx::add_external(place)).unwrap();
+        symlink(outside.join("weights"), path.join("w")).unwrap();
+    }
+
     sparse(&model(repository, "sparse", onnx_config).join("1/model.onnx"), 10 << 30);
     sparse(&model(repository, "sparse_config", "").join("config.pbtxt"), 10 << 30);
     sparse(&model(repository, "zeros", onnx_config).join("1/model.onnx"), 64 << 20);
@@ -119,6 +128,9 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
     vec![
         ("config_out", "cannot be read"),
         ("cyclic", ""),
+        ("external_full", "which does not lie beside it or below"),
+        ("external_link", "keeps tensors in 'w', which cannot be read beneath the repository"),
+        ("external_up", "keeps tensors in '../../../weights', which does not lie beside it or below"),
         ("fifo", "not a regular file"),
         ("fifo_config", "not a regular file"),
         ("garbage", ""),

@@ -219,6 +219,19 @@ fn waiting_for_the_one_connection_counts_as_latency_in_an_open_loop() {
 }
 
 #[test]
+fn an_open_loop_that_asks_more_than_is_answered_is_not_stable_however_even_it_looks() {
+    let server = Fake::start(Manner { delay: Duration::from_millis(10), ..Manner::default() });
+    // One connection serves 100 a second, and the windows may differ as they like.
+    let stable = |load: &str| {
+        let line = "--connections=1 --request-distribution=constant -p 300 --max-trials=4 -s 10000";
+        let report = &json(&format!("-m m -u {} {line} {load}", server.address))[0];
+        report["stable"].as_bool().unwrap_or_else(|| panic!("{report}"))
+    };
+    assert!(stable("--rate=50"));
+    assert!(!stable("--rate=300"));
+}
+
+#[test]
 fn every_request_is_counted_on_both_sides_and_failures_by_kind() {
     for load in ["--concurrency=8", "--concurrency=8 --threads=2", "--rate=2000", "--concurrency=4 --connections=2"] {
         for manner in [

@@ -210,6 +210,52 @@ fn ragged_batches_and_optional_inputs_are_served_by_the_library_too() {
     ask("add", &[("x", "2", "1,2")], &["[11.0,22.0]"]);
 }
 
+#[test]
+fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_others() {
+    let Some(environment) = environment() else { return };
+    let repository = repository(&[("plain", "")]);
+    let outside = Folder::new("onnxruntime-outside");
+    let weights = [10_f32, 20.0].map(f32::to_le_bytes).concat();
+    fs::write(outside.path().join("weights"), &weights).unwrap();
+    let full = outside.path().join("weights").display().to_string();
+    for (name, place) in [("beside", "w"), ("up", "../w"), ("full", &full), ("link", "out")] {
+        support::repository::add(repository.path(), name, "", Some(&support::onnx::add_external(place)));
+        let version = repository.path().join(name).join("1");
+        fs::write(version.join("w"), &weights).unwrap();
+        fs::write(version.with_file_name("w"), &weights).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("weights"), version.join("out")).unwrap();
+    }
+    for flag in [flag(environment), "--backend-config=onnxruntime,engine=embedded".to_owned()] {
+        let server = start(&repository, &[&flag, "--exit-on-error=false", "--strict-readiness=false"], &[]);
+        let is_library = flag.contains("library");
+        let engine = if is_library { "with ONNX Runtime 1.31" } else { "with rten" };
+        for name in ["plain", "beside"] {
+            assert!(load_line(&server, name).contains(engine), "{}", server.log());
+        }
+        assert_adds(&server, "plain");
+        let body = br#"{"inputs":[{"name":"x","shape":[2],"datatype":"FP32","data":[1,2]}]}"#;
+        let answer = http::post(server.http(), "/v2/models/beside/infer", body).unwrap();
+        let text = String::from_utf8(answer.body).unwrap();
+        assert!(text.contains("[11.0,22.0]"), "{text}\n{}", server.log());
+        if is_library {
+            // The library is given the descriptor by its name, so it stays open for instances that are made anew.
+            let folder = fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+            let open: Vec<_> = folder.filter_map(|entry| fs::read_link(entry.unwrap().path()).ok()).collect();
+            let is_open = |name: &str| open.contains(&repository.path().join(name).join("1/model.onnx"));
+            assert!(is_open("plain") && !is_open("beside"), "{open:?}");
+        }
+        let log = server.log();
+        for (name, why) in [
+            ("up", "keeps tensors in '../w', which does not lie beside it or below"),
+            ("full", "which does not lie beside it or below"),
+            ("link", "keeps tensors in 'out', which cannot be read beneath the repository"),
+        ] {
+            let line = log.lines().find(|line| line.contains(&format!("failed to load '{name}'"))).unwrap_or_default();
+            assert!(line.contains(why), "{name}: {line}\n{log}");
+        }
+    }
+}
+
 /// A library that answers as ONNX Runtime of another release would.
 fn old_library(folder: &Folder) -> PathBuf {
     let (source, library) = (folder.path().join("old.c"), folder.path().join("libonnxruntime.so"));
@@ -256,7 +302,9 @@ fn a_library_that_is_asked_for_and_cannot_be_used_ends_the_start() {
     let named = |library: &Path| format!("--backend-config=onnxruntime,library={}", library.display());
     check("", &[&named(&text)], "libonnxruntime.so.1: it cannot be loaded");
     check("", &[&named(&old)], "libonnxruntime.so: it is ONNX Runtime 1.16.3, older than 1.17");
-    check("", &[&named(Path::new("/nowhere/lib.so"))], "it cannot be loaded");
+    let nowhere = "--backend-config=onnxruntime,library=/nowhere/lib.so: it cannot be loaded";
+    check("", &[&named(Path::new("/nowhere/lib.so"))], nowhere);
+    check("", &[&named(Path::new("libc.so.6"))], "library=libc.so.6: it is not ONNX Runtime");
     check(&parameters(&[("engine", "onnxruntime")]), &[], "model 'm' needs ONNX Runtime: no library of it can be used");
     check("", &["--backend-config=onnxruntime,engine=onnxruntime"], "model 'm' needs ONNX Runtime");
     check(&parameters(&[("engine", "tract")]), &[], "expected 'embedded' or 'onnxruntime'");

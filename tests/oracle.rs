@@ -102,7 +102,7 @@ fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
             continue;
         }
         complain(&changes(Some(suite.name), &live));
-        let deuteron = ask_all(&mut Server::deuteron(ours.path(), suite.flags), &cases);
+        let deuteron = ask_all(&mut Server::deuteron(ours.path(), &[suite.flags, suite.own_flags].concat()), &cases);
         let answers = cases.iter().zip(&live).zip(&deuteron);
         let pairs: Vec<_> = answers
             .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })

@@ -55,7 +55,7 @@ fn deuteron_answers_each_suite_as_triton_was_recorded_or_as_decided() {
         complaints.extend(recording::check(&cases, &recorded));
         let folder = Folder::new("suite");
         (suite.write)(Flavour::Deuteron, folder.path());
-        let server = Server::deuteron(folder.path(), suite.flags);
+        let server = Server::deuteron(folder.path(), &[suite.flags, suite.own_flags].concat());
         let client = Client::new(&server);
         let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
         complaints.extend(compare::compare(&pairs(&cases, &recorded, &answers), suite.differences));

@@ -11,20 +11,9 @@ use std::process::Command;
 
 use support::folder::Folder;
 use support::python::Environment;
+use support::repository::{REPEAT, SQUARE, SUMS};
 use support::server::Server;
 use support::{metrics, repository};
-
-const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
-    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
-    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
-    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
-    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
-const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
-    input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
-    { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
-    output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
-const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
-    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 
 const ITERATIVE: &str = "backend: 'iterative_sequence' max_batch_size: 4
     input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }

@@ -241,6 +241,32 @@ fn a_drain_under_load_loses_no_request_that_was_sent() {
 }
 
 #[test]
+fn who_connects_as_a_drain_begins_is_told_that_the_server_is_not_ready_and_is_served() {
+    let folder = repository::write(Flavour::Deuteron);
+    let mut server = Server::deuteron(folder.path(), &["--shards=2"]);
+    let address = server.http();
+    // Each request on a connection of its own; what came of those until none can be made any more.
+    let ask = move |request: Vec<u8>| {
+        let mut answers = Vec::new();
+        while let Ok(mut connection) = Connection::open(address) {
+            connection.send(&request).unwrap();
+            let answer = connection.receive().unwrap();
+            answers.push((answer.status, answer.header("Connection") == Some("close")));
+        }
+        answers
+    };
+    let probe = thread::spawn(move || ask(http::request("GET", "/v2/health/ready", &[], b"")));
+    let client = thread::spawn(move || ask(infer("identity_fp32", 1.0)));
+    waits_until("there is load", || metric(&server, "deuteron_requests_succeeded_total") > 50);
+    assert_eq!(server.stop().code(), Some(0));
+    let (probed, served) = (probe.join().unwrap(), client.join().unwrap());
+    let unready = probed.iter().filter(|answer| **answer == (503, true)).count();
+    assert!(probed[0].0 == 200 && unready > 0, "no probe of {} saw it", probed.len());
+    assert!(served.iter().all(|answer| answer.0 == 200));
+    assert!(served.iter().any(|answer| answer.1), "none of {} was told to go elsewhere", served.len());
+}
+
+#[test]
 fn a_health_watch_whose_connection_broke_ends() {
     let folder = repository::write(Flavour::Deuteron);
     let server = Server::deuteron(folder.path(), &["--shards=1"]);

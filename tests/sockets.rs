@@ -56,6 +56,16 @@ fn server(repository: &std::path::Path, flags: &[&str]) -> (Command, Ports) {
 }
 
 #[test]
+fn no_port_of_a_server_that_loads_is_given_to_another() {
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+    let first: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+    let ports = (0..100).map(|_| Ports::free()).flat_map(|ports| [ports.http, ports.grpc, ports.metrics]);
+    let ports: std::collections::BTreeSet<u16> = ports.collect();
+    assert_eq!(ports.len(), 300, "each once");
+    assert!(ports.iter().all(|port| *port < first), "the system gives those of {first} and more to anybody");
+}
+
+#[test]
 fn a_server_without_io_uring_serves_all_the_same_and_says_by_what() {
     let folder = repository::write(Flavour::Deuteron);
     let (command, ports) = server(folder.path(), &[]);

@@ -301,13 +301,13 @@ fn a_model_that_gives_other_numbers_there_is_not_run_there() {
     for fault in ["matmul@*", "matmul@3"] {
         let Some(machine) = Machine::new().map(|machine| machine.with("FAULTS", fault)) else { return };
         let log = refusal(&machine, &[SINGLE]);
-        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: a batch of ";
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: a batch of ";
         assert!(log.contains(want) && log.contains("on GPU 0 gives other numbers than on the CPU: element"), "{log}");
         let folder = models(&[ANYWHERE]);
         let server = machine.serve(folder.path(), &["--gpu-auto=true"]);
         check_alike(&server, "gpu");
         let log = server.log();
-        assert!(log.contains("'gpu' runs on the CPU and not on a GPU: a batch of "), "{log}");
+        assert!(log.contains("'gpu' runs on the CPU and not on a GPU: the GPU's plan: a batch of "), "{log}");
         end(server, &machine);
     }
 }
@@ -415,8 +415,8 @@ fn without_cublaslt_products_are_refused_and_without_nvml_nothing_but_its_rows()
         assert!(log.contains(want), "{want}:\n{log}");
         assert!(server.stop().success());
     };
-    let on_cpu =
-        "'gpu' runs on the CPU and not on a GPU: an instance of model 'gpu' cannot be made on GPU 0: the GPU failed: ";
+    let on_cpu = "'gpu' runs on the CPU and not on a GPU: the GPU's plan: an instance of model 'gpu' cannot be made on \
+                  GPU 0: the GPU failed: ";
     check(
         "libcublasLt.so.13",
         Some("cublasLtMatmul"),

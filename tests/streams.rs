@@ -21,14 +21,12 @@ use support::server::Server;
 use support::{http, metrics, repository};
 
 const STREAM: &str = "/inference.GRPCInferenceService/ModelStreamInfer";
-const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
-    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 const CACHED: &str = "backend: 'identity' response_cache { enable: true }
     input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
 
 fn server(flags: &[&str]) -> (Folder, Server) {
     let folder = Folder::new("streams");
-    repository::add(folder.path(), "square", SQUARE, None);
+    repository::add(folder.path(), "square", repository::SQUARE, None);
     repository::add(folder.path(), "cached", CACHED, None);
     let server = Server::deuteron(folder.path(), flags);
     (folder, server)

@@ -96,6 +96,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/gpu/memory.rs",
     "src/backend/gpu/nvml.rs",
     "src/backend/gpu/slot.rs",
+    "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
     "src/server/memory.rs",
     "src/shard/io/mod.rs",

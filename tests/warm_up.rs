@@ -16,6 +16,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use support::folder::Folder;
+use support::python::Environment;
 use support::{http, onnx, repository, server::Server};
 
 /// Looks up rows of a table of four, on two instances.
@@ -82,4 +83,37 @@ fn a_sample_that_fails_fails_the_load_and_says_which() {
         "a link out of the repository: {refused}"
     );
     fs::remove_file(outside).unwrap();
+}
+
+/// By `tritonclient`, whose words a user sees: versions whose samples the engine cannot answer.
+#[test]
+fn a_version_whose_samples_fail_in_the_engine_is_refused_and_the_old_one_serves_on() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let list = root.join("tests/python/requirements.txt");
+    let Some(environment) = Environment::create("clients", &list, &["python3"]) else { return };
+    let folder = Folder::new("warm-up-engine");
+    repository::add(folder.path(), "m", &lookup("input_data_file: \"row\""), Some(&onnx::lookup()));
+    fs::create_dir(folder.path().join("m/warmup")).unwrap();
+    fs::write(folder.path().join("m/warmup/row"), 3_i32.to_le_bytes()).unwrap();
+    let mut server = Server::deuteron(folder.path(), &["--model-control-mode=explicit", "--load-model=m"]);
+    let check = |verb: &str| {
+        let script = root.join("tests/warm_up/check.py");
+        let addresses = [server.http().to_string(), server.grpc().to_string()];
+        let output = Command::new(environment.python()).arg(script).arg(verb).args(addresses).output().unwrap();
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{verb}: {text}{errors}\n{}", server.log());
+    };
+    // The sample asks for the fourth row of a table that has two.
+    let second = folder.path().join("m/2");
+    fs::create_dir(&second).unwrap();
+    fs::write(second.join("model.onnx"), onnx::lookup_of(&[20.0, 21.0])).unwrap();
+    check("refused");
+    // It is the engine that failed, and no check before it; nothing is left of the load.
+    assert!(server.log().contains("failed to run warmup sample 'rows': model 'm'"), "{}", server.log());
+    let instances = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
+    check("refused");
+    assert_eq!(fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count(), instances, "threads are left");
+    fs::write(second.join("model.onnx"), onnx::lookup_of(&[20.0, 21.0, 22.0, 23.0])).unwrap();
+    check("loaded");
+    assert!(server.is_running());
 }

@@ -43,10 +43,42 @@ const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a request asks for.
 struct Plan {
-    /// Each answer, and the milliseconds before it.
-    answers: Vec<(i32, u64)>,
+    answers: Answers,
     wait_ms: u64,
     has_index: bool,
+}
+
+/// The answers that a request asks for.
+enum Answers {
+    /// Each of them, and the milliseconds before it.
+    Each(Vec<(i32, u64)>),
+    /// The same so often: a client says how often, and takes no memory with it.
+    Times(i32, usize),
+}
+
+impl Answers {
+    fn len(&self) -> usize {
+        match self {
+            Self::Each(answers) => answers.len(),
+            Self::Times(_, count) => *count,
+        }
+    }
+
+    /// The milliseconds before all of them.
+    fn delay_ms(&self) -> u64 {
+        match self {
+            Self::Each(answers) => answers.iter().map(|(_, delay)| *delay).sum(),
+            Self::Times(..) => 0,
+        }
+    }
+
+    /// One of them, and the milliseconds before it.
+    fn get(&self, index: usize) -> (i32, u64) {
+        match self {
+            Self::Each(answers) => answers.get(index).copied().unwrap_or_default(),
+            Self::Times(value, _) => (*value, 0),
+        }
+    }
 }
 
 impl Backend for Decoupled {
@@ -119,22 +151,21 @@ impl Model {
                     return Err(Error::invalid(format!("expected IN and DELAY of one size, got {want} and {have}")));
                 }
                 let wait_ms = numbers(2).first().map_or(0, |bytes| u32::from_ne_bytes(*bytes).into());
-                Ok(Plan { answers: values.into_iter().zip(delays).collect(), wait_ms, has_index: true })
+                Ok(Plan { answers: Answers::Each(values.into_iter().zip(delays).collect()), wait_ms, has_index: true })
             }
             Decoupled::Square => {
                 let value = values.first().copied().unwrap_or(0);
                 let count = usize::try_from(value).map_err(|_| {
                     Error::invalid(format!("model '{}' answers IN times, and IN is {value}", self.spec.name))
                 })?;
-                Ok(Plan { answers: vec![(value, 0); count], wait_ms: 0, has_index: false })
+                Ok(Plan { answers: Answers::Times(value, count), wait_ms: 0, has_index: false })
             }
         }
     }
 
     fn answer(&self, responder: Responder, plan: Plan, clock: Clock) {
-        let total = plan.answers.iter().map(|(_, delay)| *delay).sum::<u64>();
         let wait = Duration::from_millis(plan.wait_ms);
-        if total == 0 && plan.answers.len() <= ANSWERS_AT_ONCE {
+        if plan.answers.delay_ms() == 0 && plan.answers.len() <= ANSWERS_AT_ONCE {
             give(responder, plan, clock);
         } else if self.threads.fetch_add(1, Ordering::Relaxed) >= DECOUPLED_THREADS_MAX {
             self.threads.fetch_sub(1, Ordering::Relaxed);
@@ -159,7 +190,8 @@ impl Model {
 fn give(mut responder: Responder, plan: Plan, clock: Clock) {
     let now = clock();
     (responder.stamps.input_end, responder.stamps.infer_end) = (now, now);
-    for (index, (value, delay)) in plan.answers.into_iter().enumerate() {
+    for index in 0..plan.answers.len() {
+        let (value, delay) = plan.answers.get(index);
         pause(clock, Duration::from_millis(delay));
         while !responder.has_room() && !responder.has_left() {
             thread::park_timeout(ROOM_PAUSE);
@@ -258,6 +290,7 @@ mod tests {
         assert_eq!(run(Decoupled::Repeat, &[], false), ".");
         assert_eq!(run(Decoupled::Square, &[3], false), "3 3 3 .");
         assert_eq!(run(Decoupled::Square, &[0], false), ".");
+        assert_eq!(run(Decoupled::Square, &[i32::MAX], true), ".", "who left, and asked for 32 GB of answers");
         assert_eq!(run(Decoupled::Square, &[-1], false), "!");
     }
 

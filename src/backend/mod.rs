@@ -19,7 +19,7 @@ pub mod text;
 pub mod threads;
 
 #[cfg(test)]
-mod onnx_builder;
+pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
@@ -28,7 +28,7 @@ pub use self::decoupled::Decoupled;
 pub use self::ensemble::Composed;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
-pub use self::onnxruntime::Onnxruntime;
+pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
 pub use self::sequence::{SequenceRow, Sequential};
 pub use self::threads::Threads;
@@ -56,8 +56,8 @@ pub trait Backend: Send + Sync {
     /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
 
-    /// The same from the model's file as it was opened: what its path leads to may be another by now.
-    /// The directory is for what the file refers to, and for engines that take nothing else.
+    /// The same from the model's file as it was opened, which refers to no others: what its path leads to
+    /// may be another by now. The directory is for engines that take nothing else.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
@@ -97,6 +97,10 @@ pub trait Instance: Send {
     fn poll_flight(&mut self, _clock: Clock) -> Flight {
         Flight::default()
     }
+
+    /// From now on its engine computes on these threads, and no more on those that it was made with: one
+    /// that was made and warmed by a loading thread goes to the shard that it runs inside of.
+    fn set_threads(&mut self, _threads: &Threads) {}
 
     /// Gives it what to call, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}

@@ -63,6 +63,23 @@ impl Onnx {
         self
     }
 
+    /// Adds a constant of floats whose bytes lie in another file.
+    pub fn external(mut self, name: &str, dims: &[i64], place: &str) -> Self {
+        let mut tensor = Vec::new();
+        dims.iter().for_each(|dimension| int(1, *dimension, &mut tensor));
+        int(2, FLOAT, &mut tensor);
+        bytes(8, name, &mut tensor);
+        for (key, value) in [("location", place), ("offset", "0")] {
+            let mut pair = Vec::new();
+            bytes(1, key, &mut pair);
+            bytes(2, value, &mut pair);
+            bytes(13, pair, &mut tensor);
+        }
+        int(14, 1, &mut tensor);
+        bytes(5, tensor, &mut self.graph);
+        self
+    }
+
     /// The file.
     pub fn into_bytes(self) -> Vec<u8> {
         let mut opset = Vec::new();

@@ -7,13 +7,16 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Waker;
 
 use bytes::Bytes;
 
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards};
+use crate::backend::gpu::Figures;
+use crate::backend::{Answer, Batch, Flight, Inbox, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards};
 use crate::error::Error;
 use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
+use crate::time::Clock;
 
 /// The place of one row in the slots of its instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +68,10 @@ impl LoadedModel for Sequential {
     /// A sequence stays with its instance: all shards reach the same ones.
     fn may_run_inline(&self) -> bool {
         false
+    }
+
+    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+        self.inner.gpu_figures()
     }
 }
 
@@ -118,6 +125,14 @@ impl Instance for SequenceInstance {
             self.inner.run(Batch { requests, rows, clock, ended: std::mem::take(&mut ended) });
         }
         self.keep();
+    }
+
+    fn poll_flight(&mut self, clock: Clock) -> Flight {
+        self.inner.poll_flight(clock)
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.inner.set_waker(waker);
     }
 }
 
@@ -288,7 +303,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::backend::trial::{Answers, tensor};
+    use crate::backend::trial::{Answers, no_clock, tensor};
     use crate::model::config::{Completion, Draft};
 
     /// Answers `y = x + s` and `t = x + s` for each row, with controls kept; a negative `x` fails.
@@ -424,5 +439,24 @@ mod tests {
         assert_eq!(correlation_id(Datatype::Int32, None), [0; 4]);
         assert_eq!(correlation_id(Datatype::Bytes, Some(&text)), [2, 0, 0, 0, b'a', b'b']);
         assert_eq!(correlation_id(Datatype::Bytes, None), [0; 4]);
+    }
+
+    /// An instance that was lost.
+    struct Lost;
+
+    impl Instance for Lost {
+        fn run(&mut self, _: Batch) {}
+
+        fn poll_flight(&mut self, _: Clock) -> Flight {
+            Flight { is_lost: true, ..Flight::default() }
+        }
+    }
+
+    #[test]
+    fn an_instance_that_was_lost_inside_is_lost() {
+        let mut trial = Trial::new(STATE, 100);
+        assert!(!trial.instance.poll_flight(no_clock).is_lost);
+        trial.instance.inner = Box::new(Lost);
+        assert!(trial.instance.poll_flight(no_clock).is_lost);
     }
 }

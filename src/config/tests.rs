@@ -34,7 +34,8 @@ fn every_flag_changes_what_it_says() {
     for flag in FLAGS {
         let name = flag.names[0];
         let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
-        let value = if ["gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
+        let value =
+            if ["allow-client-shm", "gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
         let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
         let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
         let line = line.replacen('m', without, 1);
@@ -68,11 +69,12 @@ fn what_is_wrong_is_said_in_one_line() {
     check("m --model-control-mode=off", text);
     let text = "--load-model names models for --model-control-mode=explicit; without it all are loaded";
     check("m --load-model=a", text);
-    assert!(serve("m --rate-limit=execution_count --model-control-mode=poll").unwrap_err().contains("at start"));
     for cores in ["", "-", "1-", "5-2", "x", "1,", "0-99999999999999999999", "0-1024"] {
         let line = format!("m --worker-cores={cores}");
         check(&line, &format!("--worker-cores={cores}: expected cores, as in 2-5,8"));
     }
+    let both = "m --rate-limit=execution_count --model-control-mode";
+    assert!(["poll", "explicit"].iter().all(|mode| serve(&format!("{both}={mode}")).unwrap().is_rate_limited));
     check("m --rate-limit=on", "--rate-limit=on: expected execution_count or off");
     for policy in ["", "a", "a,", ",cpu-cores=1", "a,=1", "cpu-cores=1"] {
         let line = format!("m --host-policy={policy}");

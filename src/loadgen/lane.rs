@@ -506,6 +506,7 @@ impl<'a> Lane<'a> {
     fn take_window(&mut self, now: Instant) -> Box<Window> {
         let mut window = std::mem::replace(&mut self.window, Window::new(now));
         window.ended = now;
+        window.backlog = (self.pending.len() + self.flights.len()) as u64;
         Box::new(window)
     }
 

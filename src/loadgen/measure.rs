@@ -224,7 +224,12 @@ impl Watcher<'_> {
 
     fn point(&self, window: &Window) -> Point {
         let latency = self.method.percentile.map_or_else(|| window.latency.mean(), |p| window.latency.percentile(p));
-        Point { throughput: per_second(window.succeeded, window.duration()), latency: latency.as_secs_f64() }
+        Point {
+            throughput: per_second(window.succeeded, window.duration()),
+            latency: latency.as_secs_f64(),
+            ended: window.ended_count(),
+            backlog: window.backlog,
+        }
     }
 
     fn describe(&self, number: usize, window: Option<&Window>) -> String {

@@ -1,5 +1,5 @@
 //! When a load has been measured long enough: as perf_analyzer decides it, when the last three
-//! windows agree in throughput and in latency. Pure.
+//! windows agree in throughput and in latency; and not while more comes than is answered. Pure.
 
 /// Windows that must agree, and that are reported together.
 pub const WINDOWS: usize = 3;
@@ -11,6 +11,10 @@ pub struct Point {
     pub throughput: f64,
     /// The latency that is to be stable, the mean or a percentile.
     pub latency: f64,
+    /// Requests that ended in it.
+    pub ended: u64,
+    /// Requests that were due by its end and had not ended.
+    pub backlog: u64,
 }
 
 /// What follows from the windows so far.
@@ -35,13 +39,25 @@ pub fn judge(points: &[Point], percent: f64, trials_max: usize) -> Verdict {
             least > 0.0 && most <= least * (1.0 + percent / 100.0)
         })
     };
-    if agree(|point| point.throughput) && agree(|point| point.latency) {
+    let falls_behind = last.is_some_and(falls_behind);
+    if agree(|point| point.throughput) && agree(|point| point.latency) && !falls_behind {
         Verdict::Stable
     } else if points.len() >= trials_max {
         Verdict::Unstable
     } else {
         Verdict::More
     }
+}
+
+/// Whether what waits grows from window to window, and by more than chance makes of arrivals: the
+/// deviation of a Poisson process. A server that is overloaded answers at an even rate, and late by an
+/// ever smaller part more. In a closed loop nothing grows.
+fn falls_behind(last: &[Point]) -> bool {
+    let grows = last.is_sorted_by(|one, next| one.backlog < next.backlog);
+    let (Some(first), Some(end)) = (last.first(), last.last()) else { return false };
+    let growth = end.backlog.saturating_sub(first.backlog);
+    let due = last.iter().skip(1).map(|point| point.ended).sum::<u64>().saturating_add(growth);
+    grows && growth.saturating_mul(growth) > due
 }
 
 #[cfg(test)]
@@ -53,7 +69,7 @@ mod tests {
         let check = |pairs: &[(f64, f64)], want| {
             let points: Vec<_> = pairs
                 .iter()
-                .map(|(throughput, latency)| Point { throughput: *throughput, latency: *latency })
+                .map(|(throughput, latency)| Point { throughput: *throughput, latency: *latency, ended: 1, backlog: 0 })
                 .collect();
             assert_eq!(judge(&points, 10.0, 5), want, "{pairs:?}");
         };
@@ -65,5 +81,24 @@ mod tests {
         check(&[(9.0, 90.0), (100.0, 5.0), (100.0, 5.0), (100.0, 5.0)], Verdict::Stable);
         check(&[(1.0, 1.0), (2.0, 2.0), (1.0, 1.0), (2.0, 2.0), (1.0, 1.0)], Verdict::Unstable);
         check(&[(0.0, 0.0), (0.0, 0.0), (0.0, 0.0)], Verdict::More);
+    }
+
+    #[test]
+    fn windows_that_agree_are_not_stable_while_the_backlog_grows() {
+        // 1,000 requests end in each; all else agrees.
+        let check = |backlogs: &[u64], want| {
+            let point = |backlog: &u64| Point { throughput: 1000.0, latency: 1.0, ended: 1000, backlog: *backlog };
+            let points: Vec<_> = backlogs.iter().map(point).collect();
+            assert_eq!(judge(&points, 10.0, 4), want, "{backlogs:?}");
+        };
+        check(&[64, 64, 64], Verdict::Stable);
+        check(&[1000, 1100, 1200], Verdict::More);
+        check(&[900, 1000, 1100, 1200], Verdict::Unstable);
+        check(&[40_000, 40_025, 40_050], Verdict::More);
+        check(&[10, 20, 30], Verdict::Stable);
+        check(&[10, 54, 55], Verdict::Stable);
+        check(&[10, 54, 56], Verdict::More);
+        check(&[10, 100, 90], Verdict::Stable);
+        check(&[1200, 1100, 1000], Verdict::Stable);
     }
 }

@@ -87,6 +87,8 @@ pub struct Window {
     pub succeeded: u64,
     /// Requests that failed.
     pub failures: Failures,
+    /// Requests that were due by its end and had not ended.
+    pub backlog: u64,
 }
 
 impl Window {
@@ -115,6 +117,7 @@ impl Window {
     pub fn merge_lane(&mut self, other: &Self) {
         self.began = self.began.min(other.began);
         self.ended = self.ended.max(other.ended);
+        self.backlog += other.backlog;
         self.merge_counts(other);
     }
 

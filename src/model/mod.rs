@@ -9,6 +9,7 @@ mod complete;
 pub mod config;
 mod config_json;
 pub mod ensemble;
+pub mod external;
 pub mod fuzz;
 pub mod graph;
 pub mod index;

@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 use std::mem::take;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::limits::SEQUENCE_ID_SIZE_MAX;
 use crate::model::{ControlKind, CorrelationId, ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::infer::OutputPlan;
+use crate::protocol::shared_memory::{Regions, SharedTensors, Slice};
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
 
@@ -25,8 +27,22 @@ pub struct NamedTensor<'a> {
     pub datatype: Option<Datatype>,
     /// The full shape; dimensions may be negative.
     pub shape: Shape,
-    /// The elements, in the tensor's own format.
+    /// The elements, in the tensor's own format; none where they lie in shared memory.
     pub contents: Bytes,
+    /// Where they lie in shared memory.
+    pub shared: Option<Slice>,
+}
+
+impl<'a> NamedTensor<'a> {
+    /// An input whose elements came with the request.
+    pub const fn new(name: &'a str, datatype: Option<Datatype>, shape: Shape, contents: Bytes) -> Self {
+        Self { name, datatype, shape, contents, shared: None }
+    }
+
+    /// Its bytes, here or in shared memory.
+    fn size(&self) -> usize {
+        self.shared.as_ref().map_or(self.contents.len(), Slice::size)
+    }
 }
 
 /// An output as a request asks for it.
@@ -300,11 +316,11 @@ fn check_input(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &T
         Err(SizeError::Overflow | SizeError::Negative) => {
             Err(shape_overflow(name, &input.shape).with_prefix(&prefix(id)))
         }
-        Ok(Some(size)) if size != input.contents.len() => {
-            Err(size_mismatch(spec, id, name, size, input.contents.len()))
-        }
+        Ok(Some(size)) if size != input.size() => Err(size_mismatch(spec, id, name, size, input.size())),
         Ok(Some(_)) => Ok(()),
-        Ok(None) => check_strings(spec, id, input, shape),
+        // They are walked when they were read: see `check_shared_strings`.
+        Ok(None) if input.shared.is_some() => Ok(()),
+        Ok(None) => check_strings(spec, id, name, &input.contents, shape),
     }
 }
 
@@ -345,14 +361,44 @@ const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model c
     dims config, try setting max_batch_size to zero. See the model configuration docs for more info on \
     max_batch_size.";
 
+/// What of a request lies in shared memory, once its inputs were held against the model; `None` where
+/// nothing does. Outputs are known to be the model's.
+pub fn shared_tensors<'a>(
+    spec: &ModelSpec,
+    regions: Option<&Regions>,
+    inputs: &mut [NamedTensor<'_>],
+    destinations: impl IntoIterator<Item = (&'a str, Slice)>,
+) -> Result<Option<Arc<SharedTensors>>, Error> {
+    let Some(regions) = regions else { return Ok(None) };
+    let sources = inputs.iter_mut().filter_map(|input| Some((spec.input_index(input.name)?, input.shared.take()?)));
+    let sources: Vec<_> = sources.collect();
+    let destinations = destinations.into_iter().filter_map(|(name, slice)| Some((spec.output_index(name)?, slice)));
+    let destinations: Vec<_> = destinations.collect();
+    if sources.is_empty() && destinations.is_empty() {
+        return Ok(None);
+    }
+    regions.check_inputs(&sources)?;
+    Ok(Some(Arc::new(SharedTensors { sources, destinations })))
+}
+
+/// Walks the elements of an input that was read from shared memory, where they are strings.
+pub fn check_shared_strings(spec: &ModelSpec, id: &str, index: usize, tensor: &Tensor) -> Result<(), Error> {
+    match spec.inputs.get(index) {
+        Some(input) if input.datatype == Datatype::Bytes => {
+            check_strings(spec, id, &input.name, &tensor.contents, &tensor.shape)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Walks the elements of a `BYTES` input.
-fn check_strings(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, shape: &[i64]) -> Result<(), Error> {
-    let (name, model) = (input.name, &spec.name);
+fn check_strings(spec: &ModelSpec, id: &str, name: &str, contents: &[u8], shape: &[i64]) -> Result<(), Error> {
+    let model = &spec.name;
     let Ok(expected) = element_count(shape) else {
-        return Err(shape_overflow(name, &input.shape).with_prefix(&prefix(id)));
+        return Err(shape_overflow(name, shape).with_prefix(&prefix(id)));
     };
     let mut got = 0_usize;
-    for element in Strings::new(&input.contents) {
+    for element in Strings::new(contents) {
         let text = match element {
             Err(StringsError::Length(left)) => format!(
                 "incomplete string length indicator for inference input '{name}' for model '{model}', expecting 4 \
@@ -415,12 +461,9 @@ mod tests {
             let mut parts = word.split(':');
             let mut part = || parts.next().unwrap();
             let (name, datatype, shape, size) = (part(), part(), part(), part());
-            inputs.push(NamedTensor {
-                name,
-                datatype: Datatype::from_name(datatype),
-                shape: shape.split(',').filter(|part| !part.is_empty()).map(|part| part.parse().unwrap()).collect(),
-                contents: Bytes::from(vec![0; size.parse().unwrap()]),
-            });
+            let shape = shape.split(',').filter(|part| !part.is_empty()).map(|part| part.parse().unwrap()).collect();
+            let contents = Bytes::from(vec![0; size.parse().unwrap()]);
+            inputs.push(NamedTensor::new(name, Datatype::from_name(datatype), shape, contents));
         }
         match check(spec, id, &mut inputs) {
             Ok((tensors, rows)) => {
@@ -542,8 +585,7 @@ mod tests {
         let model = spec(0, vec![input("A", Datatype::Bytes, &[2])], vec![]);
         let hold = |contents: &'static [u8], want: Result<(), &str>| {
             let contents = Bytes::from_static(contents);
-            let tensor =
-                NamedTensor { name: "A", datatype: Some(Datatype::Bytes), shape: Shape::from_slice(&[2]), contents };
+            let tensor = NamedTensor::new("A", Some(Datatype::Bytes), Shape::from_slice(&[2]), contents);
             let got = check(&model, "", &mut [tensor]).map(|_| ());
             let want = want.map_err(|text| Error::invalid(format!("[request id: <id_unknown>] {text}")));
             assert_eq!(got, want);

@@ -1,17 +1,21 @@
 //! An inference request once it was decoded and checked against its model, the same for REST and
 //! gRPC; and what is kept of it to write its response.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::model::SequenceMark;
+use crate::model::{ModelSpec, SequenceMark};
+use crate::protocol::check::SequenceParameters;
+use crate::protocol::shared_memory::SharedTensors;
 use crate::tensor::Tensor;
 
 /// A checked inference request.
 #[derive(Clone, Debug)]
 pub struct InferRequest {
-    /// The tensors, in the order of the model's inputs (not of the request's).
+    /// The tensors, in the order of the model's inputs (not of the request's). Those that lie in shared
+    /// memory have no contents before they were read from there.
     pub inputs: Vec<Tensor>,
     /// Rows: the size of the batch axis, 1 for a model without one.
     pub rows: u32,
@@ -34,6 +38,24 @@ pub struct ResponsePlan {
     pub outputs: SmallVec<[OutputPlan; 2]>,
     /// `triton_enable_empty_final_response`: the end of a decoupled model's responses is told alone.
     pub wants_empty_final: bool,
+    /// The parameters of the sequence extension, where the response repeats them.
+    pub repeated: Option<Box<SequenceParameters>>,
+    /// What lies in shared memory, where anything does.
+    pub shared: Option<Arc<SharedTensors>>,
+}
+
+impl ResponsePlan {
+    /// What a response repeats of its request: that of an ensemble what the steps were given, also where the
+    /// request names no sequence (`ensemble_scheduler.cc`, `CheckAndSetEnsembleOutput`). Triton repeats it
+    /// once for each output, which makes keys of JSON that are there twice; here it is once.
+    pub fn repeated(spec: &ModelSpec, sequence: &SequenceParameters) -> Option<Box<SequenceParameters>> {
+        spec.ensemble.is_some().then(|| Box::new(sequence.clone()))
+    }
+
+    /// Whether an output goes to shared memory instead of into the response.
+    pub fn is_shared(&self, index: usize) -> bool {
+        self.shared.as_ref().is_some_and(|shared| shared.has_output(index))
+    }
 }
 
 /// One output to send.

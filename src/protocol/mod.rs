@@ -7,6 +7,7 @@ pub mod infer;
 pub mod repository;
 pub mod rest;
 pub mod route;
+pub mod shared_memory;
 pub mod timing;
 
 #[cfg(test)]

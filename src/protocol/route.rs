@@ -5,6 +5,7 @@
 use crate::error::{Code, Error};
 use crate::limits::NAME_SIZE_MAX;
 use crate::protocol::repository::named_repository;
+use crate::protocol::shared_memory::Kind;
 use crate::wire::message::Method;
 
 /// What a message asks for. Names and versions are checked; whether there is such a model is not
@@ -31,6 +32,20 @@ pub enum Route<'a> {
     ModelStatistics(ModelPath<'a>),
     /// What lies below `/v2/repository`.
     Repository(RepositoryAction<'a>),
+    /// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+    SharedMemory(Kind, RegionAction, &'a str),
+}
+
+/// What is asked of a region of shared memory, or of all where its name is empty. Names are not checked
+/// here: a refusal has another text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionAction {
+    /// `GET …/status`.
+    Status,
+    /// `POST …/register`.
+    Register,
+    /// `POST …/unregister`.
+    Unregister,
 }
 
 /// What is asked of the model repository. Names are not checked here: a refusal has another text.
@@ -181,7 +196,8 @@ fn place(path: &str) -> Option<(Verbs, Place<'_>)> {
         ["logging"] => Some((Verbs::GetOrPost, Place::Absent(LOGGING))),
         ["trace", "setting"] => Some((Verbs::GetOrPost, Place::Absent(TRACE))),
         ["repository", rest @ ..] => repository(rest),
-        ["systemsharedmemory" | "cudasharedmemory", rest @ ..] => shared_memory(rest),
+        ["systemsharedmemory", rest @ ..] => shared_memory(Kind::System, rest),
+        ["cudasharedmemory", rest @ ..] => shared_memory(Kind::Cuda, rest),
         _ => None,
     }
 }
@@ -217,14 +233,17 @@ fn repository<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
 }
 
 /// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
-fn shared_memory<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
-    let action = match rest {
-        [action] | ["region", _, action] => *action,
+fn shared_memory<'a>(kind: Kind, rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+    let (region, action) = match rest {
+        [action] => ("", *action),
+        ["region", region, action] if !region.is_empty() => (*region, *action),
         _ => return None,
     };
+    let served = |verbs, action| Some((verbs, Place::Server(Route::SharedMemory(kind, action, region))));
     match action {
-        "status" => Some((Verbs::Get, Place::Absent(SHARED_MEMORY))),
-        "register" | "unregister" => Some((Verbs::Post, Place::Absent(SHARED_MEMORY))),
+        "status" => served(Verbs::Get, RegionAction::Status),
+        "register" => served(Verbs::Post, RegionAction::Register),
+        "unregister" => served(Verbs::Post, RegionAction::Unregister),
         _ => None,
     }
 }
@@ -235,8 +254,6 @@ fn is_version(text: &str) -> bool {
 
 const GENERATE: &str = "the generate extension is not supported by this build; use '/infer'";
 const LOGGING: &str = "log settings over the network are not supported by this build";
-const SHARED_MEMORY: &str =
-    "client shared memory is not supported by this build; send tensors as JSON or as binary data";
 const TRACE: &str = "trace settings over the network are not supported by this build";
 
 #[cfg(test)]
@@ -272,6 +289,10 @@ mod tests {
         check("POST", "/v2/repository/r/index", "Repository(Index)");
         check("POST", "/v2/repository/models/m/load", "Repository(Load(\"m\"))");
         check("POST", "/v2/repository/models/../unload", "Repository(Unload(\"..\"))");
+        check("GET", "/v2/systemsharedmemory/status", "SharedMemory(System, Status, \"\")");
+        check("POST", "/v2/systemsharedmemory/register", "SharedMemory(System, Register, \"\")");
+        check("POST", "/v2/cudasharedmemory/region/r/register", "SharedMemory(Cuda, Register, \"r\")");
+        check("POST", "/v2/cudasharedmemory/region/../unregister", "SharedMemory(Cuda, Unregister, \"..\")");
         // A model may be called like an endpoint.
         check("GET", "/v2/models/stats/stats", "ModelStatistics({ name: \"stats\", version: None })");
         check("POST", "/v2/models/stats/infer", "ModelInfer({ name: \"stats\", version: None })");
@@ -304,7 +325,10 @@ mod tests {
             "/v2/models/m/other",
             "/v2/models/m/infer/x",
             "/v2/repository",
+            "/v2/systemsharedmemory",
             "/v2/systemsharedmemory/region/status",
+            "/v2/systemsharedmemory/region//status",
+            "/v2/systemsharedmemory/other",
         ] {
             assert_eq!(outcome("GET", path), "404 Not Found", "{path}");
         }
@@ -316,6 +340,8 @@ mod tests {
             ("GET", "/v2/models/m/infer"),
             ("HEAD", "/v2/models/m/infer"),
             ("GET", "/v2/repository/index"),
+            ("GET", "/v2/systemsharedmemory/register"),
+            ("POST", "/v2/cudasharedmemory/status"),
             ("get", "/v2"),
         ] {
             assert_eq!(outcome(method, path), "405 Method Not Allowed", "{method} {path}");
@@ -332,8 +358,6 @@ mod tests {
             ("GET", "/v2/logging", "log settings"),
             ("POST", "/v2/models/m/trace/setting", "trace settings"),
             ("GET", "/v2/trace/setting", "trace settings"),
-            ("GET", "/v2/systemsharedmemory/status", "client shared memory"),
-            ("POST", "/v2/cudasharedmemory/region/r/register", "client shared memory"),
         ] {
             let got = outcome(method, path);
             assert!(got.starts_with("501 ") && got.contains(word), "{method} {path}: {got}");

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::metrics::{BatchFigures, InferenceStatistics, Statistics, Total};
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
+use crate::protocol::shared_memory::{Description, Memory, MemoryError, Place, Region, Registry};
 use crate::tensor::Datatype;
 
 /// A model named `m`; its inputs' and outputs' full shapes follow `rows_max`.
@@ -49,6 +50,31 @@ pub(crate) fn input(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec 
 /// An output with `dims`.
 pub(crate) fn output(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec {
     input(name, datatype, dims)
+}
+
+/// Regions `r` and `s` of 64 bytes of system memory, and `g` of as many of a GPU's; a request may use 96.
+pub(crate) fn regions() -> Registry {
+    let mut registry = Registry::new(96);
+    let system = |key: &str| Place::System { key: key.to_owned(), offset: 0 };
+    for (name, place) in [("r", system("/r")), ("s", system("/s")), ("g", Place::Cuda { device: 1 })] {
+        registry.insert(Region::new(Description { name: name.to_owned(), size: 64, place }, Box::new(Sevens)));
+    }
+    registry
+}
+
+/// Memory that is full of sevens, and loses what is written.
+#[derive(Debug)]
+pub(crate) struct Sevens;
+
+impl Memory for Sevens {
+    fn read(&self, _offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
+        out.fill(7);
+        Ok(())
+    }
+
+    fn write(&self, _offset: u64, _bytes: &[u8]) -> Result<(), MemoryError> {
+        Ok(())
+    }
 }
 
 /// Statistics of a model in which every figure can be told from the others.

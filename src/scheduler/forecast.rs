@@ -1,6 +1,11 @@
 //! Whether a request will be answered by its deadline (`--admission=deadline`): what waits before
 //! it, what runs, and how long batches take. Instances publish what they measure, shards read it;
 //! every number is one atomic, so the forecast is as good as the last few microseconds. Pure.
+//!
+//! What it leaves out: how long an instance waits for resources of the rate limit. That is for the runs
+//! and priorities of other models to say; a wait that was measured would be held against a model that is
+//! asked alone by now, and refuse the very requests that would show it. Where models share resources a
+//! request may thus be let in that is late, and is refused at its deadline.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;

@@ -1,8 +1,8 @@
 //! Which instances may run: Triton's rate limiter over all models, as a pure state machine. An
 //! instance with work asks; it runs once its resources are free and nobody who wants any of them
-//! comes before it; it gives them back when its run is over. [`Pools`] finds out, while models
-//! load, how much of each resource there is. Asks no clock and takes no lock. Bounded by the
-//! instances that are registered.
+//! comes before it; it gives them back when its run is over. How much of each resource there is
+//! follows from the instances that are registered, and is found anew whenever a model comes or goes.
+//! Asks no clock and takes no lock. Bounded by the instances that are registered.
 //!
 //! Triton takes the lowest count of executions × priority first, and lets nobody pass it. Here the
 //! same product is kept as a *pass* that never lags behind those who run, so that an instance
@@ -90,53 +90,176 @@ enum Site {
 
 type Key = (Site, String);
 
-/// The resources of all models, while these load.
-#[derive(Clone, Debug, Default)]
-pub struct Pools {
-    supplies: Vec<Supply>,
-    instances: Vec<(u32, BTreeMap<Key, u64>)>,
+impl Demand {
+    /// Of a resource that is listed twice the last count holds, as in Triton.
+    fn keyed(&self) -> BTreeMap<Key, u64> {
+        let site = |need: &Need| if need.is_global { Site::Global } else { Site::Device(self.device) };
+        self.needs.iter().map(|need| ((site(need), need.name.clone()), need.count)).collect()
+    }
 }
 
-impl Pools {
+/// Who runs, who waits, and what is taken.
+#[derive(Clone, Debug, Default)]
+pub struct Rate {
+    supplies: Vec<Supply>,
+    /// How much there is of each resource that a registered instance needs, and what is taken of it.
+    resources: Vec<(Key, Resource)>,
+    instances: BTreeMap<usize, Instance>,
+    /// By pass, then by when they asked.
+    waiting: BTreeSet<(u64, u64, usize)>,
+    /// The pass of whoever began to run last.
+    clock: u64,
+    asked: u64,
+    /// Ids that were given. None is given twice: a worker that ends late speaks for nobody else.
+    registered: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Resource {
+    limit: u64,
+    /// More than the limit where that shrank under those who run; none of it is granted until they end.
+    taken: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Instance {
+    priority: u64,
+    demand: BTreeMap<Key, u64>,
+    /// The same by index among the resources.
+    needs: Vec<(usize, u64)>,
+    state: State,
+    pass: u64,
+    number: u64,
+}
+
+/// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; what waits or was granted may give up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting,
+    Granted,
+    Running,
+}
+
+impl Rate {
     /// Nothing is registered. Without a supply there is as much of each resource as the instance
     /// that needs most of it needs; with one, there is nothing of what no supply names.
-    pub const fn new(supplies: Vec<Supply>) -> Self {
-        Self { supplies, instances: Vec::new() }
+    pub fn new(supplies: Vec<Supply>) -> Self {
+        Self { supplies, ..Self::default() }
     }
 
-    /// Registers the instances of a model, all or none, and returns their ids.
+    /// Registers the instances of a model, all or none, and returns their ids. Where that makes
+    /// more of a resource, instances that wait may run by that.
     pub fn register(&mut self, demands: &[Demand]) -> Result<Range<usize>, RateError> {
-        let first = self.instances.len();
-        self.instances.extend(demands.iter().map(|demand| (demand.priority.max(1), demand.keyed())));
+        let ids = self.registered..self.registered + demands.len();
+        self.instances.extend(ids.clone().zip(demands.iter().map(Instance::new)));
         match self.limits() {
-            Ok(_) => Ok(first..self.instances.len()),
+            Ok(limits) => {
+                self.registered = ids.end;
+                self.deal(limits);
+                Ok(ids)
+            }
             Err(error) => {
-                self.instances.truncate(first);
+                self.instances.retain(|id, _| !ids.contains(id));
                 Err(error)
             }
         }
     }
 
-    /// Everything is registered: nothing runs yet.
-    pub fn into_rate(self) -> Rate {
-        let limits = self.limits().unwrap_or_default();
-        let index = |key: &Key| limits.keys().position(|have| have == key);
-        let instance = |(priority, needs): &(u32, BTreeMap<Key, u64>)| Instance {
-            priority: u64::from(*priority),
-            needs: needs.iter().filter_map(|(key, count)| Some((index(key)?, *count))).collect(),
-            state: State::Idle,
-            pass: 0,
-            number: 0,
+    /// Instances are gone, whatever they were at: what they held is free, and there is no more of a
+    /// resource than the others need. Those that waited behind them may run by that.
+    pub fn unregister(&mut self, ids: Range<usize>) {
+        self.waiting.retain(|(_, _, id)| !ids.contains(id));
+        self.instances.retain(|id, _| !ids.contains(id));
+        // Fewer instances need no more and contradict each other no more than all did.
+        if let Ok(limits) = self.limits() {
+            self.deal(limits);
+        }
+    }
+
+    /// An instance has work, and asks to run it.
+    pub fn handle_ask(&mut self, id: usize) {
+        let (clock, number) = (self.clock, self.asked);
+        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == State::Idle) else {
+            return;
         };
-        let instances = self.instances.iter().map(instance).collect();
-        let resources = limits.values().map(|limit| Resource { limit: *limit, taken: 0 }).collect();
-        Rate { resources, instances, waiting: BTreeSet::new(), clock: 0, asked: 0 }
+        instance.state = State::Waiting;
+        instance.pass = instance.pass.max(clock);
+        instance.number = number;
+        self.asked += 1;
+        self.waiting.insert((instance.pass, number, id));
+    }
+
+    /// An instance that may run begins to.
+    pub fn handle_start(&mut self, id: usize) {
+        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == State::Granted) else {
+            return;
+        };
+        instance.state = State::Running;
+        self.clock = self.clock.max(instance.pass);
+        instance.pass = instance.pass.saturating_add(instance.priority);
+    }
+
+    /// The run of an instance is over.
+    pub fn handle_end(&mut self, id: usize) {
+        if self.state(id) == Some(State::Running) {
+            self.free(id);
+        }
+    }
+
+    /// An instance that asked has no work any more, whether or not it may run by now.
+    pub fn handle_withdraw(&mut self, id: usize) {
+        match self.state(id) {
+            Some(State::Granted) => self.free(id),
+            Some(State::Waiting) => self.forget(id),
+            _ => {}
+        }
+    }
+
+    /// The next instance that may run: its resources are taken.
+    pub fn poll_grant(&mut self) -> Option<usize> {
+        let mut wanted = BTreeSet::new();
+        let id = self.waiting.iter().map(|(_, _, id)| *id).find(|id| {
+            let needs = self.instances.get(id).map_or(&[][..], |instance| &instance.needs);
+            let is_free = needs.iter().all(|(index, count)| {
+                let resource = self.resources.get(*index);
+                resource.is_some_and(|(_, resource)| resource.has(*count)) && (*count == 0 || !wanted.contains(index))
+            });
+            if !is_free {
+                wanted.extend(needs.iter().filter(|(_, count)| *count > 0).map(|(index, _)| *index));
+            }
+            is_free
+        })?;
+        self.forget(id);
+        let instance = self.instances.get_mut(&id)?;
+        instance.state = State::Granted;
+        for (index, count) in &instance.needs {
+            if let Some((_, resource)) = self.resources.get_mut(*index) {
+                resource.taken += count;
+            }
+        }
+        Some(id)
+    }
+
+    /// Whether an instance may run and has not begun.
+    pub fn is_granted(&self, id: usize) -> bool {
+        self.state(id) == Some(State::Granted)
+    }
+
+    /// Whether an instance asked and may not run yet.
+    pub fn is_waiting(&self, id: usize) -> bool {
+        self.state(id) == Some(State::Waiting)
+    }
+
+    /// Of instances that are idle, the one with the least should be asked to work.
+    pub fn pass(&self, id: usize) -> u64 {
+        self.instances.get(&id).map_or(0, |instance| instance.pass)
     }
 
     /// How much there is of each resource that somebody needs.
     fn limits(&self) -> Result<BTreeMap<Key, u64>, RateError> {
         let mut limits: BTreeMap<Key, u64> = BTreeMap::new();
-        for (key, count) in self.instances.iter().flat_map(|(_, needs)| needs) {
+        for (key, count) in self.instances.values().flat_map(|instance| &instance.demand) {
             let most = limits.entry(key.clone()).or_default();
             *most = (*most).max(*count);
         }
@@ -165,151 +288,55 @@ impl Pools {
         let named = self.supplies.iter().filter(|supply| supply.name.eq_ignore_ascii_case(name));
         named.filter(is_here).map(|supply| supply.count).max().unwrap_or(0)
     }
-}
 
-impl Demand {
-    /// Of a resource that is listed twice the last count holds, as in Triton.
-    fn keyed(&self) -> BTreeMap<Key, u64> {
-        let site = |need: &Need| if need.is_global { Site::Global } else { Site::Device(self.device) };
-        self.needs.iter().map(|need| ((site(need), need.name.clone()), need.count)).collect()
-    }
-}
-
-/// Who runs, who waits, and what is taken.
-#[derive(Clone, Debug)]
-pub struct Rate {
-    resources: Vec<Resource>,
-    instances: Vec<Instance>,
-    /// By pass, then by when they asked.
-    waiting: BTreeSet<(u64, u64, usize)>,
-    /// The pass of whoever began to run last.
-    clock: u64,
-    asked: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Resource {
-    limit: u64,
-    taken: u64,
-}
-
-#[derive(Clone, Debug)]
-struct Instance {
-    priority: u64,
-    /// Resources by index, and how much of each.
-    needs: Vec<(usize, u64)>,
-    state: State,
-    pass: u64,
-    number: u64,
-}
-
-/// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; what waits or was granted may give up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Idle,
-    Waiting,
-    Granted,
-    Running,
-}
-
-impl Rate {
-    /// An instance has work, and asks to run it.
-    pub fn handle_ask(&mut self, id: usize) {
-        let (clock, number) = (self.clock, self.asked);
-        let Some(instance) = self.instances.get_mut(id).filter(|instance| instance.state == State::Idle) else {
-            return;
-        };
-        instance.state = State::Waiting;
-        instance.pass = instance.pass.max(clock);
-        instance.number = number;
-        self.asked += 1;
-        self.waiting.insert((instance.pass, number, id));
-    }
-
-    /// An instance that may run begins to.
-    pub fn handle_start(&mut self, id: usize) {
-        let Some(instance) = self.instances.get_mut(id).filter(|instance| instance.state == State::Granted) else {
-            return;
-        };
-        instance.state = State::Running;
-        self.clock = self.clock.max(instance.pass);
-        instance.pass = instance.pass.saturating_add(instance.priority);
-    }
-
-    /// The run of an instance is over.
-    pub fn handle_end(&mut self, id: usize) {
-        if self.state(id) == Some(State::Running) {
-            self.free(id);
-        }
-    }
-
-    /// An instance that asked has no work any more, whether or not it may run by now.
-    pub fn handle_withdraw(&mut self, id: usize) {
-        match self.state(id) {
-            Some(State::Granted) => self.free(id),
-            Some(State::Waiting) => self.forget(id),
-            _ => {}
-        }
-    }
-
-    /// The next instance that may run: its resources are taken.
-    pub fn poll_grant(&mut self) -> Option<usize> {
-        let mut wanted = BTreeSet::new();
-        let id = self.waiting.iter().map(|(_, _, id)| *id).find(|id| {
-            let needs = self.instances.get(*id).map_or(&[][..], |instance| &instance.needs);
-            let is_free = needs.iter().all(|(index, count)| {
-                let resource = self.resources.get(*index);
-                resource.is_some_and(|resource| resource.has(*count)) && (*count == 0 || !wanted.contains(index))
-            });
-            if !is_free {
-                wanted.extend(needs.iter().filter(|(_, count)| *count > 0).map(|(index, _)| *index));
-            }
-            is_free
-        })?;
-        self.forget(id);
-        let instance = self.instances.get_mut(id)?;
-        instance.state = State::Granted;
-        for (index, count) in &instance.needs {
-            if let Some(resource) = self.resources.get_mut(*index) {
-                resource.taken += count;
+    /// There is so much of each resource from now on; who holds some of it goes on.
+    fn deal(&mut self, limits: BTreeMap<Key, u64>) {
+        self.resources = limits.into_iter().map(|(key, limit)| (key, Resource { limit, taken: 0 })).collect();
+        for instance in self.instances.values_mut() {
+            let index = |key: &Key| self.resources.binary_search_by(|(have, _)| have.cmp(key)).ok();
+            let needs = instance.demand.iter().filter_map(|(key, count)| Some((index(key)?, *count)));
+            instance.needs = needs.collect();
+            if matches!(instance.state, State::Granted | State::Running) {
+                for (index, count) in &instance.needs {
+                    if let Some((_, resource)) = self.resources.get_mut(*index) {
+                        resource.taken += count;
+                    }
+                }
             }
         }
-        Some(id)
-    }
-
-    /// Whether an instance may run and has not begun.
-    pub fn is_granted(&self, id: usize) -> bool {
-        self.state(id) == Some(State::Granted)
-    }
-
-    /// Whether an instance asked and may not run yet.
-    pub fn is_waiting(&self, id: usize) -> bool {
-        self.state(id) == Some(State::Waiting)
-    }
-
-    /// Of instances that are idle, the one with the least should be asked to work.
-    pub fn pass(&self, id: usize) -> u64 {
-        self.instances.get(id).map_or(0, |instance| instance.pass)
     }
 
     fn state(&self, id: usize) -> Option<State> {
-        self.instances.get(id).map(|instance| instance.state)
+        self.instances.get(&id).map(|instance| instance.state)
     }
 
     fn forget(&mut self, id: usize) {
-        if let Some(instance) = self.instances.get_mut(id) {
+        if let Some(instance) = self.instances.get_mut(&id) {
             instance.state = State::Idle;
             self.waiting.remove(&(instance.pass, instance.number, id));
         }
     }
 
     fn free(&mut self, id: usize) {
-        let Some(instance) = self.instances.get_mut(id) else { return };
+        let Some(instance) = self.instances.get_mut(&id) else { return };
         instance.state = State::Idle;
         for (index, count) in &instance.needs {
-            if let Some(resource) = self.resources.get_mut(*index) {
+            if let Some((_, resource)) = self.resources.get_mut(*index) {
                 resource.taken = resource.taken.saturating_sub(*count);
             }
+        }
+    }
+}
+
+impl Instance {
+    fn new(demand: &Demand) -> Self {
+        Self {
+            priority: demand.priority.max(1).into(),
+            demand: demand.keyed(),
+            needs: Vec::new(),
+            state: State::Idle,
+            pass: 0,
+            number: 0,
         }
     }
 }

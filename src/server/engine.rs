@@ -5,7 +5,8 @@
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, Rten};
+use crate::backend::gpu::Gpus;
+use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten};
 use crate::config::{Engine, OnnxruntimeConfig};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -33,6 +34,12 @@ impl Engines {
         Ok(engines)
     }
 
+    /// Engines of a server that finds no ONNX Runtime.
+    #[cfg(test)]
+    pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
+        Self { config, onnxruntime: OnceLock::from(Err(why.to_owned())) }
+    }
+
     /// The engine of a model. Its parameter `engine` goes before the flag.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
         match spec.backend.as_str() {
@@ -44,12 +51,7 @@ impl Engines {
             "square" => return Ok(&Decoupled::Square),
             _ => {}
         }
-        let own = spec.parameters.get("engine").map(|name| {
-            Engine::from_name(name).map_err(|why| {
-                Error::invalid(format!("parameter 'engine' of model '{}' is '{name}', {why}", spec.name))
-            })
-        });
-        match own.transpose()?.or(self.config.engine) {
+        match own(spec)?.or(self.config.engine) {
             Some(Engine::Embedded) => Ok(&Rten),
             Some(Engine::Onnxruntime) => match self.onnxruntime() {
                 Ok(onnxruntime) => Ok(onnxruntime),
@@ -62,9 +64,33 @@ impl Engines {
         }
     }
 
+    /// ONNX Runtime for a model with instances on GPUs, or why it cannot run there.
+    pub fn on_gpus(&self, spec: &ModelSpec, gpus: &Gpus) -> Result<OnnxruntimeOnGpus<'_>, String> {
+        if self.config.engine == Some(Engine::Embedded) && !spec.parameters.contains_key(ENGINE) {
+            return Err("--backend-config=onnxruntime,engine=embedded is given".to_owned());
+        }
+        let onnxruntime = self.onnxruntime()?;
+        match onnxruntime.why_no_gpu() {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(onnxruntime.on_gpus(gpus, spec.sequence.is_none())),
+        }
+    }
+
     fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
         self.onnxruntime.get_or_init(|| find(&Surroundings::of_process())).as_ref().map_err(String::as_str)
     }
+}
+
+/// The parameter of a model that names its engine.
+pub const ENGINE: &str = "engine";
+
+/// The engine that a model names, if it does.
+pub fn own(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
+    let named = spec.parameters.get(ENGINE).map(|name| {
+        Engine::from_name(name)
+            .map_err(|why| Error::invalid(format!("parameter '{ENGINE}' of model '{}' is '{name}', {why}", spec.name)))
+    });
+    named.transpose()
 }
 
 /// The first library that can be used.
@@ -100,8 +126,7 @@ mod tests {
             "input { name: 'x' data_type: TYPE_FP32 dims: 1 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
         let draft = Draft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
         let spec = draft.complete(None, &Default::default(), Completion::default()).unwrap();
-        let engines = Engines { config, onnxruntime: OnceLock::new() };
-        engines.onnxruntime.set(Err("it is not here".to_owned())).ok().unwrap();
+        let engines = Engines::without(config, "it is not here");
         engines.choose(&spec).map(|backend| backend.name().to_owned()).map_err(|error| error.text().to_owned())
     }
 
@@ -128,20 +153,5 @@ mod tests {
             &parameter("tract"),
             Err("parameter 'engine' of model 'm' is 'tract', expected 'embedded' or 'onnxruntime'"),
         );
-    }
-
-    #[test]
-    fn a_library_that_a_flag_names_must_load() {
-        let refusal = |path: &str| {
-            let config = OnnxruntimeConfig { library: Some(path.into()), ..OnnxruntimeConfig::default() };
-            Engines::new(&config).err().map(|error| error.text().to_owned()).unwrap_or_default()
-        };
-        let text = refusal("/nowhere/libonnxruntime.so");
-        assert!(
-            text.starts_with("--backend-config=onnxruntime,library=/nowhere/libonnxruntime.so: it cannot be loaded"),
-            "{text}"
-        );
-        let text = refusal("libc.so.6");
-        assert!(text.ends_with("it is not ONNX Runtime"), "{text}");
     }
 }

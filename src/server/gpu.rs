@@ -1,19 +1,23 @@
 //! Which models run on GPUs: the devices are looked for when the first model may use one, and the log
 //! tells what came of it. A model whose group says `KIND_AUTO`, or that has none, goes there if it can;
 //! what it lacks is told, and it runs on the CPU. One whose group says `KIND_GPU` is refused.
+//!
+//! What runs there is the native plan where it has every operator of the model, else ONNX Runtime with
+//! its CUDA provider. A model that names an engine or an accelerator gets that one or none.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crate::backend::gpu::nvml::Sample;
 use crate::backend::gpu::{Gpu, GpuModel, Gpus, MemoryLimits, Nvml, Plan, cuda};
-use crate::backend::{LoadedModel, threads};
-use crate::config::Settings;
+use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
+use crate::config::{Engine, Settings};
 use crate::error::Error;
 use crate::limits::GPU_WATCH_INTERVAL;
 use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
+use crate::server::engine::{self, Engines};
 use crate::server::log;
 use crate::server::threads::spawn;
 use crate::server::trust;
@@ -31,6 +35,13 @@ impl Machine {
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
         Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
+    }
+
+    /// One with these devices, which are not watched.
+    #[cfg(test)]
+    pub fn of(gpus: Gpus) -> Self {
+        let limits = MemoryLimits { device: 0, pinned: 0 };
+        Self { limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
     }
 
     /// Its devices, which are watched from the first time on.
@@ -56,17 +67,41 @@ impl Machine {
         GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
     }
 
-    /// What the instances of a model on GPUs run, if it can be run there: an instance is made on each GPU, and
-    /// gives what one of the model that `on_cpu` loads gives.
-    pub fn plan(
+    /// What the instances of a model on GPUs run, or why nothing can. The plan must give what one of the model that
+    /// `on_cpu` loads gives.
+    pub fn choose<'a>(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        engines: &'a Engines,
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<Way<'a>, Error> {
+        let by_engine = || engines.on_gpus(spec, self.gpus()).map(Way::Onnxruntime);
+        match engine::own(spec)? {
+            Some(Engine::Embedded) => {
+                return Err(Error::unsupported("its parameter 'engine' is 'embedded', which runs on the CPU"));
+            }
+            Some(Engine::Onnxruntime) => return by_engine().map_err(Error::unsupported),
+            None => {}
+        }
+        if let Some(accelerator) = spec.optimization.gpu_accelerators.first() {
+            let of = format!("gpu_execution_accelerator '{}' is ONNX Runtime's: ", accelerator.name);
+            return by_engine().map_err(|why| Error::unsupported(of + &why));
+        }
+        let why = match self.plan(spec, file, on_cpu) {
+            Ok(plan) => return Ok(Way::Plan(plan)),
+            Err(why) => why,
+        };
+        by_engine().map_err(|engine| Error::unsupported(format!("the GPU's plan: {why}; ONNX Runtime: {engine}")))
+    }
+
+    /// The native plan of a model, if there is one; tried once on each GPU.
+    fn plan(
         &self,
         spec: &Arc<ModelSpec>,
         file: &[u8],
         on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
     ) -> Result<Arc<Plan>, Error> {
-        if let Some(engine) = spec.parameters.get("engine") {
-            return Err(Error::unsupported(format!("its parameter 'engine' is '{engine}', which runs on the CPU")));
-        }
         let plan = Arc::new(Plan::new(file, spec)?);
         let trial = GpuModel::new(spec, Arc::clone(&plan) as _, self.gpus(), None);
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
@@ -80,6 +115,14 @@ impl Machine {
         trust::check(spec, instances, on_cpu)?;
         Ok(plan)
     }
+}
+
+/// What the instances of a model on GPUs run.
+pub enum Way<'a> {
+    /// Sessions of ONNX Runtime.
+    Onnxruntime(OnnxruntimeOnGpus<'a>),
+    /// The native plan.
+    Plan(Arc<Plan>),
 }
 
 fn find(limits: MemoryLimits) -> Gpus {
@@ -143,16 +186,14 @@ mod tests {
     use super::*;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::{Backend, Rten};
-    use crate::limits::GPU_RUN_MAX;
+    use crate::config::OnnxruntimeConfig;
     use crate::model::config::{Completion, Draft};
     use crate::model::onnx::OnnxSignature;
 
     const DIGITS: &[u8] = include_bytes!("../../examples/models/digits/1/model.onnx");
 
     fn machine(fake: &Arc<Fake>, device: usize) -> Machine {
-        let limits = MemoryLimits { device, pinned: 1 << 20 };
-        let gpus = OnceLock::from(fake.gpus(device, 1 << 20));
-        Machine { limits, run_max: GPU_RUN_MAX, gpus, board: Arc::default() }
+        Machine::of(fake.gpus(device, 1 << 20))
     }
 
     fn spec(machine: &Machine, text: &str) -> Arc<ModelSpec> {
@@ -162,9 +203,9 @@ mod tests {
         Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), Completion::default()).unwrap())
     }
 
-    fn plan(machine: &Machine, spec: &Arc<ModelSpec>) -> Result<Arc<Plan>, Error> {
+    fn choose<'a>(machine: &Machine, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<Way<'a>, Error> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
-        machine.plan(spec, DIGITS, || Rten.load(spec, &folder))
+        machine.choose(spec, DIGITS, engines, || Rten.load(spec, &folder))
     }
 
     #[test]
@@ -185,15 +226,25 @@ mod tests {
         let plenty = machine(&fake, 1 << 20);
         let plain = spec(&plenty, "");
         assert_eq!(plain.instance_groups[0].gpus, [0, 1], "all there are");
-        assert!(plan(&plenty, &plain).is_ok());
+        let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
+        assert!(matches!(choose(&plenty, &plain, &engines), Ok(Way::Plan(_))));
         assert_eq!((fake.contexts(), fake.held()), (2, 0), "tried on both, and nothing is left");
         let check = |machine: &Machine, text: &str, want: &str| {
-            let error = plan(machine, &spec(machine, text)).unwrap_err();
+            let error = choose(machine, &spec(machine, text), &engines).err().unwrap();
             assert!(error.text().contains(want), "{error}");
         };
         let engine = "parameters { key: 'engine' value { string_value: 'embedded' } }";
         check(&plenty, engine, "its parameter 'engine' is 'embedded', which runs on the CPU");
-        check(&machine(&fake, 1_000), "", "cannot be made on GPU 0: the GPU failed: ");
+        let engine = "parameters { key: 'engine' value { string_value: 'onnxruntime' } }";
+        check(&plenty, engine, "it is not here");
+        let accelerator = "optimization { execution_accelerators { gpu_execution_accelerator { name: 'cuda' } } }";
+        check(&plenty, accelerator, "gpu_execution_accelerator 'cuda' is ONNX Runtime's: it is not here");
+        check(
+            &machine(&fake, 1_000),
+            "",
+            "the GPU's plan: an instance of model 'm' cannot be made on GPU 0: the GPU failed: ",
+        );
+        check(&machine(&fake, 1_000), "", "; ONNX Runtime: it is not here");
         check(&machine(&fake, 1_000), "", "--gpu-memory-bytes-max sets how many");
         fake.remove_blas();
         check(&plenty, "", "cuBLASLt is not installed");

@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::ops::Range;
+use std::io::{Read, Seek};
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Component, Path};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::gpu::{GpuModel, Plan};
+use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::sequence::begun_inputs;
 use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
 use crate::config::{RateResource, Settings};
@@ -20,21 +20,24 @@ use crate::metrics::GpuBoard;
 use crate::model::changes::{VersionChanges, version_changes};
 use crate::model::config::{Completion, Draft};
 use crate::model::ensemble::Members;
+use crate::model::external::external_files;
 use crate::model::index::{Progress, Stage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::{Mark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
-use crate::scheduler::rate::{Demand, Need, Pools, Supply};
+use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::scheduler::sequence::{SequencePolicy, Strategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
-use crate::server::gpu::Machine;
+use crate::server::gpu::{Machine, Way};
 use crate::server::log;
 use crate::server::placement::{self, Choice, Site};
 use crate::server::source::Source;
 use crate::server::warm_up;
 use crate::shard::clock;
+use crate::shard::limiter::{Limiter, Registration};
+use crate::time::Instant;
 
 /// One model version, ready to be placed.
 pub struct Loaded {
@@ -48,8 +51,8 @@ pub struct Loaded {
     pub choice: Choice,
     /// How long its load took.
     pub took: Duration,
-    /// The ids of those that take resources, where there is a rate limit; none where there is not.
-    pub rate_ids: Range<usize>,
+    /// Those that take resources, where there is a rate limit.
+    pub registration: Option<Registration>,
 }
 
 impl Loaded {
@@ -244,6 +247,11 @@ impl Loader {
         Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
     }
 
+    /// The GPUs of this machine, which are looked for when this is first asked.
+    pub fn devices(&self) -> &Gpus {
+        self.machine.gpus()
+    }
+
     /// What is known of the GPUs.
     pub const fn gpus(&self) -> &Arc<GpuBoard> {
         self.machine.board()
@@ -297,7 +305,14 @@ impl Loader {
             let took = clock::now().since(began);
             log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
             let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
-            loaded.push(Loaded { spec, version: *version, model: Arc::new(Composed), choice, took, rate_ids: 0..0 });
+            loaded.push(Loaded {
+                spec,
+                version: *version,
+                model: Arc::new(Composed),
+                choice,
+                took,
+                registration: None,
+            });
         }
         Ok((loaded, changes))
     }
@@ -324,24 +339,99 @@ impl Loader {
         Ok(Opened { draft, labels, versions: choice.versions, composing })
     }
 
-    /// Loads one version of a model, warms it up and decides where it runs.
+    /// Loads one version of a model, warms it up and decides where it runs. One that nobody asked to have
+    /// on a GPU runs on the CPU where its load fails there.
     pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
         let began = clock::now();
-        let Lying { source, directory } = lying;
-        let (spec, plan) = self.settle(lying, opened, version)?;
+        let settled = self.settle(lying, opened, version)?;
+        match (self.load_settled(lying, opened, version, &settled, began), settled.on_cpu) {
+            (Err(why), Some(spec)) => {
+                tell_fallback(&spec, &why);
+                let settled = Settled { spec, way: None, on_cpu: None };
+                self.load_settled(lying, opened, version, &settled, began)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+/// What is decided of a version before it is loaded.
+struct Settled<'a> {
+    spec: Arc<ModelSpec>,
+    /// What its instances on GPUs run, where it has any.
+    way: Option<Way<'a>>,
+    /// The same on the CPU alone, where nobody asked for a GPU.
+    on_cpu: Option<Arc<ModelSpec>>,
+}
+
+fn tell_fallback(spec: &ModelSpec, why: &Error) {
+    log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+}
+
+impl Loader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        Opened { draft, labels, .. }: &Opened,
+        version: u64,
+    ) -> Result<Settled<'_>, Error> {
+        let complete =
+            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok(Settled { spec: complete(draft)?, way: None, on_cpu: None });
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(self.settings.uses_gpu_unasked)?;
+        if !spec.is_on_gpu() {
+            return Ok(Settled { spec, way: None, on_cpu: None });
+        }
+        let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
+        let folder = directory.version_path(version);
+        let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
+        let reference = || {
+            let opening = Opening::new(source, &folder, draft)?;
+            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
+        };
+        match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
+            (Ok(way), on_cpu) => Ok(Settled { spec, way: Some(way), on_cpu }),
+            (Err(why), Some(on_cpu)) => {
+                tell_fallback(&spec, &why);
+                Ok(Settled { spec: on_cpu, way: None, on_cpu: None })
+            }
+            (Err(why), None) => {
+                let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+                Err(why.with_prefix(&asked))
+            }
+        }
+    }
+
+    fn load_settled(
+        &self,
+        Lying { source, directory }: Lying<'_>,
+        opened: &Opened,
+        version: u64,
+        Settled { spec, way, .. }: &Settled<'_>,
+        began: Instant,
+    ) -> Result<Loaded, Error> {
         let path = source.root.join(directory.version_path(version));
-        let backend = if spec.is_on_cpu() { Some(self.engines.choose(&spec)?) } else { None };
+        let on_cpu = || self.engines.choose(spec);
+        let backend = match way {
+            Some(Way::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(Way::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(Way::Plan(_)) | None => Some(on_cpu()?),
+        };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
-            let model = match (plan, backend) {
-                (Some(plan), backend) => {
-                    let on_cpu = backend.map(|backend| opening.load(backend, &spec, &path)).transpose()?;
-                    let model = GpuModel::new(&spec, plan, self.machine.gpus(), on_cpu);
-                    warm_up::warmed(Box::new(model), &spec, &[], read)?
+            let model = match (way, backend) {
+                (Some(Way::Plan(plan)), backend) => {
+                    let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
+                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), spec, &[], read)?
                 }
-                (None, Some(backend)) => load_engine(backend, &spec, (&path, &opening), &self.settings, read)?,
-                (None, None) => return Err(Error::internal("a model has no instance anywhere")),
+                (_, Some(backend)) => load_engine(backend, spec, (&path, &opening), &self.settings, read)?,
+                (_, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
             opening.check(source)?;
             if !spec.warm_ups.is_empty() {
@@ -349,7 +439,7 @@ impl Loader {
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
                 drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
-            let choice = placement::choose(&spec, &*model, threads, placement::bound_by(&spec, &self.settings))?;
+            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
             Ok::<_, Error>((model, choice))
         })?;
         let took = clock::now().since(began);
@@ -365,78 +455,63 @@ impl Loader {
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, rate_ids: 0..0 })
+        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, registration: None })
     }
 }
 
-impl Loader {
-    /// The configuration of a version, and what its instances on GPUs run, where it has any.
-    fn settle(
-        &self,
-        Lying { source, directory }: Lying<'_>,
-        Opened { draft, labels, .. }: &Opened,
-        version: u64,
-    ) -> Result<(Arc<ModelSpec>, Option<Arc<Plan>>), Error> {
-        let complete =
-            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
-        if !draft.may_use_gpu() {
-            return Ok((complete(draft)?, None));
-        }
-        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
-        let spec = with(self.settings.uses_gpu_unasked)?;
-        if !spec.is_on_gpu() {
-            return Ok((spec, None));
-        }
-        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
-        let on_cpu = || {
-            let folder = directory.version_path(version);
-            let opening = Opening::new(source, &folder, draft)?;
-            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(folder))
-        };
-        let why = match self.machine.plan(&spec, &source.read(&path, MODEL_SIZE_MAX)?, on_cpu) {
-            Ok(plan) => return Ok((spec, Some(plan))),
-            Err(why) => why,
-        };
-        let on_cpu = with(false)?;
-        if on_cpu.is_on_gpu() {
-            let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
-            return Err(why.with_prefix(&asked));
-        }
-        log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
-        Ok((on_cpu, None))
-    }
-}
-
-/// A model's file as it was opened beneath the repository. Where it refers to others the engine goes by
-/// its path, and what the path leads to must be the same before and after.
+/// A model's file as it was opened beneath the repository. Where it keeps tensors in other files the engine
+/// goes by its path; what the paths lead to lies beneath the repository, and must be the same before and
+/// after.
 struct Opening {
-    file: Option<(String, u64, File)>,
+    file: Option<OpenedFile>,
+}
+
+struct OpenedFile {
+    file: File,
+    /// Its path and those of the files in which it keeps tensors, each with its stamp.
+    stamps: Vec<(String, u64)>,
 }
 
 impl Opening {
     fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
         let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
         let path = format!("{directory}/{name}");
-        let opened = source.repository.open_file(&path);
-        let file = opened.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))?;
-        let stamp = source.repository.stamp(&path);
-        Ok(Self { file: Some((path, stamp, file)) })
+        let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
+        let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).and_then(|_| file.rewind()).map_err(cannot_read)?;
+        let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
+        let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
+        for place in external_files(&bytes)? {
+            let told = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
+            // The paths of ONNX begin where the file lies, and go down only.
+            if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+                return Err(told("which does not lie beside it or below"));
+            }
+            let place = format!("{beside}/{place}");
+            let opened = source.repository.open_file(&place);
+            opened.map_err(|error| told(&format!("which cannot be read beneath the repository: {error}")))?;
+            let stamp = source.repository.stamp(&place);
+            stamps.push((place, stamp));
+        }
+        Ok(Self { file: Some(OpenedFile { file, stamps }) })
     }
 
     fn check(&self, source: &Source) -> Result<(), Error> {
-        match &self.file {
-            Some((path, stamp, _)) if source.repository.stamp(path) != *stamp => {
+        let stamps = self.file.iter().flat_map(|opened| &opened.stamps);
+        match stamps.into_iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
+            Some((path, _)) => {
                 Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
     /// Loads it with an engine.
     fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         match &self.file {
-            Some((_, _, file)) => backend.load_opened(spec, path, file.as_fd()),
-            None => backend.load(spec, path),
+            Some(OpenedFile { file, stamps }) if stamps.len() == 1 => backend.load_opened(spec, path, file.as_fd()),
+            _ => backend.load(spec, path),
         }
     }
 }
@@ -458,31 +533,25 @@ fn load_engine(
     Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
 
-/// The resources that all models share.
-pub fn pools(settings: &Settings) -> Pools {
-    Pools::new(supplies(settings))
-}
-
-fn supplies(settings: &Settings) -> Vec<Supply> {
+/// What hands out the resources that all models share, where there is a rate limit.
+pub fn limiter(settings: &Settings) -> Option<Arc<Limiter>> {
     let supply = |resource: &RateResource| Supply {
         name: resource.name.clone(),
         count: resource.count,
         device: resource.device,
     };
-    settings.rate_resources.iter().map(supply).collect()
+    let supplies = settings.rate_resources.iter().map(supply).collect();
+    settings.is_rate_limited.then(|| Arc::new(Limiter::new(supplies)))
 }
 
-/// Sees to it that every instance of a model can have what it needs.
-pub fn register(mut versions: Vec<Loaded>, pools: &mut Pools, settings: &Settings) -> Result<Vec<Loaded>, Error> {
-    if !settings.is_rate_limited {
-        return Ok(versions);
-    }
-    let demands: Vec<_> = versions.iter().flat_map(Loaded::demands).collect();
-    let mut ids = pools.register(&demands).map_err(|error| Error::invalid(error.to_string()))?;
+/// Sees to it that every instance of these versions can have what it needs. What they are registered
+/// for they give back when they are dropped.
+pub fn register(mut versions: Vec<Loaded>, limiter: Option<&Arc<Limiter>>) -> Result<Vec<Loaded>, Failure> {
     for loaded in &mut versions {
-        let end = ids.start + loaded.demands().count();
-        loaded.rate_ids = ids.start..end;
-        ids.start = end;
+        let demands: Vec<_> = loaded.demands().collect();
+        let registration = limiter.map(|limiter| limiter.register(&demands)).transpose();
+        let refused = |error: RateError| Failure::Version(loaded.version, Error::invalid(error.to_string()));
+        loaded.registration = registration.map_err(refused)?;
     }
     Ok(versions)
 }
@@ -555,7 +624,94 @@ fn read_states(
 mod tests {
     use std::fs;
 
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::fs::symlink;
+
     use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::config::OnnxruntimeConfig;
+
+    /// An engine that tells which way it was given a model.
+    struct Told;
+
+    impl Backend for Told {
+        fn name(&self) -> &str {
+            "told"
+        }
+
+        fn load(&self, _: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+            Err(Error::internal(format!("by its path {}", directory.display())))
+        }
+
+        fn load_opened(
+            &self,
+            _: &Arc<ModelSpec>,
+            _: &Path,
+            file: BorrowedFd<'_>,
+        ) -> Result<Box<dyn LoadedModel>, Error> {
+            let mut bytes = Vec::new();
+            File::from(file.try_clone_to_owned().unwrap()).read_to_end(&mut bytes).unwrap();
+            Err(Error::internal(format!("as it was opened, {} bytes", bytes.len())))
+        }
+    }
+
+    /// An ONNX file that keeps a tensor in another, or in none.
+    fn onnx(place: Option<&str>) -> Vec<u8> {
+        let field = |number: u8, value: &[u8]| [&[number << 3 | 2, value.len() as u8], value].concat();
+        let location = |place: &str| field(13, &[field(1, b"location"), field(2, place.as_bytes())].concat());
+        field(7, &field(5, &place.map_or_else(|| field(8, b"w"), location)))
+    }
+
+    #[test]
+    fn a_file_that_keeps_its_tensors_goes_as_it_was_opened_and_others_by_their_path() {
+        let root = std::env::temp_dir().join(format!("deuteron-ways-{}", std::process::id()));
+        let version = root.join("models/m/1");
+        fs::create_dir_all(version.join("deep")).unwrap();
+        for file in ["models/m/1/w.bin", "models/m/1/deep/w.bin", "models/m/x", "outside"] {
+            fs::write(root.join(file), "weights").unwrap();
+        }
+        symlink(root.join("outside"), version.join("out")).unwrap();
+        symlink("../x", version.join("in")).unwrap();
+        symlink(&root, version.join("folder_out")).unwrap();
+        let source = Source::of_directory(root.join("models")).unwrap();
+        let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let spec = {
+            let text = b"backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: 1 } \
+                         output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
+            let draft = Draft::new("m", Some(text), &[]).unwrap();
+            Arc::new(draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap())
+        };
+        let told = |place: Option<&str>| {
+            fs::write(version.join("model.onnx"), onnx(place)).unwrap();
+            let opening = Opening::new(&source, "m/1", &draft);
+            let outcome = opening.and_then(|opening| opening.load(&Told, &spec, Path::new("P")));
+            outcome.err().unwrap().text().to_owned()
+        };
+        assert_eq!(told(None), "as it was opened, 7 bytes");
+        for beneath in ["w.bin", "./w.bin", "deep/w.bin", "in"] {
+            assert_eq!(told(Some(beneath)), "by its path P", "{beneath}");
+        }
+        let outside = root.join("outside").display().to_string();
+        for place in ["../x", "../../../outside", "deep/../../x", &outside] {
+            let want = format!("'m/1/model.onnx' keeps tensors in '{place}', which does not lie beside it or below");
+            assert_eq!(told(Some(place)), want);
+        }
+        for place in ["out", "folder_out/outside", "absent", "deep"] {
+            let want =
+                format!("'m/1/model.onnx' keeps tensors in '{place}', which cannot be read beneath the repository");
+            assert!(told(Some(place)).starts_with(&want), "{place}: {}", told(Some(place)));
+        }
+        // What it keeps there must be the same before and after, too.
+        fs::write(version.join("model.onnx"), onnx(Some("w.bin"))).unwrap();
+        let opening = Opening::new(&source, "m/1", &draft).unwrap();
+        assert!(opening.check(&source).is_ok());
+        fs::remove_file(version.join("w.bin")).unwrap();
+        symlink(root.join("outside"), version.join("w.bin")).unwrap();
+        let text = opening.check(&source).unwrap_err();
+        assert_eq!(text.text(), "'m/1/w.bin' was changed while it was loaded; load it again");
+        fs::remove_dir_all(&root).unwrap();
+    }
 
     #[test]
     fn a_model_whose_file_is_swapped_while_it_loads_is_refused() {
@@ -564,7 +720,7 @@ mod tests {
         fs::create_dir_all(&version).unwrap();
         fs::create_dir_all(root.join("elsewhere")).unwrap();
         for path in [version.join("model.onnx"), root.join("elsewhere/model.onnx")] {
-            fs::write(path, "x").unwrap();
+            fs::write(path, onnx(None)).unwrap();
         }
         let source = Source::of_directory(root.join("models")).unwrap();
         let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
@@ -573,7 +729,7 @@ mod tests {
         let opened = open().unwrap();
         assert_eq!(told(opened.check(&source)), "");
         fs::rename(&version, root.join("models/m/away")).unwrap();
-        std::os::unix::fs::symlink(root.join("elsewhere"), &version).unwrap();
+        symlink(root.join("elsewhere"), &version).unwrap();
         let swapped = "'m/1/model.onnx' was changed while it was loaded; load it again";
         assert_eq!(told(opened.check(&source)), swapped, "a directory that leads out");
         assert!(told(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
@@ -581,8 +737,43 @@ mod tests {
         fs::rename(root.join("models/m/away"), &version).unwrap();
         assert_eq!(told(opened.check(&source)), "");
         fs::remove_file(version.join("model.onnx")).unwrap();
-        fs::write(version.join("model.onnx"), "other").unwrap();
+        fs::write(version.join("model.onnx"), [onnx(None), onnx(None)].concat()).unwrap();
         assert_eq!(told(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn what_no_engine_runs_on_a_gpu_is_on_the_cpu_where_nobody_asked_and_refused_with_both_reasons_where_one_did() {
+        let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
+        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let graph =
+            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
+        let loader = Loader {
+            settings: Arc::new(settings),
+            engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
+            machine: Machine::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+        };
+        let load = |name: &str, config: &str| {
+            let version = root.join(name).join("1");
+            fs::create_dir_all(&version).unwrap();
+            fs::write(version.join("model.onnx"), &file).unwrap();
+            fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+            let source = Source::of_directory(root.clone()).unwrap();
+            let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
+            let lying = Lying { source: &source, directory: &directory };
+            let opened = loader.open(lying).map_err(|failure| failure.error().clone())?;
+            loader.load_version(lying, &opened, 1)
+        };
+        for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
+            let loaded = load(name, group).unwrap();
+            assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
+        }
+        let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+        assert_eq!(error.text(), want);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -13,6 +13,7 @@ pub mod memory;
 pub mod overlay;
 pub mod placement;
 pub mod plan;
+pub mod regions;
 pub mod repositories;
 pub mod show;
 pub mod source;
@@ -76,18 +77,32 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     }
     let loader = Arc::new(Loader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
-    let Start { loaded, pools, models } = start::load(&settings, &loader, &repositories)?;
+    let limiter = load::limiter(&settings);
+    let Start { loaded, models } = start::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
-    let plan = Plan::new(&settings, loaded, pools, &tell, loader.gpus())?;
+    let (desk, ends) = regions::desk(&settings).unzip();
+    let plan = Plan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
     let threads = describe(&plan);
     let Plan { world, planned, cores } = plan;
+    if let Some(ends) = ends {
+        let loader = Arc::clone(&loader);
+        regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
+    }
     let (roster, ended) = roster(&events);
-    let tools =
-        Tools { settings, loader, repositories, world: Arc::clone(&world), cores, roster, events: events.clone() };
+    let tools = Tools {
+        settings,
+        loader,
+        repositories,
+        limiter,
+        world: Arc::clone(&world),
+        cores,
+        roster,
+        events: events.clone(),
+    };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
     memory::give_back();
     world.lifecycle.start();

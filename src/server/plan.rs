@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::scheduler::Policy;
-use crate::scheduler::rate::Pools;
 use crate::server::cores::{self, Cores, Wishes};
 use crate::server::load::Loaded;
 use crate::server::log;
@@ -21,9 +20,10 @@ use crate::shard::catalogue::{Mailbox, Tell};
 use crate::shard::errand::Orders;
 use crate::shard::feed::{Bounds, Feed, Lane, Seat};
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::limiter::Limiter;
+use crate::shard::limiter::Registration;
 use crate::shard::models::{Placement, Served};
 use crate::shard::permits::Permits;
+use crate::shard::regions::Desk;
 use crate::shard::runtime::IoPath;
 
 /// What will run where, from the start.
@@ -62,26 +62,21 @@ pub struct WorkerPlace {
 }
 
 impl Plan {
-    /// Plans for models and the resources that they share.
+    /// Plans for models.
     pub fn new(
         settings: &Settings,
         models: Vec<Loaded>,
-        pools: Pools,
         tell: &Tell,
         gpus: &Arc<GpuBoard>,
+        regions: Option<Desk>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
         let places = places(settings, &models, &cores);
         let shards = cores.shards.len();
-        let seats: Vec<Vec<Arc<Seat>>> = models.iter().map(seats).collect();
-        let limiter = settings.is_rate_limited.then(|| Arc::new(limiter(pools, &seats)));
-        let planned = models.into_iter().zip(seats).zip(places).map(|((loaded, seats), places)| {
-            let limiter = limiter.clone();
-            plan(settings, loaded, shards, Instances { seats, places, limiter })
-        });
+        let planned = models.into_iter().zip(places).map(|(loaded, places)| plan(settings, loaded, shards, places));
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(world(settings, shards, tell, gpus)), planned, cores })
+        Ok(Self { world: Arc::new(World { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
     }
 }
 
@@ -107,28 +102,20 @@ impl Planned {
                 }
             });
         }
-        let seats = seats(&loaded);
-        Ok(plan(settings, loaded, cores.shards.len(), Instances { seats, places, limiter: None }))
+        Ok(plan(settings, loaded, cores.shards.len(), places))
     }
 }
 
-/// Where the instances of a model version are on workers, and what binds them.
-struct Instances {
-    seats: Vec<Arc<Seat>>,
-    places: Vec<WorkerPlace>,
-    limiter: Option<Arc<Limiter>>,
-}
-
-fn plan(settings: &Settings, loaded: Loaded, shards: usize, instances: Instances) -> Planned {
+fn plan(settings: &Settings, loaded: Loaded, shards: usize, places: Vec<WorkerPlace>) -> Planned {
     let bounds = Bounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
-    let Instances { seats, places, limiter } = instances;
+    let seats = seats(&loaded);
     let (placement, lanes) = match loaded.choice.site {
         Site::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
         Site::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         Site::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
             let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
-            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, limiter, sequences);
+            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, loaded.registration, sequences);
             (Placement::Worker(feed), lanes.into_iter().map(Some).collect())
         }
     };
@@ -153,6 +140,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) 
         mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
         tell: Arc::clone(tell),
         orders: Orders::default(),
+        regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
         http_input_size_max: settings.http_input_size_max,
@@ -177,7 +165,7 @@ fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) 
 
 /// The seats of a model's instances, in the order of [`instances`].
 fn seats(loaded: &Loaded) -> Vec<Arc<Seat>> {
-    let mut rate_ids = loaded.rate_ids.clone();
+    let mut rate_ids = loaded.registration.iter().flat_map(Registration::ids);
     let seat = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
         let seat = Seat::new(name);
         if group.is_passive {
@@ -189,12 +177,6 @@ fn seats(loaded: &Loaded) -> Vec<Arc<Seat>> {
         }
     };
     instances(loaded).map(seat).map(Arc::new).collect()
-}
-
-fn limiter(pools: Pools, seats: &[Vec<Arc<Seat>>]) -> Limiter {
-    let limited = seats.iter().flatten().filter_map(|seat| Some((seat.rate_id()?, Arc::clone(seat))));
-    let by_id: BTreeMap<usize, Arc<Seat>> = limited.collect();
-    Limiter::new(pools.into_rate(), by_id.into_values().collect())
 }
 
 /// The instances of a model that have a worker thread, with their names and GPUs.

@@ -14,13 +14,13 @@ use crate::model::changes::{Action, actions};
 use crate::model::ensemble::{self, Members};
 use crate::model::index::Progress;
 use crate::model::repository::ModelDirectory;
-use crate::scheduler::rate::Pools;
 use crate::server::control::job::Place;
 use crate::server::control::model::Models;
 use crate::server::load::{self, Failure, Held, Loaded, Loader, Lying};
 use crate::server::log;
 use crate::server::repositories::Repositories;
 use crate::shard::clock;
+use crate::shard::limiter::Limiter;
 
 /// How often a person is told what still loads.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
@@ -29,8 +29,6 @@ const TELL_INTERVAL: Duration = Duration::from_secs(5);
 pub struct Start {
     /// The model versions, by name, the highest version of each first.
     pub loaded: Vec<Loaded>,
-    /// The resources that they share.
-    pub pools: Pools,
     /// What is known of all models that were asked for.
     pub models: Models,
 }
@@ -54,15 +52,20 @@ struct Done {
 }
 
 /// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
-pub fn load(settings: &Settings, loader: &Loader, repositories: &Repositories) -> Result<Start, Error> {
-    let mut start = Start { loaded: Vec::new(), pools: load::pools(settings), models: Models::new() };
+pub fn load(
+    settings: &Settings,
+    loader: &Loader,
+    repositories: &Repositories,
+    limiter: Option<&Arc<Limiter>>,
+) -> Result<Start, Error> {
+    let mut start = Start { loaded: Vec::new(), models: Models::new() };
     let tasks = start.find(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
     for done in load_side_by_side(others.into(), settings.load_threads, loader, repositories) {
-        start.take(done, settings);
+        start.take(done, limiter);
     }
-    start.load_ensembles(ensembles, settings, loader, repositories);
+    start.load_ensembles(ensembles, loader, repositories);
     let has_failed = start.models.values().any(|model| model.failure.is_some());
     if has_failed && settings.exit_on_error {
         return Err(Error::internal("Internal - failed to load all models"));
@@ -109,13 +112,7 @@ impl Start {
     }
 
     /// Loads ensembles, those first that others are made of.
-    fn load_ensembles(
-        &mut self,
-        ensembles: Vec<Task>,
-        settings: &Settings,
-        loader: &Loader,
-        repositories: &Repositories,
-    ) {
+    fn load_ensembles(&mut self, ensembles: Vec<Task>, loader: &Loader, repositories: &Repositories) {
         let names: Vec<_> =
             ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
         let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
@@ -125,7 +122,8 @@ impl Start {
                 Some(error) => Done { outcome: Err(Failure::Composition(error)), took: Duration::ZERO, task },
                 None => run(task, loader, repositories, &self.members()),
             };
-            self.take(done, settings);
+            // It takes no resources itself.
+            self.take(done, None);
         }
     }
 
@@ -148,10 +146,10 @@ impl Start {
         model.loads.failed += 1;
     }
 
-    fn take(&mut self, done: Done, settings: &Settings) {
+    fn take(&mut self, done: Done, limiter: Option<&Arc<Limiter>>) {
         let Done { task, outcome, took } = done;
         let name = task.directory.name.clone();
-        let outcome = outcome.and_then(|loaded| Ok(load::register(loaded, &mut self.pools, settings)?));
+        let outcome = outcome.and_then(|loaded| load::register(loaded, limiter));
         let model = self.models.entry(name.clone()).or_default();
         (model.origin, model.is_asked) = (Some(task.origin), task.is_asked);
         model.composing.clone_from(&task.composing);

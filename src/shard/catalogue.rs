@@ -14,6 +14,7 @@ use crate::protocol::repository::Order;
 use crate::shard::errand::Reply;
 use crate::shard::feed::Lane;
 use crate::shard::models::Served;
+use crate::shard::regions::Published;
 use crate::shard::sync::{AtomicWaker, SegQueue};
 
 /// What one shard is told.
@@ -60,10 +61,11 @@ pub enum Told {
 pub type Tell = Arc<dyn Fn(Told) + Send + Sync>;
 
 /// The changes that one shard has not taken up yet. Bounded: the control thread has one on its way
-/// for each order, load and look at the repositories, and their number is.
+/// for each order, load and look at the repositories, and their number is; and so are orders of regions.
 #[derive(Default)]
 pub struct Mailbox {
     changes: SegQueue<Change>,
+    regions: SegQueue<Arc<Published>>,
     waker: AtomicWaker,
     threads: OnceLock<Threads>,
 }
@@ -73,6 +75,17 @@ impl Mailbox {
     pub fn push(&self, change: Change) {
         self.changes.push(change);
         self.waker.wake();
+    }
+
+    /// Leaves the regions of shared memory that there are from now on.
+    pub fn push_regions(&self, published: Arc<Published>) {
+        self.regions.push(published);
+        self.waker.wake();
+    }
+
+    /// The next regions.
+    pub fn poll_regions(&self) -> Option<Arc<Published>> {
+        self.regions.pop()
     }
 
     /// The next change.

@@ -394,7 +394,7 @@ impl Common {
         let named = wiring.inputs.iter().zip(inputs).filter_map(|((index, _), piece)| {
             let (input, tensor) = (spec.inputs.get(*index)?, piece.tensor?);
             let shape = reshape(&input.dims, spec.has_batch_axis(), piece.rows, tensor.shape);
-            Some(NamedTensor { name: &input.name, datatype: Some(tensor.datatype), shape, contents: tensor.contents })
+            Some(NamedTensor::new(&input.name, Some(tensor.datatype), shape, tensor.contents))
         });
         let (inputs, rows) = check::check(spec, &self.plan.id, &mut named.collect::<SmallVec<[_; 2]>>())?;
         check::check_sequence(spec, self.sequence.as_ref(), rows)?;
@@ -403,7 +403,7 @@ impl Common {
             .iter()
             .map(|(index, _)| OutputPlan { index: *index, is_binary: true, class_count: 0 })
             .collect();
-        let plan = ResponsePlan { id: self.plan.id.clone(), outputs, wants_empty_final: false };
+        let plan = ResponsePlan { id: self.plan.id.clone(), outputs, ..ResponsePlan::default() };
         let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());
         let request = InferRequest { inputs, rows, priority, timeout, sequence, plan };
         let parts =

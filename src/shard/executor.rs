@@ -90,6 +90,7 @@ impl Shard {
             threads: threads.clone(),
             bursts: Bursts::default(),
             cache: cache(&world),
+            regions: RefCell::new(world.regions.as_ref().map(|desk| Arc::new(desk.regions()))),
             buffers: RefCell::default(),
             world,
         })

@@ -8,11 +8,12 @@
 mod flight;
 mod former;
 mod gate;
+mod hold;
 mod iteration;
 mod seat;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket, Wishes};
@@ -26,7 +27,7 @@ use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
 use crate::shard::feed::gate::Taken;
 use crate::shard::feed::iteration::Iterations;
 use crate::shard::inbox::Inbox;
-use crate::shard::limiter::Limiter;
+use crate::shard::limiter::Registration;
 use crate::shard::order::Order;
 use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
 use crate::tensor::Tensor;
@@ -34,6 +35,7 @@ use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::scheduler::Bounds;
 pub use crate::shard::feed::flight::Next;
+pub use crate::shard::feed::hold::Hold;
 pub use crate::shard::feed::seat::Seat;
 
 /// A request in a queue.
@@ -82,13 +84,6 @@ pub enum Refusal {
     Late(Duration),
 }
 
-/// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
-#[derive(Default)]
-pub struct Hold {
-    held: Arc<AtomicUsize>,
-    size: AtomicUsize,
-}
-
 /// The queue of one model version, shared by shards and instances.
 pub struct Feed {
     lanes: Mutex<Lanes>,
@@ -108,7 +103,7 @@ pub struct Feed {
     sequences: Option<SequenceFeed>,
     batches: Arc<BatchCells>,
     seats: Box<[Arc<Seat>]>,
-    limiter: Option<Arc<Limiter>>,
+    limiter: Option<Registration>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
@@ -178,15 +173,16 @@ impl Feed {
     }
 
     /// The same with seats that are given, the passive ones last; those that have an id there are
-    /// bound by the limiter. A model that serves sequences does it by its name and a policy.
+    /// registered with the limiter. A model that serves sequences does it by its name and a policy.
     pub fn with_seats(
         policy: Policy,
         bounds: Bounds,
         shards: usize,
         seats: Vec<Arc<Seat>>,
-        limiter: Option<Arc<Limiter>>,
+        limiter: Option<Registration>,
         sequences: Option<(String, SequencePolicy)>,
     ) -> (Arc<Self>, Vec<Lane>) {
+        limiter.iter().for_each(|limiter| limiter.sit(&seats));
         let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
@@ -551,29 +547,6 @@ impl Feed {
         }
     }
 
-    /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
-    /// a ring is full; where an instance is at it, it is doing this.
-    fn make_room(&self, now: Instant) {
-        match self.lanes.try_lock() {
-            Ok(mut lanes) => lanes.drain(now, self),
-            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
-            Err(TryLockError::WouldBlock) => sync::yield_now(),
-        }
-    }
-
-    /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
-    /// are forgotten before.
-    fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
-        let take = || Hold::take(&self.held, size, self.held_max);
-        take().or_else(|| {
-            if let Ok(mut lanes) = self.lanes.try_lock() {
-                lanes.drain(now, self);
-                lanes.former.forget_gone(now, &mut Taking(self));
-            }
-            take()
-        })
-    }
-
     fn lock(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -668,24 +641,6 @@ impl Claims<Waiting> for Taking<'_> {
             self.0.leave(waiting.room());
         }
         is_claimed
-    }
-}
-
-impl Hold {
-    fn take(held: &Arc<AtomicUsize>, size: usize, max: usize) -> Option<Self> {
-        let within = |have: usize| have.checked_add(size).filter(|sum| *sum <= max);
-        held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
-        Some(Self { held: Arc::clone(held), size: AtomicUsize::new(size) })
-    }
-
-    fn release(&self) {
-        self.held.fetch_sub(self.size.swap(0, Ordering::Relaxed), Ordering::Relaxed);
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 

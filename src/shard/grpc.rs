@@ -16,7 +16,8 @@ use crate::protocol::grpc::encode::Parts;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::repository::not_explicit;
-use crate::protocol::route::version_of;
+use crate::protocol::route::{RegionAction, version_of};
+use crate::protocol::shared_memory::{self, Kind};
 use crate::protocol::timing::Timing;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
 use crate::shard::http2::Link;
@@ -130,6 +131,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
         }
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
         Rpc::Repository(rpc) => repository(&shard, rpc, &message).await.map(|answer| (answer, None)),
+        Rpc::SharedMemory(kind, action) => regions(&shard, (kind, action), &message).await.map(|answer| (answer, None)),
         Rpc::Watch => return watch(&shard, &link, stream).await,
         Rpc::ModelStreamInfer | Rpc::ServerReflectionInfo | Rpc::Unbuilt(_) => {
             Err(Error::internal("the call was answered before"))
@@ -149,6 +151,14 @@ async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Re
     }
     let entries = shard.order(rpc.order(message)?).await?;
     rpc.answer(entries).map(|answer| smallvec![answer])
+}
+
+async fn regions(shard: &Rc<Shard>, (kind, action): (Kind, RegionAction), message: &[u8]) -> Result<Parts, Error> {
+    if shard.world.regions.is_none() {
+        return Err(shared_memory::disabled());
+    }
+    let regions = shard.order_regions(grpc::shared_memory::order(kind, action, message)?).await?;
+    grpc::shared_memory::answer(kind, action, regions).map(|answer| smallvec![answer])
 }
 
 /// Answers the messages of a reflection one by one.
@@ -209,10 +219,19 @@ async fn infer(
     let version = version_of(request.model_version)?;
     let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
-    let request = grpc::decode::decode(&served.spec, &request)?;
+    let mut request = {
+        let regions = shard.regions.borrow();
+        grpc::decode::decode(&served.spec, &request, regions.as_deref())?
+    };
+    if request.plan.shared.is_some() {
+        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
+    }
     let decoded = is_timed.then(clock::now);
     let arrival = Arrival { received, deadline, depth: 0 };
-    let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let Inferred { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    if plan.shared.is_some() {
+        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
+    }
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
     let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))

@@ -23,6 +23,7 @@ pub mod linger;
 pub mod models;
 pub mod order;
 pub mod permits;
+pub mod regions;
 pub mod ring;
 pub mod runtime;
 pub mod scrape;
@@ -47,8 +48,9 @@ use std::time::Duration;
 use futures_lite::FutureExt;
 
 use crate::backend::Threads;
-use crate::limits::DRAIN_GRACE;
+use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
+use crate::protocol::shared_memory::Regions;
 use crate::shard::burst::Bursts;
 use crate::shard::cache::ResponseCache;
 use crate::shard::catalogue::{Mailbox, Tell, Told};
@@ -57,6 +59,7 @@ use crate::shard::errand::Orders;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::models::LocalModels;
+use crate::shard::regions::Desk;
 use crate::shard::runtime::{IoPath, Task};
 use crate::shard::ticket::Tickets;
 
@@ -85,6 +88,8 @@ pub struct World {
     pub tell: Tell,
     /// The orders of clients that wait for the control thread.
     pub orders: Orders,
+    /// How the keeper of the regions of shared memory is reached, where clients may have any.
+    pub regions: Option<Desk>,
     /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
     pub is_controlled: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -146,6 +151,8 @@ pub struct Shard {
     pub bursts: Bursts,
     /// Answers that may be given again, where the server has a cache.
     pub cache: Option<RefCell<ResponseCache>>,
+    /// The regions of shared memory, where clients may have any.
+    pub regions: RefCell<Option<Arc<Regions>>>,
     /// Buffers for replies, between two uses.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }
@@ -200,6 +207,9 @@ impl Shard {
             self.models.handle_change(change);
             (self.world.tell)(Told::Changed(number));
         }
+        while let Some(published) = mailbox.poll_regions() {
+            *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
+        }
     }
 
     /// A task of this shard, which survives a few panics.
@@ -212,14 +222,16 @@ impl Shard {
         async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
     }
 
-    /// Takes in the connections that are being made before the listeners close: closing would reset
-    /// them, with the requests that they brought. An accept that is under way is never cancelled,
+    /// Serves those who connect before they can know that the server is not ready any more, as probes
+    /// do that are to see it. Then takes in the connections that are being made before the listeners
+    /// close: closing would reset them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>, accepting: Vec<Task<()>>) {
+        runtime::sleep(DRAIN_LISTEN).await;
         for (listener, _) in &listeners {
             listener.stop_handshakes();
         }
-        runtime::sleep(DRAIN_GRACE).await;
+        runtime::sleep(DRAIN_HANDSHAKES).await;
         for (listener, _) in &listeners {
             listener.stop();
         }

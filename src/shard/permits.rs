@@ -3,17 +3,14 @@
 //! on. No lock, and nothing is shared where an ensemble has no such bound. A step holds a permit only
 //! while its model has the request, and needs no other permit for that but those of steps inside it: so
 //! nobody waits in a circle.
-//!
-//! The types are not `shard::sync`'s: loom's stand-in of the queue has one reader, and this one has many.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use atomic_waker::AtomicWaker;
-use crossbeam_queue::SegQueue;
+use crate::shard::sync::{AtomicU64, AtomicWaker, SegQueue, fence};
 
 /// The permits of one step.
 pub struct Permits {

@@ -13,7 +13,8 @@ use crate::model::index::{IndexEntry, Progress};
 use crate::protocol::grpc::service::{Facts, ModelFacts};
 use crate::protocol::repository::{Order, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
-use crate::protocol::route::{ModelPath, RepositoryAction, Route, route, unavailable_model};
+use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
+use crate::protocol::shared_memory::{self, Kind};
 use crate::protocol::timing::{self, Timing};
 use crate::shard::catalogue::Told;
 use crate::shard::dispatch::{Account, Arrival, Inferred};
@@ -41,6 +42,7 @@ pub async fn handle_message(
             outcome
         }
         Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &message.body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
@@ -89,7 +91,7 @@ fn has_coding(codings: &[u8]) -> bool {
 
 fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     Ok(match route {
-        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version()),
+        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
         Route::ServerLive => server::live_reply(),
         Route::ServerReady => server::ready_reply(shard.is_ready(), &shard.loads()),
         Route::ModelMetadata(path) => {
@@ -108,7 +110,9 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
-        Route::ModelInfer(_) | Route::Repository(_) => return Err(Error::internal("what waits has a way of its own")),
+        Route::ModelInfer(_) | Route::Repository(_) | Route::SharedMemory(..) => {
+            return Err(Error::internal("what waits has a way of its own"));
+        }
     })
 }
 
@@ -120,16 +124,37 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
         return Err(Error::unsupported("Unsupported compression type"));
     }
     let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-    let request = rest::decode(&served.spec, header_length, message.body.clone())?;
+    let mut request = {
+        let regions = shard.regions.borrow();
+        rest::decode(&served.spec, header_length, message.body.clone(), regions.as_deref())?
+    };
+    if request.plan.shared.is_some() {
+        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
+    }
     let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None, depth: 0 };
-    let Inferred { outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let Inferred { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    if plan.shared.is_some() {
+        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
+    }
     let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
     if let Some(decoded) = decoded {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }
     Ok(reply)
+}
+
+async fn regions(
+    shard: &Rc<Shard>,
+    (kind, action, name): (Kind, RegionAction, &str),
+    body: &[u8],
+) -> Result<Reply, Error> {
+    if shard.world.regions.is_none() {
+        return Err(shared_memory::disabled());
+    }
+    let order = rest::shared_memory::order(kind, action, name, body)?;
+    Ok(rest::shared_memory::reply(action, &shard.order_regions(order).await?))
 }
 
 async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
@@ -183,7 +208,7 @@ impl Facts for Shard {
     }
 
     fn extensions(&self) -> &[&str] {
-        &server::EXTENSIONS
+        if self.world.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
     }
 
     fn is_live(&self) -> bool {

@@ -29,7 +29,7 @@ use crate::shard::feed::Feed;
 use crate::shard::http2::Link;
 use crate::shard::models::LocalModel;
 use crate::shard::ticket::Sink;
-use crate::shard::{Shard, clock};
+use crate::shard::{Shard, clock, regions};
 use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
 
@@ -191,7 +191,14 @@ async fn answer(
     let version = version_of(request.model_version)?;
     let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
-    let request = grpc::decode::decode_streamed(&served.spec, &request)?;
+    let mut request = {
+        let known = shard.regions.borrow();
+        grpc::decode::decode_streamed(&served.spec, &request, known.as_deref())?
+    };
+    if let Some(shared) = &request.plan.shared {
+        shared.check_streamed()?;
+        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
+    }
     let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(&model), mark));
     let note = || {
         if let Some((feeds, mark)) = &sequence {
@@ -204,7 +211,8 @@ async fn answer(
     let counted = Counted(sink.is_some().then(|| Rc::clone(responses)));
     let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
-    let (Inferred { outputs, plan, .. }, part) = outcome?;
+    let (Inferred { mut outputs, plan, .. }, part) = outcome?;
+    regions::deliver_system(&served.spec, &plan, &mut outputs)?;
     if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
         note();
@@ -290,7 +298,10 @@ impl Sink for Responses {
         let model = self.model.borrow();
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
         let served = model.served();
-        let parts = served.spec.to_client(outputs);
+        let parts = served.spec.to_client(outputs).and_then(|mut outputs| {
+            regions::deliver_system(&served.spec, plan, &mut outputs)?;
+            Ok(outputs)
+        });
         let parts =
             parts.and_then(|outputs| encode::encode_streamed(&served.spec, served.version, plan, outputs, false));
         let parts = parts.or_else(|error| encode::encode_failure(&plan.id, error.text()));

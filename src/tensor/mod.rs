@@ -150,9 +150,42 @@ pub fn byte_size(datatype: Datatype, shape: &[i64]) -> Result<Option<usize>, Siz
     bytes.map(Some).ok_or(SizeError::Overflow)
 }
 
+/// Why a range does not lie within a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RangeError {
+    /// It begins at or behind its end.
+    Offset,
+    /// Its own end is no number.
+    Overflow,
+    /// It ends behind its end.
+    End,
+}
+
+/// The size of a range within so many bytes, which begins before their end.
+pub fn check_range(offset: u64, size: u64, whole: u64) -> Result<usize, RangeError> {
+    if offset >= whole {
+        return Err(RangeError::Offset);
+    }
+    let end = offset.checked_add(size).ok_or(RangeError::Overflow)?;
+    if end > whole { Err(RangeError::End) } else { usize::try_from(size).map_err(|_| RangeError::End) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_range_lies_within_or_is_told_what_is_wrong_with_it() {
+        let check = |offset, size, want| assert_eq!(check_range(offset, size, 64), want, "{offset} {size}");
+        check(0, 64, Ok(64));
+        check(63, 1, Ok(1));
+        check(16, 0, Ok(0));
+        check(64, 0, Err(RangeError::Offset));
+        check(u64::MAX, 1, Err(RangeError::Offset));
+        check(32, u64::MAX - 31, Err(RangeError::Overflow));
+        check(32, u64::MAX - 32, Err(RangeError::End));
+        check(1, 64, Err(RangeError::End));
+    }
 
     #[test]
     fn names_read_back() {

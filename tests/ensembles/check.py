@@ -5,37 +5,17 @@
 
 import asyncio
 import os
-import queue
 import sys
 
-os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 
-import numpy
+from streams import Stream, check, equal, run, tensor
+
 import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 import tritonclient.http.aio
 from tritonclient.utils import InferenceServerException
-
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
-
-def tensor(kind, name, values, datatype="INT32"):
-    element = {"INT32": numpy.int32, "UINT32": numpy.uint32, "FP32": numpy.float32}[datatype]
-    array = numpy.array(values, dtype=element)
-    tensor = kind.InferInput(name, list(array.shape), datatype)
-    tensor.set_data_from_numpy(array)
-    return tensor
-
-
-def equal(got, want, what):
-    assert got == want, f"{what}: got {got!r}, want {want!r}"
-
 
 def rows(base):
     return [[base + column for column in range(16)]]
@@ -50,6 +30,16 @@ def twice(answer):
     equal(answer.as_numpy("m").tolist(), [[2 * value for value in rows(0)[0]]], "a + b - (a - b)")
 
 
+def repeated(answer):
+    """The parameters of the sequence extension in the answer of an ensemble."""
+    response = answer.get_response()
+    if isinstance(response, dict):
+        parameters = response["parameters"]
+    else:
+        parameters = {name: getattr(value, value.WhichOneof("parameter_choice")) for name, value in response.parameters.items()}
+    return tuple(parameters[name] for name in ("sequence_id", "sequence_start", "sequence_end"))
+
+
 @check
 def by_both_protocols(addresses):
     for kind, address in ((tritonclient.http, addresses[0]), (tritonclient.grpc, addresses[1])):
@@ -58,6 +48,12 @@ def by_both_protocols(addresses):
         asked = [kind.InferRequestedOutput("m")]
         equal(client.infer("e", diamond(kind), outputs=asked).as_numpy("p"), None, "what was not asked for")
         assert client.is_model_ready("e")
+        for given, want in (
+            ({}, (0, False, False)),
+            ({"sequence_id": 9, "sequence_start": True}, (9, True, False)),
+            ({"sequence_id": "nine", "sequence_end": True}, ("nine", False, True)),
+        ):
+            equal(repeated(client.infer("e", diamond(kind), **given)), want, "repeated, as Triton does")
 
 
 @check
@@ -86,25 +82,6 @@ def as_a_model(addresses):
     client.infer("e", diamond(tritonclient.grpc))
     after = client.get_inference_statistics("e").model_stats[0].inference_stats.success.count
     equal(after - before, 1, "once")
-
-
-class Stream:
-    """A stream whose responses are taken one by one."""
-
-    def __init__(self, address):
-        self.client = tritonclient.grpc.InferenceServerClient(address)
-        self.responses = queue.Queue()
-        self.client.start_stream(lambda result, error: self.responses.put((result, error)))
-
-    def send(self, model, inputs, **more):
-        self.client.async_stream_infer(model, inputs, **more)
-
-    def take(self):
-        return self.responses.get(timeout=30)
-
-    def close(self, cancel=False):
-        self.client.stop_stream(cancel_requests=cancel)
-        self.client.close()
 
 
 @check
@@ -223,11 +200,4 @@ def a_stream_that_ends_ends_the_sequences_of_steps(addresses):
     raise AssertionError("it goes on")
 
 
-def main(addresses):
-    for function in CHECKS:
-        function(addresses)
-        print(f"ok {function.__name__}", flush=True)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
+run(sys.argv[1:])

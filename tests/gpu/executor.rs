@@ -93,7 +93,8 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &Plan, rounds: usize) -> Times {
         // SAFETY: the memory is pinned, of that size, and not touched before the event was passed.
         unsafe { context.copy_in(stream, staged.as_ptr(), input, ROW_SIZE) }.expect("it is enqueued");
         let (inputs, outputs, blas) = ([input], [output], Some(&mut *blas));
-        let mut work = Work { opened: &opened, stream, blas, rows: 1, inputs: &inputs, outputs: &outputs, scratch };
+        let mut work =
+            Work { opened: &opened, stream, blas, rows: 1, inputs: &inputs, staged: &[], outputs: &outputs, scratch };
         program.enqueue(&mut work).expect("it is enqueued");
         // SAFETY: as above.
         unsafe { context.copy_out(stream, output, results.as_ptr(), OUTPUT_SIZE) }.expect("it is enqueued");

@@ -344,14 +344,14 @@ pub const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
-        decision: "client shared memory is not built, and a request that names a region is told so",
+        decision: "client shared memory is off unless a flag allows it, as in later Tritons",
         on: On::Cases(&[
             "source: \"parameters\":{\"shared_memory_region\":\"r\",\"shared_memory_byte_size\":4}",
             "source: \"parameters\":{\"shared_memory_region\":\"r\"}",
             "source: \"parameters\":{\"shared_memory_region\":1}",
         ]),
         becomes: Becomes::Answer(
-            "501 application/json\n{\"error\":\"client shared memory is not supported by this build; use JSON or binary data for 'INPUT0'\"}",
+            "501 application/json\n{\"error\":\"Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.\"}",
         ),
     },
     Difference {

@@ -11,10 +11,10 @@ pub fn unbuilt(case: &Case) -> Option<String> {
         ("later: GET /v2/systemsharedmemory/status", SHARED_MEMORY),
         ("later: GET /v2/cudasharedmemory/status", SHARED_MEMORY),
         ("later: POST /v2/models/nope/generate", "the generate extension is not supported by this build; use '/infer'"),
-        ("grpc method: status of shared memory", "SystemSharedMemoryStatus is not built into this server"),
+        ("grpc method: status of shared memory", SHARED_MEMORY),
     ];
     const SHARED_MEMORY: &str =
-        "client shared memory is not supported by this build; send tensors as JSON or as binary data";
+        "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
     let (_, text) = UNBUILT.iter().find(|(name, _)| *name == case.name)?;
     Some(match case.ask {
         Ask::Grpc { .. } => format!("Unimplemented: {text}"),

@@ -7,12 +7,13 @@
 import asyncio
 import importlib.util
 import os
-import queue
 import shutil
 import sys
 import threading
 
-os.environ["no_proxy"] = os.environ["NO_PROXY"] = "*"
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
+
+from streams import Stream, check, equal, run, tensor
 
 import numpy
 import onnxruntime
@@ -20,14 +21,6 @@ import tritonclient.grpc
 import tritonclient.grpc.aio
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
-
-CHECKS = []
-
-
-def check(function):
-    CHECKS.append(function)
-    return function
-
 
 def weights():
     folder = importlib.util.find_spec("silero_vad").submodule_search_locations[0]
@@ -42,14 +35,7 @@ def write(repository, example):
 
 
 def number(kind, name, value, datatype="INT32", shape=(1, 1)):
-    tensor = kind.InferInput(name, list(shape), datatype)
-    element = {"INT32": numpy.int32, "UINT32": numpy.uint32}[datatype]
-    tensor.set_data_from_numpy(numpy.array(value, dtype=element).reshape(shape))
-    return tensor
-
-
-def equal(got, want, what):
-    assert got == want, f"{what}: got {got!r}, want {want!r}"
+    return tensor(kind, name, numpy.array(value).reshape(shape), datatype)
 
 
 def sums(infer, ids):
@@ -93,25 +79,6 @@ def grpc(addresses):
             "the sequence"
         )
         equal((error.message(), error.status()), (want, "StatusCode.INVALID_ARGUMENT"), "unstarted")
-
-
-class Stream:
-    """A stream whose responses are taken one by one."""
-
-    def __init__(self, address):
-        self.client = tritonclient.grpc.InferenceServerClient(address)
-        self.responses = queue.Queue()
-        self.client.start_stream(lambda result, error: self.responses.put((result, error)))
-
-    def send(self, model, inputs, **more):
-        self.client.async_stream_infer(model, inputs, **more)
-
-    def take(self):
-        return self.responses.get(timeout=30)
-
-    def close(self, cancel=False):
-        self.client.stop_stream(cancel_requests=cancel)
-        self.client.close()
 
 
 @check
@@ -365,12 +332,7 @@ def silero_vad_of_interleaved_streams(addresses):
     print(f"{STREAMS} streams of {CHUNKS} chunks, greatest difference {worst:.1e}", file=sys.stderr)
 
 
-def main():
-    if sys.argv[1] == "write":
-        return write(*sys.argv[2:])
-    for function in CHECKS:
-        function(sys.argv[2:])
-        print(f"ok {function.__name__}", flush=True)
-
-
-main()
+if sys.argv[1] == "write":
+    write(*sys.argv[2:])
+else:
+    run(sys.argv[2:])

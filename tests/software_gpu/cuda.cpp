@@ -434,6 +434,53 @@ EXPORTED CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size
     return CUDA_SUCCESS;
 }
 
+// Returns when the bytes are there.
+EXPORTED CUresult CUDAAPI cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t size) {
+    ENTER();
+    if (!is_device(*context, from, size)) {
+        misuse("a copy from no memory of the device");
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    put(*context->legacy, [context = context.get(), to, from, size] {
+        const void* const at = software_gpu::resolve(reinterpret_cast<CUcontext>(context), from, size);
+        if (at == nullptr) {
+            return CUDA_ERROR_ILLEGAL_ADDRESS;
+        }
+        std::memcpy(to, at, size);
+        return CUDA_SUCCESS;
+    });
+    wait_idle(*context->legacy);
+    return failure_of(*context);
+}
+
+EXPORTED CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* size, CUdeviceptr pointer) {
+    ENTER();
+    const std::lock_guard guard(context->lock);
+    auto found = context->memory.upper_bound(pointer);
+    if (found == context->memory.begin() || pointer - (--found)->first >= found->second->held.size()) {
+        return CUDA_ERROR_NOT_FOUND;
+    }
+    if (base != nullptr) {
+        *base = found->first;
+    }
+    if (size != nullptr) {
+        *size = found->second->held.size();
+    }
+    return CUDA_SUCCESS;
+}
+
+// Memory of other processes is not emulated: a device that cannot share it says so.
+EXPORTED CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr*, CUipcMemHandle, unsigned int) {
+    ENTER();
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+EXPORTED CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr) {
+    ENTER();
+    misuse("memory of another process is closed that was not opened");
+    return CUDA_ERROR_INVALID_VALUE;
+}
+
 EXPORTED CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t size, CUstream handle) {
     ENTER();
     FIND(stream, Stream, handle);

@@ -82,4 +82,8 @@ struct CUuuid {
     char bytes[16];
 };
 
+struct CUipcMemHandle {
+    char reserved[64];
+};
+
 #endif

@@ -103,10 +103,22 @@ pub fn add_default() -> Vec<u8> {
     onnx.input("x", FLOAT, &[2]).input("b", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
 }
 
+/// `y = x + b`, two elements each; the bytes of `b` lie in another file.
+pub fn add_external(place: &str) -> Vec<u8> {
+    let onnx = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).external("b", &[2], place);
+    onnx.input("x", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes()
+}
+
 /// Looks rows up in a table of four: a row that is not there fails the run.
 pub fn lookup() -> Vec<u8> {
-    let table: Vec<u8> = [10_f32, 11.0, 12.0, 13.0].map(f32::to_le_bytes).concat();
-    let onnx = Onnx::default().constant("table", FLOAT, &[4], &table);
+    lookup_of(&[10.0, 11.0, 12.0, 13.0])
+}
+
+/// The same in this table.
+pub fn lookup_of(table: &[f32]) -> Vec<u8> {
+    let raw: Vec<u8> = table.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let size = i64::try_from(table.len()).expect("it is short");
+    let onnx = Onnx::default().constant("table", FLOAT, &[size], &raw);
     let onnx = onnx.node("Gather", &["table", "ROW"], &["VALUE"], &[("axis", 0)]);
     onnx.input("ROW", builder::INT32, &[-1, 1]).output("VALUE", FLOAT, &[-1, 1]).into_bytes()
 }

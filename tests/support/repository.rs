@@ -5,6 +5,21 @@ use std::{fmt::Write as _, fs, path::Path};
 
 use super::{folder::Folder, onnx};
 
+/// Adds up what comes in a sequence, on two instances.
+pub const SUMS: &str = "backend: 'sequence' max_batch_size: 4 instance_group { count: 2 }
+    input { name: 'INPUT' data_type: TYPE_INT32 dims: 1 } output { name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }
+    sequence_batching { max_sequence_idle_microseconds: 30000000 control_input [
+    { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } } ] }";
+/// Answers each element of a request by itself, each as late as it is told (decoupled).
+pub const REPEAT: &str = "backend: 'repeat' model_transaction_policy { decoupled: true }
+    input [ { name: 'IN' data_type: TYPE_INT32 dims: -1 }, { name: 'DELAY' data_type: TYPE_UINT32 dims: -1 },
+    { name: 'WAIT' data_type: TYPE_UINT32 dims: 1 } ]
+    output [ { name: 'OUT' data_type: TYPE_INT32 dims: 1 }, { name: 'IDX' data_type: TYPE_UINT32 dims: 1 } ]";
+/// Answers a number so many times (decoupled).
+pub const SQUARE: &str = "backend: 'square' model_transaction_policy { decoupled: true }
+    input { name: 'IN' data_type: TYPE_INT32 dims: 1 } output { name: 'OUT' data_type: TYPE_INT32 dims: 1 }";
+
 /// Who is to serve the repository.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Flavour {

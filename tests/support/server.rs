@@ -1,10 +1,13 @@
 //! Server processes: started on free ports, awaited until ready, stopped when dropped.
 
 use std::{
-    fs,
+    env,
+    fs::{self, File},
     net::{Ipv4Addr, SocketAddr, TcpListener},
+    ops::Range,
     path::Path,
-    process::{Child, Command, ExitStatus, Stdio},
+    process::{self, Child, Command, ExitStatus, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -28,15 +31,36 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Three ports that nobody listens on.
+    /// Three ports that nobody listens on, nor will before this process ends: the system gives none of
+    /// these to anybody, and other tests take others. A server may load for long before it listens.
     pub fn free() -> Self {
-        // All three are held until all are known, so that they differ.
-        let held: [TcpListener; 3] =
-            std::array::from_fn(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the system has a free port"));
-        let [http, grpc, metrics] =
-            held.map(|listener| listener.local_addr().expect("a bound socket has an address").port());
+        let [http, grpc, metrics] = std::array::from_fn(|_| free_port());
         Self { http, grpc, metrics }
     }
+}
+
+/// Ports that are not among those that Linux gives to who asks for any (`ip_local_port_range`), and that
+/// no service is known by.
+const PORTS: Range<u32> = 12_000..32_000;
+
+/// A port that this process alone takes, of all that run these tests on this machine: it holds the lock of
+/// a file of that name until it ends.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let folder = env::temp_dir().join("deuteron-test-ports");
+    fs::create_dir_all(&folder).expect("the folder for temporary files can be written");
+    let count = PORTS.end - PORTS.start;
+    for _ in 0..count {
+        let offset = process::id().wrapping_mul(97).wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % count;
+        let port = u16::try_from(PORTS.start + offset).expect("all of them are ports");
+        let file = File::create(folder.join(port.to_string())).expect("the folder for temporary files can be written");
+        if file.try_lock().is_ok() && TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            // Open, and so locked, until the process ends.
+            std::mem::forget(file);
+            return port;
+        }
+    }
+    panic!("no port is free");
 }
 
 /// A running server.
@@ -73,7 +97,7 @@ impl Server {
     /// Starts any server and waits until `/v2/health/ready` answers 200.
     pub fn start(mut command: Command, ports: Ports) -> Self {
         let log = Folder::new("server");
-        let file = fs::File::create(log.path().join("log")).expect("the folder is ours");
+        let file = File::create(log.path().join("log")).expect("the folder is ours");
         let copy = file.try_clone().expect("a file can be duplicated");
         let child = command.stdin(Stdio::null()).stdout(file).stderr(copy).spawn();
         let child = child.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));

@@ -3,7 +3,8 @@
 //! looks for the library and for each of [`SYMBOLS`] first.
 //!
 //! Contexts are our own and not the primary one, so that a broken one can be replaced while others
-//! of the process go on.
+//! of the process go on; the primary one is for what runs through libraries on CUDA's runtime, which
+//! know no other.
 
 #![expect(unsafe_code, reason = "the interface of the CUDA driver")]
 
@@ -20,8 +21,8 @@ use cudarc::driver::{result, sys};
 
 use crate::backend::gpu::blas::{CublasLt, Library};
 use crate::backend::gpu::driver::{
-    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module, Stream,
-    Value,
+    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module,
+    SharedHandle, Stream, Value,
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
@@ -30,7 +31,7 @@ const DRIVER_VERSION_MIN: i32 = 11_040;
 
 /// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/software_gpu.rs`
 /// takes away one after another.
-const SYMBOLS: [&str; 33] = [
+const SYMBOLS: [&str; 37] = [
     "cuCtxCreate_v2",
     "cuCtxDestroy_v2",
     "cuCtxSetCurrent",
@@ -49,14 +50,18 @@ const SYMBOLS: [&str; 33] = [
     "cuGetErrorName",
     "cuGetErrorString",
     "cuInit",
+    "cuIpcCloseMemHandle",
+    "cuIpcOpenMemHandle_v2",
     "cuLaunchHostFunc",
     "cuLaunchKernel",
     "cuMemAlloc_v2",
     "cuMemFreeHost",
     "cuMemFree_v2",
+    "cuMemGetAddressRange_v2",
     "cuMemGetInfo_v2",
     "cuMemHostAlloc",
     "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoH_v2",
     "cuMemcpyHtoDAsync_v2",
     "cuMemcpyHtoD_v2",
     "cuModuleGetFunction",
@@ -64,6 +69,15 @@ const SYMBOLS: [&str; 33] = [
     "cuStreamCreate",
     "cuStreamDestroy_v2",
     "cuStreamSynchronize",
+];
+
+/// The functions that only a primary context needs; a driver without them runs all else.
+const PRIMARY_SYMBOLS: [&str; 5] = [
+    "cuCtxSynchronize",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuDevicePrimaryCtxRetain",
+    "cuDevicePrimaryCtxSetFlags_v2",
 ];
 
 /// The driver of this machine, with its devices.
@@ -79,6 +93,8 @@ struct CudaContext {
     number: u64,
     properties: DeviceProperties,
     blas: Result<Arc<Library>, String>,
+    /// The device whose primary context it is, if it is one.
+    primary_of: Option<sys::CUdevice>,
 }
 
 // SAFETY: a context may be used by any thread that has made it current, which every call does; the
@@ -214,7 +230,28 @@ impl Driver for Cuda {
         let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
         // It is current on this thread from now on.
         CURRENT.set(number);
-        Ok(Arc::new(CudaContext { context, number, properties, blas: self.blas.clone() }))
+        Ok(Arc::new(CudaContext { context, number, properties, blas: self.blas.clone(), primary_of: None }))
+    }
+
+    fn primary_context(&self, index: u32) -> Result<Arc<dyn Context>, DriverError> {
+        let unknown = || DriverError::transient(format!("there is no GPU {index}"));
+        let properties = self.devices.iter().find(|device| device.index == index).ok_or_else(unknown)?.clone();
+        // SAFETY: the library is there, and the symbols are not called.
+        let is_absent = |name: &&&str| unsafe { sys::culib().get::<*const c_void>(name.as_bytes()) }.is_err();
+        if let Some(name) = PRIMARY_SYMBOLS.iter().find(is_absent) {
+            return Err(DriverError::transient(format!("the CUDA driver lacks '{name}'")));
+        }
+        let device = device(index)?;
+        // Who waits in it sleeps, as in ours. It is a wish: the context may be in use with other flags.
+        // SAFETY: the device came from the driver.
+        let _ =
+            unsafe { sys::cuDevicePrimaryCtxSetFlags_v2(device, sys::CUctx_flags::CU_CTX_SCHED_BLOCKING_SYNC as u32) };
+        // SAFETY: as above.
+        let context = unsafe { result::primary_ctx::retain(device) };
+        let context = context.map_err(|error| failed(error, "cuDevicePrimaryCtxRetain"))?;
+        let number = CONTEXTS.fetch_add(1, Ordering::Relaxed);
+        let (blas, primary_of) = (self.blas.clone(), Some(device));
+        Ok(Arc::new(CudaContext { context, number, properties, blas, primary_of }))
     }
 }
 
@@ -230,8 +267,27 @@ impl CudaContext {
     }
 }
 
+impl CudaContext {
+    /// Gives the primary context back, anew where it is broken: whoever takes it next, the runtime
+    /// among them, finds one that works.
+    fn release(&self, device: sys::CUdevice) {
+        // SAFETY: it waits for what was begun; what hangs is never dropped.
+        let outcome = self.enter().and_then(|()| checked(unsafe { sys::cuCtxSynchronize() }, "cuCtxSynchronize"));
+        if outcome.is_err_and(|error| error.is_sticky()) {
+            // SAFETY: nobody of ours has it any more, and nobody else in this process uses CUDA.
+            let _ = unsafe { sys::cuDevicePrimaryCtxReset_v2(device) };
+        }
+        // SAFETY: it was retained once for `self`.
+        let _ = unsafe { result::primary_ctx::release(device) };
+        CURRENT.set(0);
+    }
+}
+
 impl Drop for CudaContext {
     fn drop(&mut self) {
+        if let Some(device) = self.primary_of {
+            return self.release(device);
+        }
         // SAFETY: nobody has it any more: whoever enqueues in it holds it. What fails here was broken before.
         let _ = unsafe { sys::cuCtxDestroy_v2(self.context) };
         CURRENT.set(0);
@@ -255,6 +311,10 @@ impl Context for CudaContext {
         self.enter()?;
         let (free, _) = result::mem_get_info().map_err(|error| failed(error, "cuMemGetInfo"))?;
         Ok(free)
+    }
+
+    fn handle_foreign_call(&self) {
+        CURRENT.set(0);
     }
 
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {
@@ -374,6 +434,36 @@ impl Context for CudaContext {
         // SAFETY: the default stream is always there.
         let outcome = unsafe { result::stream::synchronize(result::stream::null()) };
         outcome.map_err(|error| failed(error, "cuStreamSynchronize"))
+    }
+
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError> {
+        self.enter()?;
+        // SAFETY: it returns when the bytes were written; the device's side is checked by the device.
+        unsafe { result::memcpy_dtoh_sync(to, from) }.map_err(|error| failed(error, "cuMemcpyDtoH"))
+    }
+
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError> {
+        self.enter()?;
+        let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as std::ffi::c_char) };
+        let flags = sys::CUipcMem_flags::CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS as u32;
+        let (mut pointer, mut base, mut size) = (0, 0, 0);
+        // SAFETY: it writes one number. Whose memory a handle names is checked by the driver.
+        checked(unsafe { sys::cuIpcOpenMemHandle_v2(&raw mut pointer, handle, flags) }, "cuIpcOpenMemHandle")?;
+        // SAFETY: it writes two numbers.
+        let range = unsafe { sys::cuMemGetAddressRange_v2(&raw mut base, &raw mut size, pointer) };
+        if let Err(error) = checked(range, "cuMemGetAddressRange") {
+            self.close_shared(pointer);
+            return Err(error);
+        }
+        // What another process shares begins where its allocation does; what is before is not ours.
+        Ok((pointer, size.saturating_sub(usize::try_from(pointer.saturating_sub(base)).unwrap_or(usize::MAX))))
+    }
+
+    fn close_shared(&self, pointer: DevicePointer) {
+        if self.enter().is_ok() {
+            // SAFETY: `SharedMemory` closes what it opened, once.
+            let _ = unsafe { sys::cuIpcCloseMemHandle(pointer) };
+        }
     }
 
     fn launch(

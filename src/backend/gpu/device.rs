@@ -1,12 +1,13 @@
 //! The devices of this machine as the server uses them: found once, each opened when the first
 //! instance wants it, and opened anew when its context broke. All instances on a device share one
-//! context, since those of several would take turns on it.
+//! context, since those of several would take turns on it; those that run through libraries on CUDA's
+//! runtime share the primary one, which is made anew only when all have given it back.
 
 #![expect(clippy::disallowed_types, reason = "taken where an instance is made or made anew, never for a batch")]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
 use std::time::Duration;
 
@@ -42,6 +43,17 @@ pub struct Gpu {
     device_account: Arc<Account>,
     pinned_account: Arc<Account>,
     opened: Mutex<Weak<Opened>>,
+    primary: Arc<Mutex<Primary>>,
+}
+
+/// What became of the primary context of a device.
+#[derive(Default)]
+struct Primary {
+    opened: Weak<Opened>,
+    /// Whether somebody has it, or is giving it back.
+    is_taken: bool,
+    /// Something in it never ends: nothing can be done there before the process ends.
+    hangs: bool,
 }
 
 /// A device with a context in which work can be enqueued, until it breaks.
@@ -54,6 +66,8 @@ pub struct Opened {
     state: AtomicU8,
     /// What streams may still call.
     wakers: Mutex<Vec<Arc<Waker>>>,
+    /// Where the end of a primary context is told.
+    primary: Option<Arc<Mutex<Primary>>>,
 }
 
 /// The context takes work.
@@ -75,6 +89,7 @@ impl Gpus {
                 device_account: Account::new(what, "--gpu-memory-bytes-max", limits.device),
                 pinned_account: Arc::clone(&pinned),
                 opened: Mutex::default(),
+                primary: Arc::default(),
             })
         };
         Self { found: Ok(driver.devices().iter().map(gpu).collect()), run_max: GPU_RUN_MAX }
@@ -127,24 +142,67 @@ impl Gpu {
         &self.pinned_account
     }
 
+    /// A context that its instances do not share.
+    pub fn new_context(&self) -> Result<Arc<dyn Context>, DriverError> {
+        self.driver.new_context(self.properties.index)
+    }
+
     /// The context that its instances share, or a new one where there is none that works.
     pub fn open(&self) -> Result<Arc<Opened>, DriverError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = opened.upgrade().filter(|opened| !opened.is_broken()) {
             return Ok(opened);
         }
-        let context = self.driver.new_context(self.properties.index)?;
-        let new = Arc::new(Opened {
+        let new = self.opened_in(self.driver.new_context(self.properties.index)?, None)?;
+        *opened = Arc::downgrade(&new);
+        Ok(new)
+    }
+
+    /// The primary context, which all that runs through CUDA's runtime shares. One that broke is refused
+    /// until everybody has given it back: what is freed in the next by who had the last would be
+    /// another's.
+    pub fn open_primary(&self) -> Result<Arc<Opened>, DriverError> {
+        let mut primary = locked(&self.primary);
+        let (there, hangs) = (primary.opened.upgrade(), primary.hangs);
+        if there.is_none() && !primary.is_taken && !hangs {
+            let context = self.driver.primary_context(self.properties.index)?;
+            let new = self.opened_in(context, Some(Arc::clone(&self.primary)))?;
+            *primary = Primary { opened: Arc::downgrade(&new), is_taken: true, hangs };
+            return Ok(new);
+        }
+        // The last who has it locks again.
+        drop(primary);
+        let index = self.properties.index;
+        match there {
+            _ if hangs => Err(DriverError::transient(format!(
+                "work that never ended holds the primary context of GPU {index}; start the server anew"
+            ))),
+            Some(there) if !there.is_broken() => Ok(there),
+            _ => Err(DriverError::transient(format!(
+                "the primary context of GPU {index} broke, and not all have given it back"
+            ))),
+        }
+    }
+
+    fn opened_in(
+        &self,
+        context: Arc<dyn Context>,
+        primary: Option<Arc<Mutex<Primary>>>,
+    ) -> Result<Arc<Opened>, DriverError> {
+        Ok(Arc::new(Opened {
             kernels: load_kernels(&*context)?,
             context: Some(context),
             device_account: Arc::clone(&self.device_account),
             pinned_account: Arc::clone(&self.pinned_account),
             state: AtomicU8::new(WORKS),
             wakers: Mutex::default(),
-        });
-        *opened = Arc::downgrade(&new);
-        Ok(new)
+            primary,
+        }))
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Opened {
@@ -195,7 +253,7 @@ impl Opened {
     /// Keeps a waker as long as anything in this context may call it.
     pub fn keep(&self, waker: Waker) -> Arc<Waker> {
         let waker = Arc::new(waker);
-        self.wakers.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&waker));
+        locked(&self.wakers).push(Arc::clone(&waker));
         waker
     }
 
@@ -210,11 +268,10 @@ impl Opened {
         self.leave(HUNG);
     }
 
-    /// Those that share it hear of it at once, also where they are idle and hold memory.
+    /// Those who share it are woken: it is given back only when the idle ones do so too.
     fn leave(&self, state: u8) {
         if self.state.compare_exchange(WORKS, state, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            let wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
-            wakers.iter().for_each(|waker| waker.wake_by_ref());
+            locked(&self.wakers).iter().for_each(|waker| waker.wake_by_ref());
         }
     }
 
@@ -231,9 +288,18 @@ impl Opened {
 
 impl Drop for Opened {
     fn drop(&mut self) {
+        let mut primary = self.primary.as_deref().map(locked);
         if self.is_hung() {
             std::mem::forget(self.context.take());
             std::mem::forget(std::mem::take(&mut self.wakers));
+            if let Some(primary) = &mut primary {
+                primary.hangs = true;
+            }
+        }
+        // While nobody can take it anew.
+        drop(self.context.take());
+        if let Some(primary) = &mut primary {
+            primary.is_taken = false;
         }
     }
 }

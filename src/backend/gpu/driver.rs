@@ -1,6 +1,6 @@
 //! What the GPU executor needs of CUDA and nothing more: the one trait between it and
 //! [`super::cuda`], or the fake driver of the tests. Handles are numbers, so that both sides can make
-//! them; [`super::memory`] gives them owners. No call here waits for the device.
+//! them; [`super::memory`] gives them owners. No call that a batch makes waits for the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]
 
@@ -19,6 +19,10 @@ pub trait Driver: Send + Sync {
 
     /// A context of its own on a device: what breaks in it breaks in no other.
     fn new_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
+
+    /// The context of a device that all libraries share which choose none by themselves, those on CUDA's
+    /// runtime. One that broke is made anew by whoever gives it back, who must be the last that has it.
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
 }
 
 /// One device.
@@ -40,6 +44,9 @@ pub struct DeviceProperties {
 
 /// A place in the memory of a device.
 pub type DevicePointer = u64;
+
+/// By what one process lets another open its memory of a device (`cudaIpcMemHandle_t`).
+pub type SharedHandle = [u8; 64];
 
 /// Declares the handles of a context: numbers that nobody computes with.
 macro_rules! handles {
@@ -116,6 +123,9 @@ pub trait Context: Send + Sync {
     /// Bytes of device memory that are free.
     fn free_memory(&self) -> Result<usize, DriverError>;
 
+    /// Says that a library was called on this thread which may have made another context its own.
+    fn handle_foreign_call(&self);
+
     /// Takes device memory.
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError>;
 
@@ -175,6 +185,15 @@ pub trait Context: Send + Sync {
 
     /// Copies to the device and returns when the bytes are there: for weights, never for a batch.
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError>;
+
+    /// Copies from the device and returns when the bytes are here: for memory of clients, never for a batch.
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError>;
+
+    /// Opens memory of the device that another process shares: where it begins, and how large it is.
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError>;
+
+    /// Closes what [`Self::open_shared`] gave.
+    fn close_shared(&self, pointer: DevicePointer);
 
     /// Enqueues a kernel.
     fn launch(
@@ -237,6 +256,12 @@ impl DriverError {
     /// A failure by its number (`CUresult`) and name, of a call by its.
     pub fn from_code(code: u32, name: &str, call: &str) -> Self {
         Self { fault: fault(code), text: format!("{name} ({code}) in {call}") }
+    }
+
+    /// A failure that a library tells by a number of CUDA's runtime, which are those of the driver, and
+    /// in its own words.
+    pub fn told(code: u32, text: impl Into<String>) -> Self {
+        Self { fault: fault(code), text: text.into() }
     }
 
     /// Whether the context is broken.

@@ -37,6 +37,9 @@ pub struct GpuInstance {
     sizes: Arc<Sizes>,
     /// The slots with a batch, the oldest first.
     order: VecDeque<usize>,
+    /// Requests of a batch that failed, each of which is to run alone.
+    apart: VecDeque<Request>,
+    refuses_inputs: bool,
     waker: Arc<Waker>,
     landed: Option<(u32, Duration)>,
     run_max: Duration,
@@ -56,7 +59,9 @@ impl GpuInstance {
         let mut slots = Vec::with_capacity(GPU_FLIGHTS_MAX);
         for _ in 0..GPU_FLIGHTS_MAX {
             let blas = if blueprint.needs_blas() { Some(opened.context().new_blas()?) } else { None };
-            slots.push(Slot::new(opened, &sizes, blas)?);
+            let mut slot = Slot::new(opened, &sizes, blas)?;
+            slot.prepare(&*program)?;
+            slots.push(slot);
         }
         Ok(Self {
             spec: Arc::clone(spec),
@@ -66,6 +71,8 @@ impl GpuInstance {
             sizes,
             slots,
             order: VecDeque::with_capacity(GPU_FLIGHTS_MAX),
+            apart: VecDeque::new(),
+            refuses_inputs: blueprint.refuses_inputs(),
             waker: opened.keep(Waker::noop().clone()),
             landed: None,
             run_max: GPU_RUN_MAX,
@@ -143,6 +150,11 @@ impl GpuInstance {
                 }
             }
         }
+        while !self.is_lost && self.order.len() < self.slots.len() {
+            let Some(mut request) = self.apart.pop_front() else { return };
+            request.responder.set_batch(request.rows, true);
+            self.begin(vec![request], clock);
+        }
     }
 
     /// Answers the batch in a slot, whose last event was passed.
@@ -154,6 +166,10 @@ impl GpuInstance {
         if let Some(error) = failure {
             self.figures.count_failure(error.fault);
             let is_sticky = error.is_sticky();
+            if error.fault == Fault::Transient && self.refuses_inputs && requests.len() > 1 {
+                // One of them may be to blame alone.
+                return self.apart.extend(requests);
+            }
             let told = Error::from(error.clone()).with_prefix(&format!("model '{}': ", self.spec.name));
             answer_all(requests, &told);
             if is_sticky {
@@ -195,6 +211,7 @@ impl GpuInstance {
         for slot in &mut self.slots {
             answer_all(slot.abandon(), &error);
         }
+        answer_all(self.apart.drain(..).collect(), &error);
     }
 }
 
@@ -230,8 +247,8 @@ impl Instance for GpuInstance {
     fn poll_flight(&mut self, clock: Clock) -> Flight {
         self.look(clock);
         Flight {
-            batches: self.order.len(),
-            has_room: self.order.len() < self.slots.len(),
+            batches: self.order.len() + self.apart.len(),
+            has_room: self.apart.is_empty() && self.order.len() < self.slots.len(),
             look_again: (!self.order.is_empty()).then_some(GPU_POLL),
             landed: self.landed.take(),
             is_lost: self.is_lost,
@@ -260,7 +277,7 @@ fn wanted(sizes: &Sizes, output: usize, requests: &[Request]) -> Wanted {
 }
 
 /// What the requests of an instance are told that has gone: they were not at fault.
-fn lost(why: &str) -> Error {
+pub(in crate::backend) fn lost(why: &str) -> Error {
     Error::unavailable(format!("its instance on the GPU was lost and is made anew: {why}; try again"))
 }
 

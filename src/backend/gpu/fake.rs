@@ -14,7 +14,7 @@ use std::time::Duration;
 use crate::backend::gpu::device::{Gpu, Gpus, MemoryLimits};
 use crate::backend::gpu::driver::{
     Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Fault, Function, LaunchShape, Matmul,
-    Module, Stream, Value,
+    Module, SharedHandle, Stream, Value,
 };
 use crate::backend::gpu::fake_kernels::{self, Memory};
 
@@ -43,13 +43,19 @@ struct State {
     /// When each event was passed; none while it is recorded and not passed.
     events: Vec<Option<u64>>,
     functions: Vec<String>,
+    /// Memory of another process, by its handle, and what is open of it.
+    shared: BTreeMap<SharedHandle, (DevicePointer, usize)>,
+    open: Vec<DevicePointer>,
     contexts_broken: Vec<bool>,
+    /// By device, the primary contexts that are there.
+    primaries: BTreeMap<u32, usize>,
     failures: Vec<(&'static str, Fault)>,
     /// Whether steps are done only by [`Fake::step`].
     is_held: bool,
     loses_wakes: bool,
     has_no_blas: bool,
     now: u64,
+    foreign_calls: usize,
     allocations: usize,
     timeline: String,
 }
@@ -64,6 +70,12 @@ struct FakeContext {
     fake: Arc<Fake>,
     index: usize,
     device: DeviceProperties,
+}
+
+impl Drop for FakeContext {
+    fn drop(&mut self) {
+        self.fake.lock().primaries.retain(|_, index| *index != self.index);
+    }
 }
 
 struct FakeBlas {
@@ -144,6 +156,29 @@ impl Fake {
         self.lock().has_no_blas = true;
     }
 
+    /// Memory of another process with these bytes; what opens it.
+    pub fn share(&self, contents: &[u8]) -> SharedHandle {
+        let mut state = self.lock();
+        let pointer = state.memory.alloc(contents.len());
+        state.memory.write(pointer, contents).expect("it was taken just now");
+        let mut handle = [0; 64];
+        handle[..8].copy_from_slice(&pointer.to_le_bytes());
+        state.shared.insert(handle, (pointer, contents.len()));
+        handle
+    }
+
+    /// What another process finds in memory that it shares.
+    pub fn shared(&self, handle: &SharedHandle) -> Vec<u8> {
+        let state = self.lock();
+        let (pointer, size) = state.shared[handle];
+        state.memory.read(pointer, size).expect("it is there").to_vec()
+    }
+
+    /// Times that memory of another process is open.
+    pub fn open_count(&self) -> usize {
+        self.lock().open.len()
+    }
+
     /// Bytes that are taken of the devices and pinned.
     pub fn held(&self) -> usize {
         let state = self.lock();
@@ -153,6 +188,11 @@ impl Fake {
     /// Times that memory was taken, or a stream or an event made.
     pub fn allocations(&self) -> usize {
         self.lock().allocations
+    }
+
+    /// Times that a library was called which may have left another context on its thread.
+    pub fn foreign_calls(&self) -> usize {
+        self.lock().foreign_calls
     }
 
     /// Contexts that were made.
@@ -258,7 +298,17 @@ impl Driver for Handle {
         state.contexts_broken.push(false);
         let index = state.contexts_broken.len() - 1;
         let device = self.0.devices[device as usize].clone();
+        drop(state);
         Ok(Arc::new(FakeContext { fake: Arc::clone(&self.0), index, device }))
+    }
+
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+        assert!(!self.0.lock().primaries.contains_key(&device), "it is taken by one for all");
+        let context = self.new_context(device)?;
+        let mut state = self.0.lock();
+        let index = state.contexts_broken.len() - 1;
+        state.primaries.insert(device, index);
+        Ok(context)
     }
 }
 
@@ -269,6 +319,10 @@ impl Context for FakeContext {
 
     fn free_memory(&self) -> Result<usize, DriverError> {
         Ok(self.device.memory - self.fake.check(self.index, "free_memory")?.memory.size())
+    }
+
+    fn handle_foreign_call(&self) {
+        self.fake.lock().foreign_calls += 1;
     }
 
     fn alloc(&self, size: usize) -> Result<DevicePointer, DriverError> {
@@ -356,6 +410,27 @@ impl Context for FakeContext {
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
         let mut state = self.fake.check(self.index, "upload")?;
         state.memory.write(to, from).ok_or_else(|| DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "upload"))
+    }
+
+    fn download(&self, from: DevicePointer, to: &mut [u8]) -> Result<(), DriverError> {
+        let state = self.fake.check(self.index, "download")?;
+        let broken = || DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "download");
+        to.copy_from_slice(state.memory.read(from, to.len()).ok_or_else(broken)?);
+        Ok(())
+    }
+
+    fn open_shared(&self, handle: &SharedHandle) -> Result<(DevicePointer, usize), DriverError> {
+        let mut state = self.fake.check(self.index, "open_shared")?;
+        let found = state.shared.get(handle).copied();
+        let found = found.ok_or_else(|| DriverError::from_code(1, "CUDA_ERROR_INVALID_VALUE", "open_shared"))?;
+        state.open.push(found.0);
+        Ok(found)
+    }
+
+    fn close_shared(&self, pointer: DevicePointer) {
+        let mut state = self.fake.lock();
+        let place = state.open.iter().position(|open| *open == pointer).expect("it is closed once");
+        state.open.swap_remove(place);
     }
 
     fn launch(

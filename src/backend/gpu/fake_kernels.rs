@@ -7,44 +7,56 @@ use std::collections::BTreeMap;
 use crate::backend::gpu::driver::{DevicePointer, Matmul, Value};
 use crate::backend::kernel::pointwise::{self, Activation, Binary, Operation, Strides};
 
-/// Memory by where it begins.
+/// Memory by where it begins, which is where it lies on the host: a library that computes there in a
+/// device's place may use it by its address.
 #[derive(Default)]
 pub struct Memory {
     buffers: BTreeMap<DevicePointer, Vec<u8>>,
-    end: DevicePointer,
+    /// What was given back, so that no memory is where other memory was.
+    gone: Vec<Vec<u8>>,
 }
+
+/// What device memory begins on a multiple of.
+const ALIGNMENT: usize = 256;
 
 impl Memory {
     /// Takes poisoned memory; never where other memory was.
     pub fn alloc(&mut self, size: usize) -> DevicePointer {
-        let pointer = self.end + 0x1_0000;
-        self.end = (pointer + size as u64).next_multiple_of(256);
-        self.buffers.insert(pointer.next_multiple_of(256), vec![0xa5; size]);
-        pointer.next_multiple_of(256)
+        let bytes = vec![0xa5; size + ALIGNMENT];
+        let pointer = (bytes.as_ptr() as u64).next_multiple_of(ALIGNMENT as u64);
+        self.buffers.insert(pointer, bytes);
+        pointer
     }
 
     /// Gives it back; false where there is none.
     pub fn free(&mut self, pointer: DevicePointer) -> bool {
-        self.buffers.remove(&pointer).is_some()
+        let gone = self.buffers.remove(&pointer);
+        let was_there = gone.is_some();
+        self.gone.extend(gone);
+        was_there
     }
 
     /// Bytes that are taken.
     pub fn size(&self) -> usize {
-        self.buffers.values().map(Vec::len).sum()
+        self.buffers.values().map(|bytes| bytes.len() - ALIGNMENT).sum()
     }
 
     /// Bytes at a place.
     pub fn read(&self, pointer: DevicePointer, size: usize) -> Option<&[u8]> {
         let (begin, bytes) = self.buffers.range(..=pointer).next_back()?;
         let at = usize::try_from(pointer - begin).ok()?;
-        bytes.get(at..at.checked_add(size)?)
+        let before = usize::try_from(begin - bytes.as_ptr() as u64).ok()?;
+        let end = at.checked_add(size).filter(|end| *end <= bytes.len() - ALIGNMENT)?;
+        bytes.get(before + at..before + end)
     }
 
     /// Puts bytes at a place.
     pub fn write(&mut self, pointer: DevicePointer, contents: &[u8]) -> Option<()> {
         let (begin, bytes) = self.buffers.range_mut(..=pointer).next_back()?;
         let at = usize::try_from(pointer - begin).ok()?;
-        bytes.get_mut(at..at.checked_add(contents.len())?)?.copy_from_slice(contents);
+        let before = usize::try_from(begin - bytes.as_ptr() as u64).ok()?;
+        let end = at.checked_add(contents.len()).filter(|end| *end <= bytes.len() - ALIGNMENT)?;
+        bytes.get_mut(before + at..before + end)?.copy_from_slice(contents);
         Some(())
     }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 
 use crate::backend::gpu::driver::Fault;
 use crate::backend::gpu::slot::Times;
+use crate::error::Error;
+use crate::limits::GPU_RESTARTS_MAX;
+use crate::model::{InstanceGroup, ModelSpec};
 
 /// A count with several writers.
 #[derive(Debug, Default)]
@@ -79,15 +82,24 @@ impl Figures {
         }
     }
 
-    /// An instance is made anew.
-    pub fn handle_restart(&self) {
+    /// Counts an instance that is made for one that was lost; refuses it where too many were lost
+    /// without a batch that gave outputs.
+    pub fn admit_restart(&self, spec: &ModelSpec) -> Result<(), Error> {
+        if self.losses() <= self.restarts.get() {
+            return Ok(());
+        }
+        let on_gpu = spec.instance_groups.iter().filter(|group| !group.gpus.is_empty());
+        let instances: u64 = on_gpu.map(InstanceGroup::instance_count).sum();
+        let most = instances.max(1).saturating_mul(GPU_RESTARTS_MAX.into());
+        if u64::from(self.restarts_in_a_row.load(Ordering::Relaxed)) >= most {
+            return Err(Error::unavailable(format!(
+                "instances of model '{}' on GPUs were lost {most} times and no batch gave outputs between; load it again",
+                spec.name
+            )));
+        }
         self.restarts.add(1);
         self.restarts_in_a_row.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Instances that were made anew since a batch gave outputs.
-    pub fn restarts_in_a_row(&self) -> u32 {
-        self.restarts_in_a_row.load(Ordering::Relaxed)
+        Ok(())
     }
 
     /// Instances that were lost.

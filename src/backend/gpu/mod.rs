@@ -20,6 +20,7 @@ pub mod model;
 pub mod nvml;
 pub mod plan;
 pub mod program;
+pub mod shared;
 pub mod slot;
 
 #[cfg(test)]
@@ -29,9 +30,10 @@ mod fake_kernels;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use self::device::{Gpu, Gpus, MemoryLimits};
+pub use self::device::{Gpu, Gpus, MemoryLimits, Opened};
 pub use self::executor::GpuInstance;
 pub use self::figures::Figures;
 pub use self::model::GpuModel;
 pub use self::nvml::Nvml;
 pub use self::plan::Plan;
+pub use self::shared::{SharedContexts, SharedMemory};

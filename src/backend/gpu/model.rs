@@ -13,8 +13,7 @@ use crate::backend::gpu::figures::Figures;
 use crate::backend::gpu::program::{Blueprint, Program};
 use crate::backend::{Instance, LoadedModel, Threads};
 use crate::error::Error;
-use crate::limits::GPU_RESTARTS_MAX;
-use crate::model::{InstanceGroup, ModelSpec};
+use crate::model::ModelSpec;
 
 /// A loaded model version.
 pub struct GpuModel {
@@ -50,9 +49,9 @@ impl GpuModel {
         let gpu = self.gpus.find(index).ok_or_else(|| {
             Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
         })?;
-        self.admit_restart()?;
+        self.figures.admit_restart(&self.spec)?;
         let make = || {
-            let opened = gpu.open()?;
+            let opened = if self.blueprint.is_on_primary() { gpu.open_primary()? } else { gpu.open()? };
             let program = self.program_on(index, &opened)?;
             GpuInstance::new(&self.spec, &*self.blueprint, program, &opened, &self.figures)
                 .map(|instance| instance.with_run_max(self.gpus.run_max()))
@@ -63,25 +62,6 @@ impl GpuModel {
             Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
         })?;
         Ok(Box::new(instance))
-    }
-
-    /// Counts an instance that is made for one that was lost; refuses it where too many were lost
-    /// without a batch that gave outputs.
-    fn admit_restart(&self) -> Result<(), Error> {
-        if self.figures.losses() <= self.figures.restarts.get() {
-            return Ok(());
-        }
-        let on_gpu = self.spec.instance_groups.iter().filter(|group| !group.gpus.is_empty());
-        let instances: u64 = on_gpu.map(InstanceGroup::instance_count).sum();
-        let most = instances.max(1).saturating_mul(GPU_RESTARTS_MAX.into());
-        if u64::from(self.figures.restarts_in_a_row()) >= most {
-            return Err(Error::unavailable(format!(
-                "instances of model '{}' on GPUs were lost {most} times and no batch gave outputs between; load it again",
-                self.spec.name
-            )));
-        }
-        self.figures.handle_restart();
-        Ok(())
     }
 
     fn program_on(&self, index: u32, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
@@ -134,6 +114,8 @@ mod tests {
     use crate::backend::gpu::trial::{Product, product, row, spec};
     use crate::backend::trial::Answers;
     use crate::backend::{run_to_end, threads};
+    use crate::limits::GPU_RESTARTS_MAX;
+    use crate::model::InstanceGroup;
 
     fn model(fake: &Arc<Fake>, count: u32, gpus: &[u32]) -> GpuModel {
         let mut spec = (*spec(4)).clone();

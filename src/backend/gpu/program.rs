@@ -1,5 +1,5 @@
-//! What a model computes on a device: made of a model's file by [`super::plan`], run by
-//! [`super::executor`], which knows nothing of models.
+//! What a model computes on a device: made of a model's file by [`super::plan`], or by an engine that
+//! is handed our streams; run by [`super::executor`], which knows nothing of models.
 
 use std::sync::Arc;
 
@@ -15,6 +15,18 @@ pub trait Blueprint: Send + Sync {
     /// Whether it multiplies matrices.
     fn needs_blas(&self) -> bool;
 
+    /// Whether its programs run in the primary context of a device, through a library that knows no
+    /// other.
+    fn is_on_primary(&self) -> bool {
+        false
+    }
+
+    /// Whether a run may fail for what is in the inputs. A batch that did is run again request by
+    /// request.
+    fn refuses_inputs(&self) -> bool {
+        false
+    }
+
     /// Puts its weights on a device.
     fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError>;
 }
@@ -23,6 +35,12 @@ pub trait Blueprint: Send + Sync {
 pub trait Program: Send + Sync {
     /// Enqueues the work of a batch and returns. Takes no memory.
     fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError>;
+
+    /// What enqueues on one stream in its place, where each needs something of its own. It ends before
+    /// the stream.
+    fn on_stream(&self, _opened: &Arc<Opened>, _stream: Stream) -> Result<Option<Box<dyn Program>>, DriverError> {
+        Ok(None)
+    }
 }
 
 /// One batch for a program.
@@ -35,8 +53,10 @@ pub struct Work<'a> {
     pub blas: Option<&'a mut (dyn Blas + 'static)>,
     /// Rows of the batch.
     pub rows: usize,
-    /// The inputs.
+    /// The inputs; none where the program takes them as they are staged.
     pub inputs: &'a [DevicePointer],
+    /// The inputs in pinned memory, which stays as it is until the stream has passed the batch.
+    pub staged: &'a [&'a [u8]],
     /// Places for the outputs.
     pub outputs: &'a [DevicePointer],
     /// Memory to work in.

@@ -39,14 +39,23 @@ pub struct Sizes {
     pub inputs: SmallVec<[usize; 2]>,
     /// Bytes of a row of each output.
     pub outputs: SmallVec<[usize; 2]>,
+    /// The datatype of each output.
+    pub datatypes: SmallVec<[Datatype; 2]>,
     /// Bytes that the program works in.
     pub scratch: usize,
+    /// Whether the inputs stay where they are staged, on the host, and the program brings them to the
+    /// device: a library may want some of them on the host.
+    pub keeps_staged: bool,
 }
 
 impl Sizes {
     /// How many of the best of a row of an output are found on the device where so many are asked for;
-    /// `None` where the whole output is not much more, or too much for a kernel.
+    /// `None` where the whole output is not much more, too much for a kernel, or not FP32, which the best
+    /// of an output are read as.
     pub fn best_count(&self, output: usize, asked: u32) -> Option<usize> {
+        if *self.datatypes.get(output)? != Datatype::Fp32 {
+            return None;
+        }
         let classes = self.outputs.get(output)? / ELEMENT_SIZE;
         let count = usize::try_from(asked).ok()?.min(classes);
         let is_worth_it = count > 0 && 2 * count * BEST_SIZE <= classes * ELEMENT_SIZE;
@@ -54,7 +63,7 @@ impl Sizes {
     }
 }
 
-/// Bytes of an element of an output: programs compute in FP32.
+/// Bytes of an element of an output whose best are found on the device.
 const ELEMENT_SIZE: usize = size_of::<f32>();
 /// Bytes of one of the best: its value and its index.
 const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
@@ -112,6 +121,8 @@ pub struct Slot {
     stream: Stream,
     marks: Marks,
     blas: Option<Box<dyn Blas>>,
+    /// What enqueues in place of the program that all slots share.
+    own: Option<Box<dyn Program>>,
     /// Given up, not given back, where a batch never ends.
     memory: Option<Memory>,
     sizes: Arc<Sizes>,
@@ -146,7 +157,7 @@ impl Slot {
         let (inputs, outputs) = total(&sizes.inputs).zip(total(&sizes.outputs)).ok_or_else(too_large)?;
         let memory = Memory {
             staged: PinnedBuffer::new(opened, inputs)?,
-            inputs: DeviceBuffer::new(opened, inputs)?,
+            inputs: DeviceBuffer::new(opened, if sizes.keeps_staged { 0 } else { inputs })?,
             outputs: DeviceBuffer::new(opened, outputs)?,
             results: PinnedBuffer::new(opened, outputs)?,
             scratch: DeviceBuffer::new(opened, sizes.scratch)?,
@@ -160,7 +171,13 @@ impl Slot {
             done: context.new_event(true)?,
         };
         let (opened, stream, sizes) = (Arc::clone(opened), context.new_stream()?, Arc::clone(sizes));
-        Ok(Self { opened, stream, marks, blas, memory: Some(memory), sizes, aloft: None })
+        Ok(Self { opened, stream, marks, blas, own: None, memory: Some(memory), sizes, aloft: None })
+    }
+
+    /// Lets a program make what it needs for this slot's stream.
+    pub fn prepare(&mut self, program: &dyn Program) -> Result<(), DriverError> {
+        self.own = program.on_stream(&self.opened, self.stream)?;
+        Ok(())
     }
 
     /// Whether it takes a batch.
@@ -196,7 +213,7 @@ impl Slot {
         stage(memory, &inputs, &aloft.requests);
         context.record(marks.begun, stream)?;
         let size = inputs.last().copied().unwrap_or_default();
-        if size > 0 {
+        if size > 0 && !self.sizes.keeps_staged {
             // SAFETY: the staging memory is not touched again until `done` was passed.
             unsafe { context.copy_in(stream, memory.staged.as_ptr(), memory.inputs.pointer(), size)? };
         }
@@ -205,12 +222,19 @@ impl Slot {
             let (_, begins) = offsets.split_last().unwrap_or((&0, &[]));
             begins.iter().map(|offset| base + *offset as u64).collect()
         };
-        program.enqueue(&mut Work {
+        // SAFETY: the staging memory is not written again until `done` was passed.
+        let staged = unsafe { memory.staged.as_slice() };
+        let parts = inputs.iter().zip(&self.sizes.inputs);
+        let staged: SmallVec<[&[u8]; 4]> =
+            parts.map(|(begin, row)| staged.get(*begin..begin + row * rows).unwrap_or_default()).collect();
+        let on_device = if self.sizes.keeps_staged { SmallVec::new() } else { at(memory.inputs.pointer(), &inputs) };
+        self.own.as_deref().unwrap_or(program).enqueue(&mut Work {
             opened: &self.opened,
             stream,
             blas: self.blas.as_deref_mut(),
             rows,
-            inputs: &at(memory.inputs.pointer(), &inputs),
+            inputs: &on_device,
+            staged: &staged,
             outputs: &at(memory.outputs.pointer(), &outputs),
             scratch: memory.scratch.pointer(),
         })?;
@@ -294,6 +318,10 @@ impl Slot {
         if !self.opened.is_broken() {
             std::mem::forget(self.memory.take());
         }
+        if !self.opened.is_broken() || self.opened.is_hung() {
+            // Its end would wait for the batch.
+            std::mem::forget(self.own.take());
+        }
         aloft.requests
     }
 }
@@ -301,6 +329,13 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         drop(self.abandon());
+        // It uses the stream.
+        let own = self.own.take();
+        if self.opened.is_hung() {
+            std::mem::forget(own);
+        } else {
+            drop(own);
+        }
         let context = self.opened.context();
         context.end_stream(self.stream);
         for mark in [self.marks.begun, self.marks.uploaded, self.marks.computed, self.marks.done] {

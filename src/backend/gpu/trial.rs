@@ -27,7 +27,13 @@ struct Placed {
 
 impl Blueprint for Product {
     fn sizes(&self) -> Arc<Sizes> {
-        Arc::new(Sizes { rows_max: self.rows_max, inputs: smallvec![8], outputs: smallvec![12], scratch: 0 })
+        Arc::new(Sizes {
+            rows_max: self.rows_max,
+            inputs: smallvec![8],
+            outputs: smallvec![12],
+            datatypes: smallvec![Datatype::Fp32],
+            ..Sizes::default()
+        })
     }
 
     fn needs_blas(&self) -> bool {

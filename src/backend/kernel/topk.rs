@@ -265,42 +265,30 @@ pub static ENTRIES: [Entry; 10] = [
     entry("topk_merge_wide", 256, MERGE),
 ];
 
-const WARP: &[(&str, Parameter)] = &[
-    ("input", Parameter::Pointer),
-    ("values", Parameter::Pointer),
-    ("indices", Parameter::Pointer),
-    ("rows", Parameter::U32),
-    ("classes", Parameter::U32),
-    ("count", Parameter::U32),
-    ("order", Parameter::U32),
-    ("index_size", Parameter::U32),
-];
+const WARP: &[(&str, Parameter)] = &[INPUT, VALUES, INDICES, number("rows"), CLASSES, COUNT, ORDER, INDEX_SIZE];
+const BLOCK: &[(&str, Parameter)] =
+    &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, ORDER, INDEX_SIZE, SEGMENTS, CAPACITY];
+const MERGE: &[(&str, Parameter)] =
+    &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, number("element_size"), INDEX_SIZE, SEGMENTS, CAPACITY];
 
-const BLOCK: &[(&str, Parameter)] = &[
-    ("input", Parameter::Pointer),
-    ("values", Parameter::Pointer),
-    ("indices", Parameter::Pointer),
-    ("scratch", Parameter::Pointer),
-    ("classes", Parameter::U32),
-    ("count", Parameter::U32),
-    ("order", Parameter::U32),
-    ("index_size", Parameter::U32),
-    ("segments", Parameter::U32),
-    ("capacity", Parameter::U32),
-];
+const INPUT: (&str, Parameter) = pointer("input");
+const VALUES: (&str, Parameter) = pointer("values");
+const INDICES: (&str, Parameter) = pointer("indices");
+const SCRATCH: (&str, Parameter) = pointer("scratch");
+const CLASSES: (&str, Parameter) = number("classes");
+const COUNT: (&str, Parameter) = number("count");
+const ORDER: (&str, Parameter) = number("order");
+const INDEX_SIZE: (&str, Parameter) = number("index_size");
+const SEGMENTS: (&str, Parameter) = number("segments");
+const CAPACITY: (&str, Parameter) = number("capacity");
 
-const MERGE: &[(&str, Parameter)] = &[
-    ("input", Parameter::Pointer),
-    ("values", Parameter::Pointer),
-    ("indices", Parameter::Pointer),
-    ("scratch", Parameter::Pointer),
-    ("classes", Parameter::U32),
-    ("count", Parameter::U32),
-    ("element_size", Parameter::U32),
-    ("index_size", Parameter::U32),
-    ("segments", Parameter::U32),
-    ("capacity", Parameter::U32),
-];
+const fn pointer(name: &str) -> (&str, Parameter) {
+    (name, Parameter::Pointer)
+}
+
+const fn number(name: &str) -> (&str, Parameter) {
+    (name, Parameter::U32)
+}
 
 #[cfg(test)]
 mod tests {

@@ -3,10 +3,12 @@
 //! A plain run with borrowed inputs, rather than an `IoBinding`: on the CPU a binding copies
 //! borrowed inputs, and what it saves, the copy of the outputs, is saved here by sharing their
 //! memory. A batch whose run fails is run again request by request, so that a bad request fails
-//! alone.
+//! alone. On a GPU it is the same run: the library takes inputs from the host and brings outputs there;
+//! a device that fails costs the instance ([`super::fence`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 
 use ort::session::{HasSelectedOutputs, RunOptions, Session, SessionInputValue};
 use ort::value::{DynValue, ValueType};
@@ -14,13 +16,15 @@ use smallvec::SmallVec;
 
 use crate::backend::batch::{Gather, answer_all, check_output, scatter};
 use crate::backend::batch_input::BatchInputs;
-use crate::backend::{Batch, Instance, Request};
+use crate::backend::{Batch, Flight, Instance, Request};
 use crate::error::Error;
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::{AlignedBuffer, Shape, Tensor};
 use crate::time::Clock;
 
 use super::bind::{Port, Source};
-use super::{Shared, datatype, told};
+use super::fence::Fence;
+use super::session::{Seat, Shared};
+use super::{datatype, told};
 
 /// An instance; it lives on one thread.
 pub(super) struct OnnxruntimeInstance {
@@ -31,20 +35,27 @@ pub(super) struct OnnxruntimeInstance {
     /// Until the instance is dropped.
     session: Option<Session>,
     threads: usize,
+    /// Where it is on a GPU; given back after the session.
+    fence: Option<Fence>,
 }
 
 /// What a session gave, by the places of the configuration's outputs.
 type Values = SmallVec<[DynValue; 4]>;
 
 impl OnnxruntimeInstance {
-    pub(super) fn new(shared: Arc<Shared>, threads: usize) -> Result<Self, Error> {
-        let session = Some(shared.take_session(threads)?);
-        let options = shared.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
+    /// With a session on so many threads, or beyond a fence.
+    pub(super) fn new(shared: Arc<Shared>, threads: usize, fence: Option<Fence>) -> Result<Self, Error> {
+        let seat = match &fence {
+            Some(fence) => Seat::Gpu(fence.opened(), threads, None),
+            None => Seat::Cpu(threads),
+        };
+        let session = Some(shared.take_session(seat)?);
+        let options = shared.recipe.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
         let options = options.map_err(|error| told(&error))?;
         let feeds = shared.spec.inputs.iter().map(|input| datatype::feed(input.datatype));
         let gather = Gather::new(Arc::clone(&shared.spec), feeds);
         let batch_inputs = BatchInputs::new(Arc::clone(&shared.spec));
-        Ok(Self { shared, gather, batch_inputs, options, session, threads })
+        Ok(Self { shared, gather, batch_inputs, options, session, threads, fence })
     }
 
     /// Runs requests as one batch.
@@ -57,8 +68,17 @@ impl OnnxruntimeInstance {
             return answer_all(requests, &error);
         }
         let input_end = clock();
+        if let Some(fence) = &self.fence {
+            fence.handle_begin();
+        }
         let outcome = self.compute(&requests);
         let infer_end = clock();
+        let outcome = match &mut self.fence {
+            None => outcome,
+            Some(fence) => outcome
+                .inspect(|_| fence.handle_success(infer_end.since(input_end)))
+                .map_err(|error| fence.handle_failure(error)),
+        };
         match outcome {
             Ok(values) => {
                 let outputs = self.outputs(values, &requests);
@@ -72,7 +92,7 @@ impl OnnxruntimeInstance {
                     Err(error) => answer_all(requests, &error),
                 }
             }
-            Err(_) if requests.len() > 1 => self.run_apart(requests, clock),
+            Err(_) if requests.len() > 1 && !self.is_lost() => self.run_apart(requests, clock),
             Err(error) => answer_all(requests, &error),
         }
     }
@@ -80,9 +100,17 @@ impl OnnxruntimeInstance {
     /// Runs each request as a batch of its own.
     fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
         for mut request in requests {
+            if let Some(error) = self.fence.as_mut().and_then(Fence::poll_lost) {
+                request.responder.send(Err(error));
+                continue;
+            }
             request.responder.set_batch(request.rows, true);
             self.run_together(vec![request], clock);
         }
+    }
+
+    fn is_lost(&self) -> bool {
+        self.fence.as_ref().is_some_and(Fence::is_lost)
     }
 
     /// One run of the session.
@@ -145,7 +173,8 @@ impl OnnxruntimeInstance {
         let is_input = |input: usize| contains(self.gather.contents(input, requests), &contents);
         let is_made = |input: usize| contains(self.batch_inputs.contents(input), &contents);
         let is_borrowed = (0..spec.inputs.len()).any(is_input) || (0..spec.batch_inputs.len()).any(is_made);
-        let contents = if is_borrowed { bytes::Bytes::copy_from_slice(&contents) } else { contents };
+        // An answer keeps the session, and with it the device's context, beyond the instance.
+        let contents = if is_borrowed || self.fence.is_some() { copied(&contents) } else { contents };
         let output = Tensor { datatype, shape, contents };
         check_output(spec, index, &output, self.gather.rows(), requests)?;
         Ok(output)
@@ -161,8 +190,13 @@ impl OnnxruntimeInstance {
 
 impl Drop for OnnxruntimeInstance {
     fn drop(&mut self) {
+        let session = self.session.take();
+        if let Some(fence) = &self.fence {
+            drop(session);
+            return fence.opened().context().handle_foreign_call();
+        }
         // What a panic went through is not used again.
-        if let Some(session) = self.session.take().filter(|_| !std::thread::panicking()) {
+        if let Some(session) = session.filter(|_| !std::thread::panicking()) {
             self.shared.keep_session(self.threads, session);
         }
     }
@@ -170,12 +204,32 @@ impl Drop for OnnxruntimeInstance {
 
 impl Instance for OnnxruntimeInstance {
     fn run(&mut self, batch: Batch) {
+        if let Some(error) = self.fence.as_mut().and_then(Fence::poll_lost) {
+            return answer_all(batch.requests, &error);
+        }
         if batch.requests.len() > 1 && !self.shared.spec.has_batch_axis() {
             self.run_apart(batch.requests, batch.clock);
         } else {
             self.run_together(batch.requests, batch.clock);
         }
     }
+
+    fn poll_flight(&mut self, _clock: Clock) -> Flight {
+        let is_lost = self.fence.as_mut().and_then(Fence::poll_lost).is_some();
+        Flight { is_lost, ..Flight::default() }
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        if let Some(fence) = &self.fence {
+            fence.set_waker(waker);
+        }
+    }
+}
+
+fn copied(contents: &[u8]) -> bytes::Bytes {
+    let mut buffer = AlignedBuffer::with_capacity(contents.len());
+    buffer.extend_from_slice(contents);
+    buffer.freeze()
 }
 
 fn input<'a>(gather: &'a Gather, port: Port, requests: &'a [Request]) -> Result<SessionInputValue<'a>, Error> {

@@ -7,33 +7,47 @@
 //! each session, which stays as large as the largest run so far unless its model's parameter
 //! `memory.enable_memory_arena_shrinkage` says otherwise.
 //!
+//! On a GPU an instance is a session with the CUDA provider ([`cuda`]), for any model; where all sizes
+//! are known beforehand it is a program of the GPU executor, which has a session for each of its streams
+//! ([`program`]). Those hold the weights once each.
+//!
 //! Why and how: `docs/decisions/0003-onnx-runtime.md`.
 
 mod bind;
+mod cuda;
 mod datatype;
+mod fence;
 mod instance;
 mod options;
+mod program;
+mod session;
 mod strings;
 mod weights;
+
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use crossbeam_queue::ArrayQueue;
 use ort::environment::Environment;
 use ort::logging::LogLevel;
-use ort::session::Session;
 use ort::{ErrorCode, LoadDynamicError};
 
-use crate::backend::{Backend, Instance, LoadedModel, Threads};
+use crate::backend::gpu::{Figures, Gpu, GpuModel, Gpus};
+use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
 use crate::error::Error;
+use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
 
-use bind::{Port, Source};
+use cuda::Device;
+use fence::Fence;
 use instance::OnnxruntimeInstance;
 use options::Options;
+use program::CudaBlueprint;
+use session::{Recipe, Seat, Shared};
 use weights::Weights;
 
 /// The oldest release whose interface is used (`api-17` of the crate `ort`).
@@ -43,29 +57,23 @@ const MINOR_VERSION_MIN: u32 = ort::MINOR_VERSION;
 pub struct Onnxruntime {
     environment: Environment,
     name: String,
+    name_on_gpus: String,
+    /// Why none of its sessions can be on a GPU, asked when the first is to be.
+    why_no_gpu: OnceLock<Option<String>>,
+}
+
+/// The backend of models with instances on GPUs, and maybe others on the CPU.
+pub struct OnnxruntimeOnGpus<'a> {
+    engine: &'a Onnxruntime,
+    name: &'a str,
+    gpus: Gpus,
+    answers_later: bool,
+    device: Device,
 }
 
 /// A loaded model version.
 struct OnnxruntimeModel {
     shared: Arc<Shared>,
-}
-
-/// What all instances of a model version share.
-struct Shared {
-    spec: Arc<ModelSpec>,
-    environment: Environment,
-    path: PathBuf,
-    /// What the path leads to, where it is that of an opened file.
-    _opened: Option<OwnedFd>,
-    options: Options,
-    weights: Weights,
-    inputs: Vec<Source>,
-    /// Inputs that a request may leave out, which the library does not list.
-    optional: Vec<Port>,
-    outputs: Vec<Port>,
-    /// The session of the load, until an instance of as many threads wants one, and that of an
-    /// instance that is gone: a large model takes a second to load.
-    spare: ArrayQueue<(usize, Session)>,
 }
 
 impl Onnxruntime {
@@ -95,7 +103,26 @@ impl Onnxruntime {
         let environment = environment.map_err(|error| error.message().to_owned())?;
         // What a run fails of goes to the client whose request it was, not into the log.
         environment.set_log_level(LogLevel::Fatal);
-        Ok(Self { environment, name: format!("ONNX Runtime 1.{minor}") })
+        let name = format!("ONNX Runtime 1.{minor}");
+        let name_on_gpus = format!("{name} on GPUs");
+        Ok(Self { environment, name, name_on_gpus, why_no_gpu: OnceLock::new() })
+    }
+
+    /// Why no model can run on GPUs with it, where none can.
+    pub fn why_no_gpu(&self) -> Option<&str> {
+        self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()
+    }
+
+    /// The backend of models with instances on some of these devices. `answers_later` says whether they
+    /// may have several batches under way: not those whose next batch is made of what the last gave.
+    pub fn on_gpus(&self, gpus: &Gpus, answers_later: bool) -> OnnxruntimeOnGpus<'_> {
+        OnnxruntimeOnGpus {
+            engine: self,
+            name: &self.name_on_gpus,
+            gpus: gpus.clone(),
+            answers_later,
+            device: Device::Cuda,
+        }
     }
 }
 
@@ -105,10 +132,11 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        self.load_path(spec, model_path(spec, directory)?, None)
+        let recipe = self.recipe(spec, model_path(spec, directory)?, None, Device::Cuda)?;
+        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 
-    /// A file that refers to others is found by its path, which is where they lie.
+    /// By the name that Linux gives to a descriptor, where `/proc` is mounted.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
@@ -116,58 +144,137 @@ impl Backend for Onnxruntime {
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
         let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        let path = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
-        self.load_path(spec, path, Some(opened)).or_else(|_| self.load(spec, directory))
+        let path = opened_path(&opened);
+        if !path.exists() {
+            return self.load(spec, directory);
+        }
+        let recipe = self.recipe(spec, path, Some(opened), Device::Cuda)?;
+        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 }
 
 impl Onnxruntime {
-    fn load_path(
+    fn recipe(
         &self,
         spec: &Arc<ModelSpec>,
         path: PathBuf,
-        opened: Option<OwnedFd>,
-    ) -> Result<Box<dyn LoadedModel>, Error> {
-        let options = Options::new(spec)?;
-        let weights = Weights::new(spec, &path)?;
-        let session = open_session(spec, &self.environment, &options, &weights, &path, 1)?;
-        let inputs = bind::bind_inputs(spec, session.inputs())?;
-        let optional = bind::optional_inputs(spec);
-        let outputs = bind::bind_outputs(spec, session.outputs())?;
-        let spare = ArrayQueue::new(1);
-        spare.force_push((1, session));
+        _opened: Option<OwnedFd>,
+        device: Device,
+    ) -> Result<Recipe, Error> {
+        let (options, weights) = (Options::new(spec)?, Weights::new(spec, &path)?);
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        let shared =
-            Shared { spec, environment, path, _opened: opened, options, weights, inputs, optional, outputs, spare };
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(shared) }))
+        Ok(Recipe { spec, environment, path, _opened, options, weights, device })
     }
+}
+
+impl Backend for OnnxruntimeOnGpus<'_> {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+        let path = model_path(spec, directory)?;
+        self.load_recipe(|| self.engine.recipe(spec, path.clone(), None, self.device))
+    }
+
+    fn load_opened(
+        &self,
+        spec: &Arc<ModelSpec>,
+        directory: &Path,
+        file: BorrowedFd<'_>,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
+        if !opened_path(&opened).exists() {
+            return self.load(spec, directory);
+        }
+        self.load_recipe(|| match opened.try_clone() {
+            Ok(opened) => self.engine.recipe(spec, opened_path(&opened), Some(opened), self.device),
+            Err(error) => Err(Error::unavailable(format!("the model's file cannot be kept open: {error}"))),
+        })
+    }
+}
+
+impl OnnxruntimeOnGpus<'_> {
+    /// As a program of the executor where the model can be one, and a session for each of its streams is
+    /// not too much; else as sessions. Tried on each device, so that what a device cannot have is told
+    /// by the load.
+    fn load_recipe(&self, recipe: impl Fn() -> Result<Recipe, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+        let first = recipe()?;
+        let is_small = std::fs::metadata(&first.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
+        let sizes = program::sizes(&first.spec).filter(|_| self.answers_later && is_small);
+        if let Some(sizes) = sizes {
+            let spec = Arc::clone(&first.spec);
+            let shared = Arc::new(share(first, None)?);
+            let blueprint = Arc::new(CudaBlueprint::new(&shared, sizes));
+            let on_cpu = Box::new(OnnxruntimeModel { shared });
+            let model = GpuModel::new(&spec, blueprint, &self.gpus, Some(on_cpu));
+            // Memory for the largest batch on each of its streams may be more than there is.
+            if try_each(&spec, &model).is_ok() {
+                return Ok(Box::new(model));
+            }
+        }
+        let recipe = recipe()?;
+        let spec = Arc::clone(&recipe.spec);
+        let model = OnnxruntimeModel { shared: Arc::new(share(recipe, Some(&self.gpus))?) };
+        try_each(&spec, &model)?;
+        Ok(Box::new(model))
+    }
+}
+
+/// Makes an instance on each device of a model, and ends it.
+fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
+    let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
+    gpus.sort_unstable();
+    gpus.dedup();
+    gpus.into_iter()
+        .try_for_each(|gpu| threads::enter(1, |threads| model.new_instance(&threads.on(Some(gpu))).map(drop)))
+}
+
+/// Opens the session of the load, which is on the CPU, and holds the configuration against it.
+fn share(recipe: Recipe, gpus: Option<&Gpus>) -> Result<Shared, Error> {
+    let spec = Arc::clone(&recipe.spec);
+    let session = recipe.open(Seat::Cpu(1))?;
+    let inputs = bind::bind_inputs(&spec, session.inputs())?;
+    let optional = bind::optional_inputs(&spec);
+    let outputs = bind::bind_outputs(&spec, session.outputs())?;
+    Ok(Shared::new(recipe, (inputs, optional, outputs), gpus.cloned(), session))
 }
 
 impl LoadedModel for OnnxruntimeModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count())?))
+        let fence = threads.gpu().map(|index| self.fence(index)).transpose()?;
+        Ok(Box::new(OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?))
     }
 
     fn may_run_inline(&self) -> bool {
         // A shard has one core, and what runs in it one thread: its own.
-        self.shared.options.is_single_threaded()
+        self.shared.gpus.is_none() && self.shared.recipe.options.is_single_threaded()
+    }
+
+    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+        self.shared.gpus.as_ref().map(|_| Arc::clone(&self.shared.figures))
     }
 }
 
-impl Shared {
-    /// A session for an instance that may use so many threads.
-    fn take_session(&self, threads: usize) -> Result<Session, Error> {
-        match self.spare.pop() {
-            Some((count, session)) if count == threads || self.options.fixes_threads() => Ok(session),
-            _ => open_session(&self.spec, &self.environment, &self.options, &self.weights, &self.path, threads),
-        }
+impl OnnxruntimeModel {
+    /// The hold of a device for a new instance.
+    fn fence(&self, index: u32) -> Result<Fence, Error> {
+        let Shared { spec, gpus, figures, .. } = &*self.shared;
+        let name = &spec.name;
+        let gpu: Option<&Arc<Gpu>> = gpus.as_ref().and_then(|gpus| gpus.find(index));
+        let gpu = gpu.ok_or_else(|| {
+            Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
+        })?;
+        figures.admit_restart(spec)?;
+        Fence::new(gpu, figures).map_err(|error| {
+            Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
+        })
     }
+}
 
-    /// Keeps the session of an instance that is no longer wanted for the next.
-    fn keep_session(&self, threads: usize, session: Session) {
-        // There may be one already; the other is closed.
-        drop(self.spare.push((threads, session)));
-    }
+/// The path of an opened file, as long as it is open.
+fn opened_path(opened: &OwnedFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
 }
 
 /// Where the model is.
@@ -182,21 +289,6 @@ fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
         return Ok(path);
     }
     Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)))
-}
-
-fn open_session(
-    spec: &ModelSpec,
-    environment: &Environment,
-    options: &Options,
-    weights: &Weights,
-    path: &Path,
-    threads: usize,
-) -> Result<Session, Error> {
-    let open = || weights.share(options.builder(environment, threads)?)?.commit_from_file(path);
-    let outcome = catch_unwind(AssertUnwindSafe(open));
-    let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime gave what its interface does not allow"));
-    let outcome = outcome.and_then(|session| session.map_err(|error| told(&error)));
-    outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
 }
 
 /// A failure inside the library, in the words of Triton's backend.

@@ -17,6 +17,8 @@ use ort::session::{HasSelectedOutputs, OutputSelector, RunOptions, Session};
 use crate::error::Error;
 use crate::model::{Accelerator, ModelSpec};
 
+use super::cuda::CudaOptions;
+
 /// The options of a model's sessions.
 #[derive(Debug)]
 pub(super) struct Options {
@@ -38,6 +40,8 @@ pub(super) struct Options {
     entries: Vec<(String, String)>,
     /// `optimization.execution_accelerators`.
     accelerators: Vec<Accelerator>,
+    /// Those of sessions on GPUs.
+    pub(super) cuda: CudaOptions,
 }
 
 /// How much of the graph is rewritten.
@@ -52,13 +56,6 @@ enum Level {
 impl Options {
     /// Reads them from a configuration; refuses what this library or server lacks.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
-        if let Some(accelerator) = spec.optimization.gpu_accelerators.first() {
-            return Err(Error::unsupported(format!(
-                "gpu_execution_accelerator '{}' of model '{}' needs an instance on a GPU, which this server does not \
-                 have; remove it",
-                accelerator.name, spec.name
-            )));
-        }
         for accelerator in &spec.optimization.cpu_accelerators {
             check_accelerator(spec, accelerator)?;
         }
@@ -74,6 +71,7 @@ impl Options {
             shrinkage: spec.parameters.get("memory.enable_memory_arena_shrinkage").cloned(),
             entries: entries.map(|(key, value)| (key.clone(), value.clone())).collect(),
             accelerators: spec.optimization.cpu_accelerators.clone(),
+            cuda: CudaOptions::new(spec)?,
         })
     }
 
@@ -87,8 +85,14 @@ impl Options {
         self.intra_threads.is_some() && (self.inter_threads.is_some() || !self.is_parallel)
     }
 
-    /// A builder for a session of an instance whose worker has so many threads.
-    pub(super) fn builder(&self, environment: &Environment, threads: usize) -> ort::Result<SessionBuilder> {
+    /// A builder for a session of an instance whose worker has so many threads, and which has what a
+    /// provider can do done there.
+    pub(super) fn builder(
+        &self,
+        environment: &Environment,
+        threads: usize,
+        provider: Option<ExecutionProviderDispatch>,
+    ) -> ort::Result<SessionBuilder> {
         let level = match self.level {
             // Not `Level3`, which releases before 1.22 do not know.
             Level::All => GraphOptimizationLevel::All,
@@ -108,7 +112,7 @@ impl Options {
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
-        let mut providers: Vec<_> = self.accelerators.iter().filter_map(provider).collect();
+        let mut providers: Vec<_> = provider.into_iter().chain(self.accelerators.iter().filter_map(of_name)).collect();
         providers.push(CPU::default().with_arena_allocator(self.has_arena).build().error_on_failure());
         Ok(builder.with_execution_providers(providers)?)
     }
@@ -192,7 +196,7 @@ fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), 
     )))
 }
 
-fn provider(accelerator: &Accelerator) -> Option<ExecutionProviderDispatch> {
+fn of_name(accelerator: &Accelerator) -> Option<ExecutionProviderDispatch> {
     let provider = match accelerator.name.as_str() {
         "dnnl" => OneDNN::default().with_arena_allocator(true).build(),
         "openvino" => configured(OpenVINO::default(), accelerator).build(),

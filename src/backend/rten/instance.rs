@@ -32,8 +32,7 @@ impl RtenInstance {
         let feeds = shared.inputs.iter().map(|port| datatype::feed(port.datatype));
         let gather = Gather::new(Arc::clone(&shared.spec), feeds);
         let batch_inputs = BatchInputs::new(Arc::clone(&shared.spec));
-        let options = RunOptions::default().with_thread_pool(Some(Arc::clone(threads.pool())));
-        Self { shared, gather, batch_inputs, options }
+        Self { shared, gather, batch_inputs, options: options(threads) }
     }
 
     /// Runs requests as one batch.
@@ -159,6 +158,14 @@ impl Instance for RtenInstance {
             self.run_together(batch.requests, batch.clock);
         }
     }
+
+    fn set_threads(&mut self, threads: &Threads) {
+        self.options = options(threads);
+    }
+}
+
+fn options(threads: &Threads) -> RunOptions {
+    RunOptions::default().with_thread_pool(Some(Arc::clone(threads.pool())))
 }
 
 fn view<'a>(held: DataType, shape: &[i64], contents: &'a [u8]) -> Option<ValueOrView<'a>> {

@@ -60,14 +60,13 @@ impl Backend for Rten {
         load(spec, || read(spec, directory))
     }
 
-    /// A file that refers to others is found by its path, which is where they lie.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
-        directory: &Path,
+        _directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        load(spec, || read_opened(spec, file).or_else(|_| read(spec, directory)))
+        load(spec, || read_opened(spec, file))
     }
 }
 
@@ -125,7 +124,7 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<Whole, Error> {
     guarded(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
 }
 
-/// The same from a file that was opened, if it refers to no others.
+/// The same from a file that was opened, and refers to no others.
 fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<Whole, Error> {
     let bytes = || {
         let mut bytes = Vec::new();

@@ -68,6 +68,18 @@ fn a_file_that_was_opened_is_what_is_loaded_whatever_lies_at_its_path_by_now() {
 }
 
 #[test]
+fn a_file_that_keeps_tensors_in_another_is_found_by_its_path_which_is_where_that_lies() {
+    let add = Onnx::default().node("Add", &["x", "b"], &["y"], &[]).external("b", &[2], "w.bin");
+    let directory = Directory::with("model.onnx", &add.input("x", FLOAT, &[2]).output("y", FLOAT, &[2]).into_bytes());
+    fs::write(directory.0.join("w.bin"), [1_f32, 2.0].map(f32::to_le_bytes).concat()).unwrap();
+    let file = fs::File::open(directory.0.join("model.onnx")).unwrap();
+    let io = |name| [(name, Datatype::Fp32, &[2_i64][..])];
+    let spec = Arc::new(spec(0, &io("x"), &io("y")));
+    assert!(Rten.load(&spec, &directory.0).is_ok());
+    assert!(Rten.load_opened(&spec, &directory.0, file.as_fd()).is_err(), "it is not whole");
+}
+
+#[test]
 fn sums_and_differences_come_back_row_by_row() {
     let row = |value: f32| [value; 16];
     let input = |values: &[f32]| {

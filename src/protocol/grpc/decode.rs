@@ -14,31 +14,42 @@ use crate::protocol::check::{self, AskedOutput, NamedTensor, SequenceParameters}
 use crate::protocol::grpc::contents;
 use crate::protocol::grpc::message::{InferMessage, InputTensor, OutputTensor, Parameter, Parameters};
 use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::shared_memory::{self, Regions, Slice};
 use crate::tensor::Datatype;
 
-/// The request, checked against its model.
-pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferRequest, Error> {
+/// The request, checked against its model. Regions of shared memory are those that it may name; `None`
+/// where it may name none.
+pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>, regions: Option<&Regions>) -> Result<InferRequest, Error> {
     if spec.is_decoupled {
         return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
     }
-    decode_streamed(spec, message)
+    decode_streamed(spec, message, regions)
 }
 
 /// The same for a request of a `ModelStreamInfer`, which may be for a decoupled model.
-pub fn decode_streamed(spec: &ModelSpec, message: &InferMessage<'_>) -> Result<InferRequest, Error> {
+pub fn decode_streamed(
+    spec: &ModelSpec,
+    message: &InferMessage<'_>,
+    regions: Option<&Regions>,
+) -> Result<InferRequest, Error> {
     let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
-    let mut inputs = inputs(spec, message)?;
-    let asked: SmallVec<[AskedOutput<'_>; 2]> = message.outputs.iter().map(asked).collect::<Result<_, _>>()?;
+    let mut inputs = inputs(spec, message, regions)?;
+    let mut destinations = Vec::new();
+    let asked = message.outputs.iter().map(|output| asked(output, regions, &mut destinations));
+    let asked: SmallVec<[AskedOutput<'_>; 2]> = asked.collect::<Result<_, _>>()?;
     let outputs = check::check_outputs(spec, message.id, &asked, true)?;
     for plan in outputs.iter().filter(|plan| plan.class_count > 0) {
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
-    let (inputs, rows) = check::check(spec, message.id, &mut inputs)?;
+    let (tensors, rows) = check::check(spec, message.id, &mut inputs)?;
+    let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final };
+    let plan = ResponsePlan { id: message.id.to_owned(), outputs, wants_empty_final, repeated, shared };
+    let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
@@ -106,14 +117,30 @@ fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str
     repeated.map_or(Ok(()), |(name, _)| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
 }
 
-/// The inputs with their contents: raw ones are handed out in the order of the inputs.
-fn inputs<'a>(spec: &ModelSpec, message: &InferMessage<'a>) -> Result<SmallVec<[NamedTensor<'a>; 2]>, Error> {
+/// The inputs with their contents: raw ones are handed out in the order of the inputs that have none in
+/// shared memory.
+fn inputs<'a>(
+    spec: &ModelSpec,
+    message: &InferMessage<'a>,
+    regions: Option<&Regions>,
+) -> Result<SmallVec<[NamedTensor<'a>; 2]>, Error> {
     let mut inputs = SmallVec::with_capacity(message.inputs.len());
-    for (index, input) in message.inputs.iter().enumerate() {
-        refuse_shared_memory(input.name, &input.parameters)?;
+    let mut raw_index = 0;
+    for input in &message.inputs {
+        let shared = slice_of(input.name, &input.parameters, regions)?;
+        if shared.is_some() && input.contents.is_some() {
+            let (name, model) = (input.name, &spec.name);
+            return Err(Error::invalid(format!(
+                "unexpected 'content' provided when using shared memory for input tensor '{name}' for model '{model}'"
+            )));
+        }
         let datatype = Datatype::from_name(input.datatype);
-        let contents = contents_of(spec, message, index, input, datatype)?;
-        inputs.push(NamedTensor { name: input.name, datatype, shape: input.shape.clone(), contents });
+        let contents = match shared {
+            Some(_) => Bytes::new(),
+            None => contents_of(spec, message, raw_index, input, datatype)?,
+        };
+        raw_index += usize::from(shared.is_none());
+        inputs.push(NamedTensor { name: input.name, datatype, shape: input.shape.clone(), contents, shared });
     }
     Ok(inputs)
 }
@@ -137,9 +164,19 @@ fn contents_of(
     }
 }
 
-fn asked<'a>(output: &OutputTensor<'a>) -> Result<AskedOutput<'a>, Error> {
-    refuse_shared_memory(output.name, &output.parameters)?;
+fn asked<'a>(
+    output: &OutputTensor<'a>,
+    regions: Option<&Regions>,
+    destinations: &mut Vec<(&'a str, Slice)>,
+) -> Result<AskedOutput<'a>, Error> {
+    let slice = slice_of(output.name, &output.parameters, regions)?;
     let class_count = output.parameters.get("classification").map_or(Ok(0), class_count)?;
+    if let Some(slice) = slice {
+        if class_count > 0 {
+            return Err(Error::invalid("output can't set both 'shared_memory_region' and 'classification'"));
+        }
+        destinations.push((output.name, slice));
+    }
     Ok(AskedOutput { name: output.name, is_binary: true, class_count })
 }
 
@@ -152,20 +189,35 @@ fn class_count(value: Parameter<'_>) -> Result<u32, Error> {
     }
 }
 
-/// Tensors come and go in messages only.
-fn refuse_shared_memory(name: &str, parameters: &Parameters<'_>) -> Result<(), Error> {
-    if parameters.get("shared_memory_region").is_some() {
-        return Err(Error::unsupported(format!(
-            "client shared memory is not supported by this build; send tensor '{name}' in the message"
-        )));
-    }
-    let stray =
-        ["shared_memory_offset", "shared_memory_byte_size"].into_iter().find(|key| parameters.get(key).is_some());
-    stray.map_or(Ok(()), |key| {
-        Err(Error::invalid(format!(
-            "'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{name}'"
-        )))
-    })
+/// The bytes in shared memory that the parameters of a tensor name.
+fn slice_of(name: &str, parameters: &Parameters<'_>, regions: Option<&Regions>) -> Result<Option<Slice>, Error> {
+    let (offset, size) = ("shared_memory_offset", "shared_memory_byte_size");
+    let wrong = |key: &str, want: &str| {
+        Error::invalid(format!("invalid value type for '{key}' parameter for tensor '{name}', expected {want}."))
+    };
+    // Triton reads a negative number as the large one that it is without its sign.
+    let number = |key: &str| match parameters.get(key) {
+        None => Ok(None),
+        Some(Parameter::Int64(number)) => Ok(Some(number.cast_unsigned())),
+        Some(_) => Err(wrong(key, "int64_param")),
+    };
+    let Some(region) = parameters.get("shared_memory_region") else {
+        let stray = [offset, size].into_iter().find(|key| parameters.get(key).is_some());
+        return stray.map_or(Ok(None), |key| {
+            Err(Error::invalid(format!(
+                "'{key}' can not be specified without 'shared_memory_region' parameter for tensor '{name}'"
+            )))
+        });
+    };
+    let regions = regions.ok_or_else(shared_memory::disabled)?;
+    let Parameter::Str(region) = region else { return Err(wrong("shared_memory_region", "string_param")) };
+    let offset = number(offset)?.unwrap_or(0);
+    let size = number(size)?.ok_or_else(|| {
+        Error::invalid(format!(
+            "'{size}' must be specified along with 'shared_memory_region' parameter for tensor '{name}'"
+        ))
+    })?;
+    regions.find(region, offset, size).map(Some)
 }
 
 #[cfg(test)]
@@ -174,7 +226,7 @@ mod tests {
 
     use super::*;
     use crate::model::SequenceMark;
-    use crate::protocol::testing::{input, output, spec};
+    use crate::protocol::testing::{input, output, regions, spec};
     use crate::wire::proto::inference::infer_parameter::ParameterChoice;
     use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
     use crate::wire::proto::inference::{InferParameter, InferTensorContents, ModelInferRequest};
@@ -207,7 +259,7 @@ mod tests {
 
     fn decode_prost(request: &ModelInferRequest) -> Result<InferRequest, Error> {
         let bytes = Bytes::from(request.encode_to_vec());
-        decode(&model(), &InferMessage::read(&bytes)?)
+        decode(&model(), &InferMessage::read(&bytes)?, None)
     }
 
     fn refusal(change: impl FnOnce(&mut ModelInferRequest)) -> String {
@@ -220,7 +272,7 @@ mod tests {
     #[test]
     fn raw_contents_are_views_in_the_models_order() {
         let bytes = Bytes::from(request().encode_to_vec());
-        let decoded = decode(&model(), &InferMessage::read(&bytes).unwrap()).unwrap();
+        let decoded = decode(&model(), &InferMessage::read(&bytes).unwrap(), None).unwrap();
         let [a, b] = &decoded.inputs[..] else { panic!("{decoded:?}") };
         assert_eq!((a.datatype, &a.shape[..], &a.contents[..]), (Datatype::Int32, &[1, 4][..], &[9; 16][..]));
         assert_eq!((b.datatype, &b.shape[..], &b.contents[..]), (Datatype::Int8, &[1, 4][..], &[1, 2, 3, 4][..]));
@@ -347,7 +399,8 @@ mod tests {
             "InvalidArgument: [request id: 7] input byte size mismatch for input 'B' for model 'm'. Expected 4, got 3",
             |request| request.raw_input_contents[0] = Bytes::from_static(&[1, 2, 3]),
         );
-        let text = "Unsupported: client shared memory is not supported by this build; send tensor 'B' in the message";
+        let text =
+            "Unsupported: Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.";
         check(text, |request| {
             let region = parameter(ParameterChoice::StringParam("r".to_owned()));
             request.inputs[0].parameters.insert("shared_memory_region".to_owned(), region);
@@ -383,7 +436,7 @@ mod tests {
     fn a_decoupled_model_is_refused_before_anything_else() {
         let bytes = Bytes::new();
         let decoupled = ModelSpec { is_decoupled: true, ..model() };
-        let error = decode(&decoupled, &InferMessage::read(&bytes).unwrap()).unwrap_err();
+        let error = decode(&decoupled, &InferMessage::read(&bytes).unwrap(), None).unwrap_err();
         let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
         assert_eq!(error, Error::unsupported(text));
     }
@@ -402,5 +455,98 @@ mod tests {
         }
         let error = InferMessage::read(&Bytes::from_static(&[8, 1])).map(|_| ()).map_err(Error::from);
         assert_eq!(error, Err(Error::internal("Unable to parse request")));
+    }
+
+    #[test]
+    fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons_words() {
+        use ParameterChoice::{BoolParam, Int64Param, StringParam};
+        let registry = regions();
+        let outcome = |input: &[(&str, ParameterChoice)], output: &[(&str, ParameterChoice)]| {
+            let parameters = |choices: &[(&str, ParameterChoice)]| {
+                choices.iter().map(|(key, choice)| ((*key).to_owned(), parameter(choice.clone()))).collect()
+            };
+            let mut request = request();
+            // `A`, which comes second; what is raw is that of `B` alone.
+            request.inputs[1].parameters = parameters(input);
+            request.raw_input_contents.truncate(1);
+            let parameters = parameters(output);
+            request.outputs.push(InferRequestedOutputTensor { name: "X".to_owned(), parameters });
+            let bytes = Bytes::from(request.encode_to_vec());
+            match decode(&model(), &InferMessage::read(&bytes).unwrap(), Some(registry.regions())) {
+                Ok(request) => {
+                    let text = |tensors: &[(usize, Slice)]| {
+                        let text =
+                            |(index, slice): &(usize, Slice)| format!("{index}:{}:{:?}", slice.size(), slice.kind());
+                        tensors.iter().map(text).collect::<Vec<_>>().join(" ")
+                    };
+                    let shared = request.plan.shared.unwrap();
+                    assert_eq!(request.inputs[1].contents[..], [1, 2, 3, 4]);
+                    format!("{} > {}", text(&shared.sources), text(&shared.destinations))
+                }
+                Err(error) => format!("{} {}", error.code().on_wire().1, error.text()),
+            }
+        };
+        let region = |name: &str, size| {
+            vec![("shared_memory_region", StringParam(name.to_owned())), ("shared_memory_byte_size", Int64Param(size))]
+        };
+        let with = |key, choice| [region("r", 16), vec![(key, choice)]].concat();
+        let input = |input: &[(&str, ParameterChoice)], want: &str| assert_eq!(outcome(input, &[]), want, "{input:?}");
+        input(&region("r", 16), "0:16:System > ");
+        input(&region("g", 16), "0:16:Cuda > ");
+        input(&with("shared_memory_offset", Int64Param(48)), "0:16:System > ");
+        input(&with("shared_memory_offset", Int64Param(64)), "3 Invalid offset for shared memory region: 'r'");
+        input(&with("shared_memory_offset", Int64Param(-16)), "3 Invalid offset for shared memory region: 'r'");
+        input(&region("r", -16), "3 Invalid offset + byte size for shared memory region: 'r'");
+        input(&region("x", 16), "5 Unable to find shared memory region: 'x'");
+        let mismatch = "input byte size mismatch for input 'A' for model 'm'. Expected 16, got 12";
+        input(&region("r", 12), &format!("3 [request id: 7] {mismatch}"));
+        input(
+            &region("r", 16)[..1],
+            "3 'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'A'",
+        );
+        let wrong = |key: &str, want: &str| {
+            format!("3 invalid value type for '{key}' parameter for tensor 'A', expected {want}.")
+        };
+        let number = [("shared_memory_region", Int64Param(1)), ("shared_memory_byte_size", Int64Param(16))];
+        input(&number, &wrong("shared_memory_region", "string_param"));
+        input(&with("shared_memory_byte_size", BoolParam(true)), &wrong("shared_memory_byte_size", "int64_param"));
+        input(&with("shared_memory_offset", BoolParam(true)), &wrong("shared_memory_offset", "int64_param"));
+
+        let output = |parameters: &[(&str, ParameterChoice)], want: &str| {
+            assert_eq!(outcome(&region("r", 16), parameters), want, "{parameters:?}");
+        };
+        output(&region("s", 64), "0:16:System > 0:64:System");
+        output(&region("x", 64), "5 Unable to find shared memory region: 'x'");
+        let classes = [region("s", 64), vec![("classification", Int64Param(1))]].concat();
+        output(&classes, "3 output can't set both 'shared_memory_region' and 'classification'");
+    }
+
+    #[test]
+    fn an_input_lies_in_shared_memory_or_in_the_message() {
+        let registry = regions();
+        let mut request = request();
+        request.raw_input_contents.clear();
+        let region = ParameterChoice::StringParam("r".to_owned());
+        let size = ParameterChoice::Int64Param(4);
+        request.inputs[0].parameters = [
+            ("shared_memory_region".to_owned(), parameter(region)),
+            ("shared_memory_byte_size".to_owned(), parameter(size)),
+        ]
+        .into();
+        request.inputs[0].contents =
+            Some(InferTensorContents { int_contents: vec![1, 2, 3, 4], ..InferTensorContents::default() });
+        let refusal = |regions| {
+            let bytes = Bytes::from(request.encode_to_vec());
+            let error = decode(&model(), &InferMessage::read(&bytes).unwrap(), regions).unwrap_err();
+            error.text().to_owned()
+        };
+        assert_eq!(
+            refusal(Some(registry.regions())),
+            "unexpected 'content' provided when using shared memory for input tensor 'B' for model 'm'"
+        );
+        assert_eq!(
+            refusal(None),
+            "Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable."
+        );
     }
 }

@@ -75,7 +75,7 @@ pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     compare(&bytes)?;
     if let Ok(message) = InferMessage::read(&bytes) {
         version_of(message.model_version).ok();
-        decode(&model(), &message).ok();
+        decode(&model(), &message, None).ok();
         for contents in message.inputs.iter().filter_map(|input| input.contents.as_ref()) {
             for datatype in Datatype::ALL {
                 contents::convert(contents, Some(datatype)).ok();

@@ -6,12 +6,13 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::Error;
-use crate::model::ModelSpec;
+use crate::model::{CorrelationId, ModelSpec};
+use crate::protocol::check::SequenceParameters;
 use crate::protocol::classification::classify;
 use crate::protocol::infer::{OutputPlan, ResponsePlan};
 use crate::tensor::Tensor;
 use crate::wire::grpc::{PREFIX_SIZE, prefix};
-use crate::wire::protobuf::{bytes_size, packed_size, put_bytes_head, put_packed, put_str, str_size};
+use crate::wire::protobuf::{bytes_size, packed_size, put_bytes_head, put_packed, put_str, put_varint, str_size};
 
 /// The parts of a framed message, to be sent one after the other.
 pub type Parts = SmallVec<[Bytes; 4]>;
@@ -22,10 +23,12 @@ const ID: u32 = 3;
 const PARAMETERS: u32 = 4;
 const OUTPUTS: u32 = 5;
 const RAW_OUTPUT_CONTENTS: u32 = 6;
-/// The entry of a map, and the key of `InferParameter.bool_param` as a number of one byte.
+/// The entry of a map, and the fields of `InferParameter`: those of numbers by their keys, of one byte.
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 const BOOL_PARAM_KEY: u8 = 1 << 3;
+const INT64_PARAM_KEY: u8 = 2 << 3;
+const STRING_PARAM: u32 = 3;
 /// The fields of `ModelStreamInferResponse`.
 const ERROR_MESSAGE: u32 = 1;
 const INFER_RESPONSE: u32 = 2;
@@ -83,8 +86,8 @@ fn write(
 
     let described: usize =
         outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
-    let parameter = is_final.map(final_parameter).unwrap_or_default();
-    let told = if parameter.is_empty() { 0 } else { bytes_size(PARAMETERS, parameter.len()) };
+    let parameters = parameters(plan, is_final);
+    let told: usize = parameters.iter().map(|entry| bytes_size(PARAMETERS, entry.len())).sum();
     let head_size = texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + told + described;
     let raw_size: usize =
         outputs.iter().map(|(_, tensor)| bytes_size(RAW_OUTPUT_CONTENTS, tensor.contents.len())).sum();
@@ -98,22 +101,52 @@ fn write(
         put_bytes_head(INFER_RESPONSE, response, &mut head);
     }
     texts.iter().for_each(|(number, text)| put_str(*number, text, &mut head));
-    if !parameter.is_empty() {
-        put_bytes_head(PARAMETERS, parameter.len(), &mut head);
-        head.extend_from_slice(&parameter);
+    for entry in &parameters {
+        put_bytes_head(PARAMETERS, entry.len(), &mut head);
+        head.extend_from_slice(entry);
     }
     outputs.iter().for_each(|(name, tensor)| put_description(name, tensor, &mut head));
     Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
 }
 
-/// The entry of `parameters` that says whether a response is the last to its request.
-fn final_parameter(is_final: bool) -> SmallVec<[u8; 32]> {
+/// The entries of `parameters`: what the response repeats of its request, and whether it is the last to it.
+fn parameters(plan: &ResponsePlan, is_final: Option<bool>) -> SmallVec<[Vec<u8>; 1]> {
+    let mut entries = SmallVec::new();
+    if let Some(repeated) = plan.repeated.as_deref() {
+        let SequenceParameters { id, is_start, is_end } = repeated;
+        entries.push(match id {
+            Some(CorrelationId::Text(text)) => parameter("sequence_id", |value| put_str(STRING_PARAM, text, value)),
+            Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => number_parameter(*number),
+            None => number_parameter(0),
+        });
+        entries.push(flag_parameter("sequence_start", *is_start));
+        entries.push(flag_parameter("sequence_end", *is_end));
+    }
+    entries.extend(is_final.map(|is_final| flag_parameter("triton_final_response", is_final)));
+    entries
+}
+
+/// A parameter is one of several: it is written where it is false or 0, too.
+fn flag_parameter(name: &str, is_so: bool) -> Vec<u8> {
+    parameter(name, |value| value.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_so)]))
+}
+
+/// A `sequence_id` that is a number: an int64, though its client may have thought of a uint64, as in Triton.
+fn number_parameter(number: u64) -> Vec<u8> {
+    parameter("sequence_id", |value| {
+        value.push(INT64_PARAM_KEY);
+        put_varint(number, value);
+    })
+}
+
+fn parameter(name: &str, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut value = Vec::new();
+    write(&mut value);
     let mut entry = Vec::new();
-    put_str(KEY, "triton_final_response", &mut entry);
-    // `bool_param` is written where it is false, too: it is one of several that may be set.
-    put_bytes_head(VALUE, 2, &mut entry);
-    entry.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_final)]);
-    SmallVec::from_vec(entry)
+    put_str(KEY, name, &mut entry);
+    put_bytes_head(VALUE, value.len(), &mut entry);
+    entry.extend_from_slice(&value);
+    entry
 }
 
 /// The key and the size of one tensor's bytes.
@@ -194,7 +227,7 @@ mod tests {
 
     fn plan(id: &str, indices: &[usize]) -> ResponsePlan {
         let plan = |index: &usize| OutputPlan { index: *index, is_binary: true, class_count: 0 };
-        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), wants_empty_final: false }
+        ResponsePlan { id: id.to_owned(), outputs: indices.iter().map(plan).collect(), ..ResponsePlan::default() }
     }
 
     /// What `prost` reads, after the prefix was found to tell the size.
@@ -232,6 +265,23 @@ mod tests {
             };
             assert_eq!(read(&parts), want, "{id:?} {indices:?}");
         }
+    }
+
+    #[test]
+    fn what_a_response_repeats_of_its_request_is_told_in_full() {
+        let check = |id: Option<CorrelationId>, want: ParameterChoice| {
+            let repeated = Some(Box::new(SequenceParameters { id, is_start: true, is_end: false }));
+            let plan = ResponsePlan { repeated, ..plan("", &[]) };
+            let got = read(&encode(&model(), 1, &plan, Vec::new()).unwrap()).parameters;
+            let choice = |key: &str| got[key].parameter_choice.clone().unwrap();
+            assert_eq!((got.len(), choice("sequence_id")), (3, want));
+            assert_eq!(choice("sequence_start"), ParameterChoice::BoolParam(true));
+            assert_eq!(choice("sequence_end"), ParameterChoice::BoolParam(false));
+        };
+        check(None, ParameterChoice::Int64Param(0));
+        check(CorrelationId::from_number(7), ParameterChoice::Int64Param(7));
+        check(CorrelationId::from_number(u64::MAX), ParameterChoice::Int64Param(-1));
+        check(CorrelationId::from_text("é"), ParameterChoice::StringParam("é".to_owned()));
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod message;
 pub mod reflection;
 pub mod repository;
 pub mod service;
+pub mod shared_memory;
 pub mod statistics;
 pub mod status;
 

@@ -13,7 +13,8 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::statistics;
-use crate::protocol::route::version_of;
+use crate::protocol::route::{RegionAction, version_of};
+use crate::protocol::shared_memory::Kind;
 use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
 use crate::wire::proto::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse};
@@ -32,6 +33,8 @@ pub enum Rpc {
     ModelStreamInfer,
     /// The model repository: one message in, one out, by way of the control thread.
     Repository(RepositoryRpc),
+    /// Regions of shared memory: one message in, one out, by way of who keeps them.
+    SharedMemory(Kind, RegionAction),
     /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
@@ -96,12 +99,12 @@ impl Rpc {
             b"/RepositoryIndex" => Self::Repository(RepositoryRpc::Index),
             b"/RepositoryModelLoad" => Self::Repository(RepositoryRpc::Load),
             b"/RepositoryModelUnload" => Self::Repository(RepositoryRpc::Unload),
-            b"/SystemSharedMemoryStatus" => Self::Unbuilt("SystemSharedMemoryStatus"),
-            b"/SystemSharedMemoryRegister" => Self::Unbuilt("SystemSharedMemoryRegister"),
-            b"/SystemSharedMemoryUnregister" => Self::Unbuilt("SystemSharedMemoryUnregister"),
-            b"/CudaSharedMemoryStatus" => Self::Unbuilt("CudaSharedMemoryStatus"),
-            b"/CudaSharedMemoryRegister" => Self::Unbuilt("CudaSharedMemoryRegister"),
-            b"/CudaSharedMemoryUnregister" => Self::Unbuilt("CudaSharedMemoryUnregister"),
+            b"/SystemSharedMemoryStatus" => Self::SharedMemory(Kind::System, RegionAction::Status),
+            b"/SystemSharedMemoryRegister" => Self::SharedMemory(Kind::System, RegionAction::Register),
+            b"/SystemSharedMemoryUnregister" => Self::SharedMemory(Kind::System, RegionAction::Unregister),
+            b"/CudaSharedMemoryStatus" => Self::SharedMemory(Kind::Cuda, RegionAction::Status),
+            b"/CudaSharedMemoryRegister" => Self::SharedMemory(Kind::Cuda, RegionAction::Register),
+            b"/CudaSharedMemoryUnregister" => Self::SharedMemory(Kind::Cuda, RegionAction::Unregister),
             b"/TraceSetting" => Self::Unbuilt("TraceSetting"),
             b"/LogSettings" => Self::Unbuilt("LogSettings"),
             _ => return None,

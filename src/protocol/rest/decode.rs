@@ -16,6 +16,7 @@ use crate::protocol::check::{
 };
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
+use crate::protocol::shared_memory::{self, Regions, Slice};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
 use crate::wire::json::{Document, Fault, JsonError, Kind, Value};
 
@@ -63,8 +64,14 @@ struct Parameters {
     sequence: SequenceParameters,
 }
 
-/// Decodes the body of an inference request for a model. Binary inputs are views of the body.
-pub fn decode(spec: &ModelSpec, header_length: HeaderLength, body: Bytes) -> Result<InferRequest, Error> {
+/// Decodes the body of an inference request for a model. Binary inputs are views of the body. Regions
+/// of shared memory are those that it may name; `None` where it may name none.
+pub fn decode(
+    spec: &ModelSpec,
+    header_length: HeaderLength,
+    body: Bytes,
+    regions: Option<&Regions>,
+) -> Result<InferRequest, Error> {
     if spec.is_decoupled {
         return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
     }
@@ -74,7 +81,7 @@ pub fn decode(spec: &ModelSpec, header_length: HeaderLength, body: Bytes) -> Res
     }
     let json = body.get(..size).unwrap_or_default();
     let document = Document::parse(json, &["data"]).map_err(json_error)?;
-    decode_document(spec, &document, &body, size).map_err(|error| {
+    decode_document(spec, &document, body.slice(size..), regions).map_err(|error| {
         // A fault in text that was not read yet comes before what is wrong with what it says.
         document.validate().map_or_else(json_error, |()| error)
     })
@@ -91,13 +98,12 @@ pub(super) fn json_error(error: JsonError) -> Error {
 fn decode_document(
     spec: &ModelSpec,
     document: &Document<'_>,
-    body: &Bytes,
-    header_size: usize,
+    mut binary: Bytes,
+    regions: Option<&Regions>,
 ) -> Result<InferRequest, Error> {
     let root = document.root();
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
     let parameters = root.get("parameters").map_or_else(|| Ok(Parameters::default()), decode_parameters)?;
-    let mut binary = body.slice(header_size..);
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
@@ -105,7 +111,7 @@ fn decode_document(
             return Err(too_many("inputs", REQUEST_TENSORS_MAX));
         }
         json_count = json_count.saturating_add(usize::from(input.get("data").is_some()));
-        inputs.push(decode_input(spec, input, &mut binary)?);
+        inputs.push(decode_input(spec, input, &mut binary, regions)?);
     }
     if document.raw_count() > json_count {
         // There is such an array where none is looked for. It must be JSON all the same.
@@ -114,19 +120,28 @@ fn decode_document(
     if !binary.is_empty() {
         return Err(Error::invalid(format!("unexpected additional input data for model '{}'", spec.name)));
     }
-    let outputs = decode_outputs(root, parameters.is_binary)?;
+    let mut destinations = Vec::new();
+    let outputs = decode_outputs(root, parameters.is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
     check_forms(spec, &outputs)?;
-    let (inputs, rows) = check(spec, id, &mut inputs)?;
+    let (tensors, rows) = check(spec, id, &mut inputs)?;
+    let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
     let Parameters { priority, timeout, sequence, .. } = parameters;
+    let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
-    let plan = ResponsePlan { id: id.to_owned(), outputs, ..ResponsePlan::default() };
+    let plan = ResponsePlan { id: id.to_owned(), outputs, repeated, shared, ..ResponsePlan::default() };
+    let inputs = tensors;
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
 /// Decodes one input, and takes its bytes off the binary section where it has any there.
-fn decode_input<'d>(spec: &ModelSpec, input: Value<'d, '_>, binary: &mut Bytes) -> Result<NamedTensor<'d>, Error> {
+fn decode_input<'d>(
+    spec: &ModelSpec,
+    input: Value<'d, '_>,
+    binary: &mut Bytes,
+    regions: Option<&Regions>,
+) -> Result<NamedTensor<'d>, Error> {
     let parameter = |name: &str| input.get("parameters").and_then(|parameters| parameters.get(name));
     let (json, size, region) = (input.get("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
     check_sources(json.is_some(), size.is_some(), region.is_some())?;
@@ -136,9 +151,22 @@ fn decode_input<'d>(spec: &ModelSpec, input: Value<'d, '_>, binary: &mut Bytes) 
     let contents = match (json, size) {
         (Some(json), _) => data::decode(name, datatype, &shape, json)?,
         (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
-        (None, None) => return Err(no_shared_memory(name)),
+        (None, None) => {
+            let slice = decode_slice(input, regions)?;
+            return Ok(NamedTensor { name, datatype, shape, contents: Bytes::new(), shared: Some(slice) });
+        }
     };
-    Ok(NamedTensor { name, datatype, shape, contents })
+    Ok(NamedTensor::new(name, datatype, shape, contents))
+}
+
+/// The bytes in shared memory that an input or output with a region names.
+fn decode_slice(tensor: Value<'_, '_>, regions: Option<&Regions>) -> Result<Slice, Error> {
+    let regions = regions.ok_or_else(shared_memory::disabled)?;
+    let parameter = |name: &'static str| Some((tensor.get("parameters")?.get(name)?, name));
+    let number = |name| parameter(name).map_or(Ok(0), |(value, name)| unsigned(value, name));
+    let region = parameter("shared_memory_region").map_or(Ok(""), |(value, name)| string(value, name))?;
+    // A size that is left out is none, as in Triton, and refused for that.
+    regions.find(region, number("shared_memory_offset")?, number("shared_memory_byte_size")?)
 }
 
 /// An input comes in exactly one way.
@@ -234,8 +262,13 @@ fn sequence_id(value: Value<'_, '_>) -> Result<Option<CorrelationId>, Error> {
     }
 }
 
-/// Decodes the outputs that are asked for.
-fn decode_outputs<'d>(root: Value<'d, '_>, default_is_binary: bool) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
+/// Decodes the outputs that are asked for; those that go to shared memory are `destinations`, too.
+fn decode_outputs<'d>(
+    root: Value<'d, '_>,
+    default_is_binary: bool,
+    regions: Option<&Regions>,
+    destinations: &mut Vec<(&'d str, Slice)>,
+) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
     let mut asked = SmallVec::new();
     if root.get("outputs").is_none() {
         return Ok(asked);
@@ -257,11 +290,15 @@ fn decode_outputs<'d>(root: Value<'d, '_>, default_is_binary: bool) -> Result<Sm
                 Error::invalid(format!("Unable to set 'classification': {what}"))
             })
         })?;
+        let binary = parameter("binary_data").map(|value| boolean(value, "binary_data")).transpose()?;
         if region.is_some() {
-            return Err(no_shared_memory(name));
+            if binary == Some(true) {
+                return Err(Error::invalid("Output can't set both 'shared_memory_region' and 'binary_data'"));
+            }
+            destinations.push((name, decode_slice(output, regions)?));
         }
-        let is_binary =
-            parameter("binary_data").map_or(Ok(default_is_binary), |value| boolean(value, "binary_data"))?;
+        // What goes to shared memory goes there as it is.
+        let is_binary = region.is_some() || binary.unwrap_or(default_is_binary);
         asked.push(AskedOutput { name, is_binary, class_count: u32::try_from(count).unwrap_or(u32::MAX) });
     }
     Ok(asked)
@@ -315,10 +352,11 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
         _ => body,
     };
     let outputs = check_outputs(spec, "", &[], true)?;
-    let mut tensor = NamedTensor { name: &input.name, datatype: Some(input.datatype), shape, contents };
+    let mut tensor = NamedTensor::new(&input.name, Some(input.datatype), shape, contents);
     let (inputs, rows) = check(spec, "", std::slice::from_mut(&mut tensor))?;
     check::check_sequence(spec, None, rows)?;
-    let plan = ResponsePlan { outputs, ..ResponsePlan::default() };
+    let repeated = ResponsePlan::repeated(spec, &SequenceParameters::default());
+    let plan = ResponsePlan { outputs, repeated, ..ResponsePlan::default() };
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
 
@@ -348,12 +386,6 @@ fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<S
         shape.insert(0, 1);
     }
     Ok(shape)
-}
-
-fn no_shared_memory(name: &str) -> Error {
-    Error::unsupported(format!(
-        "client shared memory is not supported by this build; use JSON or binary data for '{name}'"
-    ))
 }
 
 fn too_many(what: &str, most: usize) -> Error {

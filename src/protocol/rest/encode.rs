@@ -5,7 +5,8 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::error::{Code, Error};
-use crate::model::{ModelSpec, TensorSpec};
+use crate::model::{CorrelationId, ModelSpec, TensorSpec};
+use crate::protocol::check::SequenceParameters;
 use crate::protocol::classification::classify;
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::rest::decode::check_json_output;
@@ -33,12 +34,16 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     writer::string(&spec.name, &mut json);
     json.extend_from_slice(b",\"model_version\":\"");
     writer::integer(version, &mut json);
-    json.extend_from_slice(b"\",\"outputs\":[");
+    json.push(b'"');
+    if let Some(repeated) = &plan.repeated {
+        write_repeated(repeated, &mut json);
+    }
+    json.extend_from_slice(b",\"outputs\":[");
     let mut parts: SmallVec<[Bytes; 2]> = SmallVec::new();
     for (index, output) in sent.into_iter().enumerate() {
         writer::comma(index, &mut json);
         output.write(&mut json)?;
-        if output.is_binary && !output.tensor.contents.is_empty() {
+        if output.is_binary && !output.is_shared && !output.tensor.contents.is_empty() {
             parts.push(output.tensor.contents);
         }
     }
@@ -54,6 +59,24 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     reply.fields.push(("Inference-Header-Content-Length", json.split_off(size)));
     reply.body = std::iter::once(json).chain(parts).collect();
     Ok(reply)
+}
+
+/// What the response repeats of its request, a number as an int64, as in Triton.
+fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
+    let SequenceParameters { id, is_start, is_end } = repeated;
+    json.extend_from_slice(b",\"parameters\":{\"sequence_id\":");
+    match id {
+        Some(CorrelationId::Text(text)) => writer::string(text, json),
+        Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => {
+            writer::integer(number.cast_signed(), json);
+        }
+        None => writer::integer(0, json),
+    }
+    for (key, is_so) in [(&b",\"sequence_start\":"[..], is_start), (b",\"sequence_end\":", is_end)] {
+        json.extend_from_slice(key);
+        writer::boolean(*is_so, json);
+    }
+    json.push(b'}');
 }
 
 /// The content type of everything but binary outputs.
@@ -81,6 +104,8 @@ struct SentOutput<'a> {
     spec: &'a TensorSpec,
     tensor: Tensor,
     is_binary: bool,
+    /// It went to shared memory, and its name, datatype and shape are all that is told.
+    is_shared: bool,
 }
 
 /// The outputs of a plan, in its order, classified where it says so.
@@ -91,7 +116,9 @@ fn select<'a>(
 ) -> Result<SmallVec<[SentOutput<'a>; 2]>, Error> {
     let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
     let mut sent = SmallVec::new();
-    for plan in &plan.outputs {
+    for asked in &plan.outputs {
+        let is_shared = plan.is_shared(asked.index);
+        let plan = asked;
         let spec_of = spec.outputs.get(plan.index);
         let (Some(expected), Some(tensor)) = (spec_of, outputs.get_mut(plan.index).and_then(Option::take)) else {
             return Err(Error::internal(format!(
@@ -103,7 +130,7 @@ fn select<'a>(
             0 => tensor,
             count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
         };
-        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary });
+        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary, is_shared });
     }
     Ok(sent)
 }
@@ -128,6 +155,10 @@ impl SentOutput<'_> {
         json.extend_from_slice(self.tensor.datatype.name().as_bytes());
         json.extend_from_slice(b"\",\"shape\":");
         write_shape(&self.tensor.shape, json);
+        if self.is_shared {
+            json.push(b'}');
+            return Ok(());
+        }
         if self.is_binary {
             json.extend_from_slice(b",\"parameters\":{\"binary_data_size\":");
             writer::integer(self.tensor.contents.len(), json);

@@ -8,6 +8,7 @@ pub mod encode;
 pub mod fuzz;
 pub mod repository;
 pub mod server;
+pub mod shared_memory;
 pub mod statistics;
 
 pub use decode::{HeaderLength, decode};

@@ -20,6 +20,22 @@ pub const EXTENSIONS: [&str; 9] = [
     "statistics",
 ];
 
+/// The same where clients may name regions of shared memory, in Triton's order. That of GPUs is among
+/// them whether there is one or not, as in Triton: a region there is refused for what it lacks.
+pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 11] = [
+    "classification",
+    "sequence",
+    "sequence(string_id)",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "model_configuration",
+    "system_shared_memory",
+    "cuda_shared_memory",
+    "binary_tensor_data",
+    "parameters",
+    "statistics",
+];
+
 /// Whether the process is up; it is, once it can answer.
 pub fn live_reply() -> Reply {
     Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
@@ -80,13 +96,13 @@ const fn status_of(is_ready: bool) -> u16 {
 }
 
 /// What the server calls itself (`--id`), its version and its extensions.
-pub fn metadata_reply(name: &str, version: &str) -> Reply {
+pub fn metadata_reply(name: &str, version: &str, extensions: &[&str]) -> Reply {
     let mut json = Vec::from(b"{\"name\":");
     writer::string(name, &mut json);
     json.extend_from_slice(b",\"version\":");
     writer::string(version, &mut json);
     json.extend_from_slice(b",\"extensions\":");
-    write_list(EXTENSIONS.iter(), &mut json, |extension, json| writer::string(extension, json));
+    write_list(extensions.iter(), &mut json, |extension, json| writer::string(extension, json));
     json.push(b'}');
     Reply::new(200, JSON, json)
 }
@@ -164,9 +180,11 @@ mod tests {
     #[test]
     fn metadata_has_tritons_keys_in_its_order() {
         assert_eq!(
-            text(&metadata_reply("deuteron", "0.1.0")),
+            text(&metadata_reply("deuteron", "0.1.0", &EXTENSIONS)),
             r#"200 {"name":"deuteron","version":"0.1.0","extensions":["classification","sequence","sequence(string_id)","model_repository","model_repository(unload_dependents)","model_configuration","binary_tensor_data","parameters","statistics"]}"#
         );
+        let others = EXTENSIONS_WITH_SHARED_MEMORY.iter().filter(|name| !name.ends_with("_shared_memory"));
+        assert!(others.eq(EXTENSIONS.iter()), "shared memory is all that is between");
         let model = spec(8, vec![input("IN", Datatype::Fp32, &[-1, 4])], vec![output("OUT", Datatype::Bytes, &[1])]);
         assert_eq!(
             text(&model_metadata_reply(&model, &[1, 12])),

@@ -9,9 +9,10 @@ use super::*;
 use crate::error::Error;
 use crate::model::labels::Labels;
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::check::shape_text;
+use crate::protocol::check::{SequenceParameters, shape_text};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
-use crate::protocol::testing::{input, output, spec};
+use crate::protocol::shared_memory::Slice;
+use crate::protocol::testing::{input, output, regions, spec};
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::wire::message::Reply;
 
@@ -28,13 +29,13 @@ fn any(datatype: Datatype) -> ModelSpec {
 }
 
 fn json(spec: &ModelSpec, body: &str) -> Result<InferRequest, Error> {
-    decode(spec, HeaderLength::Absent, Bytes::copy_from_slice(body.as_bytes()))
+    decode(spec, HeaderLength::Absent, Bytes::copy_from_slice(body.as_bytes()), None)
 }
 
 /// JSON, then binary data.
 fn mixed(spec: &ModelSpec, head: &str, binary: &[u8]) -> Result<InferRequest, Error> {
     let body = [head.as_bytes(), binary].concat();
-    decode(spec, HeaderLength::Size(head.len() as i32), Bytes::from(body))
+    decode(spec, HeaderLength::Size(head.len() as i32), Bytes::from(body), None)
 }
 
 fn refusal(result: Result<InferRequest, Error>) -> String {
@@ -215,7 +216,7 @@ fn mistakes_in_an_input_have_tritons_words() {
     let want = "400 [request id: a] input 'IN' already exists in request";
     assert_eq!(refusal(json(&model(), &twice)), want);
     let region = r#""name":"IN","datatype":"INT32","shape":[1,4],"parameters":{"shared_memory_region":"r"}"#;
-    assert!(refusal(json(&model(), &with_input(region))).starts_with("501 client shared memory is not supported"));
+    assert!(refusal(json(&model(), &with_input(region))).starts_with("501 Client shared memory is disabled"));
 }
 
 #[test]
@@ -327,7 +328,7 @@ fn mistakes_in_an_output_have_tritons_words() {
     );
     check(
         r#"[{"name":"OUT","parameters":{"shared_memory_region":"r"}}]"#,
-        "501 client shared memory is not supported by this build; use JSON or binary data for 'OUT'",
+        "501 Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.",
     );
     let bytes = any(Datatype::Bytes);
     let body = r#"{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"data":["a"]}],"outputs":[{"name":"OUT","parameters":{"classification":1}}]}"#;
@@ -349,7 +350,7 @@ fn binary_inputs_are_views_of_the_body_in_the_order_of_the_json() {
         {"name":"A","shape":[2,2],"datatype":"UINT32","parameters":{"binary_data_size":16}}]}"#;
     let binary: Vec<u8> = (0..19).collect();
     let body = Bytes::from([head.as_bytes(), &binary].concat());
-    let request = decode(&model, HeaderLength::Size(head.len() as i32), body.clone()).unwrap();
+    let request = decode(&model, HeaderLength::Size(head.len() as i32), body.clone(), None).unwrap();
     let [first, second, third] = request.inputs.as_slice() else { panic!() };
     assert_eq!(first.contents, binary[3..]);
     assert_eq!(second.contents, [249][..]);
@@ -368,7 +369,7 @@ fn binary_inputs_are_views_of_the_body_in_the_order_of_the_json() {
     assert!(refusal(mixed(&model, &negative, &binary)).starts_with("400 Unable to parse 'binary_data_size': "));
     // Without the field all of the body is JSON.
     let body = Bytes::from([head.as_bytes(), &binary].concat());
-    let got = refusal(decode(&model, HeaderLength::Absent, body));
+    let got = refusal(decode(&model, HeaderLength::Absent, body, None));
     let want =
         "400 failed to parse the request JSON buffer: The document root must not be followed by other values. at ";
     assert_eq!(got, format!("{want}{}", head.len()));
@@ -393,7 +394,7 @@ fn the_length_of_the_header_is_a_number_within_the_body() {
         Err("Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], \
              got: 2147483648"),
     );
-    let outside = |size| refusal(decode(&model(), HeaderLength::Size(size), Bytes::from(vec![b' '; 126])));
+    let outside = |size| refusal(decode(&model(), HeaderLength::Size(size), Bytes::from(vec![b' '; 126]), None));
     assert_eq!(outside(-5), "400 inference header size should be in range (0, 126), got: -5");
     assert_eq!(outside(127), "400 inference header size should be in range (0, 126), got: 127");
     assert!(outside(126).contains("The document is empty."));
@@ -401,7 +402,7 @@ fn the_length_of_the_header_is_a_number_within_the_body() {
 
 #[test]
 fn a_raw_body_is_the_one_input_and_all_outputs_are_binary() {
-    let raw = |spec: &ModelSpec, body: &[u8]| decode(spec, HeaderLength::Size(0), Bytes::copy_from_slice(body));
+    let raw = |spec: &ModelSpec, body: &[u8]| decode(spec, HeaderLength::Size(0), Bytes::copy_from_slice(body), None);
     let check = |spec: &ModelSpec, size: usize, want: &str| {
         let got = raw(spec, &vec![0; size]).map_or_else(
             |error| error.text().to_owned(),
@@ -440,10 +441,10 @@ fn a_raw_body_is_the_one_input_and_all_outputs_are_binary() {
     let request = raw(&one(8, Datatype::Bytes, &[1]), b"abc").unwrap();
     assert_eq!(request.inputs[0].contents, b"\x03\0\0\0abc"[..]);
     // Without the field, an empty body is raw too.
-    let empty = refusal(decode(&model(), HeaderLength::Absent, Bytes::new()));
+    let empty = refusal(decode(&model(), HeaderLength::Absent, Bytes::new(), None));
     assert!(empty.contains("input 'raw_input' for model 'm'. Expected 16, got 0"), "{empty}");
     let body = Bytes::from_static(&[1; 16]);
-    let request = decode(&model(), HeaderLength::Size(0), body.clone()).unwrap();
+    let request = decode(&model(), HeaderLength::Size(0), body.clone(), None).unwrap();
     assert_eq!(request.inputs[0].contents.as_ptr(), body.as_ptr());
 }
 
@@ -457,7 +458,7 @@ fn a_model_with_decoupled_answers_is_not_for_http() {
 
 fn plan(id: &str, outputs: &[(usize, bool, u32)]) -> ResponsePlan {
     let plan = |&(index, is_binary, class_count)| OutputPlan { index, is_binary, class_count };
-    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect(), wants_empty_final: false }
+    ResponsePlan { id: id.to_owned(), outputs: outputs.iter().map(plan).collect(), ..ResponsePlan::default() }
 }
 
 fn tensor(datatype: Datatype, shape: &[i64], contents: &[u8]) -> Tensor {
@@ -468,6 +469,23 @@ fn text(reply: &Reply) -> String {
     let fields: Vec<_> =
         reply.fields.iter().map(|(name, value)| format!("{name}: {}", String::from_utf8_lossy(value))).collect();
     format!("{} {} {}", reply.status, fields.join(", "), String::from_utf8_lossy(&reply.body.concat()))
+}
+
+#[test]
+fn what_a_response_repeats_of_its_request_lies_before_its_outputs() {
+    let written = |id: Option<CorrelationId>, is_start, is_end| {
+        let repeated = Some(Box::new(SequenceParameters { id, is_start, is_end }));
+        text(&encode(&model(), 1, &ResponsePlan { repeated, ..plan("7", &[]) }, Vec::new()).unwrap())
+    };
+    let want = |id: &str, start: bool, end: bool| {
+        format!(
+            "200 Content-Type: application/json {{\"id\":\"7\",\"model_name\":\"m\",\"model_version\":\"1\",\"parameters\":{{\"sequence_id\":{id},\
+             \"sequence_start\":{start},\"sequence_end\":{end}}},\"outputs\":[]}}"
+        )
+    };
+    assert_eq!(written(None, false, true), want("0", false, true));
+    assert_eq!(written(CorrelationId::from_number(9), true, false), want("9", true, false));
+    assert_eq!(written(CorrelationId::from_text("a\"b"), true, true), want(r#""a\"b""#, true, true));
 }
 
 #[test]
@@ -609,4 +627,80 @@ fn data_read_from_json_begins_on_a_boundary() {
     let body = with_input(&format!(r#""name":"IN","datatype":"INT32","shape":[1000],"data":[{}1]"#, "1,".repeat(999)));
     let request = json(&any(Datatype::Int32), &body).unwrap();
     assert_eq!(request.inputs[0].contents.as_ptr() as usize % crate::limits::TENSOR_ALIGNMENT, 0);
+}
+
+#[test]
+fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons_words() {
+    let registry = regions();
+    let model = model();
+    let outcome = |parameters: &str, outputs: &str| {
+        let input = format!(r#"{{"name":"IN","datatype":"INT32","shape":[1,4],"parameters":{{{parameters}}}}}"#);
+        let body = format!(r#"{{"id":"7","inputs":[{input}]{outputs}}}"#);
+        match decode(&model, HeaderLength::Absent, Bytes::from(body), Some(registry.regions())) {
+            Ok(request) => {
+                assert!(request.inputs[0].contents.is_empty(), "nothing is read here");
+                let text = |tensors: &[(usize, Slice)]| match tensors {
+                    [] => "-".to_owned(),
+                    [(index, slice)] => format!("{index}:{}:{:?}", slice.size(), slice.kind()),
+                    more => format!("{more:?}"),
+                };
+                let shared = request.plan.shared.unwrap();
+                format!("{} {}", text(&shared.sources), text(&shared.destinations))
+            }
+            Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+        }
+    };
+    let region = r#""shared_memory_region":"r","shared_memory_byte_size":16"#;
+    let input = |parameters: &str, want: &str| assert_eq!(outcome(parameters, ""), want, "{parameters}");
+    input(region, "0:16:System -");
+    input(r#""shared_memory_region":"g","shared_memory_byte_size":16,"shared_memory_offset":48"#, "0:16:Cuda -");
+    let with = |more: &str| format!("{region},{more}");
+    input(&with(r#""shared_memory_offset":49"#), "400 Invalid offset + byte size for shared memory region: 'r'");
+    input(&with(r#""shared_memory_offset":64"#), "400 Invalid offset for shared memory region: 'r'");
+    let number = "attempt to access JSON non-unsigned-integer as unsigned-integer";
+    input(&with(r#""shared_memory_offset":-1"#), &format!("400 Unable to parse 'shared_memory_offset': {number}"));
+    let size = r#""shared_memory_region":"r","shared_memory_byte_size":"x""#;
+    input(size, &format!("400 Unable to parse 'shared_memory_byte_size': {number}"));
+    let text = "400 Unable to parse 'shared_memory_region': attempt to access JSON non-string as string";
+    input(r#""shared_memory_region":1"#, text);
+    input(r#""shared_memory_region":"x","shared_memory_byte_size":16"#, "404 Unable to find shared memory region: 'x'");
+    let mismatch = "400 [request id: 7] input byte size mismatch for input 'IN' for model 'm'. Expected 16, got";
+    input(r#""shared_memory_region":"r""#, &format!("{mismatch} 0"));
+    input(r#""shared_memory_region":"r","shared_memory_byte_size":64"#, &format!("{mismatch} 64"));
+    let several = "400 Input must set only one of the following fields: 'data', 'binary_data_size' in 'parameters', \
+                   'shared_memory_region' in 'parameters'. But";
+    input(&with(r#""binary_data_size":16"#), &format!("{several} set 'binary_data_size' 'shared_memory_region'"));
+    input(r#""shared_memory_byte_size":16"#, &format!("{several} no field is set"));
+
+    let output = |parameters: &str, want: &str| {
+        let outputs = format!(r#","outputs":[{{"name":"OUT","parameters":{{{parameters}}}}}]"#);
+        assert_eq!(outcome(region, &outputs), want, "{parameters}");
+    };
+    output(r#""shared_memory_region":"s","shared_memory_byte_size":64"#, "0:16:System 0:64:System");
+    // What the client says where it wants no binary data.
+    output(&with(r#""binary_data":false"#), "0:16:System 0:16:System");
+    output(&with(r#""binary_data":true"#), "400 Output can't set both 'shared_memory_region' and 'binary_data'");
+    output(&with(r#""classification":1"#), "400 Output can't set both 'shared_memory_region' and 'classification'");
+    output(r#""shared_memory_region":"x""#, "404 Unable to find shared memory region: 'x'");
+}
+
+#[test]
+fn half_floats_and_strings_may_lie_in_shared_memory_and_are_not_told_in_json() {
+    let registry = regions();
+    for (datatype, shape, size) in [(Datatype::Fp16, 8, 16), (Datatype::Bytes, 3, 13)] {
+        let model = any(datatype);
+        let region =
+            |name| format!(r#""parameters":{{"shared_memory_region":"{name}","shared_memory_byte_size":{size}}}"#);
+        let (from, to, name) = (region("r"), region("s"), datatype.name());
+        let input = format!(r#"{{"name":"IN","datatype":"{name}","shape":[{shape}],{from}}}"#);
+        let body = format!(r#"{{"inputs":[{input}],"outputs":[{{"name":"OUT",{to}}}]}}"#);
+        let request = decode(&model, HeaderLength::Absent, Bytes::from(body), Some(registry.regions())).unwrap();
+        let outputs = request.inputs;
+        let reply = encode(&model, 1, &request.plan, outputs).unwrap();
+        let want = format!(
+            r#"{{"model_name":"m","model_version":"1","outputs":[{{"name":"OUT","datatype":"{name}","shape":[{shape}]}}]}}"#
+        );
+        assert_eq!(String::from_utf8(reply.body.concat()).unwrap(), want);
+        assert_eq!(reply.fields.len(), 1, "no length of a header");
+    }
 }

@@ -22,29 +22,32 @@ fn supply(text: &str) -> Supply {
     Supply { name, count, device: words.next().map(|word| word.parse().unwrap()) }
 }
 
-fn pools(supplies: &str) -> Pools {
-    Pools::new(supplies.split_whitespace().map(supply).collect())
+fn empty(supplies: &str) -> Rate {
+    Rate::new(supplies.split_whitespace().map(supply).collect())
 }
 
 fn rate(demands: &[&str]) -> Rate {
-    let mut pools = pools("");
+    let mut rate = empty("");
     let demands: Vec<_> = demands.iter().map(|text| demand(text)).collect();
-    pools.register(&demands).unwrap();
-    pools.into_rate()
+    rate.register(&demands).unwrap();
+    rate
 }
 
 /// How much there is, as the example of Triton's documents shows it.
 fn limits(supplies: &str, models: &[&str]) -> Result<String, String> {
-    let mut pools = pools(supplies);
+    let mut rate = empty(supplies);
     for model in models {
-        pools.register(&[demand(model)]).map_err(|error| error.to_string())?;
+        rate.register(&[demand(model)]).map_err(|error| error.to_string())?;
     }
-    let limits = pools.limits().unwrap();
-    let line = |((site, name), limit): (&Key, &u64)| match site {
-        Site::Device(_) => format!("{name}: {limit}"),
-        Site::Global => format!("{name}: {limit} of all"),
+    Ok(dealt(&rate))
+}
+
+fn dealt(rate: &Rate) -> String {
+    let line = |((site, name), resource): &(Key, Resource)| match site {
+        Site::Device(_) => format!("{name}: {}", resource.limit),
+        Site::Global => format!("{name}: {} of all", resource.limit),
     };
-    Ok(limits.iter().map(line).collect::<Vec<_>>().join(", "))
+    rate.resources.iter().map(line).collect::<Vec<_>>().join(", ")
 }
 
 #[test]
@@ -72,10 +75,94 @@ fn there_is_as_much_of_a_resource_as_one_instance_needs_at_most_or_as_a_flag_say
 
 #[test]
 fn a_model_that_cannot_be_registered_leaves_nothing_behind() {
-    let mut pools = pools("r:2");
-    assert_eq!(pools.register(&[demand("1 r:2"), demand("1 r:1")]), Ok(0..2));
-    assert!(pools.register(&[demand("1 r:1"), demand("1 r:3")]).is_err());
-    assert_eq!(pools.register(&[demand("1 r:1")]), Ok(2..3));
+    let mut rate = empty("r:2");
+    assert_eq!(rate.register(&[demand("1 r:2"), demand("1 r:1")]), Ok(0..2));
+    assert!(rate.register(&[demand("1 r:1"), demand("1 r:3")]).is_err());
+    assert_eq!((rate.register(&[demand("1 r:1")]), rate.instances.len()), (Ok(2..3), 3));
+}
+
+/// Runs a script over models of one instance that come and go: `+a 1 r:4` registers one, `-a`
+/// forgets it; a line of other words is as in [`script`]. Answers what is dealt where that changed,
+/// and who was granted after each step, where somebody was.
+fn history(supplies: &str, lines: &[&str]) -> String {
+    let mut rate = empty(supplies);
+    let mut ids: BTreeMap<char, usize> = BTreeMap::new();
+    let mut out = Vec::new();
+    for line in lines {
+        let before = dealt(&rate);
+        if let Some(line) = line.strip_prefix('+') {
+            match rate.register(&[demand(&line[1..])]) {
+                Ok(range) => drop(ids.insert(line.chars().next().unwrap(), range.start)),
+                Err(error) => out.push(error.to_string()),
+            }
+        } else if let Some(name) = line.strip_prefix('-') {
+            let id = ids.remove(&name.chars().next().unwrap()).unwrap();
+            rate.unregister(id..id + 1);
+        } else {
+            for step in line.split_whitespace() {
+                let granted = run_step(&mut rate, ids[&step.chars().next().unwrap()], &step[1..]);
+                out.extend(named(&ids, granted).map(|names| format!("{step}>{names}")));
+            }
+        }
+        if dealt(&rate) != before {
+            out.push(format!("[{}]", dealt(&rate)));
+        }
+        let granted = std::iter::from_fn(|| rate.poll_grant()).collect();
+        out.extend(named(&ids, granted).map(|names| format!("{line}>{names}")));
+    }
+    out.join(" ")
+}
+
+fn named(ids: &BTreeMap<char, usize>, granted: Vec<usize>) -> Option<String> {
+    let name = |id: usize| ids.iter().find(|(_, have)| **have == id).map(|(name, _)| *name).unwrap();
+    (!granted.is_empty()).then(|| granted.into_iter().map(name).collect())
+}
+
+/// One step of an instance; who was granted by that.
+fn run_step(rate: &mut Rate, id: usize, verb: &str) -> Vec<usize> {
+    match verb {
+        "" => rate.handle_ask(id),
+        "!" => rate.handle_start(id),
+        "." => rate.handle_end(id),
+        "-" => rate.handle_withdraw(id),
+        "," => {
+            rate.handle_end(id);
+            rate.handle_ask(id);
+        }
+        other => panic!("{other}"),
+    }
+    std::iter::from_fn(|| rate.poll_grant()).collect()
+}
+
+#[test]
+fn a_model_that_comes_makes_more_of_a_resource_and_those_who_wait_run_by_that() {
+    let got = history("", &["+a 1 r:1", "+b 1 r:1", "+c 1 r:1", "a a! b c", "+d 1 r:3", "a. b! b. c! c."]);
+    assert_eq!(got, "[r: 1] a>a [r: 3] +d 1 r:3>bc");
+    let got = history("r:2", &["+a 1 r:2", "+b 1 r:2", "a a! b", "+c 1 r:1 s:1", "+d 1 r:1", "a."]);
+    let short = "Resource count for \"s\" is limited to 0 which will prevent scheduling of one or more model instances, \
+                 the minimum required count is 1";
+    assert_eq!(got, format!("[r: 2] a>a {short} a.>b"), "one that is refused changes nothing");
+}
+
+#[test]
+fn a_model_that_goes_gives_back_what_it_held_and_the_default_shrinks_to_what_is_left() {
+    // What runs goes on; nobody begins before enough of it has ended.
+    let all = ["+a 1 r:4", "+b 1 r:1", "+c 1 r:1", "+d 1 r:2", "b b! c c! d d!", "-a"];
+    let got = history("", &[&all[..], &["b b,", "c. d. b! b."]].concat());
+    assert_eq!(got, "[r: 4] b>b c>c d>d [r: 2] d.>b");
+    // It goes while it runs, while it may run and while it waits.
+    let three = ["+a 1 r:1", "+b 1 r:1", "+c 1 r:1", "a a! b c"];
+    assert_eq!(history("", &[&three[..], &["-a", "b! b."]].concat()), "[r: 1] a>a -a>b b.>c");
+    assert_eq!(history("", &[&three[..], &["a.", "-b", "c! c."]].concat()), "[r: 1] a>a a.>b -b>c");
+    assert_eq!(history("", &[&three[..], &["-b", "a.", "c! c."]].concat()), "[r: 1] a>a a.>c");
+    // One that waited behind it for something else is not held up any more.
+    let two = ["+a 1 r:1", "+b 1 r:1 s:1", "+c 1 s:1", "a a! b c"];
+    assert_eq!(history("", &[&two[..], &["-b"]].concat()), "[r: 1] [r: 1, s: 1] a>a -b>c");
+    // A device's resource may become one of all devices when nobody has it as the first.
+    let both = "Resource \"r\" is present as both global and device-specific resource in the model configuration.";
+    let got = history("", &["+a 1 r:1", "+b 1 r:2:global", "-a", "+b 1 r:2:global"]);
+    assert_eq!(got, format!("[r: 1] {both} [] [r: 2 of all]"));
+    assert_eq!(history("r:9", &["+a 1 r:4", "+b 1 r:1", "-a"]), "[r: 9]", "what a flag says stays");
 }
 
 /// Runs a script: `a` asks, `a!` begins, `a.` ends, `a-` withdraws, `a,` ends and asks at once.
@@ -84,19 +171,8 @@ fn script(demands: &[&str], steps: &str) -> String {
     let mut rate = rate(demands);
     let mut out = Vec::new();
     for step in steps.split_whitespace() {
-        let id = usize::from(step.as_bytes()[0] - b'a');
-        match &step[1..] {
-            "" => rate.handle_ask(id),
-            "!" => rate.handle_start(id),
-            "." => rate.handle_end(id),
-            "-" => rate.handle_withdraw(id),
-            "," => {
-                rate.handle_end(id);
-                rate.handle_ask(id);
-            }
-            other => panic!("{other}"),
-        }
-        let granted: String = std::iter::from_fn(|| rate.poll_grant()).map(|id| char::from(b'a' + id as u8)).collect();
+        let granted = run_step(&mut rate, usize::from(step.as_bytes()[0] - b'a'), &step[1..]);
+        let granted: String = granted.into_iter().map(|id| char::from(b'a' + id as u8)).collect();
         if !granted.is_empty() {
             out.push(format!("{step}>{granted}"));
         }
@@ -170,40 +246,50 @@ impl Random {
     }
 }
 
-/// Instances that ask, run and give up at random; who was granted what is counted here anew.
+/// Instances that come and go, ask, run and give up at random; who was granted what is counted
+/// here anew.
 struct World {
     rate: Rate,
-    demands: Vec<Demand>,
-    limits: BTreeMap<String, u64>,
+    /// Those that are registered.
+    demands: BTreeMap<usize, Demand>,
     /// Steps until the run of each that runs ends.
     running: BTreeMap<usize, u64>,
     /// For each that waits, how often each other has begun since.
-    passed: BTreeMap<usize, Vec<u64>>,
+    passed: BTreeMap<usize, BTreeMap<usize, u64>>,
     starts: u64,
+    /// The most of each resource that may be taken: more than the limit where that shrank meanwhile.
+    most: BTreeMap<String, u64>,
+}
+
+fn any_demand(random: &mut Random) -> Demand {
+    let some: Vec<_> = ["r", "s", "t"].into_iter().filter(|_| random.below(2) == 0).collect();
+    let needs =
+        some.iter().map(|name| Need { name: (*name).to_owned(), is_global: *name == "t", count: random.below(5) });
+    let needs = needs.collect();
+    Demand { device: 0, priority: random.below(4) as u32, needs }
 }
 
 impl World {
     fn new(random: &mut Random) -> Self {
-        let names = ["r", "s", "t"];
-        let mut demands = Vec::new();
-        for _ in 0..2 + random.below(6) {
-            let some = names.iter().filter(|_| random.below(2) == 0).copied().collect::<Vec<_>>();
-            let needs = some.iter().map(|name| Need {
-                name: (*name).to_owned(),
-                is_global: *name == "t",
-                count: random.below(5),
-            });
-            let needs = needs.collect();
-            demands.push(Demand { device: 0, priority: random.below(4) as u32, needs });
-        }
-        let mut limits: BTreeMap<String, u64> = BTreeMap::new();
-        for need in demands.iter().flat_map(|demand| &demand.needs) {
-            let most = limits.entry(need.name.clone()).or_default();
-            *most = (*most).max(need.count);
-        }
-        let mut pools = pools("");
-        pools.register(&demands).unwrap();
-        Self { rate: pools.into_rate(), demands, limits, running: BTreeMap::new(), passed: BTreeMap::new(), starts: 0 }
+        let rate = empty("");
+        let (demands, running, passed) = Default::default();
+        let mut world = Self { rate, demands, running, passed, starts: 0, most: BTreeMap::new() };
+        (0..2 + random.below(6)).for_each(|_| world.register(random));
+        world
+    }
+
+    fn register(&mut self, random: &mut Random) {
+        let demand = any_demand(random);
+        let ids = self.rate.register(std::slice::from_ref(&demand)).unwrap();
+        self.demands.insert(ids.start, demand);
+    }
+
+    fn unregister(&mut self, id: usize) {
+        self.rate.unregister(id..id + 1);
+        self.demands.remove(&id);
+        self.running.remove(&id);
+        self.passed.remove(&id);
+        self.passed.values_mut().for_each(|passed| passed.retain(|other, _| *other != id));
     }
 
     fn step(&mut self, random: &mut Random) {
@@ -216,10 +302,13 @@ impl World {
                 self.ask(id);
             }
         }
-        let id = random.below(self.demands.len() as u64) as usize;
-        match random.below(8) {
-            0 if self.passed.remove(&id).is_some() => self.rate.handle_withdraw(id),
-            0..=3 if !self.running.contains_key(&id) => self.ask(id),
+        let index = random.below(self.demands.len() as u64) as usize;
+        let id = *self.demands.keys().nth(index).unwrap();
+        match random.below(32) {
+            0 if self.demands.len() > 1 => self.unregister(id),
+            1 if self.demands.len() < 8 => self.register(random),
+            2..6 if self.passed.remove(&id).is_some() => self.rate.handle_withdraw(id),
+            2..18 if !self.running.contains_key(&id) => self.ask(id),
             _ => {}
         }
         while let Some(id) = self.rate.poll_grant() {
@@ -230,39 +319,62 @@ impl World {
 
     fn ask(&mut self, id: usize) {
         self.rate.handle_ask(id);
-        self.passed.entry(id).or_insert_with(|| vec![0; self.demands.len()]);
+        self.passed.entry(id).or_default();
     }
 
     fn start(&mut self, id: usize, steps: u64) {
         assert!(self.rate.is_granted(id) && !self.running.contains_key(&id));
         assert!(self.passed.remove(&id).is_some(), "{id} did not ask");
+        let (taken, limits) = (self.taken(), self.limits());
+        for Need { name, count, .. } in self.needs(id) {
+            let sum = taken.get(&**name).copied().unwrap_or(0) + count;
+            assert!(sum <= limits[name], "{sum} of {name} are taken");
+        }
         self.rate.handle_start(id);
         self.running.insert(id, steps);
         self.starts += 1;
-        self.passed.values_mut().for_each(|passed| passed[id] += 1);
+        self.passed.values_mut().for_each(|passed| *passed.entry(id).or_default() += 1);
+    }
+
+    /// As much of each resource as the instance needs that needs most.
+    fn limits(&self) -> BTreeMap<String, u64> {
+        let mut limits: BTreeMap<String, u64> = BTreeMap::new();
+        for need in self.demands.values().flat_map(|demand| &demand.needs) {
+            let most = limits.entry(need.name.clone()).or_default();
+            *most = (*most).max(need.count);
+        }
+        limits
+    }
+
+    fn taken(&self) -> BTreeMap<String, u64> {
+        let mut taken: BTreeMap<String, u64> = BTreeMap::new();
+        for need in self.running.keys().flat_map(|id| self.needs(*id)) {
+            *taken.entry(need.name.clone()).or_default() += need.count;
+        }
+        taken
     }
 
     fn needs(&self, id: usize) -> impl Iterator<Item = &Need> {
-        self.demands[id].needs.iter().filter(|need| need.count > 0)
+        self.demands[&id].needs.iter().filter(|need| need.count > 0)
     }
 
-    fn check(&self) {
-        let mut taken: BTreeMap<&str, u64> = BTreeMap::new();
-        for need in self.running.keys().flat_map(|id| self.needs(*id)) {
-            *taken.entry(&need.name).or_default() += need.count;
-        }
+    fn check(&mut self) {
+        let (taken, limits) = (self.taken(), self.limits());
         for (name, taken) in &taken {
-            assert!(*taken <= self.limits[*name], "{taken} of {name} are taken");
+            // Where it shrank, what runs goes on.
+            let most = self.most.get(name).copied().unwrap_or(0).max(limits[name]);
+            assert!(*taken <= most, "{taken} of {name} are taken");
         }
-        let priority = |id: usize| u64::from(self.demands[id].priority.max(1));
+        self.most = taken.clone();
+        let priority = |id: usize| u64::from(self.demands[&id].priority.max(1));
         for (id, passed) in &self.passed {
             assert!(self.rate.is_waiting(*id));
-            let is_short = self.needs(*id).any(|need| taken.get(&*need.name).copied().unwrap_or(0) > 0);
+            let is_short = self.needs(*id).any(|need| taken.get(&need.name).copied().unwrap_or(0) > 0);
             let is_behind = self.passed.keys().filter(|other| *other != id).any(|other| self.share(*id, *other));
             assert!(is_short || is_behind, "{id} waits for nothing");
-            for (other, count) in passed.iter().enumerate().filter(|(other, _)| self.share(*id, *other)) {
+            for (other, count) in passed.iter().filter(|(other, _)| self.share(*id, **other)) {
                 // It began at most one pass of its own ahead; the other may have lagged by one run.
-                let most = priority(*id) / priority(other) + 2;
+                let most = priority(*id) / priority(*other) + 2;
                 assert!(*count <= most, "{id} was passed {count} times by {other}");
             }
         }
@@ -276,7 +388,7 @@ impl World {
 }
 
 #[test]
-fn nothing_is_overcommitted_and_nobody_starves_in_any_schedule() {
+fn nothing_is_overcommitted_and_nobody_starves_in_any_schedule_whoever_comes_and_goes() {
     let (mut starts, mut waits) = (0, 0);
     for seed in 1..=5_000 {
         let mut random = Random(seed);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
+use crate::backend::threads;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::model::changes::VersionChanges;
@@ -18,12 +19,13 @@ use crate::model::text::Notation;
 use crate::protocol::repository::Load;
 use crate::server::control::Event;
 use crate::server::cores::Cores;
-use crate::server::load::{Failure, Held, Loaded, Loader, Lying};
+use crate::server::load::{Failure, Held, Loaded, Loader, Lying, register};
 use crate::server::overlay::Overlay;
 use crate::server::plan::Planned;
 use crate::server::repositories::Repositories;
 use crate::server::threads::{Crew, Roster};
 use crate::shard::catalogue::{HeldWay, Hold};
+use crate::shard::limiter::Limiter;
 use crate::shard::models::{Placement, Served};
 use crate::shard::worker::panic_text;
 use crate::shard::{World, clock};
@@ -36,6 +38,8 @@ pub struct Tools {
     pub loader: Arc<Loader>,
     /// Where models lie.
     pub repositories: Arc<Repositories>,
+    /// Hands out the resources that models share, where there is a rate limit.
+    pub limiter: Option<Arc<Limiter>>,
     /// What all threads share.
     pub world: Arc<World>,
     /// Which cores are whose.
@@ -175,6 +179,7 @@ impl Job {
         if is_brought {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
+        let loaded = register(loaded, tools.limiter.as_ref())?;
         self.progress.set_stage(Stage::Starting);
         let mut taken = self.taken;
         let mut standing = Vec::with_capacity(loaded.len());
@@ -224,7 +229,11 @@ fn stand(loaded: Loaded, tools: &Tools, taken: &mut Vec<Vec<usize>>) -> Result<S
             (None, Placement::Ensemble(_)) => HeldWay::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
-                HeldWay::Instance(served.loaded.new_instance(threads)?)
+                // The shard's one thread is the shard's, now: an instance that ran its warm-up there would
+                // wait for it for ever.
+                let mut instance = threads::enter(1, |own| served.loaded.new_instance(own))?;
+                instance.set_threads(threads);
+                HeldWay::Instance(instance)
             }
         };
         holds.push(Hold { served: Arc::clone(&served), way });

@@ -64,7 +64,7 @@ impl Feed {
     }
 
     fn gate(&self, seat_index: usize) -> Option<(&Limiter, usize)> {
-        Some((self.limiter.as_deref()?, self.seats.get(seat_index)?.rate_id()?))
+        Some((self.limiter.as_ref()?.limiter(), self.seats.get(seat_index)?.rate_id()?))
     }
 }
 
@@ -77,7 +77,7 @@ mod tests {
 
     use super::*;
     use crate::backend::Flight;
-    use crate::scheduler::rate::{Demand, Need, Pools};
+    use crate::scheduler::rate::{Demand, Need};
     use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
     use crate::shard::clock::now;
     use crate::shard::feed::{Lane, Polled, Refusal, Seat, Waiting};
@@ -106,23 +106,18 @@ mod tests {
     fn models(needs: &[&[u64]]) -> (Vec<Arc<Feed>>, Vec<Lane>) {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: &u64| Demand { needs: vec![need(*count)], ..Demand::default() };
-        let mut pools = Pools::default();
-        let seats: Vec<Vec<Arc<Seat>>> = needs
-            .iter()
-            .map(|needs| {
-                let ids = pools.register(&needs.iter().map(demand).collect::<Vec<_>>()).unwrap();
-                ids.map(|id| Arc::new(Seat::new(id.to_string()).limited(id))).collect()
-            })
-            .collect();
-        let limiter = Arc::new(Limiter::new(pools.into_rate(), seats.concat()));
+        let limiter = Arc::new(Limiter::new(Vec::new()));
+        let model = |needs: &&[u64]| model(&limiter, &needs.iter().map(demand).collect::<Vec<_>>());
+        needs.iter().map(model).unzip()
+    }
+
+    fn model(limiter: &Arc<Limiter>, demands: &[Demand]) -> (Arc<Feed>, Lane) {
+        let registration = limiter.register(demands).unwrap();
+        let seats = registration.ids().map(|id| Arc::new(Seat::new(id.to_string()).limited(id))).collect();
         let policy = Policy { rows_max: 2, is_batched: true, ..Policy::default() };
-        let feed = |seats| {
-            let bounds = Bounds { requests: 64, bytes: 64 };
-            let (feed, mut lanes) =
-                Feed::with_seats(policy.clone(), bounds, 1, seats, Some(Arc::clone(&limiter)), None);
-            (feed, lanes.remove(0))
-        };
-        seats.into_iter().map(feed).unzip()
+        let bounds = Bounds { requests: 64, bytes: 64 };
+        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats, Some(registration), None);
+        (feed, lanes.remove(0))
     }
 
     fn polled(feed: &Feed, seat: usize) -> &'static str {
@@ -181,6 +176,48 @@ mod tests {
             end(&feeds[0], 0);
             assert_eq!((polled(&feeds[1], 0), polled(&feeds[1], 0)), ("batch", "nothing"));
         }
+    }
+
+    #[test]
+    fn a_model_that_comes_or_goes_wakes_those_who_wait_for_what_that_frees() {
+        let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
+        let demand = |count: u64| Demand { needs: vec![need(count)], ..Demand::default() };
+        let limiter = Arc::new(Limiter::new(Vec::new()));
+        let (old, mut of_old) = model(&limiter, &[demand(1)]);
+        let (feed, mut lane) = model(&limiter, &[demand(1)]);
+        let tickets = tickets();
+        let served = AtomicUsize::new(0);
+        let wait_for = |count: usize| {
+            while served.load(Ordering::SeqCst) < count {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            let of_feed = Arc::clone(&feed);
+            let served = &served;
+            scope.spawn(move || {
+                while of_feed.next_batch(0, now).is_some() {
+                    served.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            submit(&mut of_old, entry(&tickets)).ok().unwrap();
+            assert_eq!(polled(&old, 0), "batch");
+            submit(&mut lane, entry(&tickets)).ok().unwrap();
+            while !feed.seats()[0].is_parked() {
+                std::thread::yield_now();
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+            assert_eq!(feed.waiting(), 1, "it waits for the other");
+            let large = limiter.register(&[demand(2)]).unwrap();
+            wait_for(1);
+            drop(large);
+            submit(&mut lane, entry(&tickets)).ok().unwrap();
+            std::thread::park_timeout(Duration::from_millis(5));
+            assert_eq!(feed.waiting(), 1, "there is one again, which the other has");
+            drop((old, of_old));
+            wait_for(2);
+            feed.stop();
+        });
     }
 
     /// Requests to all models at once, so many to each, from a thread each; answers the most of

@@ -121,6 +121,10 @@ impl AtomicU64 {
         self.0.store(value, ordering);
     }
 
+    pub fn fetch_add(&self, value: u64, ordering: Ordering) -> u64 {
+        self.0.fetch_add(value, ordering)
+    }
+
     pub fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> Result<u64, u64> {
         // What a failed check drops has nobody left to agree with.
         if std::thread::panicking() {
@@ -255,16 +259,15 @@ impl<T> Consumer<T> {
     }
 }
 
-/// `crossbeam_queue::SegQueue`. Where an older push is under way, the original's `pop` waits for it;
-/// this one finds nothing, and whoever pushes will wake.
+/// `crossbeam_queue::SegQueue`, for any number of readers: as there, one who has taken a place waits for
+/// what is being pushed to it. It takes no more than a scenario pushes at all.
 pub struct SegQueue<T> {
     slots: [Slot<T>; SLOTS],
     tail: AtomicUsize,
-    /// The shard's alone.
-    head: std::sync::atomic::AtomicUsize,
+    head: AtomicUsize,
 }
 
-/// A scenario has no more answers for one shard.
+/// No scenario pushes more to one queue.
 const SLOTS: usize = 4;
 
 struct Slot<T> {
@@ -281,25 +284,49 @@ impl<T> Default for SegQueue<T> {
 impl<T> SegQueue<T> {
     pub fn new() -> Self {
         let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
-        Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: 0.into() }
+        Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: AtomicUsize::new(0) }
     }
 
     pub fn push(&self, value: T) {
         if std::thread::panicking() {
             return;
         }
-        let slot = &self.slots[self.tail.fetch_add(1, Ordering::Relaxed)];
+        // A compare-and-swap there too, sequentially consistent.
+        let slot = &self.slots[self.tail.fetch_add(1, Ordering::SeqCst)];
         *slot.value.lock().unwrap() = Some(value);
         slot.is_written.store(true, Ordering::Release);
     }
 
     pub fn pop(&self) -> Option<T> {
-        let slot = self.slots.get(self.head.load(Ordering::Relaxed))?;
-        if !slot.is_written.load(Ordering::Acquire) {
+        // What a failed check drops finds nothing left to do.
+        if std::thread::panicking() {
             return None;
         }
-        self.head.fetch_add(1, Ordering::Relaxed);
+        let mut head = self.head.load(Ordering::Acquire);
+        loop {
+            // The original's own fence: no fault is planted there.
+            loom::sync::atomic::fence(Ordering::SeqCst);
+            if head == self.tail.load(Ordering::Relaxed) {
+                return None;
+            }
+            match self.head.compare_exchange(head, head + 1, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => head = now,
+            }
+        }
+        let slot = &self.slots[head];
+        while !slot.is_written.load(Ordering::Acquire) {
+            yield_now();
+        }
         slot.value.lock().unwrap().take()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::SeqCst) == self.tail.load(Ordering::SeqCst)
+    }
+
+    pub fn len(&self) -> usize {
+        self.tail.load(Ordering::SeqCst) - self.head.load(Ordering::SeqCst)
     }
 }
 

@@ -2,7 +2,7 @@
 //! steps up to a number of preemptions, and with every value that the memory model lets a thread
 //! read. A thread that sleeps for ever is a deadlock: time stands still, no timer rescues anybody.
 //!
-//! What runs is the code of `feed`, `inbox`, `ticket`, `burst` and `order` as it is. Stand-ins are
+//! What runs is the code of `feed`, `inbox`, `ticket`, `burst`, `order` and `permits` as it is. Stand-ins are
 //! the rings, the queue of answers, the waker's slot and parking (`checked.rs`): their insides are
 //! their crates' to prove. Counters that no protocol rests on (admission, held bytes, what metrics
 //! show) are the standard library's and change in one step. Not covered: the executor's own wake-up
@@ -30,6 +30,7 @@ use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
 use crate::shard::burst::Bursts;
 use crate::shard::feed::{Feed, Lane, Seat, Waiting};
 use crate::shard::inbox::Inbox;
+use crate::shard::permits::{Acquire, Permits};
 use crate::shard::ticket::{Pending, Tickets};
 use crate::time::Instant;
 
@@ -96,17 +97,9 @@ impl Shard {
     /// Queues a request; the instances are woken at the end of the turn.
     fn submit_until(&mut self, deadline: Option<Instant>) -> Pending {
         let feed = Arc::clone(self.lane.feed());
-        let (ticket, room, must_wake) = loop {
-            let entry = self.entry(deadline);
-            let (ticket, room) = (entry.token.ticket, entry.token.room());
-            if let Ok(must_wake) = self.lane.submit(entry) {
-                break (ticket, room, must_wake);
-            }
-            // Its client tries again.
-            self.tickets.release(ticket);
-            loom::thread::yield_now();
-        };
-        if must_wake {
+        let entry = self.entry(deadline);
+        let (ticket, room) = (entry.token.ticket, entry.token.room());
+        if self.lane.submit(entry).expect("no scenario has more requests than there is room for") {
             self.bursts.handle_submission(&feed);
         }
         self.tickets.pending(ticket, move || feed.leave(room))
@@ -362,6 +355,66 @@ fn a_shard_that_makes_room_in_an_instances_place_loses_nothing() {
     check(2, || make_room(Bounds { bytes: SIZE, ..BOUNDS }, eager()));
 }
 
+/// A future's end, on a thread that sleeps meanwhile.
+fn block_on<F: Future + Unpin>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(current())));
+    // A check that failed leaves it as it is.
+    let mut future = ManuallyDrop::new(future);
+    loop {
+        if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+            drop(ManuallyDrop::into_inner(future));
+            return output;
+        }
+        park();
+    }
+}
+
+/// What a request of an ensemble does with one permit that two of them want.
+#[derive(Clone, Copy)]
+enum Wish {
+    /// It waits for it as long as that takes.
+    Patient,
+    /// It leaves where it has to wait.
+    Fleeting,
+}
+
+/// Each on a thread of its own but the last: all have their turn, one at a time, and nothing is out in the end.
+fn share_one_permit(wishes: &'static [Wish]) {
+    let permits = Arc::new(Permits::new(1));
+    let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let act = |wish: Wish| {
+        let (permits, inside) = (Arc::clone(&permits), Arc::clone(&inside));
+        move || {
+            let mut acquire: Acquire = permits.acquire();
+            let permit = match wish {
+                Wish::Patient => block_on(acquire),
+                Wish::Fleeting => {
+                    let polled = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+                    let Poll::Ready(permit) = polled else { return };
+                    permit
+                }
+            };
+            let permit = ManuallyDrop::new(permit);
+            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two have the one permit");
+            loom::thread::yield_now();
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            drop(ManuallyDrop::into_inner(permit));
+        }
+    };
+    let (last, others) = wishes.split_last().expect("there is one at least");
+    let others: Vec<_> = others.iter().map(|wish| loom::thread::spawn(act(*wish))).collect();
+    act(*last)();
+    others.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(permits.taken(), 0, "a permit is lost");
+}
+
+#[test]
+fn a_permit_goes_from_hand_to_hand_and_whoever_leaves_takes_none_along() {
+    check(3, || share_one_permit(&[Wish::Patient, Wish::Patient]));
+    check(3, || share_one_permit(&[Wish::Patient, Wish::Fleeting]));
+    check(2, || share_one_permit(&[Wish::Patient, Wish::Fleeting, Wish::Patient]));
+}
+
 #[test]
 fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
     let find = |fault, scenario: fn()| {
@@ -380,6 +433,8 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
         (Fault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
         (Fault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (Fault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
+        (Fault::Fence, || share_one_permit(&[Wish::Patient, Wish::Patient]), "deadlock"),
     ] {
         let found = find(fault, scenario);
         assert!(found.contains(want), "{fault:?}: {found}");

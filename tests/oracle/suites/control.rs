@@ -12,8 +12,14 @@ use crate::{
 };
 
 /// The suite.
-pub const SUITE: Suite =
-    Suite { name: "control", flags: &["--model-control-mode=explicit"], cases, differences: DIFFERENCES, write };
+pub const SUITE: Suite = Suite {
+    name: "control",
+    flags: &["--model-control-mode=explicit"],
+    own_flags: &[],
+    cases,
+    differences: DIFFERENCES,
+    write,
+};
 
 const TENSORS: &str = "instance_group { count: 1 kind: KIND_CPU }\n\
     input { name: \"INPUT0\" data_type: TYPE_FP32 dims: 1 }\noutput { name: \"OUTPUT0\" data_type: TYPE_FP32 dims: 1 }";

@@ -2,6 +2,7 @@
 
 mod control;
 mod sequence;
+mod shared_memory;
 
 use std::{fs, path::Path};
 
@@ -16,6 +17,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What both servers are started with.
     pub flags: &'static [&'static str],
+    /// What Deuteron is started with besides.
+    pub own_flags: &'static [&'static str],
     /// What is asked.
     pub cases: fn() -> Vec<Case>,
     /// Where Deuteron means to answer otherwise.
@@ -25,7 +28,7 @@ pub struct Suite {
 }
 
 /// All suites.
-pub const SUITES: &[Suite] = &[control::SUITE, sequence::SUITE];
+pub const SUITES: &[Suite] = &[control::SUITE, sequence::SUITE, shared_memory::SUITE];
 
 /// Writes a model in version 1: what it says beyond its backend, and the Python that does the same.
 fn model(flavour: Flavour, repository: &Path, name: &str, backend: &str, config: &str, python: &str) {

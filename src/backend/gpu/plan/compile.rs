@@ -102,7 +102,14 @@ impl<'a> Compiler<'a> {
         let input_sizes = self.counts.iter().take(spec.inputs.len()).map(|count| row_size(*count)).collect();
         let output_sizes = outputs.iter().map(|(_, count)| row_size(*count)).collect();
         let (steps, scratch) = layout::place(self.steps, &sizes, spec.inputs.len(), &outputs).ok_or_else(too_large)?;
-        let sizes = Sizes { rows_max, inputs: input_sizes, outputs: output_sizes, scratch };
+        let sizes = Sizes {
+            rows_max,
+            inputs: input_sizes,
+            datatypes: outputs.iter().map(|_| Datatype::Fp32).collect(),
+            outputs: output_sizes,
+            scratch,
+            keeps_staged: false,
+        };
         Ok(Plan { steps, weights: self.weights, sizes: Arc::new(sizes) })
     }
 

@@ -1,0 +1,305 @@
+//! ONNX Runtime's CUDA provider: whether the library has it and can load it, its options, and what a
+//! failure of a run leaves behind. Its sessions run in the primary context of their device, since CUDA's
+//! runtime knows no other.
+//!
+//! CUDA graphs stay out: a graph is played again at fixed addresses, and which inputs the library wants on
+//! the host it does not tell in the oldest interface that is used here, so they are fed from the host.
+
+use ort::environment::Environment;
+use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::Session;
+
+use crate::backend::gpu::Opened;
+use crate::backend::gpu::driver::{DriverError, Fault, Stream};
+use crate::error::Error;
+use crate::model::{Accelerator, ModelSpec};
+
+/// The accelerator's name in a configuration.
+const NAME: &str = "cuda";
+
+/// Options that are this server's own.
+const OWN: &[&str] = &[
+    "default_memory_arena_cfg",
+    "device_id",
+    "enable_cuda_graph",
+    "gpu_external_alloc",
+    "gpu_external_empty_cache",
+    "gpu_external_free",
+    "has_user_compute_stream",
+    "user_compute_stream",
+];
+
+/// Parameters of a model that are options of the provider too, as in Triton's backend, which has these
+/// from before there was an accelerator of that name; and what their numbers mean.
+const PARAMETERS: &[(&str, &[&str])] = &[
+    ("arena_extend_strategy", &["kNextPowerOfTwo", "kSameAsRequested"]),
+    ("cudnn_conv_algo_search", &["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]),
+    ("do_copy_in_default_stream", &[]),
+    ("gpu_mem_limit", &[]),
+];
+
+/// Where the sessions of GPU instances compute: the one place where tests put the CPU in CUDA's stead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Device {
+    Cuda,
+    /// The host, whose memory is that of the fake driver's devices.
+    #[cfg(test)]
+    Host,
+}
+
+impl Device {
+    /// What a session on a GPU is given first, with the stream that it is to use, if it is not to make
+    /// one; the CPU comes behind it for what it lacks.
+    pub(super) fn provider(
+        self,
+        options: &CudaOptions,
+        on: &Opened,
+        stream: Option<Stream>,
+    ) -> ExecutionProviderDispatch {
+        match self {
+            Self::Cuda => options.provider(on, stream),
+            #[cfg(test)]
+            Self::Host => ep::CPU::default().build().error_on_failure(),
+        }
+    }
+
+    /// The memory of a GPU as the library names it.
+    pub(super) fn memory(self, index: u32) -> ort::Result<MemoryInfo<'static>> {
+        let index = i32::try_from(index).unwrap_or(i32::MAX);
+        match self {
+            Self::Cuda => MemoryInfo::new(AllocationDevice::CUDA, index, AllocatorType::Device, MemoryType::Default),
+            #[cfg(test)]
+            Self::Host => MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default),
+        }
+    }
+}
+
+/// Why no session can be on a GPU, if none can: the library was built without the provider, or what the
+/// provider needs is not installed.
+pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String> {
+    if !ep::CUDA::is_available().unwrap_or(false) {
+        return Some(format!("{name} was built without the CUDA provider (the wheel 'onnxruntime-gpu' has it)"));
+    }
+    let append = || {
+        let provider = ep::CUDA::default().build().error_on_failure();
+        Session::builder(environment)?.with_execution_providers([provider]).map(drop).map_err(ort::Error::from)
+    };
+    append().err().map(|error: ort::Error| {
+        let text = brief(error.message());
+        let way_out = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
+        format!("{name} has the CUDA provider, which cannot be loaded: {text} ({way_out})")
+    })
+}
+
+/// What a configuration says of the provider, checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CudaOptions(Vec<(String, String)>);
+
+impl CudaOptions {
+    /// Reads them; refuses other accelerators, and what is this server's own.
+    pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
+        let mut options = Vec::new();
+        for accelerator in &spec.optimization.gpu_accelerators {
+            read_accelerator(spec, accelerator, &mut options)?;
+        }
+        for (key, names) in PARAMETERS {
+            let Some(text) = spec.parameters.get(*key) else { continue };
+            let value = match text.parse::<usize>().ok().and_then(|number| names.get(number)) {
+                Some(name) => (*name).to_owned(),
+                None if names.is_empty() => text.clone(),
+                None => {
+                    let of = format!("parameter '{key}' of model '{}'", spec.name);
+                    let most = names.len().saturating_sub(1);
+                    return Err(Error::invalid(format!("{of} is '{text}', expected a number from 0 to {most}")));
+                }
+            };
+            options.retain(|(have, _)| have != key);
+            options.push(((*key).to_owned(), value));
+        }
+        // The library would tell of another number.
+        let is_unread = |(key, value): &&(String, String)| key == "gpu_mem_limit" && value.parse::<usize>().is_err();
+        if let Some((key, value)) = options.iter().find(is_unread) {
+            let of = format!("'{key}' of model '{}'", spec.name);
+            return Err(Error::invalid(format!("{of} is '{value}', expected a number of bytes")));
+        }
+        Ok(Self(options))
+    }
+
+    fn provider(&self, on: &Opened, stream: Option<Stream>) -> ExecutionProviderDispatch {
+        let mut provider = ep::CUDA::default().with_arbitrary_config("device_id", on.context().device().index);
+        // The arena of a session may have what all of the server may; a configuration may say less.
+        let limit = on.device_account().limit();
+        if limit < usize::MAX {
+            provider = provider.with_memory_limit(limit);
+        }
+        for (key, value) in &self.0 {
+            let own = if key == "gpu_mem_limit" { value.parse::<usize>().ok() } else { None };
+            provider = match own {
+                Some(own) => provider.with_memory_limit(own.min(limit)),
+                None => provider.with_arbitrary_config(key, value),
+            };
+        }
+        if let Some(stream) = stream {
+            provider = provider.with_arbitrary_config("has_user_compute_stream", 1);
+            provider = provider.with_arbitrary_config("user_compute_stream", stream.0);
+        }
+        provider.build().error_on_failure()
+    }
+}
+
+fn read_accelerator(
+    spec: &ModelSpec,
+    accelerator: &Accelerator,
+    options: &mut Vec<(String, String)>,
+) -> Result<(), Error> {
+    let of = format!("gpu_execution_accelerator '{}' of model '{}'", accelerator.name, spec.name);
+    if !spec.is_on_gpu() && accelerator.name != NAME {
+        let text = "needs an instance on a GPU, and this model has none; remove it";
+        return Err(Error::unsupported(format!("{of} {text}")));
+    }
+    if accelerator.name != NAME {
+        return Err(Error::unsupported(format!("{of} is not supported; there is '{NAME}'")));
+    }
+    for (key, value) in &accelerator.parameters {
+        let is_off = key == "enable_cuda_graph" && matches!(value.as_str(), "0" | "false" | "False");
+        if OWN.contains(&key.as_str()) && !is_off {
+            return Err(Error::unsupported(format!("parameter '{key}' of {of} is this server's own; remove it")));
+        }
+        options.push((key.clone(), value.clone()));
+    }
+    Ok(())
+}
+
+/// What a failure of the library leaves behind of a device: known by the numbers of CUDA's runtime in its
+/// words, and where there are none, by asking the driver.
+pub(super) fn failure(text: &str, opened: &Opened) -> DriverError {
+    let error = told(text);
+    match error.fault {
+        Fault::Transient => match opened.context().free_memory() {
+            Err(found) if found.is_sticky() => {
+                DriverError { fault: Fault::Sticky, text: format!("{} ({})", error.text, found.text) }
+            }
+            _ => error,
+        },
+        Fault::Memory | Fault::Sticky => error,
+    }
+}
+
+/// What happened, of the library's words: its sources and functions stand before it, and its sources
+/// and the host's name behind.
+pub(super) fn brief(text: &str) -> &str {
+    let begin = MARKS.iter().filter_map(|mark| text.rfind(mark)).max();
+    let text = begin.and_then(|begin| text.get(begin..)).unwrap_or(text);
+    let text = text.split(" ; GPU=").next().unwrap_or(text);
+    let text = text.rsplit_once("FAIL : ").map_or(text, |(_, text)| text);
+    text.trim().lines().next().unwrap_or_default()
+}
+
+/// How the library begins to tell what CUDA, or a library beside it, said.
+const MARKS: &[&str] =
+    &["CUDA failure ", "CUBLAS failure ", "CUDNN failure ", "CUDNN_FE failure ", "CUFFT failure ", "CURAND failure "];
+
+fn told(text: &str) -> DriverError {
+    let short = if MARKS.iter().any(|mark| text.contains(mark)) { brief(text) } else { text.trim() };
+    let number = text.split_once("CUDA failure ").map_or("", |(_, rest)| rest);
+    let number: String = number.chars().take_while(char::is_ascii_digit).collect();
+    if let Ok(code) = number.parse() {
+        return DriverError::told(code, short);
+    }
+    let is_memory = ["Failed to allocate memory", "out of memory", "STATUS_ALLOC_FAILED"];
+    if is_memory.iter().any(|part| text.contains(part)) {
+        return DriverError { fault: Fault::Memory, text: short.to_owned() };
+    }
+    DriverError::transient(short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::trial;
+
+    fn spec(accelerators: &[(&str, &[(&str, &str)])], parameters: &[(&str, &str)]) -> ModelSpec {
+        let pairs =
+            |list: &[(&str, &str)]| list.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        let mut spec = trial::spec(4, &[], &[]);
+        let accelerator = |(name, parameters): &(&str, &[(&str, &str)])| Accelerator {
+            name: name.to_string(),
+            parameters: pairs(parameters),
+        };
+        spec.optimization.gpu_accelerators = accelerators.iter().map(accelerator).collect();
+        spec.parameters = pairs(parameters);
+        spec.instance_groups = vec![crate::model::InstanceGroup {
+            name: "m_0".to_owned(),
+            count: 1,
+            gpus: vec![0],
+            is_passive: false,
+            host_policy: String::new(),
+            rate: Default::default(),
+        }];
+        spec
+    }
+
+    #[test]
+    fn options_are_those_of_tritons_backend_and_what_is_ours_or_another_accelerator_is_refused() {
+        let options = |spec: &ModelSpec| CudaOptions::new(spec).map(|options| options.0);
+        let own = |list: &[(&str, &str)]| -> Result<Vec<(String, String)>, Error> {
+            Ok(list.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect())
+        };
+        assert_eq!(options(&spec(&[], &[("placement", "worker")])), own(&[]));
+        let parameters = [("arena_extend_strategy", "1"), ("cudnn_conv_algo_search", "2"), ("gpu_mem_limit", "4096")];
+        let want = [
+            ("arena_extend_strategy", "kSameAsRequested"),
+            ("cudnn_conv_algo_search", "DEFAULT"),
+            ("gpu_mem_limit", "4096"),
+        ];
+        assert_eq!(options(&spec(&[], &parameters)), own(&want));
+        let cuda: &[(&str, &str)] = &[("gpu_mem_limit", "1"), ("use_tf32", "0")];
+        let got = options(&spec(&[("cuda", cuda)], &[("gpu_mem_limit", "2")]));
+        assert_eq!(got, own(&[("use_tf32", "0"), ("gpu_mem_limit", "2")]), "a parameter goes before the accelerator's");
+        let refusal = |spec: &ModelSpec| options(spec).unwrap_err().text().to_owned();
+        let of = |key: &str| {
+            format!(
+                "parameter '{key}' of gpu_execution_accelerator 'cuda' of model 'm' is this server's own; remove it"
+            )
+        };
+        for key in ["device_id", "user_compute_stream", "enable_cuda_graph"] {
+            assert_eq!(refusal(&spec(&[("cuda", &[(key, "1")])], &[])), of(key));
+        }
+        let tensorrt = "gpu_execution_accelerator 'tensorrt' of model 'm' is not supported; there is 'cuda'";
+        assert_eq!(refusal(&spec(&[("tensorrt", &[])], &[])), tensorrt);
+        let text = "parameter 'cudnn_conv_algo_search' of model 'm' is '3', expected a number from 0 to 2";
+        assert_eq!(refusal(&spec(&[], &[("cudnn_conv_algo_search", "3")])), text);
+        let text = "'gpu_mem_limit' of model 'm' is '2 GB', expected a number of bytes";
+        assert_eq!(refusal(&spec(&[("cuda", &[("gpu_mem_limit", "2 GB")])], &[])), text);
+    }
+
+    #[test]
+    fn a_failure_is_known_by_cudas_number_or_by_what_the_driver_says_afterwards() {
+        let fake = Fake::new(1);
+        let opened = fake.gpu(1 << 20, 1 << 20).open_primary().unwrap();
+        let fault = |text: &str| failure(text, &opened).fault;
+        let line = |number: u32, name: &str| {
+            format!(
+                "onnx runtime error 1: /a/cuda_call.cc:154 std::conditional_t<THRW, void, S> onnxruntime::CudaCall(E, const char*) [with ERRTYPE = cudaError] CUDA failure {number}: {name} ; GPU=0 ; hostname=h ; file=/a/b.cc ; line=1 ; expr=f(x); "
+            )
+        };
+        assert_eq!(fault(&line(700, "an illegal memory access was encountered")), Fault::Sticky);
+        assert_eq!(fault(&line(719, "unspecified launch failure")), Fault::Sticky);
+        assert_eq!(fault(&line(2, "out of memory")), Fault::Memory);
+        assert_eq!(fault(&line(1, "invalid argument")), Fault::Transient);
+        assert_eq!(
+            fault("onnx runtime error 6: /a/bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 9"),
+            Fault::Memory
+        );
+        assert_eq!(fault("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0"), Fault::Memory);
+        assert_eq!(fault("onnx runtime error 2: Got invalid dimensions for input: x"), Fault::Transient);
+        let text = failure(&line(700, "an illegal memory access was encountered"), &opened).text;
+        assert_eq!(text, "CUDA failure 700: an illegal memory access was encountered");
+        let broken = "CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0";
+        assert_eq!(fault(broken), Fault::Transient, "the device works on");
+        fake.break_contexts();
+        assert_eq!(fault(broken), Fault::Sticky);
+    }
+}

@@ -1,0 +1,262 @@
+//! A model whose sizes are all known beforehand, as a program of the GPU executor: a session for each of
+//! its streams, which enqueues there and does not wait for the device.
+//!
+//! Outputs are bound to the places that the executor has for them. Inputs are handed over as they are
+//! staged, in pinned memory: the library copies those that it wants on the device by the same stream, and
+//! reads the others where they lie (sizes, or what an operator on the CPU takes). Bound on the device
+//! beforehand, the latter would be copied back on another stream, before the upload came by. The run goes
+//! through the C interface, since the crate's own copies inputs that are borrowed.
+
+#![expect(unsafe_code, reason = "the library's interface to memory that is the executor's")]
+
+use std::ffi::{CString, c_void};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
+use ort::session::{NoSelectedOutputs, RunOptions, Session};
+use ort::{AsPointer, sys};
+use smallvec::SmallVec;
+
+use crate::backend::gpu::Opened;
+use crate::backend::gpu::driver::{DriverError, Stream};
+use crate::backend::gpu::program::{Blueprint, Program, Work};
+use crate::backend::gpu::slot::Sizes;
+use crate::model::{ModelSpec, TensorSpec};
+use crate::tensor::{Datatype, Shape, byte_size};
+
+use super::bind::Source;
+use super::cuda;
+use super::datatype::element_type;
+use super::session::{Seat, Shared};
+use super::told;
+
+/// What a batch needs of a model whose rows have one size each; `None` for any other, and where an input
+/// is not what the library takes (BOOL has two values there, and as many as a byte here).
+pub(super) fn sizes(spec: &ModelSpec) -> Option<Sizes> {
+    let row = |tensor: &TensorSpec| {
+        let dims = tensor.model_shape.get(usize::from(spec.has_batch_axis())..)?;
+        let is_plain = !tensor.is_ragged && !tensor.is_optional && !tensor.is_shape_tensor;
+        let is_fixed = is_plain && tensor.scatter_source.is_none() && dims.iter().all(|size| *size > 0);
+        if is_fixed { byte_size(tensor.datatype, dims).ok().flatten() } else { None }
+    };
+    let has_bool = spec.inputs.iter().any(|input| input.datatype == Datatype::Bool);
+    if spec.sequence.is_some() || !spec.batch_inputs.is_empty() || has_bool {
+        return None;
+    }
+    Some(Sizes {
+        rows_max: usize::try_from(spec.rows_max.max(1)).ok()?,
+        inputs: spec.inputs.iter().map(row).collect::<Option<_>>()?,
+        outputs: spec.outputs.iter().map(row).collect::<Option<_>>()?,
+        datatypes: spec.outputs.iter().map(|output| output.datatype).collect(),
+        scratch: 0,
+        keeps_staged: true,
+    })
+}
+
+/// Such a model, before it is on any device.
+pub(super) struct CudaBlueprint {
+    shared: Arc<Shared>,
+    sizes: Arc<Sizes>,
+}
+
+impl CudaBlueprint {
+    pub(super) fn new(shared: &Arc<Shared>, sizes: Sizes) -> Self {
+        Self { shared: Arc::clone(shared), sizes: Arc::new(sizes) }
+    }
+}
+
+impl Blueprint for CudaBlueprint {
+    fn sizes(&self) -> Arc<Sizes> {
+        Arc::clone(&self.sizes)
+    }
+
+    fn needs_blas(&self) -> bool {
+        false
+    }
+
+    fn is_on_primary(&self) -> bool {
+        true
+    }
+
+    fn refuses_inputs(&self) -> bool {
+        true
+    }
+
+    fn place(&self, _opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+        Ok(Arc::new(Placed { shared: Arc::clone(&self.shared) }))
+    }
+}
+
+/// It is on a device when the first stream has a session.
+struct Placed {
+    shared: Arc<Shared>,
+}
+
+impl Program for Placed {
+    fn enqueue(&self, _work: &mut Work<'_>) -> Result<(), DriverError> {
+        Err(DriverError::transient("a batch came to a stream without a session"))
+    }
+
+    fn on_stream(&self, opened: &Arc<Opened>, stream: Stream) -> Result<Option<Box<dyn Program>>, DriverError> {
+        Ok(Some(Box::new(Running::new(&self.shared, opened, stream)?)))
+    }
+}
+
+/// What enqueues on one stream.
+struct Running {
+    session: Session,
+    options: RunOptions<NoSelectedOutputs>,
+    inputs: Vec<Port>,
+    outputs: Vec<Port>,
+    on_host: MemoryInfo<'static>,
+    on_device: MemoryInfo<'static>,
+    has_batch_axis: bool,
+    opened: Arc<Opened>,
+}
+
+/// An input or output.
+struct Port {
+    name: CString,
+    /// Its place in the configuration.
+    index: usize,
+    datatype: Datatype,
+    /// Of the model's tensor, with any number of rows.
+    shape: Shape,
+}
+
+impl Running {
+    fn new(shared: &Shared, opened: &Arc<Opened>, stream: Stream) -> Result<Self, DriverError> {
+        let Shared { spec, recipe, .. } = shared;
+        let session = recipe.open(Seat::Gpu(opened, 1, Some(stream)));
+        let session = session.map_err(|error| cuda::failure(error.text(), opened))?;
+        let port = |tensors: &[TensorSpec], port: &super::bind::Port| {
+            let tensor = tensors.get(port.index)?;
+            let rank = tensor.model_shape.len() - usize::from(port.is_squeezed);
+            let shape = tensor.model_shape.get(..rank)?.into();
+            let name = CString::new(tensor.name.as_str()).ok()?;
+            Some(Port { name, index: port.index, datatype: port.datatype, shape })
+        };
+        let inputs = shared.inputs.iter().map(|source| match source {
+            Source::Request(input) => port(&spec.inputs, input),
+            Source::Batch { .. } => None,
+        });
+        let outputs = shared.outputs.iter().map(|output| port(&spec.outputs, output));
+        let ports = inputs.collect::<Option<Vec<_>>>().zip(outputs.collect::<Option<Vec<_>>>());
+        let (inputs, outputs) = ports.ok_or_else(|| DriverError::transient("a model that is no program"))?;
+        let failed = |error: ort::Error| DriverError::transient(told(&error).text());
+        let options = || {
+            let mut options = RunOptions::new()?;
+            // The executor knows by an event when a batch is done.
+            options.disable_device_sync()?;
+            Ok(options)
+        };
+        let host = MemoryInfo::new(AllocationDevice::CPU, 0, AllocatorType::Device, MemoryType::Default);
+        Ok(Self {
+            session,
+            options: options().map_err(failed)?,
+            inputs,
+            outputs,
+            on_host: host.map_err(failed)?,
+            on_device: recipe.device.memory(opened.context().device().index).map_err(failed)?,
+            has_batch_axis: spec.has_batch_axis(),
+            opened: Arc::clone(opened),
+        })
+    }
+
+    fn run(&self, work: &Work<'_>) -> ort::Result<()> {
+        let input = |port: &Port| {
+            let staged = work.staged.get(port.index).copied().unwrap_or_default();
+            self.value(&self.on_host, port, work.rows, staged.as_ptr().cast_mut().cast(), Some(staged.len()))
+        };
+        let output = |port: &Port| {
+            let place = work.outputs.get(port.index).copied().unwrap_or_default();
+            self.value(&self.on_device, port, work.rows, place as *mut c_void, None)
+        };
+        let inputs: SmallVec<[Value; 4]> = self.inputs.iter().map(input).collect::<Result<_, _>>()?;
+        let outputs: SmallVec<[Value; 4]> = self.outputs.iter().map(output).collect::<Result<_, _>>()?;
+        let names = |ports: &[Port]| -> SmallVec<[*const std::ffi::c_char; 4]> {
+            ports.iter().map(|port| port.name.as_ptr()).collect()
+        };
+        let (input_names, output_names) = (names(&self.inputs), names(&self.outputs));
+        let input_values: SmallVec<[*const sys::OrtValue; 4]> =
+            inputs.iter().map(|value| value.0.as_ptr().cast_const()).collect();
+        let mut output_values: SmallVec<[*mut sys::OrtValue; 4]> =
+            outputs.iter().map(|value| value.0.as_ptr()).collect();
+        // SAFETY: the session and the options live; names and values are as many as is said, and live
+        // until the call returns. What it enqueues reads the staged memory and writes to the places of
+        // the outputs, which the slot keeps for it until the stream has passed the batch. The session is
+        // this stream's alone, and its worker the one thread that runs it.
+        let status = unsafe {
+            (ort::api().Run)(
+                self.session.ptr().cast_mut(),
+                self.options.ptr(),
+                input_names.as_ptr(),
+                input_values.as_ptr(),
+                input_values.len(),
+                output_names.as_ptr(),
+                output_names.len(),
+                output_values.as_mut_ptr(),
+            )
+        };
+        checked(status)
+    }
+
+    /// A tensor of so many rows that lies at a place, in so many bytes, which are as many as it has.
+    fn value(
+        &self,
+        memory: &MemoryInfo<'_>,
+        port: &Port,
+        rows: usize,
+        place: *mut c_void,
+        size: Option<usize>,
+    ) -> ort::Result<Value> {
+        let mut shape = port.shape.clone();
+        if let Some(first) = shape.first_mut().filter(|_| self.has_batch_axis) {
+            *first = i64::try_from(rows).unwrap_or(i64::MAX);
+        }
+        let own = byte_size(port.datatype, &shape).ok().flatten().unwrap_or(usize::MAX);
+        if size.is_some_and(|size| size != own) {
+            return Err(ort::Error::new("an input was staged in other bytes than it has"));
+        }
+        let mut value = null_mut();
+        // SAFETY: the place has as many bytes as the tensor of so many rows, which the slot's layout sees to;
+        // the library refuses fewer than the shape and the datatype make. It keeps the address and no more.
+        let status = unsafe {
+            (ort::api().CreateTensorWithDataAsOrtValue)(
+                memory.ptr(),
+                place,
+                own,
+                shape.as_ptr(),
+                shape.len(),
+                element_type(port.datatype).into(),
+                &raw mut value,
+            )
+        };
+        checked(status)?;
+        NonNull::new(value).map(Value).ok_or_else(|| ort::Error::new("ONNX Runtime made no tensor"))
+    }
+}
+
+impl Program for Running {
+    fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError> {
+        let outcome = self.run(work);
+        self.opened.context().handle_foreign_call();
+        outcome.map_err(|error| cuda::failure(told(&error).text(), &self.opened))
+    }
+}
+
+/// A tensor that lies where another owns the memory.
+struct Value(NonNull<sys::OrtValue>);
+
+impl Drop for Value {
+    fn drop(&mut self) {
+        // SAFETY: the library made it, and nobody else has it.
+        unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) };
+    }
+}
+
+fn checked(status: sys::OrtStatusPtr) -> ort::Result<()> {
+    // SAFETY: the status came from a call just now, and is handed over once.
+    unsafe { ort::Error::result_from_status(status) }
+}

@@ -1,0 +1,149 @@
+//! The files beside an ONNX file in which it keeps tensors (`TensorProto.external_data`): weights, the
+//! constants of nodes, and those of the graphs within nodes. Called when a model is loaded. Steps over
+//! everything else by its length; bounded by `EXTERNAL_FILES_MAX` and `GRAPHS_DEEP_MAX`.
+
+use std::collections::BTreeSet;
+
+use crate::error::Error;
+use crate::limits::{EXTERNAL_FILES_MAX, GRAPHS_DEEP_MAX};
+use crate::model::onnx::{Field, Fields, find};
+
+/// The places that an ONNX file names, as they are written in it, each once.
+pub fn external_files(file: &[u8]) -> Result<Vec<String>, Error> {
+    let found = Search::default().run(file);
+    found.map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
+}
+
+/// What a message is, as far as tensors may be in it.
+#[derive(Clone, Copy)]
+enum Message {
+    Attribute,
+    Function,
+    Graph,
+    Model,
+    Node,
+    SparseTensor,
+    Tensor,
+}
+
+#[derive(Default)]
+struct Search {
+    places: BTreeSet<String>,
+}
+
+impl Search {
+    /// Looks into messages without recursion: how deep they lie is the file's to say.
+    fn run(mut self, file: &[u8]) -> Result<Vec<String>, String> {
+        let mut left = vec![(Message::Model, file, 0)];
+        while let Some((kind, bytes, depth)) = left.pop() {
+            if let Message::Tensor = kind {
+                self.look_at_tensor(bytes)?;
+                continue;
+            }
+            let depth = depth + usize::from(matches!(kind, Message::Graph));
+            if depth > GRAPHS_DEEP_MAX {
+                return Err(format!("its graphs lie more than {GRAPHS_DEEP_MAX} deep in one another"));
+            }
+            for field in Fields::new(bytes) {
+                if let (number, Field::Bytes(inner)) = field?
+                    && let Some(message) = kind.child(number)
+                {
+                    left.push((message, inner, depth));
+                }
+            }
+        }
+        Ok(self.places.into_iter().collect())
+    }
+
+    /// `TensorProto`: `external_data` (13) has the `location` among its pairs, and `data_location` (14) says
+    /// whether that counts; an engine that does not ask it shall find nothing either.
+    fn look_at_tensor(&mut self, tensor: &[u8]) -> Result<(), String> {
+        for field in Fields::new(tensor) {
+            let (13, Field::Bytes(pair)) = field? else { continue };
+            if find(pair, 1)? != Some(b"location") {
+                continue;
+            }
+            let place = find(pair, 2)?.unwrap_or_default();
+            let place = str::from_utf8(place).map_err(|_| "the place of a tensor is not UTF-8".to_owned())?;
+            self.places.insert(place.to_owned());
+            if self.places.len() > EXTERNAL_FILES_MAX {
+                return Err(format!("it keeps tensors in more than {EXTERNAL_FILES_MAX} other files"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Message {
+    /// What a field of it is, where tensors may be in it (`onnx.proto`).
+    const fn child(self, field: u32) -> Option<Self> {
+        Some(match (self, field) {
+            (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
+            (Self::Model, 25) => Self::Function,
+            (Self::Graph, 1) | (Self::Function, 7) => Self::Node,
+            (Self::Graph, 5) | (Self::Attribute, 5 | 10) | (Self::SparseTensor, 1 | 2) => Self::Tensor,
+            (Self::Graph, 15) | (Self::Attribute, 22 | 23) => Self::SparseTensor,
+            (Self::Node, 5) | (Self::Function, 11) => Self::Attribute,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field of bytes.
+    fn field(number: u8, value: &[u8]) -> Vec<u8> {
+        let size = u16::try_from(value.len()).unwrap();
+        let [low, high] = [size as u8 & 0x7f | 0x80, (size >> 7) as u8];
+        let key = if number < 16 { vec![number << 3 | 2] } else { vec![(number << 3 | 2) | 0x80, number >> 4] };
+        [&key[..], &[low, high], value].concat()
+    }
+
+    fn nested(path: &[u8], value: Vec<u8>) -> Vec<u8> {
+        path.iter().rev().fold(value, |value, number| field(*number, &value))
+    }
+
+    fn tensor(place: &str) -> Vec<u8> {
+        let offset = field(13, &[field(1, b"offset"), field(2, b"0")].concat());
+        let location = field(13, &[field(1, b"location"), field(2, place.as_bytes())].concat());
+        [field(8, b"w"), offset, location].concat()
+    }
+
+    #[test]
+    fn tensors_are_found_wherever_a_file_may_have_them() {
+        for path in [
+            &[7, 5][..],             // initializer
+            &[7, 15, 1],             // sparse_initializer, its values
+            &[7, 1, 5, 5],           // a node's attribute
+            &[7, 1, 5, 10],          // one of many
+            &[7, 1, 5, 22, 2],       // a sparse one, its indices
+            &[7, 1, 5, 6, 5],        // the graph of a branch
+            &[7, 1, 5, 11, 1, 5, 5], // a node there
+            &[25, 7, 5, 5],          // a function
+        ] {
+            assert_eq!(external_files(&nested(path, tensor("w.bin"))).unwrap(), ["w.bin"], "{path:?}");
+        }
+        let two =
+            [nested(&[7, 5], tensor("b")), nested(&[7, 5], tensor("../a")), nested(&[7, 5], tensor("b"))].concat();
+        assert_eq!(external_files(&two).unwrap(), ["../a", "b"]);
+        let none = [nested(&[7, 5], field(8, b"w")), nested(&[7, 2], tensor("no")), field(6, b"location")].concat();
+        assert!(external_files(&none).unwrap().is_empty());
+    }
+
+    #[test]
+    fn what_is_deep_many_or_broken_is_refused() {
+        let told = |file: &[u8]| external_files(file).unwrap_err().text().to_owned();
+        let deep = |count: usize| {
+            let path: Vec<u8> = [7].into_iter().chain([1, 5, 6].into_iter().cycle().take(3 * count)).collect();
+            nested(&[&path[..], &[5]].concat(), tensor("w"))
+        };
+        assert_eq!(external_files(&deep(GRAPHS_DEEP_MAX - 1)).unwrap(), ["w"]);
+        assert!(told(&deep(GRAPHS_DEEP_MAX)).contains("deep in one another"));
+        let many: Vec<u8> =
+            (0..=EXTERNAL_FILES_MAX).flat_map(|index| nested(&[7, 5], tensor(&index.to_string()))).collect();
+        assert!(told(&many).contains("other files"));
+        assert!(told(&nested(&[7, 5], vec![0x6a, 0x7f])).contains("cut short"));
+    }
+}

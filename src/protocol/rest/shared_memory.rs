@@ -1,0 +1,161 @@
+//! The shared memory extensions over REST: bodies to [`RegionOrder`]s, what there is to a reply. Layout
+//! and texts as Triton's `http_server.cc` has them.
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::protocol::rest::decode::json_error;
+use crate::protocol::rest::encode::JSON;
+use crate::protocol::rest::server::write_list;
+use crate::protocol::route::RegionAction;
+use crate::protocol::shared_memory::{Description, Kind, Place, RegionOrder, Registration};
+use crate::wire::base64;
+use crate::wire::json::{Document, Value, writer};
+use crate::wire::message::Reply;
+
+/// What a path and a body order.
+pub fn order(kind: Kind, action: RegionAction, name: &str, body: &[u8]) -> Result<RegionOrder, Error> {
+    Ok(match action {
+        RegionAction::Status => RegionOrder::Status(kind, name.to_owned()),
+        RegionAction::Register => RegionOrder::Register(registration(kind, name, body)?),
+        RegionAction::Unregister => RegionOrder::Unregister(kind, name.to_owned()),
+    })
+}
+
+/// The answer to what was ordered.
+pub fn reply(action: RegionAction, regions: &[Description]) -> Reply {
+    if action != RegionAction::Status {
+        return Reply::new(200, JSON, Bytes::new());
+    }
+    let mut json = Vec::new();
+    write_list(regions.iter(), &mut json, |region, json| {
+        json.extend_from_slice(b"{\"name\":");
+        writer::string(&region.name, json);
+        match &region.place {
+            Place::System { key, offset } => {
+                json.extend_from_slice(b",\"key\":");
+                writer::string(key, json);
+                json.extend_from_slice(b",\"offset\":");
+                writer::integer(*offset, json);
+            }
+            Place::Cuda { device } => {
+                json.extend_from_slice(b",\"device_id\":");
+                writer::integer(*device, json);
+            }
+        }
+        json.extend_from_slice(b",\"byte_size\":");
+        writer::integer(region.size, json);
+        json.push(b'}');
+    });
+    Reply::new(200, JSON, json)
+}
+
+fn registration(kind: Kind, name: &str, body: &[u8]) -> Result<Registration, Error> {
+    if name.is_empty() {
+        // It says so before the body is looked at.
+        return match kind {
+            Kind::System => Registration::system(name, String::new(), 0, 0),
+            Kind::Cuda => Registration::cuda(name, Vec::new(), 0, 0),
+        };
+    }
+    let document = Document::parse(body, &[]).map_err(json_error)?;
+    let root = document.root();
+    match kind {
+        Kind::System => {
+            let key = string(root.get("key").ok_or_else(|| lacking("key"))?)?;
+            let offset = root.get("offset").map_or(Ok(0), unsigned)?;
+            let size = unsigned(root.get("byte_size").ok_or_else(|| lacking("byte_size"))?)?;
+            Registration::system(name, key.to_owned(), offset, size)
+        }
+        Kind::Cuda => {
+            let handle = root.get("raw_handle").ok_or_else(|| lacking("raw_handle"))?;
+            let handle = string(member(handle, "b64")?)?;
+            let size = unsigned(member(root, "byte_size")?)?;
+            let device = unsigned(member(root, "device_id")?)?;
+            Registration::cuda(name, base64::decode(handle).unwrap_or_default(), device, size)
+        }
+    }
+}
+
+fn lacking(field: &str) -> Error {
+    Error::invalid(format!("Shared memory register request has no '{field}' field"))
+}
+
+fn member<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<Value<'d, 'a>, Error> {
+    value.get(name).ok_or_else(|| Error::invalid(format!("attempt to access non-existing object member '{name}'")))
+}
+
+fn string<'d>(value: Value<'d, '_>) -> Result<&'d str, Error> {
+    value.as_str().ok_or_else(|| Error::invalid("attempt to access JSON non-string as string"))
+}
+
+fn unsigned(value: Value<'_, '_>) -> Result<u64, Error> {
+    value.as_u64().ok_or_else(|| Error::invalid("attempt to access JSON non-unsigned-integer as unsigned-integer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(kind: Kind, name: &str, body: &str) -> String {
+        match order(kind, RegionAction::Register, name, body.as_bytes()) {
+            Ok(RegionOrder::Register(Registration { description, handle })) => {
+                format!("{:?} {} {} {}", description.place, description.name, description.size, handle.len())
+            }
+            Ok(other) => format!("{other:?}"),
+            Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
+        }
+    }
+
+    #[test]
+    fn bodies_become_registrations_or_are_refused_in_tritons_words() {
+        let check = |name: &str, body: &str, want: &str| assert_eq!(outcome(Kind::System, name, body), want, "{body}");
+        check("a", r#"{"key":"/k","byte_size":64}"#, r#"System { key: "/k", offset: 0 } a 64 0"#);
+        check("a", r#"{"key":"k","offset":7,"byte_size":64}"#, r#"System { key: "k", offset: 7 } a 64 0"#);
+        check("", "{", "400 'region name' is necessary to register system shared memory region");
+        check("a", r#"{"byte_size":64}"#, "400 Shared memory register request has no 'key' field");
+        check("a", "[]", "400 Shared memory register request has no 'key' field");
+        check("a", r#"{"key":"/k"}"#, "400 Shared memory register request has no 'byte_size' field");
+        check("a", r#"{"key":1,"byte_size":64}"#, "400 attempt to access JSON non-string as string");
+        let number = "400 attempt to access JSON non-unsigned-integer as unsigned-integer";
+        check("a", r#"{"key":"/k","byte_size":-1}"#, number);
+        check("a", r#"{"key":"/k","byte_size":64,"offset":"x"}"#, number);
+        check("a", "{", "400 failed to parse the request JSON buffer: Missing a name for object member. at 1");
+        check("a", "", "400 failed to parse the request JSON buffer: The document is empty. at 0");
+        let invalid = "400 failed to register shared memory region 'a': invalid args";
+        check("a", r#"{"key":"/k","byte_size":0}"#, invalid);
+        check("a", r#"{"key":"/k","byte_size":18446744073709551615,"offset":1}"#, invalid);
+        check("a", r#"{"key":"/k","byte_size":1,"offset":18446744073709551615}"#, invalid);
+        check("a", r#"{"key":"/k","byte_size":9223372036854775807,"offset":1}"#, invalid);
+    }
+
+    #[test]
+    fn a_handle_is_64_bytes_in_base64() {
+        let check = |name: &str, body: &str, want: &str| assert_eq!(outcome(Kind::Cuda, name, body), want, "{body}");
+        let handle = format!("{}==", "A".repeat(86));
+        let body = |handle: &str| format!(r#"{{"raw_handle":{{"b64":"{handle}"}},"device_id":1,"byte_size":4}}"#);
+        check("g", &body(&handle), "Cuda { device: 1 } g 4 64");
+        for wrong in ["AAAA", "", "?"] {
+            check("g", &body(wrong), "400 'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t");
+        }
+        check("", "{}", "400 'region name' is necessary to register cuda shared memory region");
+        check("g", "{}", "400 Shared memory register request has no 'raw_handle' field");
+        check("g", r#"{"raw_handle":{}}"#, "400 attempt to access non-existing object member 'b64'");
+        check("g", r#"{"raw_handle":{"b64":"AAAA"}}"#, "400 attempt to access non-existing object member 'byte_size'");
+    }
+
+    #[test]
+    fn regions_are_listed_with_tritons_keys_in_its_order() {
+        let system = Place::System { key: "/k\"".to_owned(), offset: 16 };
+        let regions = [
+            Description { name: "a".to_owned(), size: 64, place: system },
+            Description { name: "g".to_owned(), size: 4, place: Place::Cuda { device: 1 } },
+        ];
+        let text = |action| String::from_utf8(reply(action, &regions).body.concat()).unwrap();
+        assert_eq!(
+            text(RegionAction::Status),
+            r#"[{"name":"a","key":"/k\"","offset":16,"byte_size":64},{"name":"g","device_id":1,"byte_size":4}]"#
+        );
+        assert_eq!(text(RegionAction::Register), "");
+    }
+}
