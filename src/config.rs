@@ -81,6 +81,8 @@ pub struct Settings {
     pub uses_gpu_unasked: bool,
     /// Bytes that are taken of the memory of each GPU.
     pub gpu_memory_bytes_max: usize,
+    /// How long a batch may take on a GPU.
+    pub gpu_run_max: Duration,
     /// Bytes of the host's memory that GPUs read and write by themselves.
     pub pinned_memory_bytes_max: usize,
     /// Whether clients may register regions of shared memory.
@@ -189,6 +191,7 @@ impl Default for Settings {
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
+            gpu_run_max: limits::GPU_RUN_MAX,
             pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
             allows_client_shm: false,
             client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
@@ -514,6 +517,15 @@ const FLAGS: &[Flag] = &[
         help: "Bytes of each GPU's memory that models take, for weights and batches [all there is]; a model that needs more \
                is not loaded there",
         apply: |settings, value| set_count(&mut settings.gpu_memory_bytes_max, value),
+    },
+    Flag {
+        names: &["gpu-run-secs-max"],
+        value: "SECONDS",
+        help: "How long a batch may take on a GPU [60]; then its requests are refused and its instance is made anew",
+        apply: |settings, value| {
+            settings.gpu_run_max = Duration::from_secs(parse(value)?);
+            Ok(())
+        },
     },
     Flag {
         names: &["pinned-memory-pool-byte-size"],

@@ -202,9 +202,12 @@ pub const MODEL_LOAD_THREADS: usize = 4;
 /// Batches that one instance has on a GPU at a time: one computes while the next is uploaded, or the
 /// last comes back.
 pub const GPU_FLIGHTS_MAX: usize = 2;
-/// A batch on a GPU is done after so long, or its instance is given up: no model of a server that
-/// answers people takes a minute.
+/// A batch on a GPU is done after so long (`--gpu-run-secs-max`), or its instance is given up: no model of a server
+/// that answers people takes a minute.
 pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
+/// How far an output on a GPU may be from that on the CPU when a model is loaded, as a part of the largest value of the
+/// output: sums of FP32 in another order differ by less than a hundredth of it, other numbers by more.
+pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
 /// How often an instance looks at a batch on a GPU of which it hears nothing: a context that broke calls
 /// nobody.
 pub const GPU_POLL: Duration = Duration::from_millis(1);

@@ -17,62 +17,10 @@ use std::process::Command;
 
 use deuteron::backend::Onnxruntime;
 use support::folder::Folder;
+use support::gpu::{check_alike, models};
 use support::onnx::builder::{FLOAT, INT64, Onnx};
 use support::server::Server;
 use support::{http, repository};
-
-/// A repository with the example as it is, on the CPU, and under other names with other groups.
-fn models(groups: &[(&str, &str)]) -> Folder {
-    let folder = Folder::new("gpu");
-    repository::add_example(folder.path(), "digits");
-    let text = std::fs::read_to_string(folder.path().join("digits/config.pbtxt")).unwrap();
-    for (name, group) in groups {
-        repository::add_example(folder.path(), "digits");
-        let to = folder.path().join(name);
-        copy(&folder.path().join("digits"), &to);
-        let (before, _) = text.split_once("instance_group").unwrap();
-        let text = before.replace("name: \"digits\"", &format!("name: \"{name}\"")) + group;
-        std::fs::write(to.join("config.pbtxt"), text).unwrap();
-    }
-    folder
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (path, name) = entry.map(|entry| (entry.path(), entry.file_name())).unwrap();
-        if path.is_dir() { copy(&path, &to.join(name)) } else { std::fs::copy(&path, to.join(name)).map(drop).unwrap() }
-    }
-}
-
-/// What a model answers: probabilities of a batch, and the three best classes of its rows.
-fn answers(server: &Server, model: &str, rows: usize) -> (Vec<f64>, Vec<String>) {
-    let pixels: Vec<String> = (0..rows * 64).map(|index| (index * 7 % 17).to_string()).collect();
-    let ask = |outputs: &str| {
-        let body = format!(
-            r#"{{"inputs":[{{"name":"pixels","datatype":"FP32","shape":[{rows},64],"data":[{}]}}],"outputs":[{outputs}]}}"#,
-            pixels.join(",")
-        );
-        let response = http::post(server.http(), &format!("/v2/models/{model}/infer"), body.as_bytes()).unwrap();
-        let text = String::from_utf8(response.body).unwrap();
-        assert_eq!(response.status, 200, "{text}");
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()["outputs"][0]["data"].as_array().unwrap().clone()
-    };
-    let floats = ask(r#"{"name":"probabilities"}"#).iter().map(|value| value.as_f64().unwrap()).collect();
-    let classes = ask(r#"{"name":"probabilities","parameters":{"classification":1}}"#);
-    // The number behind the probability: the last bits of that may differ.
-    let index = |text: &serde_json::Value| text.as_str().unwrap().split_once(':').unwrap().1.to_owned();
-    (floats, classes.iter().map(index).collect())
-}
-
-fn check_alike(server: &Server, model: &str) {
-    for rows in [1, 3, 64] {
-        let ((got, got_classes), (want, want_classes)) =
-            (answers(server, model, rows), answers(server, "digits", rows));
-        assert_eq!((got.len(), got_classes), (want.len(), want_classes), "{model}");
-        assert!(got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-5), "{model}: {got:?} for {want:?}");
-    }
-}
 
 #[test]
 fn the_example_gives_on_a_gpu_what_it_gives_on_the_cpu_or_is_refused_with_the_reason() {

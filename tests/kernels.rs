@@ -68,6 +68,13 @@ fn the_ptx_is_what_the_compiler_makes_of_the_source_and_assembles_for_every_gpu(
     }
 }
 
+#[test]
+fn the_software_gpu_has_the_types_and_numbers_of_cuda_h() {
+    if let Some(compiler) = Compiler::create() {
+        compiler.check_software_gpu();
+    }
+}
+
 fn emulate(cases: impl IntoIterator<Item = Case>) {
     let Some(mut emulator) = Emulator::start() else { return };
     let mut count = 0_u64;

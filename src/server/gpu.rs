@@ -6,6 +6,7 @@
 //! its CUDA provider. A model that names an engine or an accelerator gets that one or none.
 
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::backend::gpu::nvml::Sample;
 use crate::backend::gpu::{Gpu, GpuModel, Gpus, MemoryLimits, Nvml, Plan, cuda};
@@ -19,10 +20,12 @@ use crate::model::config::GpuSupport;
 use crate::server::engine::{self, Engines};
 use crate::server::log;
 use crate::server::threads::spawn;
+use crate::server::trust;
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
 pub struct Machine {
     limits: MemoryLimits,
+    run_max: Duration,
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
 }
@@ -31,20 +34,20 @@ impl Machine {
     /// One that was not looked at.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
-        Self { limits, gpus: OnceLock::new(), board: Arc::default() }
+        Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
     }
 
     /// One with these devices, which are not watched.
     #[cfg(test)]
     pub fn of(gpus: Gpus) -> Self {
         let limits = MemoryLimits { device: 0, pinned: 0 };
-        Self { limits, gpus: OnceLock::from(gpus), board: Arc::default() }
+        Self { limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
     }
 
     /// Its devices, which are watched from the first time on.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
-            let gpus = find(self.limits);
+            let gpus = find(self.limits).with_run_max(self.run_max);
             if !gpus.all().is_empty() {
                 watch(&gpus, &self.board);
             }
@@ -64,8 +67,15 @@ impl Machine {
         GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
     }
 
-    /// What the instances of a model on GPUs run, or why nothing can.
-    pub fn choose<'a>(&self, spec: &Arc<ModelSpec>, file: &[u8], engines: &'a Engines) -> Result<Way<'a>, Error> {
+    /// What the instances of a model on GPUs run, or why nothing can. The plan must give what one of the model that
+    /// `on_cpu` loads gives.
+    pub fn choose<'a>(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        engines: &'a Engines,
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<Way<'a>, Error> {
         let by_engine = || engines.on_gpus(spec, self.gpus()).map(Way::Onnxruntime);
         match engine::own(spec)? {
             Some(Engine::Embedded) => {
@@ -78,7 +88,7 @@ impl Machine {
             let of = format!("gpu_execution_accelerator '{}' is ONNX Runtime's: ", accelerator.name);
             return by_engine().map_err(|why| Error::unsupported(of + &why));
         }
-        let why = match self.plan(spec, file) {
+        let why = match self.plan(spec, file, on_cpu) {
             Ok(plan) => return Ok(Way::Plan(plan)),
             Err(why) => why,
         };
@@ -86,15 +96,23 @@ impl Machine {
     }
 
     /// The native plan of a model, if there is one; tried once on each GPU.
-    fn plan(&self, spec: &Arc<ModelSpec>, file: &[u8]) -> Result<Arc<Plan>, Error> {
+    fn plan(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<Arc<Plan>, Error> {
         let plan = Arc::new(Plan::new(file, spec)?);
         let trial = GpuModel::new(spec, Arc::clone(&plan) as _, self.gpus(), None);
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
         gpus.sort_unstable();
         gpus.dedup();
+        // A place where none can be made is told before the CPU is set to work.
+        let mut instances = Vec::with_capacity(gpus.len());
         for gpu in gpus {
-            threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))).map(drop))?;
+            instances.push((gpu, threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))))?));
         }
+        trust::check(spec, instances, on_cpu)?;
         Ok(plan)
     }
 }
@@ -163,9 +181,11 @@ fn show(cells: &GpuCells, sample: Sample, taken: usize) {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::path::Path;
 
     use super::*;
     use crate::backend::gpu::fake::Fake;
+    use crate::backend::{Backend, Rten};
     use crate::config::OnnxruntimeConfig;
     use crate::model::config::{Completion, Draft};
     use crate::model::onnx::OnnxSignature;
@@ -181,6 +201,11 @@ mod tests {
         let draft = draft.with_gpus(machine.support(true));
         let signature = OnnxSignature::decode(DIGITS).unwrap();
         Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), Completion::default()).unwrap())
+    }
+
+    fn choose<'a>(machine: &Machine, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<Way<'a>, Error> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
+        machine.choose(spec, DIGITS, engines, || Rten.load(spec, &folder))
     }
 
     #[test]
@@ -202,10 +227,10 @@ mod tests {
         let plain = spec(&plenty, "");
         assert_eq!(plain.instance_groups[0].gpus, [0, 1], "all there are");
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
-        assert!(matches!(plenty.choose(&plain, DIGITS, &engines), Ok(Way::Plan(_))));
+        assert!(matches!(choose(&plenty, &plain, &engines), Ok(Way::Plan(_))));
         assert_eq!((fake.contexts(), fake.held()), (2, 0), "tried on both, and nothing is left");
         let check = |machine: &Machine, text: &str, want: &str| {
-            let error = machine.choose(&spec(machine, text), DIGITS, &engines).err().unwrap();
+            let error = choose(machine, &spec(machine, text), &engines).err().unwrap();
             assert!(error.text().contains(want), "{error}");
         };
         let engine = "parameters { key: 'engine' value { string_value: 'embedded' } }";

@@ -387,8 +387,13 @@ impl Loader {
             return Ok(Settled { spec, way: None, on_cpu: None });
         }
         let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
-        let path = format!("{}/{}", directory.version_path(version), spec.default_model_filename);
-        match (self.machine.choose(&spec, &source.read(&path, MODEL_SIZE_MAX)?, &self.engines), on_cpu) {
+        let folder = directory.version_path(version);
+        let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
+        let reference = || {
+            let opening = Opening::new(source, &folder, draft)?;
+            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
+        };
+        match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
             (Ok(way), on_cpu) => Ok(Settled { spec, way: Some(way), on_cpu }),
             (Err(why), Some(on_cpu)) => {
                 tell_fallback(&spec, &why);

@@ -19,6 +19,7 @@ pub mod show;
 pub mod source;
 pub mod start;
 pub mod threads;
+pub mod trust;
 pub mod warm_up;
 
 use std::io::{self, Write};

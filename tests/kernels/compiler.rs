@@ -35,6 +35,16 @@ impl Compiler {
         Some(Self { home })
     }
 
+    /// Holds the types and the numbers of the software GPU's driver to `cuda.h`.
+    pub fn check_software_gpu(&self) {
+        let mut command = Command::new("g++");
+        command.args(["-std=c++17", "-fsyntax-only", "-DWITH_CUDA_H", "-I"]).arg(self.home.join("include"));
+        match command.arg(folder("tests/software_gpu").join("cuda.cpp")).output() {
+            Ok(output) => drop(told(output)),
+            Err(_) => eprintln!("skipped: no g++ to hold the software GPU to cuda.h with"),
+        }
+    }
+
     /// Compiles the source, and holds the PTX of the repository to what comes out.
     pub fn check_ptx(&self, module: Module) {
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.ptx", module.name()));

@@ -40,6 +40,11 @@ impl Device {
         Ok(Self { context, stream, functions })
     }
 
+    /// The context.
+    pub fn context(&self) -> &dyn Context {
+        &*self.context
+    }
+
     pub fn properties(&self) -> &DeviceProperties {
         self.context.device()
     }
@@ -63,8 +68,13 @@ impl Device {
 
     /// Enqueues a plan.
     pub fn enqueue(&self, plan: &Plan, place: impl Fn(Role) -> DevicePointer) {
+        self.enqueue_on(self.stream, plan, place);
+    }
+
+    /// Enqueues a plan on another stream.
+    pub fn enqueue_on(&self, stream: Stream, plan: &Plan, place: impl Fn(Role) -> DevicePointer) {
         for launch in &plan.launches {
-            self.launch(launch, &place);
+            self.launch(stream, launch, &place);
         }
     }
 
@@ -108,7 +118,7 @@ impl Device {
         case.check(&got);
     }
 
-    fn launch(&self, launch: &Launch, place: &impl Fn(Role) -> DevicePointer) {
+    fn launch(&self, stream: Stream, launch: &Launch, place: &impl Fn(Role) -> DevicePointer) {
         let entry = launch.entry;
         let function = self.functions.iter().find(|(name, _)| *name == entry.name).expect("the table is loaded").1;
         let value = |argument: &Argument| match *argument {
@@ -119,11 +129,12 @@ impl Device {
         };
         let values: Vec<Value> = launch.arguments.iter().map(value).collect();
         let shape = LaunchShape { grid: launch.grid, threads: entry.threads, shared_size: launch.shared_size };
-        let launched = self.context.launch(self.stream, function, shape, &values);
+        let launched = self.context.launch(stream, function, shape, &values);
         launched.unwrap_or_else(|error| panic!("{}: {error}", entry.name));
     }
 
-    fn wait(&self, event: Event) {
+    /// Waits until an event was passed.
+    pub fn wait(&self, event: Event) {
         loop {
             match self.context.is_passed(event) {
                 Ok(true) => return,
@@ -133,7 +144,8 @@ impl Device {
         }
     }
 
-    fn download(&self, from: DevicePointer, size: usize) -> Vec<u8> {
+    /// Bytes of device memory.
+    pub fn download(&self, from: DevicePointer, size: usize) -> Vec<u8> {
         let pinned = self.context.alloc_pinned(size).expect("the host has memory");
         self.timed(|| {
             // SAFETY: the memory was just made, of that size, and is not touched before the copy was waited for.

@@ -36,7 +36,13 @@ namespace emulated {
 constexpr unsigned WARP = 32;
 constexpr size_t STACK_SIZE = 64 * 1024;
 
+// Who runs kernels inside a process of its own purpose takes failures here, and does not return.
+inline thread_local void (*on_failure)(const char* why) = nullptr;
+
 [[noreturn]] inline void fail(const char* why) {
+    if (on_failure != nullptr) {
+        on_failure(why);
+    }
     std::fprintf(stderr, "emulation: %s\n", why);
     std::_Exit(3);
 }
@@ -60,7 +66,7 @@ struct Thread {
     bool has_ended = false;
 };
 
-// One block at a time.
+// One block at a time on a thread.
 struct Block {
     uint3 index{}, grid{}, size{};
     unsigned char* shared = nullptr;
@@ -72,7 +78,7 @@ struct Block {
     std::function<void()> kernel;
 };
 
-inline Block block;
+inline thread_local Block block;
 
 // Waits until all of those who meet have brought something; returns what they brought, by their place.
 inline const std::vector<uint64_t>& meet(Meeting& meeting, const char* purpose, unsigned place, uint64_t value) {
@@ -214,7 +220,7 @@ inline void run(uint3 grid, unsigned threads, unsigned char* shared, size_t shar
     block.kernel = kernel;
     while (block.threads.size() < threads) {
         block.threads.emplace_back();
-        block.threads.back().stack = std::make_unique<char[]>(STACK_SIZE);
+        block.threads.back().stack.reset(new char[STACK_SIZE]);
         block.threads.back().index = {static_cast<unsigned>(block.threads.size() - 1), 0, 0};
     }
     block.threads.resize(threads);

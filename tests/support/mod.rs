@@ -11,6 +11,7 @@
 pub mod callgrind;
 pub mod escape;
 pub mod folder;
+pub mod gpu;
 pub mod grpc;
 pub mod h2;
 pub mod http;

@@ -146,7 +146,8 @@ pub fn set_batched(repository: &Path, name: &str) {
     fs::write(path, text).expect("the folder is ours");
 }
 
-fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
+/// Copies a folder.
+pub fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
         let entry = entry?;

@@ -76,6 +76,11 @@ impl Server {
     /// Starts Deuteron on a model repository, with more flags behind, and waits until it is ready.
     pub fn deuteron(repository: &Path, flags: &[&str]) -> Self {
         let ports = Ports::free();
+        Self::start(Self::command(repository, flags, ports), ports)
+    }
+
+    /// What starts Deuteron on these ports.
+    pub fn command(repository: &Path, flags: &[&str], ports: Ports) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
         command.arg("serve").arg(repository).args(flags);
         // The embedded engine serves what chooses none, whoever runs the tests in which environment.
@@ -87,7 +92,7 @@ impl Server {
         {
             command.arg(flag).arg(port.to_string());
         }
-        Self::start(command, ports)
+        command
     }
 
     /// Starts any server and waits until `/v2/health/ready` answers 200.

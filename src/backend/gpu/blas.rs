@@ -199,12 +199,12 @@ impl CublasLt {
         Ok(Self { library: Arc::clone(library), handle, prepared: HashMap::new() })
     }
 
-    fn prepare(&mut self, kind: Kind) -> Result<&Prepared, DriverError> {
+    fn prepare(&mut self, kind: Kind, bias: Option<DevicePointer>) -> Result<&Prepared, DriverError> {
         if !self.prepared.contains_key(&kind) {
             if self.prepared.len() >= GPU_MATMULS_KEPT_MAX {
                 self.prepared.clear();
             }
-            let prepared = Prepared::new(&self.library, self.handle, kind)?;
+            let prepared = Prepared::new(&self.library, self.handle, kind, bias)?;
             self.prepared.insert(kind, prepared);
         }
         self.prepared.get(&kind).ok_or_else(|| DriverError::transient("a product was not prepared"))
@@ -216,7 +216,7 @@ impl Blas for CublasLt {
         let Matmul { rows, inner, columns, is_transposed, has_relu, input, weight, bias, output } = *matmul;
         let has_bias = bias.is_some();
         let handle = self.handle;
-        let prepared = self.prepare(Kind { rows, inner, columns, is_transposed, has_relu, has_bias })?;
+        let prepared = self.prepare(Kind { rows, inner, columns, is_transposed, has_relu, has_bias }, bias)?;
         if let Some(bias) = bias {
             prepared.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
         }
@@ -257,7 +257,12 @@ impl Drop for CublasLt {
 }
 
 impl Prepared {
-    fn new(library: &Arc<Library>, handle: Opaque, kind: Kind) -> Result<Self, DriverError> {
+    fn new(
+        library: &Arc<Library>,
+        handle: Opaque,
+        kind: Kind,
+        bias: Option<DevicePointer>,
+    ) -> Result<Self, DriverError> {
         let library = Arc::clone(library);
         // What is made so far is destroyed where the next fails: a null is none.
         let mut new = Self {
@@ -276,6 +281,10 @@ impl Prepared {
         }
         let bits = if kind.has_relu { EPILOGUE_RELU } else { 0 } | if kind.has_bias { EPILOGUE_BIAS } else { 0 };
         new.set(ATTRIBUTE_EPILOGUE, if bits == 0 { &EPILOGUE_NONE } else { &bits })?;
+        // One like those to come: an algorithm may go by how it lies.
+        if let Some(bias) = bias {
+            new.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
+        }
         let Kind { rows, inner, columns, .. } = kind;
         new.weight =
             if kind.is_transposed { layout(&library, inner, columns) } else { layout(&library, columns, inner) }?;

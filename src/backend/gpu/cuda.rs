@@ -1,6 +1,6 @@
 //! The CUDA driver behind [`super::driver`], by cudarc, which loads `libcuda` when it is first asked.
 //! Every call of cudarc panics without the library, or where the library lacks a symbol: [`find`]
-//! looks for it first, calls whatever a batch will call once, and turns a panic into a reason.
+//! looks for the library and for each of [`SYMBOLS`] first.
 //!
 //! Contexts are our own and not the primary one, so that a broken one can be replaced while others
 //! of the process go on; the primary one is for what runs through libraries on CUDA's runtime, which
@@ -28,6 +28,48 @@ use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
 /// The oldest driver whose symbols are all there: that of CUDA 11.4.
 const DRIVER_VERSION_MIN: i32 = 11_040;
+
+/// The functions of the driver that are called here, by the names that cudarc loads them by. `tests/software_gpu.rs`
+/// takes away one after another.
+const SYMBOLS: [&str; 37] = [
+    "cuCtxCreate_v2",
+    "cuCtxDestroy_v2",
+    "cuCtxSetCurrent",
+    "cuDeviceGet",
+    "cuDeviceGetAttribute",
+    "cuDeviceGetCount",
+    "cuDeviceGetName",
+    "cuDeviceGetUuid",
+    "cuDeviceTotalMem_v2",
+    "cuDriverGetVersion",
+    "cuEventCreate",
+    "cuEventDestroy_v2",
+    "cuEventElapsedTime",
+    "cuEventQuery",
+    "cuEventRecord",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuInit",
+    "cuIpcCloseMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuLaunchHostFunc",
+    "cuLaunchKernel",
+    "cuMemAlloc_v2",
+    "cuMemFreeHost",
+    "cuMemFree_v2",
+    "cuMemGetAddressRange_v2",
+    "cuMemGetInfo_v2",
+    "cuMemHostAlloc",
+    "cuMemcpyDtoHAsync_v2",
+    "cuMemcpyDtoH_v2",
+    "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyHtoD_v2",
+    "cuModuleGetFunction",
+    "cuModuleLoadData",
+    "cuStreamCreate",
+    "cuStreamDestroy_v2",
+    "cuStreamSynchronize",
+];
 
 /// The functions that only a primary context needs; a driver without them runs all else.
 const PRIMARY_SYMBOLS: [&str; 5] = [
@@ -76,6 +118,14 @@ pub fn find() -> Result<Arc<dyn Driver>, String> {
     if !unsafe { sys::is_culib_present() } {
         return Err("the CUDA driver (libcuda.so.1) is not installed".to_owned());
     }
+    // SAFETY: the library is there.
+    let library = unsafe { sys::culib() };
+    // SAFETY: the symbol is not called.
+    let is_absent = |name: &&&str| unsafe { library.get::<*const c_void>(name.as_bytes()) }.is_err();
+    if let Some(name) = SYMBOLS.iter().find(is_absent) {
+        return Err(format!("the CUDA driver is too old: it lacks '{name}', which CUDA 11.4 has"));
+    }
+    // For a symbol that cudarc asks for and the list does not have.
     let probed = catch_unwind(AssertUnwindSafe(probe));
     probed.unwrap_or_else(|_| Err("the CUDA driver is too old: it lacks a function that CUDA 11.4 has".to_owned()))
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Waker;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -17,6 +18,7 @@ use crate::backend::gpu::driver::{
 };
 use crate::backend::gpu::memory::Account;
 use crate::backend::kernel::{self, Argument, Module, Plan, Role};
+use crate::limits::GPU_RUN_MAX;
 
 /// How much memory may be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,7 @@ pub struct MemoryLimits {
 #[derive(Clone)]
 pub struct Gpus {
     found: Result<Arc<[Arc<Gpu>]>, String>,
+    run_max: Duration,
 }
 
 /// One device.
@@ -89,12 +92,22 @@ impl Gpus {
                 primary: Arc::default(),
             })
         };
-        Self { found: Ok(driver.devices().iter().map(gpu).collect()) }
+        Self { found: Ok(driver.devices().iter().map(gpu).collect()), run_max: GPU_RUN_MAX }
     }
 
     /// No devices, for a reason.
     pub fn absent(why: impl Into<String>) -> Self {
-        Self { found: Err(why.into()) }
+        Self { found: Err(why.into()), run_max: GPU_RUN_MAX }
+    }
+
+    /// The same, where a batch is done after so long or never.
+    pub fn with_run_max(self, run_max: Duration) -> Self {
+        Self { run_max, ..self }
+    }
+
+    /// How long a batch may take.
+    pub const fn run_max(&self) -> Duration {
+        self.run_max
     }
 
     /// All devices; none where there are none.

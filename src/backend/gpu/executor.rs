@@ -6,7 +6,7 @@
 //! A failure that breaks the context costs the instance: what it has in flight is answered with 503,
 //! and the worker makes it anew, in a new context. So does a batch that never ends.
 //!
-//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one, and the accounts of memory.
+//! Bounded by [`GPU_FLIGHTS_MAX`] batches, [`GPU_RUN_MAX`] for one unless a flag says otherwise, and the accounts of memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::backend::{Batch, Flight, Instance, Request, Wish};
 use crate::error::Error;
 use crate::limits::{GPU_FLIGHTS_MAX, GPU_POLL, GPU_RUN_MAX};
 use crate::model::ModelSpec;
-use crate::time::{Clock, Instant};
+use crate::time::Clock;
 
 /// One instance on a device; it lives on one thread.
 pub struct GpuInstance {
@@ -42,6 +42,7 @@ pub struct GpuInstance {
     refuses_inputs: bool,
     waker: Arc<Waker>,
     landed: Option<(u32, Duration)>,
+    run_max: Duration,
     is_lost: bool,
 }
 
@@ -74,8 +75,14 @@ impl GpuInstance {
             refuses_inputs: blueprint.refuses_inputs(),
             waker: opened.keep(Waker::noop().clone()),
             landed: None,
+            run_max: GPU_RUN_MAX,
             is_lost: false,
         })
+    }
+
+    /// The same, where a batch is done after so long or never.
+    pub fn with_run_max(self, run_max: Duration) -> Self {
+        Self { run_max, ..self }
     }
 
     /// Begins a batch in a free slot, if there is one for it in time.
@@ -132,11 +139,15 @@ impl GpuInstance {
                         return;
                     }
                 }
-                Ok(false) if is_late(slot.began(), clock()) => return self.give_up(),
-                Ok(false) => place += 1,
                 Err(error) if error.is_sticky() => return self.lose(&error),
-                // The next look may tell more; the time of the batch is bounded.
-                Err(_) => place += 1,
+                // Where the driver could not tell, the next look may; but not for ever.
+                Ok(false) | Err(_) => {
+                    let now = clock();
+                    if slot.began().is_some_and(|began| now.since(began) > self.run_max) {
+                        return self.give_up();
+                    }
+                    place += 1;
+                }
             }
         }
         while !self.is_lost && self.order.len() < self.slots.len() {
@@ -189,7 +200,7 @@ impl GpuInstance {
     /// A batch does not end: the memory that the device may still write to is left to it.
     fn give_up(&mut self) {
         self.opened.set_hung();
-        self.end(&format!("a batch was not done within {GPU_RUN_MAX:?}"));
+        self.end(&format!("a batch was not done within {:?}", self.run_max));
         self.figures.hangs.add(1);
     }
 
@@ -263,10 +274,6 @@ fn wanted(sizes: &Sizes, output: usize, requests: &[Request]) -> Wanted {
         0 => Wanted::Nothing,
         most => sizes.best_count(output, most).map_or(Wanted::Whole, Wanted::Best),
     }
-}
-
-fn is_late(began: Option<Instant>, now: Instant) -> bool {
-    began.is_some_and(|began| now.since(began) > GPU_RUN_MAX)
 }
 
 /// What the requests of an instance are told that has gone: they were not at fault.

@@ -54,6 +54,7 @@ impl GpuModel {
             let opened = if self.blueprint.is_on_primary() { gpu.open_primary()? } else { gpu.open()? };
             let program = self.program_on(index, &opened)?;
             GpuInstance::new(&self.spec, &*self.blueprint, program, &opened, &self.figures)
+                .map(|instance| instance.with_run_max(self.gpus.run_max()))
                 .inspect_err(|error| note(&opened, error))
         };
         let made: Result<_, DriverError> = make();

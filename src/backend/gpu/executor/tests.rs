@@ -10,6 +10,7 @@ use crate::backend::run_to_end;
 use crate::backend::trial::{Answers, tensor};
 use crate::error::Code;
 use crate::tensor::Tensor;
+use crate::time::Instant;
 
 thread_local! {
     static NOW: Cell<Instant> = const { Cell::new(Instant::ZERO) };
@@ -185,15 +186,32 @@ fn a_context_that_breaks_costs_the_instance_and_all_that_it_has_in_flight() {
 }
 
 #[test]
+fn a_batch_of_which_the_driver_cannot_tell_is_given_up_in_time() {
+    NOW.set(Instant::ZERO);
+    let mut trial = Trial::new(4);
+    trial.fake.hold();
+    trial.run(&[(1.0, 2.0)]);
+    trial.fake.fail_next("is_passed", Fault::Transient);
+    assert!(!trial.poll().is_lost, "the next look may tell");
+    NOW.set(Instant::ZERO + GPU_RUN_MAX + Duration::from_nanos(1));
+    trial.fake.fail_next("is_passed", Fault::Transient);
+    assert!(trial.poll().is_lost);
+    assert_eq!(trial.outcome(0, 1), [Err(Code::Unavailable)]);
+}
+
+#[test]
 fn instances_that_share_a_context_are_all_lost_with_it_and_share_the_next() {
     let mut trial = Trial::new(4);
     let mut other = instance(&trial.gpu, 4, &trial.figures).unwrap();
     assert_eq!(trial.fake.contexts(), 1);
+    let woken = Arc::new(Calls::default());
+    other.set_waker(Waker::from(Arc::clone(&woken)));
     trial.fake.hold();
     trial.run(&[(1.0, 2.0)]);
     trial.fake.break_contexts();
     let lost = trial.poll();
     assert!(lost.is_lost, "it hears of it though nobody is woken");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "and tells those that sleep");
     assert!(other.poll_flight(clock).is_lost, "idle as it is");
     drop((other, trial.instance));
     let _both = [(); 2].map(|()| instance(&trial.gpu, 4, &trial.figures).unwrap());

@@ -1,0 +1,41 @@
+// What libcuda of the software GPU gives to its cuBLASLt and its NVML, beside the interface that NVIDIA documents.
+#pragma once
+
+#include "cuda_abi.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#define EXPORTED __attribute__((visibility("default")))
+
+namespace software_gpu {
+
+// Enqueues work, which returns a CUresult when it is done; one that is no success breaks the stream's context.
+EXPORTED CUresult enqueue(CUstream stream, std::function<CUresult()> work);
+
+// Where so many bytes of device memory are, while work of that context runs; null where they are not all there.
+EXPORTED void* resolve(CUcontext context, CUdeviceptr pointer, size_t size);
+
+// The context that is current on this thread.
+EXPORTED CUcontext current();
+
+// The context of a stream; null where there is no such stream.
+EXPORTED CUcontext context_of(CUstream stream);
+
+// Whether a failure of this kind is due now.
+EXPORTED bool is_due(const char* kind);
+
+// Writes a line about a caller who does what the documentation forbids.
+EXPORTED void misuse(const std::string& what);
+
+// The number of a device by its UUID as nvidia-smi writes it; -1 for none.
+EXPORTED int device_of(const char* uuid);
+
+// Memory of a device, and what all contexts take of it.
+EXPORTED void memory_of(int device, uint64_t& total, uint64_t& used);
+
+// Kernels and products that ran so far.
+EXPORTED uint64_t launch_count();
+
+}  // namespace software_gpu
