@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
-use crate::shard::sync::{AtomicU64, AtomicWaker, SegQueue, fence};
+use crate::shard::sync::{AtomicU64, AtomicWaker, SharedQueue, fence};
 
 /// The permits of one step.
 pub struct Permits {
     most: u64,
     taken: AtomicU64,
-    waiting: SegQueue<Arc<Waiter>>,
+    waiting: SharedQueue<Arc<Waiter>>,
     /// Those of `waiting` that have left, about.
     gone: AtomicU64,
 }
@@ -51,7 +51,7 @@ impl Permits {
         Self {
             most: u64::from(most.max(1)),
             taken: AtomicU64::new(0),
-            waiting: SegQueue::new(),
+            waiting: SharedQueue::new(),
             gone: AtomicU64::new(0),
         }
     }

@@ -2,7 +2,7 @@
 //! waker. Whatever `shard/` shares between threads by a protocol of its own comes from here, so that
 //! `sync/tests.rs` can run that very code in every order that the memory model allows (loom, feature
 //! `loom`, `.ci/run interleave`). Everywhere else these are the types of the standard library and of
-//! three crates.
+//! three crates. `SegQueue` has one reader, `SharedQueue` any number: the same type, and two under the check.
 
 #![cfg_attr(
     not(all(test, feature = "loom")),
@@ -19,7 +19,7 @@ pub use self::checked::*;
 #[cfg(not(all(test, feature = "loom")))]
 pub use {
     atomic_waker::AtomicWaker,
-    crossbeam_queue::SegQueue,
+    crossbeam_queue::{SegQueue, SegQueue as SharedQueue},
     rtrb::{Consumer, Producer, PushError, RingBuffer},
     std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, fence},
     std::sync::{Mutex, MutexGuard},

@@ -259,15 +259,16 @@ impl<T> Consumer<T> {
     }
 }
 
-/// `crossbeam_queue::SegQueue`, for any number of readers: as there, one who has taken a place waits for
-/// what is being pushed to it. It takes no more than a scenario pushes at all.
+/// `crossbeam_queue::SegQueue` with one reader. Where an older push is under way, the original's `pop` waits for it;
+/// this one finds nothing, and whoever pushes will wake.
 pub struct SegQueue<T> {
     slots: [Slot<T>; SLOTS],
     tail: AtomicUsize,
-    head: AtomicUsize,
+    /// The shard's alone.
+    head: std::sync::atomic::AtomicUsize,
 }
 
-/// No scenario pushes more to one queue.
+/// A scenario has no more answers for one shard.
 const SLOTS: usize = 4;
 
 struct Slot<T> {
@@ -282,6 +283,45 @@ impl<T> Default for SegQueue<T> {
 }
 
 impl<T> SegQueue<T> {
+    pub fn new() -> Self {
+        let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
+        Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: 0.into() }
+    }
+
+    pub fn push(&self, value: T) {
+        if std::thread::panicking() {
+            return;
+        }
+        let slot = &self.slots[self.tail.fetch_add(1, Ordering::Relaxed)];
+        *slot.value.lock().unwrap() = Some(value);
+        slot.is_written.store(true, Ordering::Release);
+    }
+
+    pub fn pop(&self) -> Option<T> {
+        let slot = self.slots.get(self.head.load(Ordering::Relaxed))?;
+        if !slot.is_written.load(Ordering::Acquire) {
+            return None;
+        }
+        self.head.fetch_add(1, Ordering::Relaxed);
+        slot.value.lock().unwrap().take()
+    }
+}
+
+/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place waits for
+/// what is being pushed to it. It takes no more than a scenario pushes at all.
+pub struct SharedQueue<T> {
+    slots: [Slot<T>; SLOTS],
+    tail: AtomicUsize,
+    head: AtomicUsize,
+}
+
+impl<T> Default for SharedQueue<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T> SharedQueue<T> {
     pub fn new() -> Self {
         let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
         Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: AtomicUsize::new(0) }
