@@ -218,11 +218,11 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
     let weights = [10_f32, 20.0].map(f32::to_le_bytes).concat();
     fs::write(outside.path().join("weights"), &weights).unwrap();
     let full = outside.path().join("weights").display().to_string();
-    for (name, place) in [("beside", "w"), ("up", "../w"), ("full", &full), ("link", "out")] {
+    for (name, place) in [("beside", "w.data"), ("up", "../w.data"), ("full", &full), ("link", "out")] {
         support::repository::add(repository.path(), name, "", Some(&support::onnx::add_external(place)));
         let version = repository.path().join(name).join("1");
-        fs::write(version.join("w"), &weights).unwrap();
-        fs::write(version.with_file_name("w"), &weights).unwrap();
+        fs::write(version.join("w.data"), &weights).unwrap();
+        fs::write(version.with_file_name("w.data"), &weights).unwrap();
         std::os::unix::fs::symlink(outside.path().join("weights"), version.join("out")).unwrap();
     }
     for flag in [flag(environment), "--backend-config=onnxruntime,engine=embedded".to_owned()] {
@@ -246,7 +246,7 @@ fn a_file_is_loaded_as_it_was_opened_and_by_its_path_where_it_keeps_tensors_in_o
         }
         let log = server.log();
         for (name, why) in [
-            ("up", "keeps tensors in '../w', which does not lie beside it or below"),
+            ("up", "keeps tensors in '../w.data', which does not lie beside it or below"),
             ("full", "which does not lie beside it or below"),
             ("link", "keeps tensors in 'out', which cannot be read beneath the repository"),
         ] {

@@ -372,6 +372,10 @@ impl Feed {
     /// answers `None`.
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
         // The handshake with `next_batch`, as in `wake`.
         fence(Ordering::SeqCst);
         for seat in &self.seats {
@@ -443,8 +447,8 @@ impl Feed {
             }
             // Only where it was stopped before this look: a batch that may grow would be left behind.
             if is_stopped && !lanes.former.has_flights() {
-                // Others may have slept for what was under way.
-                self.sequences.iter().for_each(|own| own.iterations.wake());
+                // Others may have slept for what was under way, or for resources to run what another ran.
+                self.wake_all();
                 return Polled::Ended;
             }
             let until = lanes.watch(seat_index);

@@ -129,6 +129,24 @@ mod tests {
     }
 
     #[test]
+    fn who_waits_for_resources_when_another_serves_the_last_of_a_stopped_feed_is_told_of_the_end() {
+        let (feeds, mut lanes) = models(&[&[1, 1], &[1]]);
+        let tickets = tickets();
+        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
+        assert_eq!(polled(&feeds[1], 0), "batch");
+        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+        feeds[0].stop();
+        for (seat_index, seat) in feeds[0].seats().iter().enumerate() {
+            seat.set_parked(true);
+            assert_eq!(polled(&feeds[0], seat_index), "blocked");
+        }
+        assert_eq!((polled(&feeds[1], 0), polled(&feeds[0], 0)), ("nothing", "batch"));
+        assert!(feeds[0].seats()[1].is_parked());
+        assert_eq!(polled(&feeds[0], 0), "nothing");
+        assert!(!feeds[0].seats()[1].is_parked(), "it ends too");
+    }
+
+    #[test]
     fn what_waits_for_resources_waits_in_the_queue_where_it_may_grow_and_be_withdrawn() {
         let (feeds, mut lanes) = models(&[&[1], &[1]]);
         let tickets = tickets();
