@@ -1,6 +1,6 @@
 //! The CUDA driver behind [`super::driver`], by cudarc, which loads `libcuda` when it is first asked.
 //! Every call of cudarc panics without the library, or where the library lacks a symbol: [`find`]
-//! looks for the library and for each of [`SYMBOLS`] first.
+//! looks for the library and for each of `SYMBOLS` first.
 //!
 //! Contexts are our own and not the primary one, so that a broken one can be replaced while others
 //! of the process go on; the primary one is for what runs through libraries on CUDA's runtime, which

@@ -7,9 +7,9 @@
 //! each session, which stays as large as the largest run so far unless its model's parameter
 //! `memory.enable_memory_arena_shrinkage` says otherwise.
 //!
-//! On a GPU an instance is a session with the CUDA provider ([`cuda`]), for any model; where all sizes
+//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model; where all sizes
 //! are known beforehand it is a program of the GPU executor, which has a session for each of its streams
-//! ([`program`]). Those hold the weights once each.
+//! (`program`). Those hold the weights once each.
 //!
 //! Why and how: `docs/decisions/0003-onnx-runtime.md`.
 
