@@ -23,6 +23,9 @@ impl Environment {
         let wanted = fs::read_to_string(requirements).expect("the list of packages is in the repository");
         let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");
+        // Tests of one process, or of several, may want it at once: one of them makes it.
+        let lock = fs::File::create(environment.path.with_extension("lock")).expect("the folder is ours");
+        lock.lock().expect("nobody holds it for ever");
         if fs::read_to_string(&stamp).is_ok_and(|present| present == wanted) {
             return Some(environment);
         }
