@@ -6,6 +6,7 @@ pub mod control;
 pub mod cores;
 pub mod engine;
 pub mod gpu;
+mod kept;
 pub mod library;
 pub mod load;
 pub mod log;

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use crossbeam_queue::SegQueue;
 
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket};
+use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
+use crate::server::kept::Kept;
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
-use crate::time::Stamps;
 
 /// Runs that are measured; the shortest counts, since whatever disturbs makes a run longer.
 const RUNS: usize = 5;
@@ -155,17 +154,14 @@ fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: Trial) -> 
     let mut shortest = None;
     for _ in 0..RUNS {
         let kept = Arc::new(Kept::default());
-        let inbox = Arc::clone(&kept) as Arc<dyn Inbox>;
-        let batched = clock::now();
-        let stamps = Stamps { received: batched, batched, ..Stamps::default() };
-        let mut responder = Responder::new(inbox, Ticket { index: 0, generation: 0 }, stamps);
-        responder.set_batch(rows, true);
+        let began = clock::now();
+        let responder = kept.responder(0, rows);
         let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let run = std::panic::AssertUnwindSafe(|| instance.run(batch));
         std::panic::catch_unwind(run).ok()?;
-        kept.answers.pop()?.outputs.ok()?;
-        let took = clock::now().since(batched);
+        kept.pop()?.outputs.ok()?;
+        let took = clock::now().since(began);
         shortest = Some(shortest.map_or(took, |shortest: Duration| shortest.min(took)));
     }
     shortest
@@ -189,20 +185,6 @@ fn zeros(spec: &ModelSpec, input: &TensorSpec, trial: Trial) -> Option<Tensor> {
     };
     let contents: Bytes = (size <= TRIAL_SIZE_MAX).then(|| AlignedBuffer::zeroed(size).freeze())?;
     Some(Tensor { datatype, shape, contents })
-}
-
-/// Takes the answers of the trial runs.
-#[derive(Default)]
-struct Kept {
-    answers: SegQueue<Answer>,
-}
-
-impl Inbox for Kept {
-    fn push(&self, _ticket: Ticket, answer: Answer) {
-        self.answers.push(answer);
-    }
-
-    fn wake(&self) {}
 }
 
 #[cfg(test)]

@@ -4,15 +4,13 @@
 
 use std::sync::Arc;
 
-use crossbeam_queue::SegQueue;
-
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Ticket, run_to_end, threads};
+use crate::backend::{Batch, Instance, LoadedModel, Request, run_to_end, threads};
 use crate::error::Error;
 use crate::limits::GPU_CHECK_TOLERANCE;
 use crate::model::{ModelSpec, TensorSpec};
+use crate::server::kept::Kept;
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
-use crate::time::Stamps;
 
 /// Holds instances on GPUs, by their numbers, to one of the model that `on_cpu` loads. Inputs are FP32 and of known
 /// sizes, as the GPU's plan has them.
@@ -86,28 +84,10 @@ fn draw(seed: &mut u64) -> f32 {
 
 fn run(instance: &mut dyn Instance, rows: u32, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
     let kept = Arc::new(Kept::default());
-    let now = clock::now();
-    let stamps = Stamps { received: now, batched: now, ..Stamps::default() };
-    let inbox = Arc::clone(&kept) as Arc<dyn Inbox>;
-    let mut responder = Responder::new(inbox, Ticket { index: 0, generation: 0 }, stamps);
-    responder.set_batch(rows, true);
-    let request = Request { inputs, rows, responder, sequence: None };
+    let request = Request { inputs, rows, responder: kept.responder(0, rows), sequence: None };
     run_to_end(instance, Batch { requests: vec![request], rows, clock: clock::now, ended: Vec::new() });
-    let answer = kept.answers.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
+    let answer = kept.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
     answer.outputs
-}
-
-#[derive(Default)]
-struct Kept {
-    answers: SegQueue<Answer>,
-}
-
-impl Inbox for Kept {
-    fn push(&self, _ticket: Ticket, answer: Answer) {
-        self.answers.push(answer);
-    }
-
-    fn wake(&self) {}
 }
 
 /// Where outputs differ by more than [`GPU_CHECK_TOLERANCE`], told for the first that does.

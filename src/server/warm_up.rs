@@ -6,18 +6,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use crossbeam_queue::SegQueue;
 
 use crate::backend::gpu::Figures;
-use crate::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Threads, Ticket, run_to_end};
+use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::model::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
 use crate::model::{ModelSpec, TensorSpec};
+use crate::server::kept::Kept;
 use crate::shard::clock;
 use crate::tensor::strings::Strings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
-use crate::time::Stamps;
 
 /// One sample with its bytes.
 struct Sample {
@@ -73,35 +72,16 @@ impl LoadedModel for Warmed {
 fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
     let kept = Arc::new(Kept::default());
     let requests = (0..sample.requests).map(|index| {
-        let now = clock::now();
-        let stamps = Stamps { received: now, batched: now, ..Stamps::default() };
-        let inbox = Arc::clone(&kept) as Arc<dyn Inbox>;
-        let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, stamps);
-        responder.set_batch(sample.requests, index == 0);
+        let responder = kept.responder(index, sample.requests);
         Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
     });
     let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
     catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))
         .map_err(|_| Error::internal("the engine panicked"))?;
-    while let Some(answer) = kept.answers.pop() {
+    while let Some(answer) = kept.pop() {
         answer.outputs?;
     }
     Ok(())
-}
-
-/// Takes the answers of the samples. Every responder has answered when the run is over: those of
-/// our engines answer while they run, and one that is dropped answers with a failure.
-#[derive(Default)]
-struct Kept {
-    answers: SegQueue<Answer>,
-}
-
-impl Inbox for Kept {
-    fn push(&self, _ticket: Ticket, answer: Answer) {
-        self.answers.push(answer);
-    }
-
-    fn wake(&self) {}
 }
 
 fn prepare(
@@ -201,6 +181,8 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    use crossbeam_queue::SegQueue;
 
     use super::*;
     use crate::backend::{Backend, Identity, threads};
