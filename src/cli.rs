@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::loadgen;
-use crate::loadgen::report::Load;
+use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
-use crate::loadgen::search::Goal;
-use crate::loadgen::settings::{Format, Settings, Source, Task};
-use crate::loadgen::target::{Address, Encoding, Parameter, Protocol};
+use crate::loadgen::search::LatencyGoal;
+use crate::loadgen::settings::{BenchSettings, BenchTask, ContentSource, ReportFormat};
+use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
 
 /// Loads in one run: a mistyped step must not run for a week.
 const LOADS_MAX: usize = 1_000;
@@ -23,7 +23,7 @@ const CONCURRENCY_MAX: usize = 100_000;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Measure.
-    Bench(Box<Settings>),
+    Bench(Box<BenchSettings>),
     /// Print the help.
     Help,
 }
@@ -31,7 +31,7 @@ pub enum Command {
 /// What a command line says, before addresses are read: what they may be depends on the protocol.
 #[derive(Default)]
 struct Draft {
-    settings: Settings,
+    settings: BenchSettings,
     url: Option<String>,
     compare: Option<String>,
     /// The flags that decide the loads, to refuse two.
@@ -168,7 +168,7 @@ const LOAD_FLAGS: &[Flag] = &[
         |draft, value| {
             draft.goals.push("concurrency-range");
             let loads = range(value)?.into_iter().map(concurrency);
-            draft.settings.goal = Task::Loads(loads.collect::<Result<_, _>>()?);
+            draft.settings.goal = BenchTask::Loads(loads.collect::<Result<_, _>>()?);
             Ok(())
         },
     ),
@@ -178,13 +178,13 @@ const LOAD_FLAGS: &[Flag] = &[
         "Open loop: so many requests a second, whatever becomes of them; latency counts from when each was due",
         |draft, value| {
             draft.goals.push("request-rate-range");
-            draft.settings.goal = Task::Loads(range(value)?.into_iter().map(Load::Rate).collect());
+            draft.settings.goal = BenchTask::Loads(range(value)?.into_iter().map(OfferedLoad::Rate).collect());
             Ok(())
         },
     ),
     flag(&["search-slo"], "p99=10ms", "Find the highest rate of an open loop that meets this", |draft, value| {
         draft.goals.push("search-slo");
-        draft.settings.goal = Task::Search(Goal::parse(value)?, SEARCH_RANGE);
+        draft.settings.goal = BenchTask::Search(LatencyGoal::parse(value)?, SEARCH_RANGE);
         Ok(())
     }),
     flag(&["search-range"], "START:END", "Rates between which to search [100:10000000]", |draft, value| {
@@ -325,9 +325,9 @@ const INPUT_FLAGS: &[Flag] = &[
         "random, zero, a JSON file in perf_analyzer's format, or a directory with a file for each input [random]",
         |draft, value| {
             draft.settings.source = match value {
-                "random" => Source::Random,
-                "zero" => Source::Zero,
-                path => Source::Path(PathBuf::from(path)),
+                "random" => ContentSource::Random,
+                "zero" => ContentSource::Zero,
+                path => ContentSource::Path(PathBuf::from(path)),
             };
             Ok(())
         },
@@ -335,7 +335,7 @@ const INPUT_FLAGS: &[Flag] = &[
     short(
         'z',
         flag(&["zero-input"], "", "The same as --input-data=zero", |draft, _| {
-            draft.settings.source = Source::Zero;
+            draft.settings.source = ContentSource::Zero;
             Ok(())
         }),
     ),
@@ -389,7 +389,7 @@ const INPUT_FLAGS: &[Flag] = &[
         "NAME:VALUE:TYPE",
         "A parameter of every request: bool, int, uint, double or string; may be given more than once",
         |draft, value| {
-            draft.settings.parameters.push(Parameter::parse(value)?);
+            draft.settings.parameters.push(RequestParameter::parse(value)?);
             Ok(())
         },
     ),
@@ -433,9 +433,9 @@ const SEQUENCE_FLAGS: &[Flag] = &[
 const OUTPUT_FLAGS: &[Flag] = &[
     flag(&["format"], "FORMAT", "table, json (an object on each line) or csv [table]", |draft, value| {
         draft.settings.output.format = match value {
-            "csv" => Format::Csv,
-            "json" => Format::Json,
-            "table" => Format::Table,
+            "csv" => ReportFormat::Csv,
+            "json" => ReportFormat::Json,
+            "table" => ReportFormat::Table,
             _ => return Err("expected table, json or csv".to_owned()),
         };
         Ok(())
@@ -555,7 +555,7 @@ fn unknown(name: &str, dashed: &str) -> String {
     }
 }
 
-fn check(draft: Draft) -> Result<Settings, String> {
+fn check(draft: Draft) -> Result<BenchSettings, String> {
     let mut settings = draft.settings;
     if settings.model.is_empty() {
         return Err("no model: name one with -m".to_owned());
@@ -571,7 +571,7 @@ fn check(draft: Draft) -> Result<Settings, String> {
     };
     settings.url = read("url", draft.url)?;
     settings.compare = read("compare", draft.compare)?;
-    if let (Task::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
+    if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
         *range = given;
     }
     if settings.compare.is_none() && !settings.processes_b.is_empty() {
@@ -678,9 +678,9 @@ fn rate(value: &str) -> Result<f64, String> {
     percent(value)
 }
 
-fn concurrency(value: f64) -> Result<Load, String> {
+fn concurrency(value: f64) -> Result<OfferedLoad, String> {
     if value.fract() == 0.0 && value <= CONCURRENCY_MAX as f64 {
-        Ok(Load::Concurrency(value as usize))
+        Ok(OfferedLoad::Concurrency(value as usize))
     } else {
         Err(format!("expected whole numbers up to {CONCURRENCY_MAX}"))
     }
@@ -719,7 +719,7 @@ mod tests {
 
     use super::*;
 
-    fn read(line: &str) -> Result<Settings, String> {
+    fn read(line: &str) -> Result<BenchSettings, String> {
         match parse(line.split_whitespace().map(str::to_owned))? {
             Command::Bench(settings) => Ok(*settings),
             Command::Help => panic!("help"),
