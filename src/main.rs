@@ -9,7 +9,7 @@ fn main() -> ExitCode {
     if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
         return cli::bench(std::env::args_os().skip(2));
     }
-    deuteron::shard::clock::now();
+    deuteron::runtime::clock::now();
     match config::parse_command(std::env::args_os().skip(1)) {
         Ok(Command::Serve(settings)) => server::run(&settings),
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),

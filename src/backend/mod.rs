@@ -3,18 +3,15 @@
 //! used from any thread, so that an engine that answers later, or from threads of its own, fits
 //! the same trait. A backend never sees a queue or a socket.
 
-pub mod accumulate;
 pub mod batch;
 pub mod batch_input;
-pub mod decoupled;
+pub mod builtin;
 pub mod ensemble;
 pub mod gpu;
-pub mod identity;
-pub mod iterative;
 pub mod kernel;
 pub mod onnxruntime;
 pub mod rten;
-pub mod sequence;
+pub mod stateful;
 pub mod text;
 pub mod threads;
 
@@ -23,15 +20,15 @@ pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use self::accumulate::Accumulate;
-pub use self::decoupled::Decoupled;
 pub use self::ensemble::EnsembleModel;
-pub use self::identity::Identity;
-pub use self::iterative::Iterative;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
-pub use self::sequence::{SequenceRow, StatefulModel};
 pub use self::threads::Threads;
+pub use crate::backend::builtin::accumulate::Accumulate;
+pub use crate::backend::builtin::decoupled::Decoupled;
+pub use crate::backend::builtin::identity::Identity;
+pub use crate::backend::builtin::iterative::Iterative;
+pub use crate::backend::stateful::{SequenceRow, StatefulModel};
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;

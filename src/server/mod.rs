@@ -1,27 +1,7 @@
 //! The program: loads the models, starts workers and shards, and becomes the control thread, which
 //! has models loaded and unloaded until a signal ends the server. No request passes here.
 
-pub mod beneath;
-pub mod control;
-pub mod cores;
-pub mod engine;
-pub mod gpu;
-mod kept;
-pub mod library;
-pub mod load;
-pub mod log;
-pub mod memory;
-pub mod overlay;
-pub mod placement;
-pub mod plan;
-pub mod regions;
-pub mod repositories;
 pub mod show;
-pub mod source;
-pub mod start;
-pub mod threads;
-pub mod trust;
-pub mod warm_up;
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -33,19 +13,23 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::{ControlMode, Settings};
+use crate::control::initial_load::InitialLoad;
+use crate::control::load::ModelLoader;
+use crate::control::load_job::LoadContext;
+use crate::control::model_record::{ModelRecords, VersionRecord};
+use crate::control::plan::{PlannedModel, ServerPlan};
+use crate::control::repositories::Repositories;
+use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
+use crate::control::{
+    ControlMessage, ControlThread, cores, initial_load, load, shared_memory, trim_memory, uploaded_files,
+};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
-use crate::server::control::job::LoadContext;
-use crate::server::control::model::{ModelRecords, VersionRecord};
-use crate::server::control::{ControlMessage, ControlThread};
-use crate::server::load::ModelLoader;
-use crate::server::plan::{PlannedModel, ServerPlan};
-use crate::server::repositories::Repositories;
-use crate::server::start::InitialLoad;
-use crate::server::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
-use crate::shard::catalogue::ControlSender;
-use crate::shard::executor::ShardParts;
-use crate::shard::{Addresses, clock, io as sockets};
+use crate::log;
+use crate::runtime::{clock, socket as sockets};
+use crate::shard::Addresses;
+use crate::shard::mailbox::ControlSender;
+use crate::shard::thread::ShardParts;
 
 /// Serves until a signal ends it; what `main` returns.
 pub fn run(settings: &Settings) -> ExitCode {
@@ -71,7 +55,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
     if settings.control_mode == ControlMode::Explicit {
-        match overlay::sweep() {
+        match uploaded_files::sweep() {
             0 => {}
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
@@ -79,19 +63,19 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let loader = Arc::new(ModelLoader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = load::limiter(&settings);
-    let InitialLoad { loaded, models } = start::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
-    let (desk, ends) = regions::desk(&settings).unzip();
+    let (desk, ends) = shared_memory::desk(&settings).unzip();
     let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
     let threads = describe(&plan);
     let ServerPlan { world, planned, cores } = plan;
     if let Some(ends) = ends {
         let loader = Arc::clone(&loader);
-        regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
+        shared_memory::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
     }
     let (roster, ended) = roster(&events);
     let tools = LoadContext {
@@ -105,7 +89,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         events: events.clone(),
     };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
-    memory::give_back();
+    trim_memory::give_back();
     world.lifecycle.start();
     announce(addresses, &models);
     log::info(&format!(

@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::limits::READ_SIZE;
-use crate::shard::clock;
+use crate::runtime::clock;
+use crate::runtime::socket::Socket;
 use crate::shard::connections::ConnectionWatch;
-use crate::shard::io::Socket;
 
 /// Bytes that are read and thrown away.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;

@@ -1,39 +1,28 @@
 //! The shards: the only place with sockets, clocks, io_uring and glommio. A shard moves bytes between its
 //! connections, the protocol and the models; it decides nothing itself.
 
-pub mod body;
-pub mod burst;
-pub mod cache;
-pub mod catalogue;
-pub mod clock;
+pub mod body_buffer;
 pub mod connections;
-pub mod dispatch;
+pub mod control_request;
+pub mod deferred_wakes;
 pub mod ensemble;
-pub mod errand;
-pub mod executor;
-pub mod feed;
 pub mod grpc;
 pub mod http1;
 pub mod http2;
-pub mod inbox;
-pub mod io;
+pub mod infer;
 pub mod lifecycle;
-pub mod limiter;
 pub mod linger;
-pub mod models;
-pub mod order;
-pub mod permits;
-pub mod regions;
-pub mod ring;
-pub mod runtime;
-pub mod scrape;
-pub mod service;
+pub mod mailbox;
+pub mod metrics_endpoint;
+pub mod model_table;
+pub mod request_slots;
+pub mod response_cache;
+pub mod rest;
 pub mod session;
+pub mod shared_memory;
 pub mod stream;
-pub mod sync;
-pub mod task;
-pub mod ticket;
-pub mod worker;
+pub mod supervisor;
+pub mod thread;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -51,17 +40,18 @@ use crate::backend::Threads;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
-use crate::shard::burst::DeferredWakes;
-use crate::shard::cache::ResponseCache;
-use crate::shard::catalogue::{ControlEvent, ControlSender, ShardMailbox};
+use crate::runtime::clock;
+use crate::runtime::executor::{self, IoPath, Task};
+use crate::runtime::socket::{Listener, Socket};
 use crate::shard::connections::Connections;
-use crate::shard::errand::ControlRequests;
-use crate::shard::io::Listener;
+use crate::shard::control_request::ControlRequests;
+use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::models::ModelTable;
-use crate::shard::regions::SharedMemoryClient;
-use crate::shard::runtime::{IoPath, Task};
-use crate::shard::ticket::RequestSlots;
+use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
+use crate::shard::model_table::ModelTable;
+use crate::shard::request_slots::RequestSlots;
+use crate::shard::response_cache::ResponseCache;
+use crate::shard::shared_memory::SharedMemoryClient;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -159,21 +149,21 @@ pub struct Shard {
 
 impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
-    /// connection has gone or the drain took too long. Runs inside a [`runtime::Runtime`].
+    /// connection has gone or the drain took too long. Runs inside a [`executor::Runtime`].
     pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
         let listeners = match listen(addresses) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
-        let completion = runtime::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
-        let waking = runtime::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
-        let sweeper = runtime::spawn(self.keep("sweep", sweep));
-        let changing = runtime::spawn(self.keep("change", change));
+        let completion = executor::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
+        let waking = executor::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
+        let sweeper = executor::spawn(self.keep("sweep", sweep));
+        let changing = executor::spawn(self.keep("change", change));
         let accepting: Vec<_> = listeners
             .iter()
             .map(|(listener, kind)| {
                 let (listener, kind) = (Rc::clone(listener), *kind);
-                runtime::spawn(self.keep("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
+                executor::spawn(self.keep("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
             })
             .collect();
         listening(Ok(()));
@@ -182,7 +172,7 @@ impl Shard {
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
-            runtime::sleep(DRAIN_INTERVAL).await;
+            executor::sleep(DRAIN_INTERVAL).await;
             self.connections.sweep(clock::now());
         }
         waking.cancel().await;
@@ -219,7 +209,7 @@ impl Shard {
         task: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let shard = Rc::clone(self);
-        async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
+        async move { supervisor::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
     }
 
     /// Serves those who connect before they can know that the server is not ready any more, as probes
@@ -227,11 +217,11 @@ impl Shard {
     /// close: closing would reset them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
-        runtime::sleep(DRAIN_LISTEN).await;
+        executor::sleep(DRAIN_LISTEN).await;
         for (listener, _) in &listeners {
             listener.stop_handshakes();
         }
-        runtime::sleep(DRAIN_HANDSHAKES).await;
+        executor::sleep(DRAIN_HANDSHAKES).await;
         for (listener, _) in &listeners {
             listener.stop();
         }
@@ -282,7 +272,7 @@ async fn change(shard: Rc<Shard>) {
 
 async fn sweep(shard: Rc<Shard>) {
     loop {
-        runtime::sleep(SWEEP_INTERVAL).await;
+        executor::sleep(SWEEP_INTERVAL).await;
         shard.connections.sweep(clock::now());
     }
 }
@@ -302,25 +292,25 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
                     (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
                 }
                 failures += 1;
-                runtime::sleep(ACCEPT_PAUSE).await;
+                executor::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
 }
 
-fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: ListenerKind) {
+fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
     let Some(membership) = shard.connections.enter(clock::now()) else {
         shard.cells.connections_refused.add(1);
         return;
     };
     shard.cells.connections_opened.add(1);
     let shard = Rc::clone(shard);
-    runtime::spawn(async move {
+    executor::spawn(async move {
         let cells = Arc::clone(&shard.cells);
         let session = async {
             match kind {
                 ListenerKind::Inference => session::run(&shard, socket, &membership).await,
-                ListenerKind::Metrics => scrape::run(&shard, socket, &membership).await,
+                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &membership).await,
             }
         };
         // A panic in a task would end the whole executor.

@@ -542,7 +542,7 @@ fn the_spec_says_what_the_configuration_does() {
     assert_eq!(groups, [("m_0", 3), ("b", 1)]);
     assert_eq!(spec.parameters.get("k").map(String::as_str), Some("v"));
     let message = ModelConfig::decode(&*spec.config_message).unwrap();
-    assert_eq!(config_json::encode(&message), *spec.config_json);
+    assert_eq!(json::encode(&message), *spec.config_json);
     let identity = spec_of("m", IDENTITY, "", "").unwrap();
     assert_eq!((identity.platform.as_str(), identity.backend.as_str()), ("identity", "identity"));
 }

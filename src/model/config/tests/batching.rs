@@ -156,7 +156,7 @@ fn what_the_server_decides_is_shown_and_a_fixed_point() {
     assert!(decided.config_json.contains(want), "{}", decided.config_json);
     assert_eq!(decided.parameters.get("placement").map(String::as_str), Some("inline"));
     let message = ModelConfig::decode(&*decided.config_message).unwrap();
-    assert_eq!(config_json::encode(&message), *decided.config_json);
+    assert_eq!(json::encode(&message), *decided.config_json);
     let again = decided.with_parameter("placement", "inline").unwrap();
     assert_eq!(again.config_json, decided.config_json);
 }
