@@ -29,7 +29,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("protocol", &["error", "limits", "metrics", "model", "tensor", "time", "wire"]),
     ("scheduler", &["limits", "time"]),
     ("backend", &["error", "limits", "model", "tensor", "time"]),
-    // 3 edge
+    // 3 edge, by the thread that owns what is in it
+    ("log", &[]),
+    ("runtime", &["limits", "time"]),
+    // Shards and workers.
+    ("queue", &["backend", "error", "limits", "metrics", "model", "runtime", "scheduler", "tensor", "time"]),
+    // One pinned core.
     (
         "shard",
         &[
@@ -40,6 +45,8 @@ const LAYERS: &[(&str, &[&str])] = &[
             "metrics",
             "model",
             "protocol",
+            "queue",
+            "runtime",
             "scheduler",
             "tensor",
             "time",
@@ -49,18 +56,21 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the server: it measures any.
     ("loadgen", &["error", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
-    ("cli", &["config", "limits", "loadgen", "server"]),
     ("config", &["limits"]),
+    // The control thread and those that load for it.
     (
-        "server",
+        "control",
         &[
             "backend",
             "config",
             "error",
             "limits",
+            "log",
             "metrics",
             "model",
             "protocol",
+            "queue",
+            "runtime",
             "scheduler",
             "shard",
             "tensor",
@@ -68,20 +78,22 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("main", &["cli", "config", "server", "shard"]),
+    ("cli", &["config", "limits", "loadgen", "server"]),
+    ("server", &["config", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time"]),
+    ("main", &["cli", "config", "runtime", "server"]),
     ("lib", &[]),
 ];
 
 /// Words that only some parts may say.
 const ONLY_IN: &[(&str, &[&str])] = &[
-    ("glommio::", &["shard"]),
-    ("io_uring::", &["shard"]),
+    ("glommio::", &["runtime"]),
+    ("io_uring::", &["runtime"]),
     ("h2::", &[]),
     ("tokio::", &[]),
     ("ort::", &["backend"]),
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
-    ("std::fs", &["server", "loadgen"]),
+    ("std::fs", &["control", "loadgen"]),
 ];
 
 /// The files outside `server` that read a model's file.

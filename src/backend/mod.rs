@@ -113,7 +113,7 @@ pub struct InFlightState {
     /// It wants to be asked again after so long, though nobody wakes it.
     pub look_again: Option<Duration>,
     /// The rows of the batch that ended last since it was asked before, and how long it took.
-    pub landed: Option<(u32, Duration)>,
+    pub ended_batch: Option<(u32, Duration)>,
     /// It can run nothing any more, has answered for all that it had, and is to be made anew.
     pub is_lost: bool,
 }
@@ -121,7 +121,7 @@ pub struct InFlightState {
 /// Nothing: its runs answer.
 impl Default for InFlightState {
     fn default() -> Self {
-        Self { batches: 0, has_room: true, look_again: None, landed: None, is_lost: false }
+        Self { batches: 0, has_room: true, look_again: None, ended_batch: None, is_lost: false }
     }
 }
 
@@ -337,7 +337,7 @@ pub struct Responder {
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
     /// What the answer needs.
-    pub wishes: OutputNeeds,
+    pub output_needs: OutputNeeds,
     batch_rows: u32,
     is_first: bool,
     executions: Option<Arc<dyn ExecutionCounter>>,
@@ -350,7 +350,7 @@ impl Responder {
             inbox: Some(inbox),
             ticket,
             stamps,
-            wishes: OutputNeeds::default(),
+            output_needs: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,
@@ -364,7 +364,7 @@ impl Responder {
             inbox: None,
             ticket,
             stamps: Stamps::default(),
-            wishes: OutputNeeds::default(),
+            output_needs: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,

@@ -244,8 +244,8 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
     let load = || {
         let gone = || Error::internal("its repository is gone");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
-        let lying = ModelLocation { source, directory: &task.directory };
-        loader.load_model(lying, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
+        let location = ModelLocation { source, directory: &task.directory };
+        loader.load_model(location, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

@@ -58,7 +58,7 @@ pub struct VersionRecord {
     /// What all threads share of it.
     pub served: Arc<ServedModel>,
     /// Its workers.
-    pub crew: WorkerGroup,
+    pub worker_group: WorkerGroup,
     /// The cores of each.
     pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
@@ -66,7 +66,7 @@ pub struct VersionRecord {
     /// How long its load took.
     pub took: Duration,
     /// The files that a client brought for it.
-    pub overlay: Option<Arc<UploadedFiles>>,
+    pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
 impl ModelRecord {

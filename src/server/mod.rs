@@ -69,28 +69,28 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
-    let (desk, ends) = shared_memory::desk(&settings).unzip();
-    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
+    let (shared_memory_client, ends) = shared_memory::shared_memory_client(&settings).unzip();
+    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), shared_memory_client)?;
     let threads = describe(&plan);
-    let ServerPlan { world, planned, cores } = plan;
+    let ServerPlan { server_context, planned, cores } = plan;
     if let Some(ends) = ends {
         let loader = Arc::clone(&loader);
-        shared_memory::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
+        shared_memory::begin(ends, &server_context, Box::new(move || loader.devices().clone()))?;
     }
-    let (roster, ended) = roster(&events);
+    let (thread_hooks, ended) = thread_hooks(&events);
     let tools = LoadContext {
         settings,
         loader,
         repositories,
         limiter,
-        world: Arc::clone(&world),
+        server_context: Arc::clone(&server_context),
         cores,
-        roster,
+        thread_hooks,
         events: events.clone(),
     };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
     trim_memory::give_back();
-    world.lifecycle.start();
+    server_context.lifecycle.start();
     announce(addresses, &models);
     log::info(&format!(
         "ready after {} ms, of which the models took {} ms to load; {threads}",
@@ -124,7 +124,7 @@ fn pass_on(mut signals: Signals, events: &mpsc::Sender<ControlMessage>) -> Resul
     spawn("signals".to_owned(), body).map(drop)
 }
 
-fn roster(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
+fn thread_hooks(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
     let (running, ended) = mpsc::channel();
     let events = events.clone();
     (ThreadHooks { running, ended: Arc::new(move || drop(events.send(ControlMessage::WorkerEnded))) }, ended)
@@ -137,27 +137,27 @@ fn begin(
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
-    let mut shards: Vec<Vec<_>> = tools.world.mailboxes.iter().map(|_| Vec::new()).collect();
-    for PlannedModel { served, lanes, places, took } in planned {
-        let crew = WorkerGroup::begin(&served, &places, &tools.roster)?;
-        for (shard, lane) in shards.iter_mut().zip(lanes) {
-            shard.push((Arc::clone(&served), lane));
+    let mut shards: Vec<Vec<_>> = tools.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
+    for PlannedModel { served, producers, places, took } in planned {
+        let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
+        for (shard, producer) in shards.iter_mut().zip(producers) {
+            shard.push((Arc::clone(&served), producer));
         }
         let model = models.entry(served.spec.name.clone()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = places.into_iter().map(|place| place.cores).collect();
         model.shared = Some(model.mark.shared);
-        model.serving.insert(number, VersionRecord { served, crew, cores, mark, took, overlay: None });
+        model.serving.insert(number, VersionRecord { served, worker_group, cores, mark, took, uploaded_files: None });
     }
     for version in models.values().flat_map(|model| model.serving.values()) {
-        version.crew.wait()?;
+        version.worker_group.wait()?;
     }
     let overview = ControlThread::overview(&models);
     let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
         index,
         core: tools.cores.shards.get(index).copied(),
-        world: Arc::clone(&tools.world),
+        server_context: Arc::clone(&tools.server_context),
         models,
         overview: Arc::clone(&overview),
         addresses: addresses.of_shard(index),

@@ -34,7 +34,7 @@ pub struct ModelHandle {
     /// The model version.
     pub served: Arc<ServedModel>,
     /// How the shard reaches an instance.
-    pub way: HandleRoute,
+    pub route: HandleRoute,
 }
 
 /// How a shard reaches an instance.
@@ -43,7 +43,7 @@ pub enum HandleRoute {
     Instance(Box<dyn Instance>),
     /// By those of other models.
     Ensemble,
-    /// The workers', by a lane.
+    /// The workers', by a producer.
     Lane(QueueProducer),
 }
 

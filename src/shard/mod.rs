@@ -126,19 +126,19 @@ pub struct Shard {
     /// Its place among the shards.
     pub index: usize,
     /// What all threads share.
-    pub world: Arc<ServerContext>,
+    pub server_context: Arc<ServerContext>,
     /// What it counts.
     pub cells: Arc<ShardCells>,
     /// Its hold on the models.
     pub models: ModelTable,
     /// Its requests that wait for an answer.
-    pub tickets: Rc<RequestSlots>,
+    pub request_slots: Rc<RequestSlots>,
     /// Its connections.
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
     /// The instances to wake at the end of this turn.
-    pub bursts: DeferredWakes,
+    pub deferred_wakes: DeferredWakes,
     /// Answers that may be given again, where the server has a cache.
     pub cache: Option<RefCell<ResponseCache>>,
     /// The regions of shared memory, where clients may have any.
@@ -156,7 +156,7 @@ impl Shard {
             Err(error) => return listening(Err(error)),
         };
         let completion = executor::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
-        let waking = executor::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
+        let waking = executor::spawn(self.keep("wake", |shard| async move { shard.deferred_wakes.run().await }));
         let sweeper = executor::spawn(self.keep("sweep", sweep));
         let changing = executor::spawn(self.keep("change", change));
         let accepting: Vec<_> = listeners
@@ -167,8 +167,8 @@ impl Shard {
             })
             .collect();
         listening(Ok(()));
-        self.world.lifecycle.drained(self.index).await;
-        let give_up_at = clock::now() + self.world.exit_timeout;
+        self.server_context.lifecycle.drained(self.index).await;
+        let give_up_at = clock::now() + self.server_context.exit_timeout;
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
@@ -186,16 +186,16 @@ impl Shard {
     /// Whether the server can serve.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
-        self.world.lifecycle.is_serving() && (!self.world.strict_readiness || are_models_ready())
+        self.server_context.lifecycle.is_serving() && (!self.server_context.strict_readiness || are_models_ready())
     }
 
     /// Takes up the changes to the models that have come.
     fn take_changes(&self) {
-        let Some(mailbox) = self.world.mailboxes.get(self.index) else { return };
+        let Some(mailbox) = self.server_context.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
             let number = change.number;
             self.models.handle_change(change);
-            (self.world.tell)(ControlEvent::Changed(number));
+            (self.server_context.tell)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
@@ -209,7 +209,7 @@ impl Shard {
         task: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let shard = Rc::clone(self);
-        async move { supervisor::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
+        async move { supervisor::keep(&shard.cells, shard.server_context.warn, name, || task(Rc::clone(&shard))).await }
     }
 
     /// Serves those who connect before they can know that the server is not ready any more, as probes
@@ -248,7 +248,7 @@ fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKi
 /// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
-        if shard.tickets.drain_and_register(context.waker()) {
+        if shard.request_slots.drain_and_register(context.waker()) {
             shard.cells.wakes.add(1);
         }
         Poll::Pending
@@ -260,7 +260,7 @@ async fn complete(shard: Rc<Shard>) {
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.take_changes();
-        if let Some(mailbox) = shard.world.mailboxes.get(shard.index) {
+        if let Some(mailbox) = shard.server_context.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
         // One that came before the waker was there has woken nobody.
@@ -289,7 +289,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
                 if failures == 0 {
-                    (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
+                    (shard.server_context.warn)(&format!("cannot accept connections for now: {error}"));
                 }
                 failures += 1;
                 executor::sleep(ACCEPT_PAUSE).await;
@@ -299,7 +299,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
 }
 
 fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
-    let Some(membership) = shard.connections.enter(clock::now()) else {
+    let Some(connection_guard) = shard.connections.enter(clock::now()) else {
         shard.cells.connections_refused.add(1);
         return;
     };
@@ -309,8 +309,8 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
         let cells = Arc::clone(&shard.cells);
         let session = async {
             match kind {
-                ListenerKind::Inference => session::run(&shard, socket, &membership).await,
-                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &membership).await,
+                ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
+                ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
             }
         };
         // A panic in a task would end the whole executor.
