@@ -25,11 +25,11 @@ use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::protocol::repository::LoadOrder;
 use crate::queue::rate_limiter::RateLimiter;
+use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker::panic_text;
 use crate::runtime::clock;
 use crate::shard::ServerContext;
 use crate::shard::mailbox::{HandleRoute, ModelHandle};
-use crate::shard::model_table::{Placement, ServedModel};
 
 /// What every load works with.
 pub struct LoadContext {

@@ -48,10 +48,10 @@ use crate::log;
 use crate::model::repository::ModelDirectory;
 use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionState};
 use crate::protocol::repository::LoadOrder;
+use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
-use crate::shard::model_table::ServedModel;
 use crate::time::Instant;
 
 /// What the control thread hears of.

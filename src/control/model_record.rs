@@ -15,7 +15,7 @@ use crate::model::repository::changes::KnownModel;
 use crate::model::repository::index::{
     LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
 };
-use crate::shard::model_table::ServedModel;
+use crate::queue::served_model::ServedModel;
 
 /// The models that were found and asked for, by name.
 pub type ModelRecords = BTreeMap<String, ModelRecord>;

@@ -17,13 +17,13 @@ use crate::model::{InstanceGroup, ModelSpec};
 use crate::queue::model_queue::{ModelQueue, Parking, QueueBounds, QueueProducer};
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::semaphore::Semaphore;
+use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::Policy;
 use crate::shard::ServerContext;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
-use crate::shard::model_table::{Placement, ServedModel};
 use crate::shard::shared_memory::SharedMemoryClient;
 
 /// What will run where, from the start.

@@ -7,10 +7,10 @@ use crate::control::ControlThread;
 use crate::control::model_record::VersionRecord;
 use crate::log;
 use crate::model::repository::index::{UNLOADED, VersionState};
+use crate::queue::served_model::{Placement, ServedModel};
 use crate::scheduler::sequence::SequenceEnd;
 use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::ModelHandle;
-use crate::shard::model_table::{Placement, ServedModel};
 
 /// A change that not every shard has taken up.
 pub struct PendingChange {

@@ -15,10 +15,10 @@ use crate::control::plan::WorkerPlacement;
 use crate::error::Error;
 use crate::log;
 use crate::queue::model_queue::ModelQueue;
+use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker;
 use crate::queue::worker::panic_text;
 use crate::runtime::executor::pin;
-use crate::shard::model_table::{Placement, ServedModel};
 use crate::shard::thread::{self, ShardParts};
 
 /// What is done, and with which words, when the server cannot go on. Called from any thread.

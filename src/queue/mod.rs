@@ -4,9 +4,11 @@
 
 pub mod completions;
 pub mod model_queue;
+pub mod one_shot;
 pub mod parking;
 pub mod rate_limiter;
 pub mod response_order;
 pub mod semaphore;
+pub mod served_model;
 pub mod sync;
 pub mod worker;

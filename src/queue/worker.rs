@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::backend::{InFlightState, Instance, Threads, answering};
 use crate::queue::model_queue::{ModelQueue, NextWork};
+use crate::queue::served_model::{RunOutcome, ServedModel, renew_guarded, run_guarded};
 use crate::runtime::clock;
-use crate::shard::model_table::{RunOutcome, ServedModel, renew_guarded, run_guarded};
 
 /// The first pause after an instance could not be made anew; it doubles up to the last.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -126,8 +126,8 @@ mod tests {
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::queue::completions::Completions;
     use crate::queue::model_queue::{QueueProducer, QueuedRequest};
+    use crate::queue::served_model::Placement;
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::shard::model_table::Placement;
     use crate::shard::request_slots::RequestSlots;
 
     /// A model whose first run panics, and which then cannot be made so many times.

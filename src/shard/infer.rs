@@ -18,11 +18,12 @@ use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::model_queue::{
     ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired,
 };
+use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
 use crate::runtime::executor;
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
-use crate::shard::model_table::{InstanceRoute, LocalModel, RunOutcome, run_guarded};
+use crate::shard::model_table::{InstanceRoute, LocalModel};
 use crate::shard::request_slots::{PartSink, PendingAnswer};
 use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;

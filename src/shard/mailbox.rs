@@ -12,9 +12,9 @@ use crate::backend::{Instance, Threads};
 use crate::model::repository::index::RepositoryOverview;
 use crate::protocol::repository::RepositoryOrder;
 use crate::queue::model_queue::QueueProducer;
+use crate::queue::served_model::ServedModel;
 use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
-use crate::shard::model_table::ServedModel;
 use crate::shard::shared_memory::PublishedRegions;
 
 /// What one shard is told.

@@ -16,11 +16,13 @@ use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
 use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::{self, Timing};
+use crate::queue::one_shot::Lease;
+use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
+use crate::shard::Shard;
+use crate::shard::control_request::ControlLease;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::mailbox::ControlEvent;
-use crate::shard::model_table::ServedModel;
-use crate::shard::{Shard, control_request};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -179,7 +181,7 @@ impl Shard {
     /// the same.
     pub async fn order(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
         if self.server_context.lifecycle.is_draining() {
-            return Err(control_request::stopping());
+            return Err(ControlLease::closed());
         }
         let (reply, awaited) = self.server_context.orders.enter(&order)?;
         (self.server_context.tell)(ControlEvent::Ordered(order, reply));

@@ -7,12 +7,9 @@
 //! and when it is answered. Those in memory of a GPU are copied by another thread, and awaited: no shard
 //! waits for a device. Bounded by [`SHARED_MEMORY_TASKS_MAX`].
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
@@ -22,7 +19,7 @@ use crate::model::ModelSpec;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionDescription, RegionKind, RegionOrder, RegionSlice, Regions};
-use crate::queue::sync::{AtomicWaker, SegQueue};
+use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::shard::Shard;
 use crate::tensor::Tensor;
 
@@ -56,18 +53,12 @@ pub struct PublishedRegions {
     reply: Option<RegionReply<Vec<RegionDescription>>>,
 }
 
-/// The end that answers, once; dropped before, it says that the server stops.
-pub struct RegionReply<T> {
-    slot: Arc<RegionReplySlot<T>>,
+/// Answers one request.
+pub type RegionReply<T> = OneShotSender<T, SharedMemoryLease>;
+
+/// One request's share of [`SHARED_MEMORY_TASKS_MAX`].
+pub struct SharedMemoryLease {
     waiting: Arc<AtomicUsize>,
-}
-
-/// The end that waits.
-struct PendingRegions<T>(Arc<RegionReplySlot<T>>);
-
-struct RegionReplySlot<T> {
-    outcome: SegQueue<Result<T, Error>>,
-    waker: AtomicWaker,
 }
 
 impl SharedMemoryClient {
@@ -102,15 +93,14 @@ impl SharedMemoryClient {
         awaited.await
     }
 
-    fn reply<T>(&self) -> Result<(RegionReply<T>, PendingRegions<T>), Error> {
+    fn reply<T>(&self) -> Result<(RegionReply<T>, OneShotReceiver<T>), Error> {
         let within = |waiting: usize| (waiting < SHARED_MEMORY_TASKS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(Error::unavailable(format!(
                 "{SHARED_MEMORY_TASKS_MAX} shared memory requests wait, the most that may; try again later"
             )));
         }
-        let slot = Arc::new(RegionReplySlot { outcome: SegQueue::new(), waker: AtomicWaker::new() });
-        Ok((RegionReply { slot: Arc::clone(&slot), waiting: Arc::clone(&self.waiting) }, PendingRegions(slot)))
+        Ok(one_shot(SharedMemoryLease { waiting: Arc::clone(&self.waiting) }))
     }
 }
 
@@ -129,28 +119,15 @@ impl Drop for PublishedRegions {
     }
 }
 
-impl<T> RegionReply<T> {
-    /// Answers.
-    pub fn send(self, outcome: Result<T, Error>) {
-        self.slot.outcome.push(outcome);
-    }
-}
-
-impl<T> Drop for RegionReply<T> {
+impl Drop for SharedMemoryLease {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Whoever waits takes the first: what `send` left goes before this.
-        self.slot.outcome.push(Err(stopping()));
-        self.slot.waker.wake();
     }
 }
 
-impl<T> Future for PendingRegions<T> {
-    type Output = Result<T, Error>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.0.waker.register(context.waker());
-        self.0.outcome.pop().map_or(Poll::Pending, Poll::Ready)
+impl Lease for SharedMemoryLease {
+    fn closed() -> Error {
+        Error::unavailable("Server is stopping, it takes no more requests for shared memory")
     }
 }
 
@@ -158,7 +135,7 @@ impl Shard {
     /// Has regions registered, listed or taken out, and waits until every shard knows.
     pub async fn order_regions(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         if self.server_context.lifecycle.is_draining() {
-            return Err(stopping());
+            return Err(SharedMemoryLease::closed());
         }
         self.shared_memory_client()?.order(order).await
     }
@@ -208,10 +185,6 @@ pub fn deliver_system(spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tens
     Ok(())
 }
 
-fn stopping() -> Error {
-    Error::unavailable("Server is stopping, it takes no more requests for shared memory")
-}
-
 const fn assert_sendable<T: Send + 'static>() {}
 const _: () = assert_sendable::<OrderedRegions>();
 const _: () = assert_sendable::<CopyRequest>();
@@ -219,8 +192,10 @@ const _: () = assert_sendable::<PublishedRegions>();
 
 #[cfg(test)]
 mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
     use std::sync::mpsc::channel;
-    use std::task::Waker;
+    use std::task::{Context, Poll, Waker};
 
     use super::*;
 
@@ -234,9 +209,8 @@ mod tests {
     #[test]
     fn an_order_is_answered_when_the_last_shard_has_taken_up_what_it_changed() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let shared_memory_client = SharedMemoryClient::new(orders, copies, 8);
-        let mut order =
-            std::pin::pin!(shared_memory_client.order(RegionOrder::Unregister(RegionKind::System, String::new())));
+        let client = SharedMemoryClient::new(orders, copies, 8);
+        let mut order = std::pin::pin!(client.order(RegionOrder::Unregister(RegionKind::System, String::new())));
         assert_eq!(poll(order.as_mut()), None);
         let (_, reply) = ordered.recv().unwrap();
         let published = Arc::new(PublishedRegions::new(Arc::default(), reply));
@@ -251,18 +225,17 @@ mod tests {
     #[test]
     fn orders_are_bounded_and_answered_also_where_nobody_answers() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let shared_memory_client = SharedMemoryClient::new(orders, copies, 8);
+        let client = SharedMemoryClient::new(orders, copies, 8);
         let status = || RegionOrder::Status(RegionKind::System, String::new());
-        let mut waiting: Vec<_> =
-            (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(shared_memory_client.order(status()))).collect();
+        let mut waiting: Vec<_> = (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(client.order(status()))).collect();
         assert!(waiting.iter_mut().all(|order| poll(order.as_mut()).is_none()));
-        let error = poll(Box::pin(shared_memory_client.order(status())).as_mut()).unwrap().unwrap_err();
+        let error = poll(Box::pin(client.order(status())).as_mut()).unwrap().unwrap_err();
         assert!(error.text().starts_with("256 shared memory requests wait"), "{error}");
         drop(ordered);
-        assert!(waiting.iter_mut().all(|order| poll(order.as_mut()) == Some(Err(stopping()))));
+        assert!(waiting.iter_mut().all(|order| poll(order.as_mut()) == Some(Err(SharedMemoryLease::closed()))));
         assert_eq!(
-            poll(Box::pin(shared_memory_client.order(status())).as_mut()),
-            Some(Err(stopping())),
+            poll(Box::pin(client.order(status())).as_mut()),
+            Some(Err(SharedMemoryLease::closed())),
             "there is room again"
         );
     }
