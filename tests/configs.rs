@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use deuteron::error::Error;
-use deuteron::model::config::parse::text::Notation;
 use deuteron::model::config::write;
 use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use deuteron::model::labels::Labels;
 use deuteron::model::onnx::{OnnxSignature, OnnxTensor};
+use deuteron::model::parse::text::Notation;
 use deuteron::tensor::Datatype;
 use deuteron::wire::proto::inference::ModelConfig;
 use prost::Message;

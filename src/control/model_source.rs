@@ -9,8 +9,8 @@ use crate::config::Settings;
 use crate::control::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
-use crate::model::config::parse::text::Notation;
 use crate::model::config::{ConfigDraft, configured_name};
+use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
 
 /// A path that was opened.

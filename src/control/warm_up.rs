@@ -12,7 +12,8 @@ use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end}
 use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
-use crate::model::config::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
+use crate::model::config::warm_up;
+use crate::model::spec::{WarmUp, WarmUpInput, WarmUpSource};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::runtime::clock;
 use crate::tensor::strings::Strings;

@@ -3,16 +3,19 @@
 
 pub mod classes;
 pub mod config;
+pub mod datatype;
 pub mod ensemble;
 pub mod fuzz;
 pub mod labels;
+pub mod name;
 pub mod onnx;
+pub mod parse;
+pub mod platform;
 pub mod repository;
-pub mod sequence;
 pub mod spec;
 
-pub use ensemble::Ensemble;
-pub use sequence::{
+pub use spec::ensemble::Ensemble;
+pub use spec::sequence::{
     ControlKind, ControlSpec, CorrelationId, SequenceBatching, SequenceMark, SequenceStrategy, StateSpec,
 };
 pub use spec::{

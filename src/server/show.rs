@@ -10,8 +10,8 @@ use crate::config::{ConfigForm, Settings};
 use crate::control::load;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
-use crate::model::config::parse::text::Notation;
 use crate::model::config::write;
+use crate::model::parse::text::Notation;
 use crate::wire::proto::inference::ModelConfig;
 
 /// Prints it, or why there is none; what `main` returns.

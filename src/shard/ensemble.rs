@@ -22,7 +22,8 @@ use crate::backend::{Answer, AnswerPart, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
 use crate::metrics::StepTimes;
-use crate::model::ensemble::{Ensemble, Wiring, fits};
+use crate::model::ensemble::{Wiring, fits};
+use crate::model::spec::ensemble::Ensemble;
 use crate::model::{ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
@@ -200,7 +201,7 @@ impl Shard {
 
     /// The models of the steps, in their versions.
     fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
-        let find = |step: &crate::model::ensemble::EnsembleStep| {
+        let find = |step: &crate::model::spec::ensemble::EnsembleStep| {
             let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
             self.models.find(&step.model, version)
         };

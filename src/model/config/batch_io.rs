@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 
 use crate::error::Error;
 use crate::limits::MODEL_TENSORS_MAX;
-use crate::model::config::complete;
 use crate::model::config::tensors::TensorIo;
+use crate::model::datatype;
 use crate::model::spec::{BatchInput, BatchInputKind};
 use crate::wire::proto::inference::batch_input::Kind;
 use crate::wire::proto::inference::{self as proto, DataType, ModelConfig, batch_output};
@@ -37,7 +37,7 @@ pub(super) fn inputs(config: &ModelConfig) -> Vec<BatchInput> {
     let mut inputs = Vec::new();
     for batch in &config.batch_input {
         let source = batch.source_input.first().and_then(|name| position(config, name));
-        let (Some(datatype), Some(source)) = (complete::datatype(batch.data_type()), source) else { continue };
+        let (Some(datatype), Some(source)) = (datatype::datatype(batch.data_type()), source) else { continue };
         let input = |name: &String| BatchInput { name: name.clone(), datatype, kind: kind(batch.kind()), source };
         inputs.extend(batch.target_name.iter().map(input));
     }

@@ -5,47 +5,26 @@
 use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::config::sequence_batching;
-use crate::model::ensemble;
+use crate::model::datatype::data_type;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::tensor::Datatype;
+use crate::model::platform::ENSEMBLE_PLATFORM;
+use crate::model::platform::ONNX_BACKEND;
+use crate::model::platform::ONNX_FILENAME;
+use crate::model::platform::ONNX_PLATFORM;
+use crate::model::platform::backend_of;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::PinnedMemoryBuffer;
 use crate::wire::proto::inference::model_version_policy::{Latest, PolicyChoice};
 use crate::wire::proto::inference::{
-    DataType, ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape,
+    ModelConfig, ModelDynamicBatching, ModelInput, ModelInstanceGroup, ModelOutput, ModelTensorReshape,
     ModelVersionPolicy,
 };
 
-/// The backend of ONNX files.
-pub const ONNX_BACKEND: &str = "onnxruntime";
-/// The platform of ONNX files.
-pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
-/// The built-in backend that returns its inputs.
-pub const IDENTITY_BACKEND: &str = "identity";
-/// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
-/// sequence brings, and those that answer a request any number of times.
-pub const BUILT_IN_BACKENDS: [&str; 6] =
-    ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
 /// A sequence that brings no request for so long is over, where the configuration does not say.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
-/// The file of an ONNX model where the configuration names none.
-pub const ONNX_FILENAME: &str = "model.onnx";
 /// Instances of an ONNX model on the CPU, where the configuration does not say.
 const ONNX_INSTANCES_DEFAULT: i32 = 2;
-
-/// Platforms of the model configuration's documents, with their backends; empty where Triton has
-/// none any more.
-const PLATFORMS: [(&str, &str); 8] = [
-    ("caffe2_netdef", "caffe2"),
-    ("custom", "custom"),
-    (ONNX_PLATFORM, ONNX_BACKEND),
-    ("pytorch_libtorch", "pytorch"),
-    ("tensorflow_graphdef", "tensorflow"),
-    ("tensorflow_savedmodel", "tensorflow"),
-    ("tensorrt_plan", "tensorrt"),
-    ("torch_aoti", "torch_aoti"),
-];
 
 /// Files of a version's directory that tell the backend, in the order in which Triton looks.
 const FILES: [(&str, &str); 8] = [
@@ -59,11 +38,6 @@ const FILES: [(&str, &str); 8] = [
     ("model.py", "python"),
 ];
 
-/// The backend of a platform.
-pub fn backend_of(platform: &str) -> Option<&'static str> {
-    PLATFORMS.iter().find(|(known, _)| *known == platform).map(|(_, backend)| *backend)
-}
-
 /// Fills name, backend, platform and file name. `files` are what the first version's directory
 /// holds; `None` where nothing may be told from them.
 pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
@@ -72,9 +46,9 @@ pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[S
     }
     let is_ensemble = matches!(config.scheduling_choice, Some(SchedulingChoice::EnsembleScheduling(_)));
     if is_ensemble && config.platform.is_empty() && config.backend.is_empty() {
-        ensemble::PLATFORM.clone_into(&mut config.platform);
+        ENSEMBLE_PLATFORM.clone_into(&mut config.platform);
     }
-    if config.platform == ensemble::PLATFORM {
+    if config.platform == ENSEMBLE_PLATFORM {
         return Ok(());
     }
     if files.is_none() && config.backend.is_empty() && config.platform.is_empty() {
@@ -199,7 +173,7 @@ pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
     }
     // Triton fills nothing in of what an ensemble may not have.
-    if config.platform == ensemble::PLATFORM {
+    if config.platform == ENSEMBLE_PLATFORM {
         return;
     }
     let optimization = config.optimization.get_or_insert_default();
@@ -231,46 +205,5 @@ fn normalize_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
             let is_onnx_on_cpu = config.backend == ONNX_BACKEND && group.kind() == Kind::Cpu;
             group.count = if is_onnx_on_cpu { ONNX_INSTANCES_DEFAULT } else { 1 };
         }
-    }
-}
-
-/// The datatype of a configuration's.
-pub const fn datatype(data_type: DataType) -> Option<Datatype> {
-    Some(match data_type {
-        DataType::TypeInvalid => return None,
-        DataType::TypeBool => Datatype::Bool,
-        DataType::TypeUint8 => Datatype::Uint8,
-        DataType::TypeUint16 => Datatype::Uint16,
-        DataType::TypeUint32 => Datatype::Uint32,
-        DataType::TypeUint64 => Datatype::Uint64,
-        DataType::TypeInt8 => Datatype::Int8,
-        DataType::TypeInt16 => Datatype::Int16,
-        DataType::TypeInt32 => Datatype::Int32,
-        DataType::TypeInt64 => Datatype::Int64,
-        DataType::TypeFp16 => Datatype::Fp16,
-        DataType::TypeFp32 => Datatype::Fp32,
-        DataType::TypeFp64 => Datatype::Fp64,
-        DataType::TypeString => Datatype::Bytes,
-        DataType::TypeBf16 => Datatype::Bf16,
-    })
-}
-
-/// The configuration's name of a datatype.
-pub const fn data_type(datatype: Datatype) -> DataType {
-    match datatype {
-        Datatype::Bool => DataType::TypeBool,
-        Datatype::Uint8 => DataType::TypeUint8,
-        Datatype::Uint16 => DataType::TypeUint16,
-        Datatype::Uint32 => DataType::TypeUint32,
-        Datatype::Uint64 => DataType::TypeUint64,
-        Datatype::Int8 => DataType::TypeInt8,
-        Datatype::Int16 => DataType::TypeInt16,
-        Datatype::Int32 => DataType::TypeInt32,
-        Datatype::Int64 => DataType::TypeInt64,
-        Datatype::Fp16 => DataType::TypeFp16,
-        Datatype::Bf16 => DataType::TypeBf16,
-        Datatype::Fp32 => DataType::TypeFp32,
-        Datatype::Fp64 => DataType::TypeFp64,
-        Datatype::Bytes => DataType::TypeString,
     }
 }

@@ -5,7 +5,6 @@
 
 mod batch_io;
 pub(in crate::model) mod complete;
-pub mod parse;
 mod sequence_batching;
 mod tensors;
 pub(in crate::model) mod validate;
@@ -19,13 +18,15 @@ use std::time::Duration;
 use prost::Message;
 
 use crate::error::Error;
-use crate::model::config::complete::ONNX_BACKEND;
-use crate::model::config::parse::text::{ConfigText, Notation, TextError};
-use crate::model::config::parse::{json, supported};
 use crate::model::config::tensors::TensorIo;
+use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::labels::Labels;
+use crate::model::name;
 use crate::model::onnx::OnnxSignature;
+use crate::model::parse::text::{ConfigText, Notation, TextError};
+use crate::model::parse::{json, supported};
+use crate::model::platform::ONNX_BACKEND;
 use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
     VersionPolicy,
@@ -84,7 +85,7 @@ impl ConfigDraft {
     /// The same of a file in any notation; without `files` the text must tell the backend
     /// (`--disable-auto-complete-config`).
     pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
-        validate::directory(directory)?;
+        name::directory(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
             Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
@@ -99,12 +100,12 @@ impl ConfigDraft {
         validate::backend(&config)?;
         validate::runtime(&config)?;
         let notes = supported::check_supported(directory, &text)?;
-        validate::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        name::filename(directory, "default_model_filename", &config.default_model_filename)?;
         let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
         filenames.sort_unstable();
-        filenames.into_iter().try_for_each(|file| validate::filename(directory, "cc_model_filenames", file))?;
+        filenames.into_iter().try_for_each(|file| name::filename(directory, "cc_model_filenames", file))?;
         for output in &config.output {
-            validate::filename(directory, "label_filename", &output.label_filename)?;
+            name::filename(directory, "label_filename", &output.label_filename)?;
         }
         Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
     }
@@ -351,7 +352,7 @@ fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
 }
 
 fn tensor_spec(config: &ModelConfig, io: &TensorIo<'_>) -> Result<TensorSpec, Error> {
-    let datatype = complete::datatype(io.data_type)
+    let datatype = datatype::datatype(io.data_type)
         .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
     let is_batching = config.max_batch_size > 0;
     let is_shape_tensor = io.is_shape_tensor && is_batching;

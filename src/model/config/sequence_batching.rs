@@ -10,8 +10,9 @@ use std::time::Duration;
 use crate::error::Error;
 use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX, SEQUENCE_SLOTS_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::model::ModelSpec;
-use crate::model::config::{complete, validate};
-use crate::model::sequence::{ControlKind, ControlSpec, SequenceBatching, SequenceStrategy, StateSpec};
+use crate::model::datatype;
+use crate::model::name;
+use crate::model::spec::sequence::{ControlKind, ControlSpec, SequenceBatching, SequenceStrategy, StateSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count, strings};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_sequence_batching as proto;
@@ -140,7 +141,7 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
         return Err("sequence batching: a state must have 'input_name' and 'output_name'".to_owned());
     }
     let name = &state.input_name;
-    let Some(datatype) = complete::datatype(state.data_type()) else {
+    let Some(datatype) = datatype::datatype(state.data_type()) else {
         return Err(format!("sequence batching: state '{name}' must specify 'data_type'"));
     };
     let is_dimension = |dimension: &i64| *dimension == -1 || *dimension > 0;
@@ -154,7 +155,7 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
     }
     let output = config.output.iter().find(|output| output.name == state.output_name);
     if output
-        .is_some_and(|output| complete::datatype(output.data_type()) != Some(datatype) || output.dims != state.dims)
+        .is_some_and(|output| datatype::datatype(output.data_type()) != Some(datatype) || output.dims != state.dims)
     {
         return Err(format!("sequence batching: state '{name}' differs from output '{}'", state.output_name));
     }
@@ -181,7 +182,7 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
         Some(StateData::DataFile(file)) if file.is_empty() => {
             Err(format!("sequence batching: 'data_file' of the initial state of '{name}' names no file"))
         }
-        Some(StateData::DataFile(file)) => validate::filename(&config.name, "data_file", file)
+        Some(StateData::DataFile(file)) => name::filename(&config.name, "data_file", file)
             .map_err(|error| error.text().to_owned())
             .and_then(|()| initial_size(datatype, config, &dims).map(drop)),
     }
@@ -224,7 +225,7 @@ pub(super) fn state_filenames(config: &ModelConfig) -> Vec<String> {
     let states = batching(config).into_iter().flat_map(|batching| &batching.state);
     let files = states.flat_map(|state| &state.initial_state).filter_map(|initial| match &initial.state_data {
         // One that lies elsewhere is refused by its check before it is read.
-        Some(StateData::DataFile(file)) if validate::filename(&config.name, "data_file", file).is_ok() => {
+        Some(StateData::DataFile(file)) if name::filename(&config.name, "data_file", file).is_ok() => {
             Some(file.clone())
         }
         _ => None,
@@ -239,7 +240,7 @@ pub(super) fn engine_config(config: &ModelConfig) -> Option<ModelConfig> {
     let mut engine = config.clone();
     for control in &batching.control_input {
         let (_, datatype) = control.control.first().and_then(control_type)?;
-        let data_type = complete::data_type(datatype).into();
+        let data_type = datatype::data_type(datatype).into();
         engine.input.push(ModelInput { name: control.name.clone(), data_type, dims: vec![1], ..ModelInput::default() });
     }
     for state in &batching.state {
@@ -306,7 +307,7 @@ fn strategy(batching: &ModelSequenceBatching) -> SequenceStrategy {
 fn initial(config: &ModelConfig, state: &proto::State, files: &BTreeMap<String, Arc<[u8]>>) -> Result<Tensor, Error> {
     let (model, name) = (&config.name, &state.input_name);
     let fault = |text: String| Error::invalid(format!("model '{model}': the initial state of '{name}' {text}"));
-    let datatype = complete::datatype(state.data_type()).ok_or_else(|| fault("has no datatype".to_owned()))?;
+    let datatype = datatype::datatype(state.data_type()).ok_or_else(|| fault("has no datatype".to_owned()))?;
     let given = state.initial_state.first();
     let (shape, size) = initial_size(datatype, config, &initial_dims(state, given)).map_err(Error::invalid)?;
     let count = element_count(&shape).unwrap_or(0);
@@ -356,7 +357,7 @@ fn control_type(control: &proto::Control) -> Option<(ControlKind, Datatype)> {
 
 fn id_datatype(data_type: DataType) -> Option<Datatype> {
     let allowed = [Datatype::Uint64, Datatype::Int64, Datatype::Uint32, Datatype::Int32, Datatype::Bytes];
-    complete::datatype(data_type).filter(|datatype| allowed.contains(datatype))
+    datatype::datatype(data_type).filter(|datatype| allowed.contains(datatype))
 }
 
 fn control_values(control: &proto::Control) -> [Vec<u8>; 2] {

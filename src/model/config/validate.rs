@@ -6,14 +6,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
+use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, PRIORITY_LEVELS_MAX};
 use crate::model::config::GpuSupport;
-use crate::model::config::complete;
-use crate::model::config::complete::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::config::tensors::TensorIo;
 use crate::model::config::{batch_io, sequence_batching, tensors};
+use crate::model::datatype;
 use crate::model::ensemble;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
+use crate::model::platform::{self, ENSEMBLE_PLATFORM};
+use crate::model::platform::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
@@ -24,46 +25,15 @@ use crate::wire::proto::inference::{
 
 const LATENCY_TARGET: &str = "target_latency_us";
 
-/// Whether a name of a model or of a directory can be one: `[A-Za-z0-9._-]{1,255}`, not `.` or
-/// `..`.
-pub fn is_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
-}
-
-/// The name of a model's directory.
-pub fn directory(name: &str) -> Result<(), Error> {
-    if is_name(name) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "'{}' cannot be the name of a model: a name has 1 to {NAME_SIZE_MAX} letters, digits, '.', '_' and '-', and is \
-         not '.' or '..'",
-        name.escape_debug()
-    )))
-}
-
-/// A file that the configuration names: beneath its directory, by its text alone.
-pub fn filename(model: &str, field: &str, path: &str) -> Result<(), Error> {
-    let is_part = |part: &str| !matches!(part, "" | "." | "..");
-    if path.is_empty() || (path.split('/').all(is_part) && !path.contains(['\0', '\\'])) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "model '{model}': '{field}' is '{}'; name a file beneath the model's directory, by a relative path without '..'",
-        path.escape_debug()
-    )))
-}
-
 /// Platform and backend go together, and are here.
 pub fn backend(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, platform, backend, .. } = config;
     // `custom` says nothing: any backend of its own may go with it.
-    let expected = complete::backend_of(platform).filter(|_| platform != "custom");
+    let expected = platform::backend_of(platform).filter(|_| platform != "custom");
     let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
     match backend.as_str() {
-        "" if platform == ensemble::PLATFORM => Ok(()),
-        _ if platform == ensemble::PLATFORM => Err(Error::invalid(format!(
+        "" if platform == ENSEMBLE_PLATFORM => Ok(()),
+        _ if platform == ENSEMBLE_PLATFORM => Err(Error::invalid(format!(
             "Ensemble model '{name}' must have platform type '{platform}' and empty backend type"
         ))),
         "" => Err(Error::invalid(format!("unexpected platform type '{platform}' for {name}"))),
@@ -104,7 +74,7 @@ pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     }
     latency_target(config)?;
     ensemble::check(config)?;
-    if config.platform != ensemble::PLATFORM {
+    if config.platform != ENSEMBLE_PLATFORM {
         instance_groups(config, gpus)?;
     }
     accelerators(config)?;
@@ -435,7 +405,7 @@ fn find<'a>(kind: &str, name: &str, tensors: &'a [OnnxTensor]) -> Result<&'a Onn
 }
 
 fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) -> Result<(), Error> {
-    let there = complete::data_type(tensor.datatype);
+    let there = datatype::data_type(tensor.datatype);
     if given == there {
         return Ok(());
     }

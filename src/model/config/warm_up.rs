@@ -4,8 +4,13 @@
 
 use crate::error::Error;
 use crate::limits::{WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
-use crate::model::config::{complete, sequence_batching, validate};
+use crate::model::config::sequence_batching;
+use crate::model::datatype;
+use crate::model::name;
 use crate::model::spec::TensorSpec;
+use crate::model::spec::WarmUp;
+use crate::model::spec::WarmUpInput;
+use crate::model::spec::WarmUpSource;
 use crate::tensor::{Datatype, Shape, byte_size, element_count};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_warmup::Input;
@@ -13,40 +18,6 @@ use crate::wire::proto::inference::model_warmup::input::InputDataType;
 
 /// The directory of a model's sample files.
 pub const DIRECTORY: &str = "warmup";
-
-/// One sample: a batch that is run so many times.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WarmUp {
-    /// Its name.
-    pub name: String,
-    /// Requests of one row in the batch.
-    pub requests: u32,
-    /// How many times.
-    pub runs: u32,
-    /// What each request brings, in the order of the model's inputs; `None` for an input left out, or
-    /// for one that the server makes of a sequence.
-    pub inputs: Vec<Option<WarmUpInput>>,
-}
-
-/// What a sample brings of an input.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WarmUpInput {
-    /// The full shape, as a client would give it.
-    pub shape: Shape,
-    /// Where its bytes come from.
-    pub source: WarmUpSource,
-}
-
-/// Where the bytes of a sample come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WarmUpSource {
-    /// A file beneath the model's directory.
-    File(String),
-    /// Numbers by chance.
-    Random,
-    /// Zeros; empty strings.
-    Zero,
-}
 
 /// The samples of a configuration whose inputs were checked.
 pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec<WarmUp>, Error> {
@@ -99,9 +70,9 @@ fn sample_input(config: &ModelConfig, input: &TensorSpec, sample: &Input) -> Res
     let Some(source) = &sample.input_data_type else {
         return Err(Error::invalid(format!("warmup setting expects input '{name}' to have input_data_type set")));
     };
-    if complete::datatype(sample.data_type()) != Some(input.datatype) {
+    if datatype::datatype(sample.data_type()) != Some(input.datatype) {
         let (given, model) = (sample.data_type().as_str_name(), &config.name);
-        let want = complete::data_type(input.datatype).as_str_name();
+        let want = datatype::data_type(input.datatype).as_str_name();
         return Err(Error::invalid(format!(
             "warmup setting gives input '{name}' of model '{model}' as {given}, which is {want}"
         )));
@@ -126,7 +97,7 @@ fn sample_input(config: &ModelConfig, input: &TensorSpec, sample: &Input) -> Res
         InputDataType::RandomData(_) if input.datatype == Datatype::Bytes => WarmUpSource::Zero,
         InputDataType::RandomData(_) => WarmUpSource::Random,
         InputDataType::InputDataFile(file) => {
-            validate::filename(&config.name, "input_data_file", file)?;
+            name::filename(&config.name, "input_data_file", file)?;
             WarmUpSource::File(file.clone())
         }
     };

@@ -7,8 +7,8 @@ use std::fmt::Write;
 use prost::Message;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, ReflectMessage, Value};
 
-use crate::model::config::parse::text::{Notation, key_text};
-use crate::model::config::parse::{json, schema};
+use crate::model::parse::text::{Notation, key_text};
+use crate::model::parse::{json, schema};
 use crate::wire::proto::inference::ModelConfig;
 
 /// The text of a configuration.
@@ -248,7 +248,7 @@ fn toml_string(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::parse::text::ConfigText;
+    use crate::model::parse::text::ConfigText;
 
     fn read(notation: Notation, text: &str) -> ModelConfig {
         let config = ConfigText::decode(notation, text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::Error;
 use crate::limits::ENSEMBLE_STEPS_MAX;
-use crate::model::ensemble::PLATFORM;
+use crate::model::platform::ENSEMBLE_PLATFORM;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::{ModelConfig, ModelEnsembling};
 
@@ -15,13 +15,16 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::invalid(text));
     let scheduling = match &config.scheduling_choice {
         Some(SchedulingChoice::EnsembleScheduling(scheduling)) => scheduling,
-        _ if config.platform == PLATFORM => {
-            return refuse(format!("ensemble scheduling must be set for ensemble {name} whose platform is {PLATFORM}"));
+        _ if config.platform == ENSEMBLE_PLATFORM => {
+            return refuse(format!(
+                "ensemble scheduling must be set for ensemble {name} whose platform is {ENSEMBLE_PLATFORM}"
+            ));
         }
         _ => return Ok(()),
     };
-    if config.platform != PLATFORM {
-        let text = format!("ensemble scheduling cannot be set for model '{name}' whose platform is not {PLATFORM}");
+    if config.platform != ENSEMBLE_PLATFORM {
+        let text =
+            format!("ensemble scheduling cannot be set for model '{name}' whose platform is not {ENSEMBLE_PLATFORM}");
         return refuse(text);
     }
     let for_ensemble = |text: &str| refuse(format!("{text} for ensemble '{name}'"));

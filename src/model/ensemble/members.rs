@@ -9,9 +9,9 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::limits::ENSEMBLE_DEPTH_MAX;
-use crate::model::config::complete;
-use crate::model::config::parse::json;
-use crate::model::ensemble::{Ensemble, EnsembleStep};
+use crate::model::datatype;
+use crate::model::parse::json;
+use crate::model::spec::ensemble::{Ensemble, EnsembleStep};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
@@ -241,7 +241,7 @@ impl<'a> TensorOrigin<'a> {
 
     fn agree(&self, other: &Self, before: &str) -> Result<(), Error> {
         if self.datatype != other.datatype {
-            let name = |datatype: Datatype| complete::data_type(datatype).as_str_name();
+            let name = |datatype: Datatype| datatype::data_type(datatype).as_str_name();
             return Err(Error::invalid(format!(
                 "{before}inconsistent data type: {} is inferred from model {} while {} is inferred from model {}",
                 name(self.datatype),

@@ -10,9 +10,9 @@ use std::hash::{Hash, Hasher};
 
 use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
-use crate::model::config::complete::{ONNX_BACKEND, ONNX_FILENAME};
-use crate::model::config::parse::text::Notation;
-use crate::model::config::validate;
+use crate::model::name;
+use crate::model::parse::text::Notation;
+use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME};
 use crate::model::spec::VersionPolicy;
 
 /// Names as they lie on disk: a repository, its models' directories, their versions' directories.
@@ -125,7 +125,7 @@ impl Listing {
 impl ModelDirectory {
     /// Reads a directory of a repository as a model's.
     pub fn from_entry(entry: &ListingEntry) -> Result<Self, Error> {
-        validate::directory(&entry.name)?;
+        name::directory(&entry.name)?;
         if let Some(fault) = &entry.fault {
             return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
         }
@@ -176,7 +176,7 @@ impl ModelDirectory {
 
     /// An ONNX file, and what changes when it does.
     pub fn of_file(name: String, filename: &str, stamp: u64) -> Result<Self, Error> {
-        validate::directory(&name).map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
+        name::directory(&name).map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
         let mut generated = format!("backend: \"{ONNX_BACKEND}\" default_model_filename: \"");
         filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
         generated.push('"');

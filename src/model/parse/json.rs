@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use prost::Message;
 use prost_reflect::{DynamicMessage, Kind, MapKey, ReflectMessage, Value};
 
-use crate::model::config::parse::schema;
-use crate::model::config::parse::text::key_text;
+use crate::model::parse::schema;
+use crate::model::parse::text::key_text;
 use crate::wire::proto::inference::ModelConfig;
 
 /// The JSON of `GET /v2/models/M/config`.
@@ -118,7 +118,7 @@ fn write_string(text: &str, json: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::parse::text::{ConfigText, Notation};
+    use crate::model::parse::text::{ConfigText, Notation};
 
     fn json(text: &str) -> String {
         let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap().message.transcode_to().unwrap();

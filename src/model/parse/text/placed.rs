@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 
 use crate::limits::CONFIG_DEPTH_MAX;
-use crate::model::config::parse::text::{TextRefusal, shown};
+use crate::model::parse::text::{TextRefusal, shown};
 use crate::wire::placed::{Placed, PlacedMember, PlacedValue};
 
 /// The message, and where its fields stand.

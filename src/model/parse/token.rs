@@ -1,4 +1,4 @@
-//! Tokens of text-format protobuf, for [`crate::model::config::parse::text`]. Borrows the text and keeps no state but
+//! Tokens of text-format protobuf, for [`crate::model::parse::text`]. Borrows the text and keeps no state but
 //! its place in it; comments and white space are skipped.
 
 /// A token and the byte at which it begins.

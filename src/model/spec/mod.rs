@@ -1,15 +1,17 @@
 //! What was checked of a model's configuration: the form in which the rest of the server reads
 //! it. Built by [`super::config`]; never changed afterwards.
 
+pub mod ensemble;
+pub mod sequence;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::model::config::warm_up::WarmUp;
-use crate::model::ensemble::Ensemble;
 use crate::model::labels::Labels;
-use crate::model::sequence::SequenceBatching;
+use crate::model::spec::ensemble::Ensemble;
+use crate::model::spec::sequence::SequenceBatching;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// A checked model configuration. One is shared by all shards and instances.
@@ -342,6 +344,40 @@ impl ModelSpec {
     pub const fn has_batch_axis(&self) -> bool {
         self.rows_max > 0
     }
+}
+
+/// One sample: a batch that is run so many times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmUp {
+    /// Its name.
+    pub name: String,
+    /// Requests of one row in the batch.
+    pub requests: u32,
+    /// How many times.
+    pub runs: u32,
+    /// What each request brings, in the order of the model's inputs; `None` for an input left out, or
+    /// for one that the server makes of a sequence.
+    pub inputs: Vec<Option<WarmUpInput>>,
+}
+
+/// What a sample brings of an input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WarmUpInput {
+    /// The full shape, as a client would give it.
+    pub shape: Shape,
+    /// Where its bytes come from.
+    pub source: WarmUpSource,
+}
+
+/// Where the bytes of a sample come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WarmUpSource {
+    /// A file beneath the model's directory.
+    File(String),
+    /// Numbers by chance.
+    Random,
+    /// Zeros; empty strings.
+    Zero,
 }
 
 #[cfg(test)]

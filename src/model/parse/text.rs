@@ -13,8 +13,8 @@ use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MapKey, MessageDescri
 
 use crate::error::Error;
 use crate::limits::{CONFIG_DEPTH_MAX, CONFIG_SIZE_MAX};
-use crate::model::config::parse::schema;
-use crate::model::config::parse::token::{Token, TokenError, TokenKind, Tokens, unquote};
+use crate::model::parse::schema;
+use crate::model::parse::token::{Token, TokenError, TokenKind, Tokens, unquote};
 use crate::wire::placed::{Placed, PlacedError};
 use crate::wire::{json, toml};
 

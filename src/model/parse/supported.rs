@@ -6,7 +6,7 @@
 use prost_reflect::{DynamicMessage, FieldDescriptor, Value};
 
 use crate::error::Error;
-use crate::model::config::parse::text::ConfigText;
+use crate::model::parse::text::ConfigText;
 
 /// The fields, by path, sorted; a message that only holds fields that are refused is listed where
 /// leaving all of them unset means what we do.
@@ -289,8 +289,8 @@ mod tests {
     use prost_reflect::MessageDescriptor;
 
     use super::*;
-    use crate::model::config::parse::schema;
-    use crate::model::config::parse::text::Notation;
+    use crate::model::parse::schema;
+    use crate::model::parse::text::Notation;
 
     /// What is refused by name, with everything beneath it: every field that the other two lists have
     /// not, those that a later `model_config.proto` adds among them.
