@@ -2,6 +2,7 @@
 //! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
 
 mod batches;
+mod duration_total;
 mod ensemble;
 mod gpus;
 mod histogram;
@@ -18,11 +19,12 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
+pub use crate::metrics::duration_total::DurationTotal;
 pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::loads::LoadFigures;
 pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
-pub use crate::metrics::statistics::{DurationTotal, InferenceStatistics, ModelStatistics};
+pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 
 use crate::metrics::statistics::nanos_of;
 

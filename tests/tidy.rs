@@ -113,7 +113,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/control/trim_memory.rs",
     "src/runtime/socket.rs",
     "src/runtime/ring/buffers.rs",
-    "src/runtime/ring/driver.rs",
+    "src/runtime/ring/operation.rs",
     "src/runtime/ring/uring.rs",
 ];
 

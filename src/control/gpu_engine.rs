@@ -14,7 +14,7 @@ use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
 use crate::config::{Engine, Settings};
 use crate::control::engine::{self, Engines};
 use crate::control::gpu_check;
-use crate::control::threads::spawn;
+use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::limits::GPU_WATCH_INTERVAL;
 use crate::log;

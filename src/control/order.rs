@@ -8,7 +8,7 @@ use crate::control::load::{LoadFailure, ServingVersions};
 use crate::control::load_job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
 use crate::control::model_record::VersionRecord;
 use crate::control::repositories::RepositoryScan;
-use crate::control::threads::spawn;
+use crate::control::spawn::spawn;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
 use crate::error::Error;

@@ -15,7 +15,7 @@ use rustix::io::{pread, pwrite, retry_on_intr};
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
 use crate::config::Settings;
-use crate::control::threads::spawn;
+use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::log;
 use crate::protocol::shared_memory::{

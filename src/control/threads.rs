@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use crate::backend::{Instance, Threads, threads};
 use crate::control::cores;
 use crate::control::plan::WorkerPlacement;
+use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::log;
 use crate::queue::model_queue::ModelQueue;
@@ -220,12 +221,6 @@ fn make_instance(served: &ServedModel, place: &WorkerPlacement, threads: &Thread
     let outcome = served.loaded.new_instance(threads);
     let _ = pin(&place.cores);
     outcome
-}
-
-/// Starts a thread.
-pub fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    let thread = std::thread::Builder::new().name(name).spawn(body);
-    thread.map_err(|error| Error::unavailable(format!("cannot start a thread: {error}")))
 }
 
 fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), Error> {

@@ -5,16 +5,7 @@ use std::time::Duration;
 
 use crate::metrics::batches::{self, BatchFigures};
 use crate::metrics::responses::{self, ResponseFigures};
-use crate::metrics::{Counter, ModelCells, ModelFigures};
-
-/// How often something was, and how long it took altogether.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DurationTotal {
-    /// How often.
-    pub count: u64,
-    /// How long, in nanoseconds.
-    pub nanos: u64,
-}
+use crate::metrics::{Counter, DurationTotal, ModelCells, ModelFigures};
 
 /// The statistics of one model version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -56,25 +56,6 @@ pub struct AskedOutput<'a> {
     pub class_count: u32,
 }
 
-/// The parameters of the sequence extension, as a request gives them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SequenceParameters {
-    /// `sequence_id`.
-    pub id: Option<CorrelationId>,
-    /// `sequence_start`.
-    pub is_start: bool,
-    /// `sequence_end`.
-    pub is_end: bool,
-}
-
-impl SequenceParameters {
-    /// The place of the request in its sequence. The flags of a request without an id mean nothing.
-    pub fn into_mark(self) -> Option<SequenceMark> {
-        let Self { id, is_start, is_end } = self;
-        id.map(|id| SequenceMark { id, is_start, is_end })
-    }
-}
-
 /// Holds a request against a model that serves sequences, or none; the texts, without the request's
 /// id, are Triton's (`sequence_batch_scheduler.cc`).
 pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) -> Result<(), Error> {

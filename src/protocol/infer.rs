@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::model::spec::sequence::CorrelationId;
 use crate::model::{ModelSpec, SequenceMark};
-use crate::protocol::check::SequenceParameters;
 use crate::protocol::shared_memory::SharedTensors;
 use crate::tensor::Tensor;
 
@@ -67,4 +67,23 @@ pub struct OutputPlan {
     pub is_binary: bool,
     /// The so many best classes instead of the tensor; 0 for the tensor.
     pub class_count: u32,
+}
+
+/// The parameters of the sequence extension, as a request gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SequenceParameters {
+    /// `sequence_id`.
+    pub id: Option<CorrelationId>,
+    /// `sequence_start`.
+    pub is_start: bool,
+    /// `sequence_end`.
+    pub is_end: bool,
+}
+
+impl SequenceParameters {
+    /// The place of the request in its sequence. The flags of a request without an id mean nothing.
+    pub fn into_mark(self) -> Option<SequenceMark> {
+        let Self { id, is_start, is_end } = self;
+        id.map(|id| SequenceMark { id, is_start, is_end })
+    }
 }

@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::NAME_SIZE_MAX;
+use crate::model::name::is_name;
 use crate::model::repository::version;
-use crate::protocol::route::is_model_name;
 
 /// What a client orders of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub fn model_name(name: &str) -> Result<String, Error> {
     if name.is_empty() {
         return Err(Error::invalid("Model name cannot be empty. Please enter a valid name to deploy."));
     }
-    if is_model_name(name) {
+    if is_name(name) {
         return Ok(name.to_owned());
     }
     let is_traversal = name.contains(['/', '\\']) || name == "." || name == "..";
@@ -85,7 +85,7 @@ pub fn file_path(parameter: &str) -> Result<String, Error> {
     let mut parts = path.split('/');
     let begins = parts.next().and_then(version).is_some();
     let rest: Vec<_> = parts.collect();
-    if begins && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_model_name(part)) {
+    if begins && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_name(part)) {
         return Ok(path.to_owned());
     }
     Err(Error::invalid(format!(

@@ -3,7 +3,7 @@
 //! build does not have is answered by name, so that a client learns more than "Not Found".
 
 use crate::error::{Code, Error};
-use crate::limits::NAME_SIZE_MAX;
+use crate::model::name::is_name;
 use crate::protocol::repository::named_repository;
 use crate::protocol::shared_memory::RegionKind;
 use crate::wire::message::Method;
@@ -113,7 +113,7 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
         PathTarget::NamedRepository => Err(named_repository()),
         PathTarget::Model(name, version, action) => {
             let version = version.map(version_number).transpose()?;
-            if !is_model_name(name) {
+            if !is_name(name) {
                 return Err(if action == RouteAction::Statistics {
                     unavailable_model(name)
                 } else {
@@ -130,12 +130,6 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
             })
         }
     }
-}
-
-/// Whether a model may be called so: letters, digits, `.`, `_` and `-`, and no path of its own.
-pub fn is_model_name(name: &str) -> bool {
-    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-    (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
 }
 
 /// Triton's text for a model that there is not.

@@ -19,7 +19,8 @@ use crate::control::load_job::LoadContext;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
-use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
+use crate::control::spawn::spawn;
+use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
     ControlMessage, ControlThread, cores, initial_load, load, shared_memory, trim_memory, uploaded_files,
 };

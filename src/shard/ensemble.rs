@@ -22,7 +22,7 @@ use crate::backend::{Answer, AnswerPart, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
 use crate::metrics::StepTimes;
-use crate::model::ensemble::{Wiring, fits};
+use crate::model::ensemble::fits;
 use crate::model::spec::ensemble::Ensemble;
 use crate::model::{ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
@@ -31,26 +31,15 @@ use crate::queue::model_queue::ModelQueue;
 use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::Placement;
 use crate::runtime::clock;
-use crate::scheduler::ensemble::{EnsembleRun, StepEdges, StepGraph, StepLaunch};
+use crate::scheduler::ensemble::{EnsembleRun, StepLaunch};
 use crate::shard::Shard;
+use crate::shard::ensemble_steps::BoundSteps;
+use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::infer::{Arrival, InferOutcome, ModelMetrics, unless_late};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::{PartSink, RequestSlots};
 use crate::tensor::{Shape, Tensor};
 use crate::time::Stamps;
-
-/// How the tensors of an ensemble go between the models that serve now. Lives on its shard.
-#[derive(Default)]
-pub struct EnsembleSteps {
-    bound: RefCell<Option<Rc<BoundSteps>>>,
-}
-
-/// The same for models that were found.
-struct BoundSteps {
-    specs: Vec<Arc<ModelSpec>>,
-    wiring: Wiring,
-    graph: Arc<StepGraph>,
-}
 
 /// A tensor between two steps.
 #[derive(Clone)]
@@ -174,7 +163,7 @@ impl Shard {
         };
         // Held until the answer: what is unloaded meanwhile is not freed.
         let models = self.step_models(ensemble)?;
-        let bound = steps.bind(&served.spec, ensemble, &models)?;
+        let bound = steps.bind(&served.spec, ensemble, models.iter().map(|model| &model.served().spec))?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
         let batch_rows = if served.spec.has_batch_axis() { rows } else { 0 };
         let piece = |tensor: Tensor| StepTensor { tensor: tensor.is_given().then_some(tensor), rows: batch_rows };
@@ -235,36 +224,6 @@ impl Shard {
             index += 1;
         }
         Ok(models)
-    }
-}
-
-impl EnsembleSteps {
-    /// How tensors go between these models: as before, unless one of them is another by now.
-    fn bind(&self, spec: &ModelSpec, ensemble: &Ensemble, models: &[Rc<LocalModel>]) -> Result<Rc<BoundSteps>, Error> {
-        let is_same = |bound: &&Rc<BoundSteps>| {
-            let pairs = bound.specs.iter().zip(models);
-            bound.specs.len() == models.len()
-                && pairs.into_iter().all(|(spec, model)| Arc::ptr_eq(spec, &model.served().spec))
-        };
-        if let Some(bound) = self.bound.borrow().as_ref().filter(is_same) {
-            return Ok(Rc::clone(bound));
-        }
-        let specs: Vec<_> = models.iter().map(|model| Arc::clone(&model.served().spec)).collect();
-        let members: Vec<&ModelSpec> = specs.iter().map(|spec| &**spec).collect();
-        let wiring = Wiring::new(spec, ensemble, &members)?;
-        if wiring.is_decoupled && !spec.is_decoupled {
-            return Err(Error::unavailable("one of its models answers any number of times by now; it is loaded anew"));
-        }
-        let tensors = |wires: &[(usize, usize)]| wires.iter().map(|(_, tensor)| *tensor).collect();
-        let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| StepEdges {
-            inputs: tensors(&step.inputs),
-            outputs: tensors(&step.outputs),
-            is_decoupled: spec.is_decoupled,
-        });
-        let graph = Arc::new(StepGraph::new(edges.collect(), ensemble.tensors.len(), &ensemble.inputs));
-        let bound = Rc::new(BoundSteps { specs, wiring, graph });
-        self.bound.replace(Some(Rc::clone(&bound)));
-        Ok(bound)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::Timing;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
-use crate::shard::http2::Http2Link;
+use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::stream::{self, StreamFault};
 use crate::time::Instant;

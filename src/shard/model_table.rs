@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
 use crate::queue::model_queue::QueueProducer;
 use crate::queue::served_model::{Placement, ServedModel};
-use crate::shard::ensemble::EnsembleSteps;
+use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 
 /// One shard's hold on a model version. Lives on its shard, until the last request that uses it has

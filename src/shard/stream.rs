@@ -26,7 +26,7 @@ use crate::protocol::infer::ResponsePlan;
 use crate::protocol::route::version_of;
 use crate::queue::model_queue::ModelQueue;
 use crate::runtime::clock;
-use crate::shard::http2::Http2Link;
+use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::PartSink;

@@ -17,7 +17,7 @@ use crate::backend::gpu::driver::{
     DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuFunction, GpuStream, KernelValue,
     LaunchShape,
 };
-use crate::backend::gpu::memory::MemoryBudget;
+use crate::backend::gpu::memory_budget::MemoryBudget;
 use crate::backend::kernel::{self, BufferRole, KernelArgument, KernelModule, LaunchPlan};
 use crate::limits::GPU_RUN_MAX;
 

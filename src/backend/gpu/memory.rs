@@ -6,62 +6,9 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::backend::gpu::device::OpenDevice;
-use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuFault};
-
-/// Bytes that are taken of one kind of memory, and how many may be.
-#[derive(Debug)]
-pub struct MemoryBudget {
-    what: String,
-    flag: &'static str,
-    limit: usize,
-    used: AtomicUsize,
-    peak: AtomicUsize,
-}
-
-impl MemoryBudget {
-    /// An account of some memory, which a flag bounds; no bytes are taken.
-    pub fn new(what: String, flag: &'static str, limit: usize) -> Arc<Self> {
-        Arc::new(Self { what, flag, limit, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
-    }
-
-    /// Bytes that are taken.
-    pub fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// The most that were taken at a time.
-    pub fn peak(&self) -> usize {
-        self.peak.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that may be.
-    pub const fn limit(&self) -> usize {
-        self.limit
-    }
-
-    fn take(&self, size: usize) -> Result<(), DriverError> {
-        let within = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.limit);
-        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
-            Ok(before) => {
-                self.peak.fetch_max(before + size, Ordering::Relaxed);
-                Ok(())
-            }
-            Err(used) => {
-                let Self { what, flag, limit, .. } = self;
-                let text =
-                    format!("{size} bytes of {what} are wanted, {used} of {limit} are taken; {flag} sets how many");
-                Err(DriverError { fault: GpuFault::Memory, text })
-            }
-        }
-    }
-
-    fn give_back(&self, size: usize) {
-        self.used.fetch_sub(size, Ordering::Relaxed);
-    }
-}
+use crate::backend::gpu::driver::{DevicePointer, DriverError};
 
 /// Memory of a device.
 pub struct DeviceBuffer {
@@ -182,6 +129,7 @@ impl Drop for PinnedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::gpu::driver::GpuFault;
     use crate::backend::gpu::fake::Fake;
 
     #[test]

@@ -16,12 +16,14 @@ pub mod driver;
 pub mod executor;
 pub mod figures;
 pub mod memory;
+pub mod memory_budget;
 pub mod model;
 pub mod nvml;
 pub mod plan;
 pub mod program;
 pub mod shared;
 pub mod slot;
+pub mod slot_sizes;
 
 #[cfg(test)]
 pub(crate) mod fake;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuStream};
-use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::gpu::slot_sizes::SlotSizes;
 
 /// What a model computes, before it is on any device.
 pub trait ProgramSource: Send + Sync {

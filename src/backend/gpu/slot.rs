@@ -24,49 +24,13 @@ use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuEvent, GpuStream};
 use crate::backend::gpu::memory::{DeviceBuffer, PinnedBuffer};
 use crate::backend::gpu::program::{GpuProgram, ProgramBatch};
+use crate::backend::gpu::slot_sizes::SlotSizes;
+use crate::backend::gpu::slot_sizes::{BEST_SIZE, ELEMENT_SIZE};
 use crate::backend::kernel::topk::{TopK, TopKIndex};
 use crate::backend::kernel::{BUFFER_ALIGNMENT, BufferRole};
-use crate::limits::{CLASSES_MAX, GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
+use crate::limits::{GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
 use crate::tensor::{AlignedBuffer, Datatype};
 use crate::time::Instant;
-
-/// How much memory the slots of an instance need: bytes of a row of each tensor, and rows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SlotSizes {
-    /// Rows of the largest batch.
-    pub rows_max: usize,
-    /// Bytes of a row of each input.
-    pub inputs: SmallVec<[usize; 2]>,
-    /// Bytes of a row of each output.
-    pub outputs: SmallVec<[usize; 2]>,
-    /// The datatype of each output.
-    pub datatypes: SmallVec<[Datatype; 2]>,
-    /// Bytes that the program works in.
-    pub scratch: usize,
-    /// Whether the inputs stay where they are staged, on the host, and the program brings them to the
-    /// device: a library may want some of them on the host.
-    pub keeps_staged: bool,
-}
-
-impl SlotSizes {
-    /// How many of the best of a row of an output are found on the device where so many are asked for;
-    /// `None` where the whole output is not much more, too much for a kernel, or not FP32, which the best
-    /// of an output are read as.
-    pub fn best_count(&self, output: usize, asked: u32) -> Option<usize> {
-        if *self.datatypes.get(output)? != Datatype::Fp32 {
-            return None;
-        }
-        let classes = self.outputs.get(output)? / ELEMENT_SIZE;
-        let count = usize::try_from(asked).ok()?.min(classes);
-        let is_worth_it = count > 0 && 2 * count * BEST_SIZE <= classes * ELEMENT_SIZE;
-        (is_worth_it && count <= GPU_TOPK_COUNT_MAX && classes <= CLASSES_MAX).then_some(count)
-    }
-}
-
-/// Bytes of an element of an output whose best are found on the device.
-const ELEMENT_SIZE: usize = size_of::<f32>();
-/// Bytes of one of the best: its value and its index.
-const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
 
 /// What of an output comes back to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::backend::gpu::executor::GpuInstance;
 use crate::backend::gpu::figures::GpuInstanceFigures;
 use crate::backend::gpu::memory::DeviceBuffer;
 use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource};
-use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::trial::{self, tensor};
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Tensor};

@@ -21,7 +21,7 @@ use smallvec::SmallVec;
 use crate::backend::gpu::OpenDevice;
 use crate::backend::gpu::driver::{DriverError, GpuStream};
 use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource};
-use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape, byte_size};
 

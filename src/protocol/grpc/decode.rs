@@ -10,9 +10,10 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::check::{self, AskedOutput, NamedTensor, SequenceParameters};
+use crate::protocol::check::{self, AskedOutput, NamedTensor};
 use crate::protocol::grpc::contents;
 use crate::protocol::grpc::message::{InferMessage, InferParameter, InferParameters, InputTensor, OutputTensor};
+use crate::protocol::infer::SequenceParameters;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::Datatype;

@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use crate::error::Error;
 use crate::model::{CorrelationId, ModelSpec};
-use crate::protocol::check::SequenceParameters;
 use crate::protocol::classification::classify;
+use crate::protocol::infer::SequenceParameters;
 use crate::protocol::infer::{OutputPlan, ResponsePlan};
 use crate::tensor::Tensor;
 use crate::wire::grpc::{PREFIX_SIZE, prefix};

@@ -5,6 +5,7 @@ pub mod contents;
 pub mod decode;
 pub mod differential;
 pub mod encode;
+pub mod framing;
 pub mod message;
 pub mod reflection;
 pub mod repository;

@@ -5,7 +5,7 @@
 use bytes::Bytes;
 
 use crate::error::{Code, Error};
-use crate::protocol::grpc::service::{framed, read};
+use crate::protocol::grpc::framing::{framed, read};
 use crate::wire::proto::DESCRIPTORS;
 use crate::wire::proto::reflection::server_reflection_request::MessageRequest;
 use crate::wire::proto::reflection::server_reflection_response::MessageResponse;

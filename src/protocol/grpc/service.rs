@@ -5,17 +5,16 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use prost::Message;
 
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::metrics::ModelStatistics;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::protocol::grpc::message::UNREADABLE;
+use crate::protocol::grpc::framing::frame;
+use crate::protocol::grpc::framing::{framed, read};
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::statistics;
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::RegionKind;
-use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
 use crate::wire::proto::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse};
 use crate::wire::proto::inference as proto;
@@ -191,27 +190,6 @@ pub fn health(is_ready: bool) -> Result<Bytes, Error> {
     framed(&health_response(is_ready))
 }
 
-/// A message, framed.
-pub fn framed(message: &impl Message) -> Result<Bytes, Error> {
-    let size = message.encoded_len();
-    let mut out = frame(size)?;
-    message.encode_raw(&mut out);
-    Ok(out.into())
-}
-
-/// Reads a message that has no reader of its own.
-pub fn read<M: Message + Default>(message: &[u8]) -> Result<M, Error> {
-    M::decode(message).map_err(|_| Error::new(Code::Internal, UNREADABLE))
-}
-
-/// The beginning of a framed message of so many bytes.
-fn frame(size: usize) -> Result<Vec<u8>, Error> {
-    let prefix = prefix(size).ok_or_else(|| Error::internal("a response does not fit into a gRPC message"))?;
-    let mut out = Vec::with_capacity(size.saturating_add(prefix.len()));
-    out.extend_from_slice(&prefix);
-    Ok(out)
-}
-
 const fn health_response(is_ready: bool) -> HealthCheckResponse {
     let status = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
     HealthCheckResponse { status: status as i32 }
@@ -279,11 +257,14 @@ mod tests {
     use prost_reflect::DescriptorPool;
 
     use super::*;
+    use crate::error::Code;
     use crate::protocol::route::unavailable_model;
     use crate::protocol::testing::{self, input, output, spec};
     use crate::tensor::Datatype;
     use crate::wire::grpc::PREFIX_SIZE;
+    use crate::wire::grpc::prefix;
     use crate::wire::proto::DESCRIPTORS;
+    use prost::Message;
 
     /// A server with one model `m`, version 3.
     struct Server {

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::protocol::grpc::service::{framed, read};
+use crate::protocol::grpc::framing::{framed, read};
 use crate::protocol::route::RegionAction;
 use crate::protocol::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};
 use crate::wire::proto::inference as proto;

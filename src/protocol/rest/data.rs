@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::protocol::check::shape_overflow;
-use crate::protocol::rest::decode::{NO_ARRAY, json_error, unable};
+use crate::protocol::rest::fault::{NO_ARRAY, json_error, unable};
 use crate::tensor::{AlignedBuffer, Datatype, element_count};
 use crate::wire::json::{
     ArrayError, JsonValue, Number, RawArray, ValueKind, read_booleans, read_numbers, read_strings,

@@ -11,14 +11,17 @@ use crate::error::Error;
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
 use crate::protocol::check::{
-    self, AskedOutput, NamedTensor, SequenceParameters, check, check_classes, check_outputs, refusal, shape_overflow,
-    size_mismatch,
+    self, AskedOutput, NamedTensor, check, check_classes, check_outputs, refusal, shape_overflow, size_mismatch,
 };
+use crate::protocol::infer::SequenceParameters;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
+use crate::protocol::rest::fault::NO_ARRAY;
+use crate::protocol::rest::fault::json_error;
+use crate::protocol::rest::fault::unable;
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
-use crate::wire::json::{Document, JsonError, JsonFault, JsonValue, ValueKind};
+use crate::wire::json::{Document, JsonValue, ValueKind};
 
 /// What `Inference-Header-Content-Length` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,14 +87,6 @@ pub fn decode(
     decode_document(spec, &document, body.slice(size..), regions).map_err(|error| {
         // A fault in text that was not read yet comes before what is wrong with what it says.
         document.validate().map_or_else(json_error, |()| error)
-    })
-}
-
-/// Triton's text for a body that is no JSON.
-pub(super) fn json_error(error: JsonError) -> Error {
-    Error::invalid(match error.fault {
-        JsonFault::Depth | JsonFault::Nodes => error.to_string(),
-        _ => format!("failed to parse the request JSON buffer: {error}"),
     })
 }
 
@@ -392,11 +387,6 @@ fn too_many(what: &str, most: usize) -> Error {
     Error::invalid(format!("request has more than the maximum of {most} {what}"))
 }
 
-/// What is wrong with a field.
-pub(super) fn unable(name: &str, what: &str) -> Error {
-    Error::invalid(format!("Unable to parse '{name}': {what}"))
-}
-
 fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
     value.get(name).ok_or_else(|| unable(name, &format!("attempt to access non-existing object member '{name}'")))
 }
@@ -408,9 +398,6 @@ fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<I
         _ => Err(unable(name, NO_ARRAY)),
     }
 }
-
-/// RapidJSON's accessor, in Triton's words, on something that is no array.
-pub(super) const NO_ARRAY: &str = "attempt to access JSON non-array as array";
 
 fn string<'d>(value: JsonValue<'d, '_>, name: &str) -> Result<&'d str, Error> {
     value.as_str().ok_or_else(|| unable(name, "attempt to access JSON non-string as string"))

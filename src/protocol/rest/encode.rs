@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use crate::error::{Code, Error};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
-use crate::protocol::check::SequenceParameters;
 use crate::protocol::classification::classify;
 use crate::protocol::infer::ResponsePlan;
+use crate::protocol::infer::SequenceParameters;
 use crate::protocol::rest::decode::check_json_output;
 use crate::tensor::strings::Strings;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count};

@@ -5,6 +5,7 @@
 pub mod data;
 pub mod decode;
 pub mod encode;
+mod fault;
 pub mod fuzz;
 pub mod repository;
 pub mod server;

@@ -4,8 +4,8 @@
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::protocol::rest::decode::json_error;
 use crate::protocol::rest::encode::JSON;
+use crate::protocol::rest::fault::json_error;
 use crate::protocol::rest::server::write_list;
 use crate::protocol::route::RegionAction;
 use crate::protocol::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-use crate::runtime::ring::driver::{BUFFER_SIZE, FilledBuffer};
+use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer};
 
 /// Buffers of one shard; a power of two.
 const BUFFER_COUNT: u16 = 256;

@@ -2,20 +2,17 @@
 //! in a later turn. By io_uring, or where it is forbidden, as many containers have it, by epoll and
 //! system calls behind the same functions. Lives on its shard.
 
-#![expect(unsafe_code, reason = "a descriptor that comes as a number")]
-
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use crate::runtime::ring::epoll::Epoll;
+use crate::runtime::ring::operation::FilledBuffer;
+use crate::runtime::ring::operation::OperationKey;
+use crate::runtime::ring::operation::OperationOutcome;
 use crate::runtime::ring::uring::Uring;
-
-/// Bytes of one receive buffer: most requests fit whole; what is larger is read straight to its
-/// place.
-pub const BUFFER_SIZE: usize = 4096;
 
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,30 +29,6 @@ pub enum IoDriver {
     Epoll(Epoll),
     /// By io_uring.
     Uring(Box<Uring>),
-}
-
-/// An operation under way, or its outcomes that nobody took yet.
-pub struct OperationKey(pub(super) usize);
-
-/// A buffer with bytes in it, until it is given back.
-#[derive(Debug)]
-pub struct FilledBuffer {
-    /// Which of the driver's buffers.
-    pub(super) index: u16,
-    /// Bytes in it.
-    pub(super) size: usize,
-}
-
-/// What came of an operation.
-pub struct OperationOutcome {
-    /// Bytes, a descriptor, or events, by the kind of operation.
-    pub result: io::Result<u32>,
-    /// What was received.
-    pub filled: Option<FilledBuffer>,
-    /// Whether a socket had still more to read.
-    pub has_more_input: bool,
-    /// Whether the operation is over, and its key with it.
-    pub is_last: bool,
 }
 
 impl IoDriver {
@@ -182,11 +155,4 @@ impl IoDriver {
             Self::Uring(driver) => driver.turn(wait),
         }
     }
-}
-
-/// Takes a descriptor that an accept has made.
-pub fn own(descriptor: u32) -> OwnedFd {
-    let descriptor = i32::try_from(descriptor).expect("a descriptor is no error");
-    // SAFETY: the kernel has just made it for this accept, and nobody else was told.
-    unsafe { OwnedFd::from_raw_fd(descriptor) }
 }

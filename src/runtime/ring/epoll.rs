@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use crate::runtime::ring::driver::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome};
+use crate::runtime::ring::operation::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -174,7 +174,7 @@ impl Epoll {
             if let Some(filled) = outcome.filled {
                 self.give_back(filled);
             } else if let (EpollKind::Accept, Ok(descriptor)) = (kind, outcome.result) {
-                drop(crate::runtime::ring::driver::own(descriptor));
+                drop(crate::runtime::ring::operation::own(descriptor));
             }
         }
         if kind == EpollKind::Send && self.begun.contains(&key.0) {

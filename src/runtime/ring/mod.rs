@@ -8,6 +8,7 @@
 mod buffers;
 mod driver;
 mod epoll;
+mod operation;
 mod stream;
 mod timers;
 mod uring;

@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use crate::limits::READ_SIZE;
 use crate::runtime::ring::Ring;
-use crate::runtime::ring::driver::{FilledBuffer, OperationKey, own};
+use crate::runtime::ring::operation::{FilledBuffer, OperationKey, own};
 
 /// Bytes of a reply up to which the ring sends it, and its session goes on meanwhile.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;

@@ -18,7 +18,7 @@ use slab::Slab;
 use smallvec::SmallVec;
 
 use crate::runtime::ring::buffers::{GROUP, ProvidedBuffers};
-use crate::runtime::ring::driver::{FilledBuffer, OperationKey, OperationOutcome, own};
+use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
 
 /// Entries of the submission queue: what one turn of a busy shard starts; more go in parts.
 const SUBMISSIONS: u32 = 1024;

@@ -2,7 +2,6 @@
 //! is checked as soon as it is known, so that no payload is waited for that cannot be right.
 
 use super::error::{ErrorCode, PeerFault};
-use super::settings::ENTRY_SIZE;
 use super::{StreamId, WINDOW_SIZE_MAX};
 
 /// Bytes of a frame's head.
@@ -233,3 +232,6 @@ pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<
     out.extend_from_slice(&(code as u32).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
 }
+
+/// Bytes of one setting.
+pub const ENTRY_SIZE: usize = 6;

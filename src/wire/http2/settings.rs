@@ -4,9 +4,6 @@ use super::error::{ErrorCode, PeerFault};
 use super::frame::{self, FrameKind};
 use super::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
-/// Bytes of one setting.
-pub const ENTRY_SIZE: usize = 6;
-
 const HEADER_TABLE_SIZE: u16 = 1;
 /// Whether a server may push (§6.5.2).
 pub const ENABLE_PUSH: u16 = 2;
@@ -46,8 +43,8 @@ impl Default for PeerSettings {
 impl PeerSettings {
     /// Takes the entries of a payload in, in their order; unknown ones are ignored (§6.5.2).
     pub fn apply(&mut self, payload: &[u8]) -> Result<(), PeerFault> {
-        for entry in payload.chunks_exact(ENTRY_SIZE) {
-            let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; ENTRY_SIZE]>::try_from(entry) else { continue };
+        for entry in payload.chunks_exact(frame::ENTRY_SIZE) {
+            let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; frame::ENTRY_SIZE]>::try_from(entry) else { continue };
             self.apply_entry(u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
         }
         Ok(())
@@ -113,7 +110,7 @@ impl OurSettings {
 
 /// Appends a SETTINGS frame.
 pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
-    frame::encode_head(entries.len() * ENTRY_SIZE, FrameKind::Settings, 0, StreamId::CONNECTION, out);
+    frame::encode_head(entries.len() * frame::ENTRY_SIZE, FrameKind::Settings, 0, StreamId::CONNECTION, out);
     for (identifier, value) in entries {
         out.extend_from_slice(&identifier.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());

@@ -97,7 +97,7 @@ fn settings_are_applied_in_order_and_checked() {
     let want = PeerSettings { initial_window_size: 2, streams_max: 1, ..PeerSettings::default() };
     let mut settings = PeerSettings::default();
     settings.apply(&frame[frame::HEAD_SIZE..]).unwrap();
-    assert_eq!((settings, frame.len()), (want, frame::HEAD_SIZE + 5 * settings::ENTRY_SIZE));
+    assert_eq!((settings, frame.len()), (want, frame::HEAD_SIZE + 5 * frame::ENTRY_SIZE));
 }
 
 #[test]

@@ -9,22 +9,14 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::backend::gpu::plan::form::PlanShape;
+use crate::backend::gpu::plan::layout::ValueName;
 use crate::backend::gpu::plan::{GpuPlan, PlanStep, StepWork, layout};
-use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 use crate::model::ModelSpec;
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 use crate::tensor::{Datatype, Shape, Tensor};
-
-/// What a step names before it is known where values lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ValueName {
-    /// A value that is computed, or an input.
-    Buffer(usize),
-    /// So many bytes into the weights.
-    Weight(usize),
-}
 
 /// What is known of a value.
 #[derive(Clone, Debug)]

@@ -1,7 +1,6 @@
 //! Where the values of a plan lie: what the model gives in the outputs, all others in memory that the
 //! program works in, each place used again when nobody reads its value any more.
 
-use crate::backend::gpu::plan::compile::ValueName;
 use crate::backend::gpu::plan::{PlanStep, StepWork, ValueLocation};
 use crate::backend::kernel::pointwise::Activation;
 use crate::limits::GPU_BUFFER_ALIGNMENT;
@@ -70,4 +69,13 @@ struct ScratchRegion {
 
 fn copy(input: ValueLocation, output: ValueLocation, columns: usize) -> PlanStep<ValueLocation> {
     PlanStep { work: StepWork::Activate(Activation::None), per_row: 1, columns, input, output }
+}
+
+/// What a step names before it is known where values lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueName {
+    /// A value that is computed, or an input.
+    Buffer(usize),
+    /// So many bytes into the weights.
+    Weight(usize),
 }

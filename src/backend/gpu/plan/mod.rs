@@ -19,7 +19,7 @@ use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::memory::DeviceBuffer;
 use crate::backend::gpu::program::{GpuProgram, ProgramSource};
-use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::error::Error;
 use crate::model::ModelSpec;

@@ -1,0 +1,59 @@
+//! How the tensors of an ensemble go between the models that serve now; made anew when one of them is another. Lives on its
+//! shard.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::model::ensemble::Wiring;
+use crate::model::spec::ensemble::Ensemble;
+use crate::scheduler::ensemble::{StepEdges, StepGraph};
+
+/// How the tensors of an ensemble go between the models that serve now. Lives on its shard.
+#[derive(Default)]
+pub struct EnsembleSteps {
+    bound: RefCell<Option<Rc<BoundSteps>>>,
+}
+
+/// The same for models that were found.
+pub(super) struct BoundSteps {
+    pub(super) specs: Vec<Arc<ModelSpec>>,
+    pub(super) wiring: Wiring,
+    pub(super) graph: Arc<StepGraph>,
+}
+
+impl EnsembleSteps {
+    /// How tensors go between these models: as before, unless one of them is another by now.
+    pub(super) fn bind<'a>(
+        &self,
+        spec: &ModelSpec,
+        ensemble: &Ensemble,
+        models: impl ExactSizeIterator<Item = &'a Arc<ModelSpec>> + Clone,
+    ) -> Result<Rc<BoundSteps>, Error> {
+        let is_same = |bound: &&Rc<BoundSteps>| {
+            bound.specs.len() == models.len()
+                && bound.specs.iter().zip(models.clone()).all(|(spec, other)| Arc::ptr_eq(spec, other))
+        };
+        if let Some(bound) = self.bound.borrow().as_ref().filter(is_same) {
+            return Ok(Rc::clone(bound));
+        }
+        let specs: Vec<_> = models.map(Arc::clone).collect();
+        let members: Vec<&ModelSpec> = specs.iter().map(|spec| &**spec).collect();
+        let wiring = Wiring::new(spec, ensemble, &members)?;
+        if wiring.is_decoupled && !spec.is_decoupled {
+            return Err(Error::unavailable("one of its models answers any number of times by now; it is loaded anew"));
+        }
+        let tensors = |wires: &[(usize, usize)]| wires.iter().map(|(_, tensor)| *tensor).collect();
+        let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| StepEdges {
+            inputs: tensors(&step.inputs),
+            outputs: tensors(&step.outputs),
+            is_decoupled: spec.is_decoupled,
+        });
+        let graph = Arc::new(StepGraph::new(edges.collect(), ensemble.tensors.len(), &ensemble.inputs));
+        let bound = Rc::new(BoundSteps { specs, wiring, graph });
+        self.bound.replace(Some(Rc::clone(&bound)));
+        Ok(bound)
+    }
+}
