@@ -9,11 +9,18 @@
     reason = "a test waits and fails by panicking"
 )]
 
-use std::fs;
-use std::path::{Path, PathBuf};
+#[path = "tidy/arrows.rs"]
+mod arrows;
+#[path = "tidy/source.rs"]
+mod source;
 
-/// What each part of the crate may import of it, itself included always. Complete: a new folder
-/// needs a row.
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use crate::source::{Source, collect, sources};
+
+/// What each room of the crate may import, itself included always. Complete: a new folder needs a row.
 const LAYERS: &[(&str, &[&str])] = &[
     // 0 ground
     ("time", &[]),
@@ -79,7 +86,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["config", "limits", "loadgen", "server"]),
-    ("server", &["config", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time"]),
+    ("server", &["config", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"]),
     ("main", &["cli", "config", "runtime", "server"]),
     ("lib", &[]),
 ];
@@ -120,55 +127,6 @@ const UNSAFE_FILES: &[&str] = &[
 const FILE_LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 
-struct Source {
-    name: String,
-    /// `wire` for `src/wire/json/mod.rs`.
-    part: String,
-    text: String,
-}
-
-impl Source {
-    /// The text without its tests.
-    fn code(&self) -> &str {
-        self.text.split("#[cfg(test)]\nmod tests").next().unwrap_or(&self.text)
-    }
-}
-
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut files = Vec::new();
-    collect(&root.join("src"), &mut files);
-    files.sort();
-    let sources: Vec<_> = files
-        .into_iter()
-        .map(|path| {
-            let name = path.strip_prefix(root).unwrap().to_str().unwrap().to_owned();
-            let part = name.split('/').nth(1).unwrap().trim_end_matches(".rs").to_owned();
-            Source { text: fs::read_to_string(&path).unwrap(), name, part }
-        })
-        .collect();
-    assert!(sources.len() > 30, "the walk found the source");
-    sources
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-}
-
-fn is_test_only(source: &Source) -> bool {
-    ["tests.rs", "testing.rs", "trial.rs", "differential.rs", "onnx_builder.rs"]
-        .iter()
-        .any(|end| source.name.ends_with(end))
-        || source.name.contains("/tests/")
-}
-
 /// The parts of the crate that some code names: `crate::wire::…` and `use crate::{error, wire}`.
 fn imports(code: &str) -> Vec<String> {
     let mut parts = Vec::new();
@@ -189,10 +147,10 @@ fn imports(code: &str) -> Vec<String> {
 fn layers_import_only_what_lies_below_them() {
     let mut faults = Vec::new();
     for source in sources() {
-        let row = LAYERS.iter().find(|(part, _)| *part == source.part);
+        let row = LAYERS.iter().find(|(part, _)| *part == source.room);
         let Some((_, allowed)) = row else { panic!("{} has no row in the table of layers", source.name) };
         for import in imports(source.code()) {
-            if import != source.part && !allowed.contains(&import.as_str()) && !is_test_only(&source) {
+            if import != source.room && !allowed.contains(&import.as_str()) && !source.is_test_only() {
                 faults.push(format!("{} imports {import}", source.name));
             }
         }
@@ -207,13 +165,90 @@ fn an_import_is_found_in_each_of_its_forms() {
 }
 
 #[test]
+fn no_circle_of_imports_at_any_level() {
+    let sources = sources();
+    let arrows = arrows::Tree::new(&sources).arrows(&sources);
+    assert!(arrows.len() > 500, "the arrows were found");
+    let circles = arrows::circles(&arrows);
+    assert!(circles.is_empty(), "{circles:#?}");
+}
+
+/// Types of one thread (`Rc`, `RefCell`, `Cell`) and locks, with the rooms whose owner allows them: a shard's state is one
+/// thread's; threads meet in `queue`, and at a device.
+const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
+    (&["Rc<", "RefCell<", "Cell<", "Rc::"], &["runtime", "shard"]),
+    (&["Mutex<", "RwLock<", "MutexGuard<"], &["queue", "backend"]),
+];
+
+/// Files that are exceptions to it, each with its reason.
+const OWNED_OTHERWISE: &[(&str, &str)] = &[
+    ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
+    ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),
+    ("src/backend/gpu/cuda.rs", "which context is current is a thread's own"),
+];
+
+#[test]
+fn state_of_one_thread_and_locks_stay_in_the_rooms_of_their_owner() {
+    for source in sources().iter().filter(|source| !source.is_test_only()) {
+        for (words, rooms) in OWNED_BY_THREADS {
+            let said = source.lines().find(|line| words.iter().any(|word| says_word(line, word)));
+            let may =
+                rooms.contains(&source.room.as_str()) || OWNED_OTHERWISE.iter().any(|(name, _)| *name == source.name);
+            assert!(said.is_none() || may, "{}: {said:?} belongs to {rooms:?}", source.name);
+        }
+    }
+}
+
+/// Type names that stand for several things, each with its reason.
+const NAMES_TWICE: &[(&str, &str)] = &[];
+
+#[test]
+fn a_type_name_stands_for_one_thing() {
+    let mut declared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for source in sources().iter().filter(|source| !source.name.contains("/tests")) {
+        for line in source.code().lines() {
+            if let Some(name) = declared_type(line) {
+                declared.entry(name.to_owned()).or_default().insert(source.name.clone());
+            }
+        }
+    }
+    assert!(declared.len() > 500, "the types were found");
+    declared.retain(|name, files| files.len() > 1 && !NAMES_TWICE.iter().any(|(known, _)| known == name));
+    assert!(declared.is_empty(), "{declared:#?}");
+}
+
+/// The type that a line declares: not an associated type, which has another's name.
+fn declared_type(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let visible = code.strip_prefix("pub").map_or(code, |rest| {
+        rest.strip_prefix('(').and_then(|rest| rest.split_once(") ")).map_or(rest.trim_start(), |(_, rest)| rest)
+    });
+    let (keyword, rest) = visible.split_once(' ')?;
+    let is_type = match keyword {
+        "enum" | "struct" | "trait" | "union" => true,
+        "type" => code.len() == line.len(),
+        _ => false,
+    };
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    (is_type && end > 0).then_some(&rest[..end])
+}
+
+#[test]
+fn a_declaration_is_told_from_an_associated_type() {
+    assert_eq!(declared_type("pub(super) struct A<'a> {"), Some("A"));
+    assert_eq!(declared_type("type B = u8;"), Some("B"));
+    assert_eq!(declared_type("    type Output = u8;"), None);
+    assert_eq!(declared_type("pub const C: u8 = 1;"), None);
+}
+
+#[test]
 fn words_of_one_part_are_said_in_no_other() {
     for source in sources() {
         for (word, parts) in ONLY_IN {
             let is_said =
                 source.code().lines().any(|line| !line.trim_start().starts_with("//") && says_word(line, word));
             let reads_files = *word == "std::fs" && FILE_READERS.contains(&source.name.as_str());
-            let may = parts.contains(&source.part.as_str()) || is_test_only(&source) || reads_files;
+            let may = parts.contains(&source.room.as_str()) || source.is_test_only() || reads_files;
             assert!(!is_said || may, "{} says {word}", source.name);
         }
     }
@@ -249,7 +284,7 @@ fn files_begin_with_what_they_are_and_stay_short() {
         let says = source.text.starts_with("//! ") || source.name.ends_with("tests.rs");
         assert!(says, "{} does not say what it is", source.name);
         let lines = source.code().lines().count();
-        assert!(lines <= FILE_LINES_MAX || is_test_only(&source), "{} has {lines} lines", source.name);
+        assert!(lines <= FILE_LINES_MAX || source.is_test_only(), "{} has {lines} lines", source.name);
     }
 }
 
@@ -315,12 +350,12 @@ fn nothing_unfinished_is_left_lying() {
 #[test]
 fn every_limit_says_why_and_is_used() {
     let sources = sources();
-    let limits = sources.iter().find(|source| source.part == "limits").unwrap();
+    let limits = sources.iter().find(|source| source.room == "limits").unwrap();
     let lines: Vec<&str> = limits.text.lines().collect();
     for (index, line) in lines.iter().enumerate() {
         let Some(name) = line.strip_prefix("pub const ").and_then(|rest| rest.split(':').next()) else { continue };
         assert!(lines[index - 1].starts_with("/// "), "{name} does not say why");
-        let is_used = sources.iter().any(|source| source.part != "limits" && source.text.contains(name));
+        let is_used = sources.iter().any(|source| source.room != "limits" && source.text.contains(name));
         assert!(is_used, "{name} bounds nothing");
     }
 }
