@@ -183,6 +183,7 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
 /// Files that are exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
+    ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),
     ("src/backend/gpu/cuda.rs", "which context is current is a thread's own"),
 ];
