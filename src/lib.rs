@@ -7,6 +7,7 @@ pub mod cli;
 pub mod config;
 pub mod connection;
 pub mod error;
+pub mod flag;
 pub mod limits;
 pub mod loadgen;
 pub mod metrics;

@@ -49,8 +49,9 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the server: it measures any.
     ("loadgen", &["error", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
-    ("cli", &["config", "limits", "loadgen", "server"]),
-    ("config", &["limits"]),
+    ("flag", &[]),
+    ("cli", &["config", "flag", "loadgen"]),
+    ("config", &["flag", "limits"]),
     (
         "server",
         &[
@@ -68,7 +69,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("main", &["cli", "config", "server", "shard"]),
+    ("main", &["cli", "loadgen", "server", "shard"]),
     ("lib", &[]),
 ];
 
@@ -82,6 +83,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
     ("std::fs", &["server", "loadgen"]),
+    ("clap::", &["cli", "config", "flag"]),
 ];
 
 /// The files outside `server` that read a model's file.
