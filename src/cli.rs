@@ -88,9 +88,13 @@ fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     }
     // Without paths to take it for, clap says what it is like.
     let commands = clap::Command::new(PROGRAM).subcommands(commands());
-    match commands.try_get_matches_from([OsStr::new(PROGRAM), word]) {
-        Err(error) if error.get(ContextKind::SuggestedSubcommand).is_some() => Err(flag::explain(&error)),
-        _ => Ok(()),
+    let refused = commands.try_get_matches_from([OsStr::new(PROGRAM), word]).err();
+    match refused.as_ref().and_then(flag::nearest_command) {
+        None => Ok(()),
+        Some(near) => Err(format!(
+            "there is no command and no path '{}': did you mean '{near}'? --help lists the commands",
+            word.display()
+        )),
     }
 }
 
@@ -145,7 +149,7 @@ fn commands() -> Vec<clap::Command> {
             .override_usage("deuteron serve PATH... [FLAGS]")
             .args(config::arguments())
             .after_help(AFTER_HELP),
-        command("config", "What is served, and why").subcommand_required(true).subcommand(show),
+        command("config", "Look at configurations").subcommand_required(true).subcommand(show),
         command("bench", "Measure any server of the Open Inference Protocol v2")
             .override_usage("deuteron bench -m MODEL [-u HOST:PORT] [-i http|grpc] [FLAGS]")
             .args(bench::arguments()),

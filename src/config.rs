@@ -82,7 +82,8 @@ fn check(mut settings: Settings) -> Result<Settings, String> {
         return Err("--load-model names models for --model-control-mode=explicit; without it all are loaded".into());
     }
     if settings.repositories.is_empty() {
-        return Err("no model repository: name a directory of models, as in `deuteron serve examples/models`".into());
+        let text = "no model repository: name a directory of models, as in `deuteron serve examples/models`";
+        return Err(format!("{text}; --help tells more"));
     }
     let endpoints = [("HTTP", settings.http), ("GRPC", settings.grpc), ("metrics", settings.metrics)];
     for (index, (one, first)) in endpoints.iter().enumerate() {

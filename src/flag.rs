@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
-pub use self::refusal::explain;
+pub use self::refusal::{explain, nearest_command};
 
 /// One flag that writes into an `S`.
 pub struct Flag<S: 'static> {
@@ -72,7 +72,7 @@ impl<S> Flag<S> {
 
     fn argument(&self, heading: &'static str) -> Arg {
         let name = self.name();
-        let mut arg = Arg::new(name).long(name).help(self.help_text()).help_heading(heading);
+        let mut arg = Arg::new(name).long(name).help(self.help_text()).help_heading(heading).next_line_help(true);
         for other in self.names.iter().filter(|other| **other != name) {
             arg = match other.as_bytes() {
                 [letter] => arg.short(char::from(*letter)),
@@ -227,6 +227,3 @@ impl TypedValueParser for AnyOf {
         if self.0.is_empty() { None } else { Some(Box::new(self.0.split('|').map(PossibleValue::new))) }
     }
 }
-
-#[cfg(test)]
-mod tests;

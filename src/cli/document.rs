@@ -1,21 +1,26 @@
 //! What is made of the declarations of commands and flags besides their help: completions and pages of the manual.
 
-use clap::{Arg, ArgMatches, value_parser};
-use clap_complete::Shell;
+use clap::{Arg, ArgMatches};
+use clap_complete::generate;
+use clap_complete::shells::{Bash, Fish, Zsh};
 
 use crate::cli::{PROGRAM, program_command};
 
-/// The shell of `deuteron completions`.
+/// The shell of `deuteron completions`: those that the scripts were tried in.
 pub(super) fn shell_argument() -> Arg {
-    let shells = value_parser!(Shell);
-    Arg::new("shell").value_name("SHELL").required(true).value_parser(shells).help("Whose completions")
+    let arg = Arg::new("shell").value_name("SHELL").required(true).value_parser(["bash", "fish", "zsh"]);
+    arg.help("Whose completions")
 }
 
 /// The script that a shell reads.
 pub(super) fn completions(matches: &ArgMatches) -> String {
-    let Some(shell) = matches.get_one::<Shell>("shell") else { return String::new() };
+    let mut program = program_command();
     let mut text = Vec::new();
-    clap_complete::generate(*shell, &mut program_command(), PROGRAM, &mut text);
+    match matches.get_one::<String>("shell").map(String::as_str) {
+        Some("fish") => generate(Fish, &mut program, PROGRAM, &mut text),
+        Some("zsh") => generate(Zsh, &mut program, PROGRAM, &mut text),
+        _ => generate(Bash, &mut program, PROGRAM, &mut text),
+    }
     String::from_utf8_lossy(&text).into_owned()
 }
 

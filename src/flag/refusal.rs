@@ -10,12 +10,12 @@ pub fn explain(error: &clap::Error) -> String {
         ErrorKind::UnknownArgument => {
             let near = near(first(error, ContextKind::SuggestedArg));
             let kind = if given.starts_with('-') { "unknown flag" } else { "unexpected" };
-            format!("{kind} '{given}'{near}; --help lists the flags")
+            format!("{kind} '{given}'{near} --help lists the flags")
         }
         ErrorKind::InvalidSubcommand => {
             let given = first(error, ContextKind::InvalidSubcommand).unwrap_or_default();
-            let near = near(first(error, ContextKind::SuggestedSubcommand));
-            format!("unknown command '{given}'{near}; --help lists the commands")
+            let near = near(nearest_command(error));
+            format!("unknown command '{given}'{near} --help lists the commands")
         }
         ErrorKind::MissingSubcommand => {
             let commands = all(error, ContextKind::ValidSubcommand);
@@ -38,6 +38,12 @@ pub fn explain(error: &clap::Error) -> String {
     }
 }
 
+/// The command that a mistyped one is most like.
+pub fn nearest_command(error: &clap::Error) -> Option<&str> {
+    // clap sorts them by likeness, the best last.
+    all(error, ContextKind::SuggestedSubcommand).last().copied()
+}
+
 /// `a, b or c`.
 pub(super) fn either(names: &[&str]) -> String {
     match names {
@@ -48,7 +54,7 @@ pub(super) fn either(names: &[&str]) -> String {
 }
 
 fn near(name: Option<&str>) -> String {
-    name.map_or(String::new(), |name| format!("; did you mean '{name}'?"))
+    name.map_or(";".to_owned(), |name| format!(": did you mean '{name}'?"))
 }
 
 fn first(error: &clap::Error, kind: ContextKind) -> Option<&str> {
