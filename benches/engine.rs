@@ -26,9 +26,9 @@ use std::time::{Duration, Instant as Now};
 
 use deuteron::backend::threads::enter;
 use deuteron::backend::{
-    Answer, Backend, Batch, Inbox, Instance, LoadedModel, Onnxruntime, Request, Responder, Rten, Ticket,
+    Answer, AnswerSink, Backend, Batch, Instance, LoadedModel, Onnxruntime, Request, Responder, Rten, Ticket,
 };
-use deuteron::model::config::{Completion, Draft};
+use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::model::onnx::OnnxSignature;
 use deuteron::model::{ModelSpec, TensorSpec};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, element_count};
@@ -120,7 +120,7 @@ impl Case {
     }
 
     fn run_for(&self, instance: &mut dyn Instance, window: Duration) -> Vec<Duration> {
-        let inbox: Arc<dyn Inbox> = Arc::new(Judge);
+        let inbox: Arc<dyn AnswerSink> = Arc::new(Judge);
         let mut times = Vec::new();
         let start = Now::now();
         while times.len() < 10 || start.elapsed() < window {
@@ -140,7 +140,7 @@ impl Case {
 /// Sees to it that only good runs are measured.
 struct Judge;
 
-impl Inbox for Judge {
+impl AnswerSink for Judge {
     fn push(&self, _ticket: Ticket, answer: Answer) {
         answer.outputs.unwrap();
     }
@@ -158,8 +158,8 @@ fn spec(path: &Path) -> Result<ModelSpec, String> {
     let signature = OnnxSignature::decode(&file).map_err(|error| error.to_string())?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let text = format!("backend: 'onnxruntime' default_model_filename: '{name}'");
-    let draft = Draft::new("bench", Some(text.as_bytes()), &[]).map_err(|error| error.to_string())?;
-    let completion = Completion { rows_max_default: 0, ..Completion::default() };
+    let draft = ConfigDraft::new("bench", Some(text.as_bytes()), &[]).map_err(|error| error.to_string())?;
+    let completion = CompletionRules { rows_max_default: 0, ..CompletionRules::default() };
     draft.complete(Some(&signature), &BTreeMap::new(), completion).map_err(|error| error.to_string())
 }
 

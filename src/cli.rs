@@ -17,7 +17,7 @@ use crate::loadgen;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Measure a server.
-    Bench(Box<loadgen::Settings>),
+    Bench(Box<loadgen::BenchSettings>),
     /// Print this.
     Print(String),
     /// Serve models.

@@ -18,11 +18,11 @@ use crate::metrics::histogram::TimeCells;
 use crate::time::{Instant, Stamps};
 
 pub use crate::metrics::batches::{BatchCells, BatchFigures};
-pub use crate::metrics::ensemble::Computed;
+pub use crate::metrics::ensemble::StepTimes;
 pub use crate::metrics::gpus::{GpuBoard, GpuCells, GpuFigures};
 pub use crate::metrics::loads::LoadFigures;
-pub use crate::metrics::responses::{Became, ResponseCells, ResponseFigures};
-pub use crate::metrics::statistics::{InferenceStatistics, Statistics, Total};
+pub use crate::metrics::responses::{ResponseCells, ResponseFigures, ResponseOutcome};
+pub use crate::metrics::statistics::{DurationTotal, InferenceStatistics, ModelStatistics};
 
 use crate::metrics::statistics::nanos_of;
 
@@ -340,14 +340,14 @@ pub fn encode(
     out
 }
 
-struct Family {
+struct MetricFamily {
     name: &'static str,
     kind: &'static str,
     help: &'static str,
-    value: Value,
+    value: MetricValue,
 }
 
-enum Value {
+enum MetricValue {
     BatchSizes,
     /// Where the model's answers are kept.
     CacheCount(fn(&ModelCells) -> &Counter),
@@ -370,124 +370,132 @@ enum Value {
     Run,
 }
 
-impl Family {
-    const fn counter(name: &'static str, help: &'static str, value: Value) -> Self {
+impl MetricFamily {
+    const fn counter(name: &'static str, help: &'static str, value: MetricValue) -> Self {
         Self { name, kind: "counter", help, value }
     }
 
-    const fn gauge(name: &'static str, help: &'static str, value: Value) -> Self {
+    const fn gauge(name: &'static str, help: &'static str, value: MetricValue) -> Self {
         Self { name, kind: "gauge", help, value }
     }
 
-    const fn histogram(name: &'static str, help: &'static str, value: Value) -> Self {
+    const fn histogram(name: &'static str, help: &'static str, value: MetricValue) -> Self {
         Self { name, kind: "histogram", help, value }
     }
 }
 
-const FAMILIES: [Family; 24] = [
-    Family::counter(
+const FAMILIES: [MetricFamily; 24] = [
+    MetricFamily::counter(
         "nv_inference_request_success",
         "Number of successful inference requests, all batch sizes",
-        Value::Count(|cells| &cells.success),
+        MetricValue::Count(|cells| &cells.success),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_request_failure",
         "Number of failed inference requests, all batch sizes",
-        Value::Failures,
+        MetricValue::Failures,
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_count",
         "Number of inferences performed (does not include cached requests)",
-        Value::Count(|cells| &cells.inference),
+        MetricValue::Count(|cells| &cells.inference),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_exec_count",
         "Number of model executions performed (does not include cached requests)",
-        Value::Executions,
+        MetricValue::Executions,
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_request_duration_us",
         "Cumulative inference request duration in microseconds (includes cached requests)",
-        Value::Micros(|cells| &cells.request_duration),
+        MetricValue::Micros(|cells| &cells.request_duration),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_queue_duration_us",
         "Cumulative inference queuing duration in microseconds (includes cached requests)",
-        Value::Micros(|cells| &cells.queue_duration),
+        MetricValue::Micros(|cells| &cells.queue_duration),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_compute_input_duration_us",
         "Cumulative compute input duration in microseconds (does not include cached requests)",
-        Value::Micros(|cells| &cells.compute_input_duration),
+        MetricValue::Micros(|cells| &cells.compute_input_duration),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_compute_infer_duration_us",
         "Cumulative compute inference duration in microseconds (does not include cached requests)",
-        Value::Micros(|cells| &cells.compute_infer_duration),
+        MetricValue::Micros(|cells| &cells.compute_infer_duration),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_inference_compute_output_duration_us",
         "Cumulative inference compute output duration in microseconds (does not include cached requests)",
-        Value::Micros(|cells| &cells.compute_output_duration),
+        MetricValue::Micros(|cells| &cells.compute_output_duration),
     ),
-    Family::gauge(
+    MetricFamily::gauge(
         "nv_inference_pending_request_count",
         "Instantaneous number of pending requests awaiting execution per-model.",
-        Value::Figure(|model| model.pending),
+        MetricValue::Figure(|model| model.pending),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_cache_num_hits_per_model",
         "Number of cache hits per model",
-        Value::CacheCount(|cells| &cells.cache_hit),
+        MetricValue::CacheCount(|cells| &cells.cache_hit),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_cache_num_misses_per_model",
         "Number of cache misses per model",
-        Value::CacheCount(|cells| &cells.cache_miss),
+        MetricValue::CacheCount(|cells| &cells.cache_miss),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_cache_hit_duration_per_model",
         "Total cache hit duration per model, in microseconds",
-        Value::CacheMicros(|cells| &cells.cache_hit_duration),
+        MetricValue::CacheMicros(|cells| &cells.cache_hit_duration),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "nv_cache_miss_duration_per_model",
         "Total cache miss (insert+lookup) duration per model, in microseconds",
-        Value::CacheMicros(|cells| &cells.cache_miss_duration),
+        MetricValue::CacheMicros(|cells| &cells.cache_miss_duration),
     ),
-    Family::counter("deuteron_batches_total", "Batches that left the queue, by why", Value::Releases),
-    Family::histogram("deuteron_batch_size", "Rows of the batches that ran", Value::BatchSizes),
-    Family::histogram(
+    MetricFamily::counter("deuteron_batches_total", "Batches that left the queue, by why", MetricValue::Releases),
+    MetricFamily::histogram("deuteron_batch_size", "Rows of the batches that ran", MetricValue::BatchSizes),
+    MetricFamily::histogram(
         "deuteron_queue_duration_seconds",
         "Queue durations of successful inference requests",
-        Value::QueueTimes,
+        MetricValue::QueueTimes,
     ),
-    Family::gauge(
+    MetricFamily::gauge(
         "deuteron_model_placement",
         "Where the instances of the model run: inside the shards or on workers",
-        Value::Placement,
+        MetricValue::Placement,
     ),
-    Family::gauge(
+    MetricFamily::gauge(
         "deuteron_model_run_seconds",
         "Shortest run of one row before the model served, where it was measured",
-        Value::Run,
+        MetricValue::Run,
     ),
-    Family::counter("deuteron_instance_batches_total", "Batches that the instance on a worker took", Value::Instances),
-    Family::counter(
+    MetricFamily::counter(
+        "deuteron_instance_batches_total",
+        "Batches that the instance on a worker took",
+        MetricValue::Instances,
+    ),
+    MetricFamily::counter(
         "deuteron_instance_wakes_total",
         "Times an instance that slept was woken",
-        Value::Figure(|model| model.wakes),
+        MetricValue::Figure(|model| model.wakes),
     ),
-    Family::counter(
+    MetricFamily::counter(
         "deuteron_requests_late_total",
         "Inference requests refused because they would have been late (--admission=deadline)",
-        Value::Figure(|model| model.late),
+        MetricValue::Figure(|model| model.late),
     ),
-    Family::gauge("deuteron_sequences", "Sequences that have a slot, and that wait for one", Value::Sequences),
-    Family::counter("deuteron_sequences_ended_total", "Sequences that ended, by why", Value::SequenceEnds),
+    MetricFamily::gauge(
+        "deuteron_sequences",
+        "Sequences that have a slot, and that wait for one",
+        MetricValue::Sequences,
+    ),
+    MetricFamily::counter("deuteron_sequences_ended_total", "Sequences that ended, by why", MetricValue::SequenceEnds),
 ];
 
-fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
+fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_>) {
     let sum = |counter: fn(&ModelCells) -> &Counter| model.cells.iter().map(|cells| counter(cells).get()).sum::<u64>();
     let (name, version, own) = (model.name, model.version, model.labels);
     let line = |out: &mut String, labels: &str, value: u64| {
@@ -495,49 +503,49 @@ fn encode_model(out: &mut String, family: &Family, model: &ModelFigures<'_>) {
     };
     let labels = || format!("{own}model=\"{name}\",version=\"{version}\"");
     match family.value {
-        Value::BatchSizes => {
+        MetricValue::BatchSizes => {
             let rows = model.batch_cells().map(BatchCells::rows).sum();
             histogram::encode_sizes(out, family.name, &labels(), &batches::sum(model.batch_cells()), rows);
         }
-        Value::CacheCount(_) | Value::CacheMicros(_) if !model.is_cached => {}
-        Value::CacheCount(counter) | Value::Count(counter) => line(out, "", sum(counter)),
-        Value::Executions => line(out, "", model.executions()),
-        Value::Figure(figure) => line(out, "", figure(model)),
-        Value::CacheMicros(counter) | Value::Micros(counter) => line(out, "", sum(counter) / 1_000),
-        Value::Instances => {
+        MetricValue::CacheCount(_) | MetricValue::CacheMicros(_) if !model.is_cached => {}
+        MetricValue::CacheCount(counter) | MetricValue::Count(counter) => line(out, "", sum(counter)),
+        MetricValue::Executions => line(out, "", model.executions()),
+        MetricValue::Figure(figure) => line(out, "", figure(model)),
+        MetricValue::CacheMicros(counter) | MetricValue::Micros(counter) => line(out, "", sum(counter) / 1_000),
+        MetricValue::Instances => {
             for (instance, batches) in &model.instances {
                 let instance = label(instance);
                 let own = format!("{own}instance=\"{instance}\"");
                 let _ = writeln!(out, "{}{{{own},model=\"{name}\",version=\"{version}\"}} {batches}", family.name);
             }
         }
-        Value::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
-        Value::Run => {
+        MetricValue::Placement => line(out, &format!("placement=\"{}\",", model.placement), 1),
+        MetricValue::Run => {
             if let Some(run) = model.run {
                 let _ = writeln!(out, "{}{{{}}} {:.9}", family.name, labels(), run.as_secs_f64());
             }
         }
-        Value::QueueTimes => {
+        MetricValue::QueueTimes => {
             let cells: Vec<_> = model.cells.iter().map(|cells| &cells.queue_times).collect();
             histogram::encode_times(out, family.name, &labels(), &cells);
         }
-        Value::Releases => {
+        MetricValue::Releases => {
             for (reason, count) in &model.releases {
                 line(out, &format!("reason=\"{reason}\","), *count);
             }
         }
-        Value::Sequences => {
+        MetricValue::Sequences => {
             if let Some(sequences) = &model.sequences {
                 line(out, "state=\"active\",", sequences.active);
                 line(out, "state=\"backlog\",", sequences.backlogged);
             }
         }
-        Value::SequenceEnds => {
+        MetricValue::SequenceEnds => {
             for (reason, count) in model.sequences.iter().flat_map(|sequences| &sequences.ends) {
                 line(out, &format!("reason=\"{reason}\","), *count);
             }
         }
-        Value::Failures => {
+        MetricValue::Failures => {
             for reason in FailureReason::ALL {
                 let failures = model.cells.iter().filter_map(|cells| cells.failure.get(reason as usize));
                 line(out, &format!("reason=\"{}\",", reason.label()), failures.map(Counter::get).sum());

@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use deuteron::error::Error;
-use deuteron::model::config::{Completion, Draft, GpuSupport};
+use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use deuteron::model::labels::Labels;
 use deuteron::model::onnx::{OnnxSignature, OnnxTensor};
 use deuteron::model::text::Notation;
@@ -96,11 +96,11 @@ impl Case {
         // The last end of line is the table's.
         let text = self.text.strip_suffix('\n').unwrap_or(&self.text);
         let directory = self.key("directory").unwrap_or("m");
-        let draft = Draft::read(directory, notation, text.as_bytes(), is_on.then_some(files.as_slice()))?;
+        let draft = ConfigDraft::read(directory, notation, text.as_bytes(), is_on.then_some(files.as_slice()))?;
         let signature = self.key("model").map(signature);
         let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::default())));
         let labels: BTreeMap<_, _> = labels.collect();
-        let completion = Completion { is_on, ..Completion::default() };
+        let completion = CompletionRules { is_on, ..CompletionRules::default() };
         let spec = draft.with_gpus(self.gpus()).complete(signature.as_ref(), &labels, completion)?;
         Ok(ModelConfig::decode(&*spec.config_message).unwrap())
     }
@@ -161,10 +161,10 @@ fn what_is_served_is_a_fixed_point_in_every_notation() {
         let text = write::encode(&config, Notation::Text);
         for notation in Notation::ALL {
             let written = write::encode(&config, notation);
-            let draft = Draft::read(&config.name, notation, written.as_bytes(), Some(&[])).unwrap();
+            let draft = ConfigDraft::read(&config.name, notation, written.as_bytes(), Some(&[])).unwrap();
             let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
             let labels: BTreeMap<_, _> = labels.collect();
-            let again = draft.with_gpus(case.gpus()).complete(None, &labels, Completion::default()).unwrap();
+            let again = draft.with_gpus(case.gpus()).complete(None, &labels, CompletionRules::default()).unwrap();
             let again = ModelConfig::decode(&*again.config_message).unwrap();
             assert_eq!(write::encode(&again, Notation::Text), text, "{} as {notation:?}\n{written}", case.title);
         }

@@ -21,7 +21,7 @@ mod topk;
 
 use std::collections::BTreeMap;
 
-use deuteron::backend::kernel::{Module, Parameter, entries};
+use deuteron::backend::kernel::{KernelModule, KernelParameter, entries};
 
 use case::Case;
 use compiler::Compiler;
@@ -31,13 +31,16 @@ use emulator::Emulator;
 fn every_entry_of_the_ptx_is_in_the_table_with_its_parameters_and_its_block() {
     let mut table = BTreeMap::new();
     for entry in entries() {
-        let kinds: Vec<&str> =
-            entry.parameters.iter().map(|(_, kind)| if *kind == Parameter::U32 { ".u32" } else { ".u64" }).collect();
+        let kinds: Vec<&str> = entry
+            .parameters
+            .iter()
+            .map(|(_, kind)| if *kind == KernelParameter::U32 { ".u32" } else { ".u64" })
+            .collect();
         let is_new = table.insert(entry.name, (entry.module, entry.threads, kinds)).is_none();
         assert!(is_new, "{} is in the table twice", entry.name);
     }
     let mut found = BTreeMap::new();
-    for module in Module::ALL {
+    for module in KernelModule::ALL {
         let ptx = module.ptx();
         for text in ptx.split(".visible .entry ").skip(1) {
             let (name, rest) = text.split_once('(').unwrap();
@@ -60,7 +63,7 @@ fn every_entry_of_the_ptx_is_in_the_table_with_its_parameters_and_its_block() {
 #[test]
 fn the_ptx_is_what_the_compiler_makes_of_the_source_and_assembles_for_every_gpu() {
     let Some(compiler) = Compiler::create() else { return };
-    for module in Module::ALL {
+    for module in KernelModule::ALL {
         compiler.check_ptx(module);
         for architecture in ["sm_75", "sm_80", "sm_90", "sm_100"] {
             compiler.check_assembly(module, architecture);

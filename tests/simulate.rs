@@ -6,8 +6,8 @@
 #[path = "simulate/mod.rs"]
 mod simulate;
 
-use deuteron::scheduler::sequence::End;
-use deuteron::scheduler::{Released, Scheduler};
+use deuteron::scheduler::sequence::SequenceEnd;
+use deuteron::scheduler::{ReleaseReason, Scheduler};
 use simulate::fault::{Fault, Faulty};
 use simulate::plan::Plan;
 use simulate::sequence;
@@ -35,7 +35,7 @@ fn no_schedule_breaks_a_promise() {
     for outcome in Outcome::ALL {
         assert!(counts.outcome(outcome) > SCHEDULES / 10, "{outcome:?} is rare: {counts:?}");
     }
-    for released in Released::ALL {
+    for released in ReleaseReason::ALL {
         assert!(counts.released(released) > SCHEDULES / 10, "{released:?} is rare: {counts:?}");
     }
     assert!(counts.held() > SCHEDULES / 20, "responses are rarely held: {counts:?}");
@@ -91,7 +91,7 @@ fn no_schedule_of_sequences_lets_state_cross_ids_or_breaks_another_promise() {
         assert!(counts.outcome(outcome) > SCHEDULES / 20, "{outcome:?} is rare: {counts:?}");
     }
     // What is unloaded is no schedule's matter.
-    for end in End::ALL.into_iter().filter(|end| *end != End::Unload) {
+    for end in SequenceEnd::ALL.into_iter().filter(|end| *end != SequenceEnd::Unload) {
         assert!(counts.end(end) > SCHEDULES / 20, "{end:?} is rare: {counts:?}");
     }
     assert!(counts.empty_rows() > SCHEDULES / 10, "empty rows are rare: {counts:?}");

@@ -2,14 +2,14 @@
 
 use std::hint::black_box;
 
-use deuteron::connection::http2::{Connection, Event, Plan, Settings};
+use deuteron::connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery};
 use deuteron::tensor::AlignedBuffer;
 use deuteron::time::Instant;
 use deuteron::wire::grpc::{Gatherer, prefix};
 use deuteron::wire::hpack::decoder::Decoder;
 use deuteron::wire::hpack::encoder::{Encoder, Indexing};
 use deuteron::wire::http1::head;
-use deuteron::wire::http2::frame::{self, FrameHead, Kind};
+use deuteron::wire::http2::frame::{self, FrameHead, FrameKind};
 use deuteron::wire::http2::{StreamId, settings};
 
 use super::{Work, messages};
@@ -87,7 +87,7 @@ pub fn http2_frame() -> (Work, usize) {
     let mut bytes = Vec::new();
     let work = move || {
         bytes.clear();
-        frame::encode_head(black_box(1_024), Kind::Data, frame::END_STREAM, StreamId(7), &mut bytes);
+        frame::encode_head(black_box(1_024), FrameKind::Data, frame::END_STREAM, StreamId(7), &mut bytes);
         let head = FrameHead::decode(black_box(&bytes)).expect("it is whole");
         assert!(head.check(16_384).is_ok() && head.size == 1_024);
     };
@@ -119,7 +119,7 @@ pub fn http2_call_large() -> (Work, usize) {
     http2_call(1 << 18)
 }
 
-type Machine = Connection<AlignedBuffer, ()>;
+type Machine = Http2Connection<AlignedBuffer, ()>;
 
 /// Calls of a connection, after which a new one is made: its windows are used up at some time.
 const CALLS_MAX: u32 = 1_000;
@@ -148,7 +148,7 @@ struct Peer {
 
 impl Peer {
     fn new() -> Self {
-        let settings = Settings { aligned_field: 7, ..Settings::default() };
+        let settings = Http2Settings { aligned_field: 7, ..Http2Settings::default() };
         let mut machine = Machine::new(settings, Instant::ZERO);
         let mut bytes = Vec::new();
         // Windows that need no update.
@@ -166,11 +166,11 @@ impl Peer {
         *calls += 1;
         bytes.clear();
         let block = block(encoder, Indexing::Insert);
-        frame::encode(Kind::Headers, frame::END_HEADERS, stream, &block, bytes);
+        frame::encode(FrameKind::Headers, frame::END_HEADERS, stream, &block, bytes);
         let mut frames = message.chunks(16_384).peekable();
         while let Some(part) = frames.next() {
             let flags = if frames.peek().is_none() { frame::END_STREAM } else { 0 };
-            frame::encode(Kind::Data, flags, stream, part, bytes);
+            frame::encode(FrameKind::Data, flags, stream, part, bytes);
         }
         let Some(answer) = feed(machine, bytes) else { unreachable!("the call is whole") };
         machine.send_answer(stream, [answer], Instant::ZERO);
@@ -191,8 +191,8 @@ fn feed(machine: &mut Machine, mut bytes: &[u8]) -> Option<bytes::Bytes> {
         bytes = rest;
         while let Some(event) = machine.poll_event(Instant::ZERO) {
             match event {
-                Event::Call { stream, .. } => machine.accept_call(stream, Plan::One(())),
-                Event::Whole { message, .. } => whole = Some(message),
+                ConnectionEvent::Call { stream, .. } => machine.accept_call(stream, MessageDelivery::One(())),
+                ConnectionEvent::Whole { message, .. } => whole = Some(message),
                 _ => unreachable!("nothing else was sent"),
             }
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::hint::black_box;
 
-use deuteron::wire::json::{Document, Kind, Number, read_numbers, writer};
+use deuteron::wire::json::{Document, Number, ValueKind, read_numbers, writer};
 
 use super::{Random, Work};
 
@@ -72,7 +72,7 @@ fn parse<T: Number + Default + 'static>(text: Vec<u8>, count: usize) -> (Work, u
         let document = Document::parse(&text, &["data"]).expect("it is JSON");
         let inputs = document.root().get("inputs").expect("there is one");
         let input = inputs.elements().next().expect("there is one");
-        let Some(Kind::Raw(array)) = input.get("data").map(|data| data.kind()) else { unreachable!() };
+        let Some(ValueKind::Raw(array)) = input.get("data").map(|data| data.kind()) else { unreachable!() };
         read_numbers(array, black_box(&mut memory)).expect("they are numbers");
     };
     (Box::new(work), size)

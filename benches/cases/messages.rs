@@ -5,7 +5,7 @@ use std::hint::black_box;
 
 use bytes::Bytes;
 use deuteron::model::ModelSpec;
-use deuteron::model::config::{Completion, Draft};
+use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::protocol::classification::classify;
 use deuteron::protocol::grpc::{self, InferMessage};
 use deuteron::protocol::rest::{self, HeaderLength};
@@ -22,8 +22,8 @@ fn spec() -> ModelSpec {
     let text = "backend: 'identity' max_batch_size: 8\n\
                 input { name: 'INPUT0' data_type: TYPE_FP32 dims: [ -1 ] }\n\
                 output { name: 'OUTPUT0' data_type: TYPE_FP32 dims: [ -1 ] }";
-    let draft = Draft::new("identity", Some(text.as_bytes()), &[]).expect("the text is right");
-    draft.complete(None, &BTreeMap::new(), Completion::default()).expect("nothing is missing")
+    let draft = ConfigDraft::new("identity", Some(text.as_bytes()), &[]).expect("the text is right");
+    draft.complete(None, &BTreeMap::new(), CompletionRules::default()).expect("nothing is missing")
 }
 
 /// A `ModelInferRequest` with so many elements.

@@ -4,11 +4,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deuteron::backend::{Answer, Inbox as _, Part, Ticket, Wishes, answering_myself};
+use deuteron::backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
-use deuteron::scheduler::{Bounds, Claims, Entry, Policy, Scheduler, ShapeKey};
-use deuteron::shard::feed::{Feed, Hold, Waiting};
-use deuteron::shard::inbox::Inbox;
+use deuteron::scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
+use deuteron::shard::feed::{ModelQueue, QueuedRequest, Reservation};
+use deuteron::shard::inbox::Completions;
 use deuteron::time::{Instant, Stamps};
 
 use super::Work;
@@ -51,9 +51,9 @@ pub fn scheduler() -> (Work, usize) {
 }
 
 pub fn feed() -> (Work, usize) {
-    let bounds = Bounds { requests: IN_FLIGHT_MAX, bytes: 1 << 20 };
-    let (feed, mut lanes) = Feed::new(policy(), bounds, 1, 1);
-    let inbox = Arc::new(Inbox::new());
+    let bounds = QueueBounds { requests: IN_FLIGHT_MAX, bytes: 1 << 20 };
+    let (feed, mut lanes) = ModelQueue::new(policy(), bounds, 1, 1);
+    let inbox = Arc::new(Completions::new());
     let mut generation = 0;
     let work = move || {
         generation += 1;
@@ -61,7 +61,7 @@ pub fn feed() -> (Work, usize) {
         for index in 0..COUNT {
             let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
             inbox.open(ticket);
-            let waiting = Waiting {
+            let waiting = QueuedRequest {
                 inbox,
                 ticket,
                 inputs: Vec::new(),
@@ -70,9 +70,9 @@ pub fn feed() -> (Work, usize) {
                 level: 0,
                 mark: None,
                 stamps: Stamps::default(),
-                hold: Hold::default(),
+                hold: Reservation::default(),
                 again: None,
-                wishes: Wishes::default(),
+                wishes: OutputNeeds::default(),
             };
             assert!(lane.submit(entry(waiting)).is_ok());
         }
@@ -85,7 +85,7 @@ pub fn feed() -> (Work, usize) {
 }
 
 pub fn inbox() -> (Work, usize) {
-    let inbox = Inbox::new();
+    let inbox = Completions::new();
     let work = move || {
         for index in 0..COUNT {
             let answer = Answer {
@@ -93,7 +93,7 @@ pub fn inbox() -> (Work, usize) {
                 stamps: Stamps::default(),
                 batch_rows: 1,
                 is_first: index == 0,
-                part: Part::Last,
+                part: AnswerPart::Last,
             };
             inbox.push(Ticket { index, generation: 1 }, answer);
         }

@@ -26,7 +26,7 @@ pub enum Accumulate {
 
 /// The inputs of a loaded model, by their places.
 #[derive(Clone, Debug)]
-struct Model {
+struct AccumulateInputs {
     way: Accumulate,
     spec: Arc<ModelSpec>,
     start: usize,
@@ -36,8 +36,8 @@ struct Model {
     id: Option<usize>,
 }
 
-struct Sums {
-    model: Model,
+struct SequenceSums {
+    model: AccumulateInputs,
     by_row: Vec<i32>,
     by_id: HashMap<Bytes, i32>,
 }
@@ -68,13 +68,13 @@ impl Backend for Accumulate {
         if !is_sum(spec.inputs.first()) || !is_sum(spec.outputs.first()) || spec.inputs.len() != controls + 1 {
             return Err(fault("must have one input and one output, of TYPE_INT32 with dims [ 1 ]".to_owned()));
         }
-        Ok(Box::new(Model { way: *self, spec: Arc::clone(spec), start, ready, end, id }))
+        Ok(Box::new(AccumulateInputs { way: *self, spec: Arc::clone(spec), start, ready, end, id }))
     }
 }
 
-impl LoadedModel for Model {
+impl LoadedModel for AccumulateInputs {
     fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(Sums { model: self.clone(), by_row: Vec::new(), by_id: HashMap::new() }))
+        Ok(Box::new(SequenceSums { model: self.clone(), by_row: Vec::new(), by_id: HashMap::new() }))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -82,7 +82,7 @@ impl LoadedModel for Model {
     }
 }
 
-impl Instance for Sums {
+impl Instance for SequenceSums {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, .. } = batch;
         let input_end = clock();
@@ -100,10 +100,10 @@ impl Instance for Sums {
     }
 }
 
-impl Sums {
+impl SequenceSums {
     /// The sum of a row's sequence with what it brings.
     fn add(&mut self, row: usize, request: &Request) -> Result<i32, Error> {
-        let Model { way, start, ready, end, id, spec } = &self.model;
+        let AccumulateInputs { way, start, ready, end, id, spec } = &self.model;
         let first = |index: usize| request.inputs.get(index).and_then(|tensor| tensor.contents.first_chunk::<4>());
         let number = first(0)
             .map(|bytes| i32::from_ne_bytes(*bytes))
@@ -160,11 +160,11 @@ fn id_number(request: &Request, id: Option<usize>) -> i32 {
 mod tests {
     use super::*;
     use crate::backend::threads::enter;
-    use crate::backend::trial::{Answers, spec, tensor};
+    use crate::backend::trial::{TrialAnswers, spec, tensor};
 
     /// Rows `START END READY CORRID value`, and their sums.
     fn run(instance: &mut Box<dyn Instance>, is_by_id: bool, rows: &[[i32; 5]]) -> Vec<i32> {
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let rows: Vec<_> = rows
             .iter()
             .map(|[start, end, ready, id, value]| {

@@ -22,7 +22,7 @@ pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Er
 
 /// How an engine takes an input.
 #[derive(Clone, Copy, Debug)]
-pub struct Feed {
+pub struct InputConversion {
     /// What the address of the bytes must be a multiple of.
     pub alignment: usize,
     /// How elements change on their way; `None` where the engine takes them as they are.
@@ -32,7 +32,7 @@ pub struct Feed {
 /// Gathers the inputs of batches. One belongs to each instance; its buffers are used again.
 pub struct Gather {
     spec: Arc<ModelSpec>,
-    stages: Vec<Stage>,
+    stages: Vec<InputStage>,
     count: usize,
     rows: u32,
 }
@@ -49,8 +49,8 @@ enum StageKind {
 }
 
 /// One input of the batch that is being gathered.
-struct Stage {
-    feed: Feed,
+struct InputStage {
+    feed: InputConversion,
     buffer: AlignedBuffer,
     /// Bytes of the requests that are wholly in.
     size: usize,
@@ -64,9 +64,9 @@ struct Stage {
 
 impl Gather {
     /// For a model whose inputs are taken as `feeds` say, in the order of the configuration.
-    pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = Feed>) -> Self {
+    pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = InputConversion>) -> Self {
         let kinds = spec.inputs.iter().map(StageKind::of).chain(std::iter::repeat(StageKind::Rows));
-        let stages = feeds.into_iter().zip(kinds).map(|(feed, kind)| Stage::new(feed, kind)).collect();
+        let stages = feeds.into_iter().zip(kinds).map(|(feed, kind)| InputStage::new(feed, kind)).collect();
         Self { spec, stages, count: 0, rows: 0 }
     }
 
@@ -74,7 +74,7 @@ impl Gather {
     /// with what is wrong with them.
     pub fn gather(&mut self, requests: Vec<Request>) -> Vec<Request> {
         (self.count, self.rows) = (0, 0);
-        self.stages.iter_mut().for_each(Stage::clear);
+        self.stages.iter_mut().for_each(InputStage::clear);
         let offered = requests.len();
         let mut accepted: Vec<Request> = requests
             .into_iter()
@@ -119,7 +119,7 @@ impl Gather {
             self.check_shapes(request)?;
         }
         if let Err(error) = self.append(request, is_alone) {
-            self.stages.iter_mut().for_each(Stage::roll_back);
+            self.stages.iter_mut().for_each(InputStage::roll_back);
             return Err(error);
         }
         for (stage, tensor) in self.stages.iter_mut().zip(&request.inputs) {
@@ -136,7 +136,7 @@ impl Gather {
             let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
             return Err(Error::internal(text));
         }
-        let differs = |(stage, tensor): &(&Stage, &Tensor)| match stage.kind {
+        let differs = |(stage, tensor): &(&InputStage, &Tensor)| match stage.kind {
             StageKind::Rows => stage.shape.get(1..) != tensor.shape.get(1..),
             StageKind::Ragged => false,
             StageKind::Values => stage.values != tensor.contents,
@@ -171,8 +171,8 @@ impl StageKind {
     }
 }
 
-impl Stage {
-    fn new(feed: Feed, kind: StageKind) -> Self {
+impl InputStage {
+    fn new(feed: InputConversion, kind: StageKind) -> Self {
         let (buffer, shape, values) = (AlignedBuffer::default(), Shape::new(), Bytes::new());
         Self { feed, buffer, size: 0, shape, kind, is_direct: false, values }
     }

@@ -16,11 +16,11 @@ use crate::tensor::{AlignedBuffer, Datatype, Shape, element_count};
 /// The batch inputs of a model, for the last batch that [`Self::make`] was given.
 pub struct BatchInputs {
     spec: Arc<ModelSpec>,
-    made: Vec<Made>,
+    made: Vec<MadeInputs>,
 }
 
 #[derive(Default)]
-struct Made {
+struct MadeInputs {
     shape: Shape,
     buffer: AlignedBuffer,
 }
@@ -28,7 +28,7 @@ struct Made {
 impl BatchInputs {
     /// Those of a model; none for most.
     pub fn new(spec: Arc<ModelSpec>) -> Self {
-        let made = spec.batch_inputs.iter().map(|_| Made::default()).collect();
+        let made = spec.batch_inputs.iter().map(|_| MadeInputs::default()).collect();
         Self { spec, made }
     }
 
@@ -54,7 +54,7 @@ impl BatchInputs {
     }
 }
 
-impl Made {
+impl MadeInputs {
     fn make(&mut self, input: &BatchInput, requests: &[Request]) -> Result<(), String> {
         self.buffer.resize(0);
         self.shape = Shape::from_slice(&[0]);
@@ -134,7 +134,7 @@ fn push(datatype: Datatype, value: i64, out: &mut AlignedBuffer) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::trial::{Answers, spec, tensor};
+    use crate::backend::trial::{TrialAnswers, spec, tensor};
     use crate::tensor::Tensor;
 
     /// Shapes of the requests, separated by spaces, and what a kind makes of them: shape and values.
@@ -149,7 +149,7 @@ mod tests {
                 let elements = vec![0_u8; element_count(&shape).unwrap()];
                 (vec![Tensor { shape: shape.clone(), ..tensor(&[1], &elements) }], shape[0] as u32)
             });
-            let answers = Answers::default();
+            let answers = TrialAnswers::default();
             inputs.make(&answers.batch(requests.collect()).requests).unwrap();
         }
         let values: Vec<f64> = match datatype {

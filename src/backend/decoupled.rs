@@ -30,7 +30,7 @@ pub enum Decoupled {
 }
 
 #[derive(Clone)]
-struct Model {
+struct DecoupledModel {
     way: Decoupled,
     spec: Arc<ModelSpec>,
     threads: Arc<AtomicUsize>,
@@ -42,21 +42,21 @@ const ANSWERS_AT_ONCE: usize = 64;
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// What a request asks for.
-struct Plan {
-    answers: Answers,
+struct DecoupledPlan {
+    answers: RequestedAnswers,
     wait_ms: u64,
     has_index: bool,
 }
 
 /// The answers that a request asks for.
-enum Answers {
+enum RequestedAnswers {
     /// Each of them, and the milliseconds before it.
     Each(Vec<(i32, u64)>),
     /// The same so often: a client says how often, and takes no memory with it.
     Times(i32, usize),
 }
 
-impl Answers {
+impl RequestedAnswers {
     fn len(&self) -> usize {
         match self {
             Self::Each(answers) => answers.len(),
@@ -109,11 +109,11 @@ impl Backend for Decoupled {
                 self.name()
             )));
         }
-        Ok(Box::new(Model { way: *self, spec: Arc::clone(spec), threads: Arc::default() }))
+        Ok(Box::new(DecoupledModel { way: *self, spec: Arc::clone(spec), threads: Arc::default() }))
     }
 }
 
-impl LoadedModel for Model {
+impl LoadedModel for DecoupledModel {
     fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         Ok(Box::new(self.clone()))
     }
@@ -124,7 +124,7 @@ impl LoadedModel for Model {
     }
 }
 
-impl Instance for Model {
+impl Instance for DecoupledModel {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, .. } = batch;
         for request in requests {
@@ -136,8 +136,8 @@ impl Instance for Model {
     }
 }
 
-impl Model {
-    fn plan(&self, request: &Request) -> Result<Plan, Error> {
+impl DecoupledModel {
+    fn plan(&self, request: &Request) -> Result<DecoupledPlan, Error> {
         let numbers = |index: usize| -> Vec<[u8; 4]> {
             let contents = request.inputs.get(index).map_or(&[][..], |tensor| &tensor.contents);
             contents.as_chunks::<4>().0.to_vec()
@@ -151,19 +151,23 @@ impl Model {
                     return Err(Error::invalid(format!("expected IN and DELAY of one size, got {want} and {have}")));
                 }
                 let wait_ms = numbers(2).first().map_or(0, |bytes| u32::from_ne_bytes(*bytes).into());
-                Ok(Plan { answers: Answers::Each(values.into_iter().zip(delays).collect()), wait_ms, has_index: true })
+                Ok(DecoupledPlan {
+                    answers: RequestedAnswers::Each(values.into_iter().zip(delays).collect()),
+                    wait_ms,
+                    has_index: true,
+                })
             }
             Decoupled::Square => {
                 let value = values.first().copied().unwrap_or(0);
                 let count = usize::try_from(value).map_err(|_| {
                     Error::invalid(format!("model '{}' answers IN times, and IN is {value}", self.spec.name))
                 })?;
-                Ok(Plan { answers: Answers::Times(value, count), wait_ms: 0, has_index: false })
+                Ok(DecoupledPlan { answers: RequestedAnswers::Times(value, count), wait_ms: 0, has_index: false })
             }
         }
     }
 
-    fn answer(&self, responder: Responder, plan: Plan, clock: Clock) {
+    fn answer(&self, responder: Responder, plan: DecoupledPlan, clock: Clock) {
         let wait = Duration::from_millis(plan.wait_ms);
         if plan.answers.delay_ms() == 0 && plan.answers.len() <= ANSWERS_AT_ONCE {
             give(responder, plan, clock);
@@ -187,7 +191,7 @@ impl Model {
 }
 
 /// Gives the answers, as long as somebody waits for them.
-fn give(mut responder: Responder, plan: Plan, clock: Clock) {
+fn give(mut responder: Responder, plan: DecoupledPlan, clock: Clock) {
     let now = clock();
     (responder.stamps.input_end, responder.stamps.infer_end) = (now, now);
     for index in 0..plan.answers.len() {
@@ -235,12 +239,12 @@ mod tests {
 
     use super::*;
     use crate::backend::trial::{no_clock, retyped, spec, tensor};
-    use crate::backend::{Answer, Inbox, Part, Ticket};
+    use crate::backend::{Answer, AnswerPart, AnswerSink, Ticket};
     use crate::time::Stamps;
 
     struct Kept(std::sync::mpsc::Sender<Answer>, bool);
 
-    impl Inbox for Kept {
+    impl AnswerSink for Kept {
         fn push(&self, _: Ticket, answer: Answer) {
             self.0.send(answer).unwrap();
         }
@@ -252,7 +256,7 @@ mod tests {
         }
     }
 
-    fn load(way: Decoupled, is_decoupled: bool) -> Result<Model, String> {
+    fn load(way: Decoupled, is_decoupled: bool) -> Result<DecoupledModel, String> {
         let (int, unsigned) = (Datatype::Int32, Datatype::Uint32);
         let (inputs, outputs): (Vec<_>, Vec<_>) = match way {
             Decoupled::Repeat => (
@@ -263,7 +267,7 @@ mod tests {
         };
         let spec = Arc::new(ModelSpec { is_decoupled, ..spec(0, &inputs, &outputs) });
         way.load(&spec, Path::new("")).map_err(|error| error.text().to_owned())?;
-        Ok(Model { way, spec, threads: Arc::default() })
+        Ok(DecoupledModel { way, spec, threads: Arc::default() })
     }
 
     /// The values that come, `.` for the end and `!` for an error.
@@ -277,8 +281,10 @@ mod tests {
         let requests = vec![Request { inputs, rows: 1, responder, sequence: None }];
         load(way, true).unwrap().run(Batch { requests, rows: 1, clock: no_clock, ended: Vec::new() });
         let shown = |answer: Answer| match (answer.part, answer.outputs) {
-            (Part::More, Ok(outputs)) => i32::from_ne_bytes(outputs[0].contents[..].try_into().unwrap()).to_string(),
-            (Part::End, Ok(_)) => ".".to_owned(),
+            (AnswerPart::More, Ok(outputs)) => {
+                i32::from_ne_bytes(outputs[0].contents[..].try_into().unwrap()).to_string()
+            }
+            (AnswerPart::End, Ok(_)) => ".".to_owned(),
             _ => "!".to_owned(),
         };
         answers.iter().map(shown).collect::<Vec<_>>().join(" ")

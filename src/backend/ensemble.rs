@@ -6,9 +6,9 @@ use crate::error::Error;
 
 /// An ensemble, which has no instance.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Composed;
+pub struct EnsembleModel;
 
-impl LoadedModel for Composed {
+impl LoadedModel for EnsembleModel {
     fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
         Err(Error::internal("an ensemble has no instance: its steps are those of other models"))
     }

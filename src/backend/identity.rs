@@ -172,7 +172,7 @@ mod tests {
 
     use super::*;
     use crate::backend::threads::enter;
-    use crate::backend::trial::{Answers, no_clock, spec, tensor};
+    use crate::backend::trial::{TrialAnswers, no_clock, spec, tensor};
     use crate::tensor::{Datatype, strings};
     use crate::time::Instant;
 
@@ -192,7 +192,7 @@ mod tests {
             let contents = datatype.size().map_or_else(|| words.clone(), |size| vec![7; size]);
             let input = Tensor { datatype, shape: [1, 1].into_iter().collect(), contents: Bytes::from(contents) };
             let model = load(spec(8, &[("INPUT0", datatype, &[1])], &[("OUTPUT0", datatype, &[1])])).unwrap();
-            let answers = Answers::default();
+            let answers = TrialAnswers::default();
             let batch = answers.batch(vec![(vec![input.clone()], 1), (vec![input.clone()], 1)]);
             enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
             for output in answers.outputs(2) {
@@ -209,7 +209,7 @@ mod tests {
             let [in_0, in_1, out_0, out_1] = names;
             let fp32 = Datatype::Fp32;
             let spec = spec(0, &[(in_0, fp32, &[1]), (in_1, fp32, &[1])], &[(out_0, fp32, &[1]), (out_1, fp32, &[1])]);
-            let answers = Answers::default();
+            let answers = TrialAnswers::default();
             let batch = answers.batch(vec![(vec![tensor(&[1], &[10_f32]), tensor(&[1], &[11_f32])], 1)]);
             let model = load(spec).unwrap();
             enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
@@ -233,7 +233,7 @@ mod tests {
         model.inputs[2].is_optional = true;
         let given = tensor(&[2, 1], &[1_f32, 2.0]);
         let left_out = |datatype| Tensor { datatype, shape: Shape::new(), contents: Default::default() };
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let batch = answers.batch(vec![(vec![given.clone(), left_out(fp32), left_out(bytes)], 2)]);
         enter(1, |threads| load(model.clone()).unwrap().new_instance(threads).unwrap().run(batch));
         let got = answers.outputs(1).remove(0).unwrap();
@@ -289,7 +289,7 @@ mod tests {
         let mut spec = spec(8, &[("INPUT0", Datatype::Fp32, &[1])], &[("OUTPUT0", Datatype::Fp32, &[1])]);
         spec.parameters.insert("execute_delay_ms".to_owned(), "4".to_owned());
         let model = load(spec).unwrap();
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let mut batch = answers.batch(vec![(vec![tensor(&[1, 1], &[1_f32])], 1), (vec![tensor(&[1, 1], &[2_f32])], 1)]);
         batch.clock = clock;
         enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
@@ -302,7 +302,7 @@ mod tests {
     #[test]
     fn a_request_without_its_inputs_fails_alone() {
         let model = load(spec(8, &[("INPUT0", Datatype::Fp32, &[1])], &[("OUTPUT0", Datatype::Fp32, &[1])])).unwrap();
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let mut batch = answers.batch(vec![(vec![], 1), (vec![tensor(&[1, 1], &[2_f32])], 1)]);
         batch.clock = no_clock;
         enter(1, |threads| model.new_instance(threads).unwrap().run(batch));

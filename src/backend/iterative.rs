@@ -23,14 +23,14 @@ use crate::time::{Clock, Instant};
 pub struct Iterative;
 
 #[derive(Clone, Debug)]
-struct Model {
+struct IterativeModel {
     spec: Arc<ModelSpec>,
     delay: Duration,
 }
 
 /// Its sequences by slot, and how often each ran.
-struct Runs {
-    model: Model,
+struct SequenceRuns {
+    model: IterativeModel,
     by_slot: HashMap<usize, i32>,
 }
 
@@ -57,13 +57,13 @@ impl Backend for Iterative {
                 "parameter 'execute_delay_ms' of model '{name}' must be a whole number, got '{text}'"
             ))
         })?;
-        Ok(Box::new(Model { spec: Arc::clone(spec), delay: Duration::from_millis(delay_ms.into()) }))
+        Ok(Box::new(IterativeModel { spec: Arc::clone(spec), delay: Duration::from_millis(delay_ms.into()) }))
     }
 }
 
-impl LoadedModel for Model {
+impl LoadedModel for IterativeModel {
     fn new_instance(&self, _threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(Runs { model: self.clone(), by_slot: HashMap::new() }))
+        Ok(Box::new(SequenceRuns { model: self.clone(), by_slot: HashMap::new() }))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -71,7 +71,7 @@ impl LoadedModel for Model {
     }
 }
 
-impl Instance for Runs {
+impl Instance for SequenceRuns {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, ended, .. } = batch;
         for slot in ended {
@@ -87,7 +87,7 @@ impl Instance for Runs {
     }
 }
 
-impl Runs {
+impl SequenceRuns {
     fn step(&mut self, request: Request) {
         let Request { inputs, mut responder, sequence, .. } = request;
         let Some((input, bytes)) = inputs.first().and_then(|input| Some((input, input.contents.first_chunk::<4>()?)))
@@ -139,13 +139,13 @@ mod tests {
 
     use super::*;
     use crate::backend::trial::{no_clock, spec, tensor};
-    use crate::backend::{Answer, Inbox, Part, Responder, SequenceRow, Ticket};
+    use crate::backend::{Answer, AnswerPart, AnswerSink, Responder, SequenceRow, Ticket};
     use crate::model::{CorrelationId, SequenceMark};
     use crate::time::Stamps;
 
     struct Kept(Sender<(Ticket, Answer)>);
 
-    impl Inbox for Kept {
+    impl AnswerSink for Kept {
         fn push(&self, ticket: Ticket, answer: Answer) {
             self.0.send((ticket, answer)).unwrap();
         }
@@ -153,17 +153,17 @@ mod tests {
         fn wake(&self) {}
     }
 
-    fn model(is_decoupled: bool) -> Runs {
+    fn model(is_decoupled: bool) -> SequenceRuns {
         let int = Datatype::Int32;
         let spec = ModelSpec { is_decoupled, ..spec(4, &[("INPUT", int, &[1])], &[("OUTPUT", int, &[1])]) };
-        let model = Model { spec: Arc::new(spec), delay: Duration::ZERO };
-        Runs { model, by_slot: HashMap::new() }
+        let model = IterativeModel { spec: Arc::new(spec), delay: Duration::ZERO };
+        SequenceRuns { model, by_slot: HashMap::new() }
     }
 
     /// Runs rows `slot ^ input` and shows what comes: `*` runs again, `$` is the last.
-    fn run(model: &mut Runs, ended: &[usize], rows: &[(usize, bool, i32)]) -> String {
+    fn run(model: &mut SequenceRuns, ended: &[usize], rows: &[(usize, bool, i32)]) -> String {
         let (sender, answers) = channel();
-        let inbox: Arc<dyn Inbox> = Arc::new(Kept(sender));
+        let inbox: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
         let request = |(index, (slot, is_start, input)): (usize, &(usize, bool, i32))| {
             let ticket = Ticket { index: index as u32, generation: 0 };
             let mark = SequenceMark { id: CorrelationId::Own(9), is_start: *is_start, is_end: false };
@@ -180,9 +180,9 @@ mod tests {
             let outputs = answer.outputs.unwrap();
             let number = |tensor: &Tensor| i32::from_ne_bytes(tensor.contents[..].try_into().unwrap()).to_string();
             let mark = match answer.part {
-                Part::Again => "*",
-                Part::More => "",
-                Part::End | Part::Last => "$",
+                AnswerPart::Again => "*",
+                AnswerPart::More => "",
+                AnswerPart::End | AnswerPart::Last => "$",
             };
             format!("{}:{}{mark}", ticket.index, outputs.first().map(number).unwrap_or_default())
         };

@@ -25,12 +25,12 @@ pub(crate) mod trial;
 
 pub use self::accumulate::Accumulate;
 pub use self::decoupled::Decoupled;
-pub use self::ensemble::Composed;
+pub use self::ensemble::EnsembleModel;
 pub use self::identity::Identity;
 pub use self::iterative::Iterative;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
-pub use self::sequence::{SequenceRow, Sequential};
+pub use self::sequence::{SequenceRow, StatefulModel};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;
@@ -79,7 +79,7 @@ pub trait LoadedModel: Send + Sync {
     fn may_run_inline(&self) -> bool;
 
     /// What its instances on GPUs count, where it has any.
-    fn gpu_figures(&self) -> Option<Arc<gpu::Figures>> {
+    fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
         None
     }
 }
@@ -94,8 +94,8 @@ pub trait Instance: Send {
 
     /// Answers what is done of the batches that it began, and says what is left. Never blocks. A batch
     /// is run only where there is room for it.
-    fn poll_flight(&mut self, _clock: Clock) -> Flight {
-        Flight::default()
+    fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
+        InFlightState::default()
     }
 
     /// From now on its engine computes on these threads, and no more on those that it was made with: one
@@ -108,7 +108,7 @@ pub trait Instance: Send {
 
 /// What an instance has in flight: batches that it began and whose requests are not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flight {
+pub struct InFlightState {
     /// How many.
     pub batches: usize,
     /// Whether it may begin another.
@@ -122,7 +122,7 @@ pub struct Flight {
 }
 
 /// Nothing: its runs answer.
-impl Default for Flight {
+impl Default for InFlightState {
     fn default() -> Self {
         Self { batches: 0, has_room: true, look_again: None, landed: None, is_lost: false }
     }
@@ -183,7 +183,7 @@ pub struct Answer {
     /// Whether this request counts the execution: the first of its batch does.
     pub is_first: bool,
     /// Whether others follow.
-    pub part: Part,
+    pub part: AnswerPart,
 }
 
 /// The error of a request that is to run again where its model's sequences are not iterative, in
@@ -204,7 +204,7 @@ impl Answer {
 
 /// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Part {
+pub enum AnswerPart {
     /// None: the request is to run again in a later batch (iterative sequences). The outputs are what
     /// its states become, if there are any. It never reaches a shard but where nobody has it run again.
     Again,
@@ -219,13 +219,13 @@ pub enum Part {
 
 /// Where the batches that ran are counted: each once, by the first of its requests that is answered
 /// with outputs, as Triton's backends do. A batch of which all requests fail is not counted.
-pub trait Executions: Send + Sync {
+pub trait ExecutionCounter: Send + Sync {
     /// A batch of so many rows ran.
     fn count(&self, rows: u32, stamps: &Stamps);
 }
 
 /// Where answers go: the shard that holds the request's ticket.
-pub trait Inbox: Send + Sync {
+pub trait AnswerSink: Send + Sync {
     /// Takes the answer of a ticket. Never blocks.
     fn push(&self, ticket: Ticket, answer: Answer);
 
@@ -244,17 +244,17 @@ pub trait Inbox: Send + Sync {
 }
 
 /// The inboxes that a thread answered inside [`answering`], each once.
-type Answered = RefCell<Option<SmallVec<[Arc<dyn Inbox>; 2]>>>;
+type AnsweredInboxes = RefCell<Option<SmallVec<[Arc<dyn AnswerSink>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
-    static ANSWERED: Answered = const { RefCell::new(None) };
+    static ANSWERED: AnsweredInboxes = const { RefCell::new(None) };
 }
 
 // Loom runs all threads on one.
 #[cfg(all(test, feature = "loom"))]
 loom::thread_local! {
-    static ANSWERED: Answered = RefCell::new(None);
+    static ANSWERED: AnsweredInboxes = RefCell::new(None);
 }
 
 /// Runs `body`, in which requests are answered on this thread, and wakes each shard that got an
@@ -270,16 +270,16 @@ pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
 
 fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
     ANSWERED.with(|answered| answered.replace(Some(SmallVec::new())));
-    let _burst = Burst { wakes };
+    let _burst = WakeBatch { wakes };
     body()
 }
 
 /// The end of a burst, by a panic too.
-struct Burst {
+struct WakeBatch {
     wakes: bool,
 }
 
-impl Drop for Burst {
+impl Drop for WakeBatch {
     fn drop(&mut self) {
         let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
         answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
@@ -293,7 +293,7 @@ pub fn is_answering() -> bool {
 
 /// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
 /// inside it.
-pub fn wake_afterwards(inbox: Arc<dyn Inbox>) {
+pub fn wake_afterwards(inbox: Arc<dyn AnswerSink>) {
     ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
         Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
         Some(answered) => answered.push(inbox),
@@ -312,7 +312,7 @@ pub struct Ticket {
 
 /// What of one output a request's answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum OutputNeed {
     /// Its so many best classes. The whole will do: then they are found where the answer is written.
     Classes(u32),
     /// Nothing: an empty tensor will do.
@@ -324,36 +324,36 @@ pub enum Wish {
 /// What of each output a request's answer needs, in the order of the model's outputs; all of those that
 /// are not here. An instance may do as it likes with it: nobody needs to look.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes(pub SmallVec<[Wish; 2]>);
+pub struct OutputNeeds(pub SmallVec<[OutputNeed; 2]>);
 
-impl Wishes {
+impl OutputNeeds {
     /// What of one output is needed.
-    pub fn of(&self, index: usize) -> Wish {
-        self.0.get(index).copied().unwrap_or(Wish::Whole)
+    pub fn of(&self, index: usize) -> OutputNeed {
+        self.0.get(index).copied().unwrap_or(OutputNeed::Whole)
     }
 }
 
 /// Answers one request exactly once: when it is dropped unanswered, it answers for the backend.
 pub struct Responder {
-    inbox: Option<Arc<dyn Inbox>>,
+    inbox: Option<Arc<dyn AnswerSink>>,
     ticket: Ticket,
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
     /// What the answer needs.
-    pub wishes: Wishes,
+    pub wishes: OutputNeeds,
     batch_rows: u32,
     is_first: bool,
-    executions: Option<Arc<dyn Executions>>,
+    executions: Option<Arc<dyn ExecutionCounter>>,
 }
 
 impl Responder {
     /// A responder for a ticket of a shard.
-    pub fn new(inbox: Arc<dyn Inbox>, ticket: Ticket, stamps: Stamps) -> Self {
+    pub fn new(inbox: Arc<dyn AnswerSink>, ticket: Ticket, stamps: Stamps) -> Self {
         Self {
             inbox: Some(inbox),
             ticket,
             stamps,
-            wishes: Wishes::default(),
+            wishes: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,
@@ -367,7 +367,7 @@ impl Responder {
             inbox: None,
             ticket,
             stamps: Stamps::default(),
-            wishes: Wishes::default(),
+            wishes: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,
@@ -375,7 +375,7 @@ impl Responder {
     }
 
     /// Has the answer pass by another inbox, if there will be one.
-    pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn Inbox>) -> Arc<dyn Inbox>) {
+    pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn AnswerSink>) -> Arc<dyn AnswerSink>) {
         self.inbox = self.inbox.take().map(wrap);
     }
 
@@ -386,7 +386,7 @@ impl Responder {
     }
 
     /// Says where its batch is counted, if it is to be.
-    pub fn count_in(&mut self, executions: Arc<dyn Executions>) {
+    pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
     }
 
@@ -408,14 +408,14 @@ impl Responder {
 
     /// Answers, for the last time. The stamps are those of [`Self::stamps`].
     pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
-        self.answer(outputs, Part::Last);
+        self.answer(outputs, AnswerPart::Last);
     }
 
     /// One answer of several: a decoupled model may have any number. The last is [`Self::send`] or
     /// [`Self::end`].
     pub fn send_more(&mut self, outputs: Vec<Tensor>) {
         let inbox = self.inbox.clone();
-        self.answer(Ok(outputs), Part::More);
+        self.answer(Ok(outputs), AnswerPart::More);
         self.inbox = inbox;
     }
 
@@ -424,15 +424,15 @@ impl Responder {
     /// of the model's outputs, or none where they stay. Where the model's sequences are not iterative it
     /// is answered with an error.
     pub fn reschedule(mut self, outputs: Vec<Tensor>) {
-        self.answer(Ok(outputs), Part::Again);
+        self.answer(Ok(outputs), AnswerPart::Again);
     }
 
     /// No answer comes any more.
     pub fn end(mut self) {
-        self.answer(Ok(Vec::new()), Part::End);
+        self.answer(Ok(Vec::new()), AnswerPart::End);
     }
 
-    fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: Part) {
+    fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
         if let Some(inbox) = self.inbox.take() {
             if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
@@ -447,7 +447,7 @@ impl Responder {
 
 impl Drop for Responder {
     fn drop(&mut self) {
-        self.answer(Err(Error::internal("the model gave no answer to this request")), Part::Last);
+        self.answer(Err(Error::internal("the model gave no answer to this request")), AnswerPart::Last);
     }
 }
 
@@ -465,7 +465,7 @@ mod tests {
         woken: AtomicUsize,
     }
 
-    impl Inbox for Counts {
+    impl AnswerSink for Counts {
         fn push(&self, _: Ticket, _: Answer) {
             self.pushed.fetch_add(1, Ordering::SeqCst);
         }
@@ -479,7 +479,7 @@ mod tests {
     fn a_burst_of_answers_wakes_each_shard_once_even_where_the_engine_panics() {
         let shards = [Arc::new(Counts::default()), Arc::new(Counts::default())];
         let responders = || -> Vec<Responder> {
-            let of = |index: usize| Arc::clone(&shards[index % 2]) as Arc<dyn Inbox>;
+            let of = |index: usize| Arc::clone(&shards[index % 2]) as Arc<dyn AnswerSink>;
             let ticket = Ticket { index: 0, generation: 0 };
             (0..8).map(|index| Responder::new(of(index), ticket, Stamps::default())).collect()
         };
@@ -509,7 +509,7 @@ mod tests {
 
     #[test]
     fn a_request_that_a_backend_forgets_is_answered_with_an_internal_error() {
-        let answers = trial::Answers::default();
+        let answers = trial::TrialAnswers::default();
         let mut requests = answers.batch(vec![(vec![], 1), (vec![], 1)]).requests;
         requests.remove(0).responder.send(Ok(vec![]));
         drop(requests);

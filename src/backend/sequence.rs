@@ -11,8 +11,10 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use crate::backend::gpu::Figures;
-use crate::backend::{Answer, Batch, Flight, Inbox, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards};
+use crate::backend::gpu::GpuInstanceFigures;
+use crate::backend::{
+    Answer, AnswerSink, Batch, InFlightState, Instance, LoadedModel, Request, Threads, Ticket, wake_afterwards,
+};
 use crate::error::Error;
 use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceBatching, SequenceMark};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
@@ -30,7 +32,7 @@ pub struct SequenceRow {
 }
 
 /// A loaded model whose instances serve sequences.
-pub struct Sequential {
+pub struct StatefulModel {
     inner: Box<dyn LoadedModel>,
     sequence: Arc<SequenceBatching>,
     model: Arc<str>,
@@ -38,7 +40,7 @@ pub struct Sequential {
     state_bytes_max: usize,
 }
 
-impl Sequential {
+impl StatefulModel {
     /// Around a model that was loaded as [`SequenceBatching::engine`] says.
     pub fn new(
         inner: Box<dyn LoadedModel>,
@@ -51,15 +53,15 @@ impl Sequential {
     }
 }
 
-impl LoadedModel for Sequential {
+impl LoadedModel for StatefulModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let (sender, became) = channel();
-        Ok(Box::new(SequenceInstance {
+        Ok(Box::new(StatefulInstance {
             inner: self.inner.new_instance(threads)?,
             sequence: Arc::clone(&self.sequence),
             model: Arc::clone(&self.model),
             has_batch_axis: self.has_batch_axis,
-            states: States { by_slot: HashMap::new(), bytes: 0, bytes_max: self.state_bytes_max },
+            states: SlotStates { by_slot: HashMap::new(), bytes: 0, bytes_max: self.state_bytes_max },
             sender,
             became,
         }))
@@ -70,37 +72,37 @@ impl LoadedModel for Sequential {
         false
     }
 
-    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.inner.gpu_figures()
     }
 }
 
-struct SequenceInstance {
+struct StatefulInstance {
     inner: Box<dyn Instance>,
     sequence: Arc<SequenceBatching>,
     model: Arc<str>,
     has_batch_axis: bool,
-    states: States,
-    sender: Sender<Became>,
+    states: SlotStates,
+    sender: Sender<StateChange>,
     /// What the states of the last run became.
-    became: Receiver<Became>,
+    became: Receiver<StateChange>,
 }
 
 /// What the states of a slot became.
-struct Became {
+struct StateChange {
     slot: usize,
     is_end: bool,
     states: Vec<Tensor>,
 }
 
 /// The states of an instance's slots.
-struct States {
+struct SlotStates {
     by_slot: HashMap<usize, Vec<Tensor>>,
     bytes: usize,
     bytes_max: usize,
 }
 
-impl Instance for SequenceInstance {
+impl Instance for StatefulInstance {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, mut ended, .. } = batch;
         // A decoupled model may have answered since.
@@ -127,7 +129,7 @@ impl Instance for SequenceInstance {
         self.keep();
     }
 
-    fn poll_flight(&mut self, clock: Clock) -> Flight {
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.inner.poll_flight(clock)
     }
 
@@ -136,7 +138,7 @@ impl Instance for SequenceInstance {
     }
 }
 
-impl SequenceInstance {
+impl StatefulInstance {
     /// Adds the inputs that no client brings, and sees to it that what the states become is kept.
     /// A request that goes on without what was kept of its sequence is refused.
     fn equip(&mut self, mut request: Request) -> Option<Request> {
@@ -171,7 +173,7 @@ impl SequenceInstance {
         }
         if !self.sequence.states.is_empty() {
             let (sequence, sender) = (Arc::clone(&self.sequence), self.sender.clone());
-            let wrap = |inner| Arc::new(Keep { inner, sequence, sender, row }) as Arc<dyn Inbox>;
+            let wrap = |inner| Arc::new(StateRule { inner, sequence, sender, row }) as Arc<dyn AnswerSink>;
             request.responder.answer_through(wrap);
         }
         Some(request)
@@ -179,7 +181,7 @@ impl SequenceInstance {
 
     /// Keeps what the states became, as far as there is room.
     fn keep(&mut self) {
-        for Became { slot, is_end, states } in self.became.try_iter() {
+        for StateChange { slot, is_end, states } in self.became.try_iter() {
             self.states.forget(slot);
             if !is_end {
                 self.states.put(slot, states);
@@ -188,7 +190,7 @@ impl SequenceInstance {
     }
 }
 
-impl States {
+impl SlotStates {
     fn forget(&mut self, slot: usize) {
         let states = self.by_slot.remove(&slot);
         self.bytes -= states.iter().flatten().map(|state| state.contents.len()).sum::<usize>();
@@ -205,19 +207,19 @@ impl States {
 }
 
 /// Takes the states out of an answer on its way to the shard.
-struct Keep {
-    inner: Arc<dyn Inbox>,
+struct StateRule {
+    inner: Arc<dyn AnswerSink>,
     sequence: Arc<SequenceBatching>,
-    sender: Sender<Became>,
+    sender: Sender<StateChange>,
     row: SequenceRow,
 }
 
-impl Inbox for Keep {
+impl AnswerSink for StateRule {
     fn push(&self, ticket: Ticket, mut answer: Answer) {
         if let (Ok(outputs), Some(mark)) = (&mut answer.outputs, &self.row.mark) {
             let own = |state: &crate::model::StateSpec| outputs.get(state.output).map(copied);
             if let Some(states) = self.sequence.states.iter().map(own).collect() {
-                let became = Became { slot: self.row.slot, is_end: mark.is_end, states };
+                let became = StateChange { slot: self.row.slot, is_end: mark.is_end, states };
                 // The instance may be gone; nobody goes on with the sequence then.
                 let _ = self.sender.send(became);
             }
@@ -303,8 +305,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::backend::trial::{Answers, no_clock, tensor};
-    use crate::model::config::{Completion, Draft};
+    use crate::backend::trial::{TrialAnswers, no_clock, tensor};
+    use crate::model::config::{CompletionRules, ConfigDraft};
 
     /// Answers `y = x + s` and `t = x + s` for each row, with controls kept; a negative `x` fails.
     struct Adder(Sender<Vec<Vec<u8>>>);
@@ -328,14 +330,14 @@ mod tests {
             "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
              output {{ name: 'y' data_type: TYPE_INT32 dims: 1 }} sequence_batching {{ {more} }}"
         );
-        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-        draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap()
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
     }
 
     const STATE: &str = "state { input_name: 's' output_name: 't' data_type: TYPE_INT32 dims: 1 }";
 
     struct Trial {
-        instance: SequenceInstance,
+        instance: StatefulInstance,
         seen: Receiver<Vec<Vec<u8>>>,
     }
 
@@ -343,12 +345,12 @@ mod tests {
         fn new(more: &str, bytes_max: usize) -> Self {
             let (seen_sender, seen) = channel();
             let (sender, became) = channel();
-            let instance = SequenceInstance {
+            let instance = StatefulInstance {
                 inner: Box::new(Adder(seen_sender)),
                 sequence: spec(more).sequence.unwrap(),
                 model: "m".into(),
                 has_batch_axis: true,
-                states: States { by_slot: HashMap::new(), bytes: 0, bytes_max },
+                states: SlotStates { by_slot: HashMap::new(), bytes: 0, bytes_max },
                 sender,
                 became,
             };
@@ -357,7 +359,7 @@ mod tests {
 
         /// Runs rows `slot flags value` and shows each answer: `^` begins, `$` ends, `-` is empty.
         fn run(&mut self, ended: &[usize], rows: &[(usize, &str, i32)]) -> String {
-            let answers = Answers::default();
+            let answers = TrialAnswers::default();
             let mut batch = answers.batch(rows.iter().map(|row| (vec![tensor(&[1, 1], &[row.2])], 1)).collect());
             for (request, (slot, flags, _)) in batch.requests.iter_mut().zip(rows) {
                 let id = CorrelationId::Number(*slot as u64 + 100);
@@ -447,8 +449,8 @@ mod tests {
     impl Instance for Lost {
         fn run(&mut self, _: Batch) {}
 
-        fn poll_flight(&mut self, _: Clock) -> Flight {
-            Flight { is_lost: true, ..Flight::default() }
+        fn poll_flight(&mut self, _: Clock) -> InFlightState {
+            InFlightState { is_lost: true, ..InFlightState::default() }
         }
     }
 

@@ -6,18 +6,18 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use bytemuck::NoUninit;
 
-use crate::backend::{Answer, Batch, Inbox, Request, Responder, Ticket};
+use crate::backend::{Answer, AnswerSink, Batch, Request, Responder, Ticket};
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec, VersionPolicy};
 use crate::tensor::{AlignedBuffer, Datatype, Tensor};
 use crate::time::{Instant, Stamps};
 
 /// A name, a datatype and dims without the batch axis.
-pub type Io<'a> = (&'a str, Datatype, &'a [i64]);
+pub type TrialTensor<'a> = (&'a str, Datatype, &'a [i64]);
 
 /// A model `m` with the file `model.onnx`.
-pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
-    let tensors = |list: &[Io<'_>]| list.iter().map(|io| tensor_spec(rows_max, *io)).collect();
+pub fn spec(rows_max: u32, inputs: &[TrialTensor<'_>], outputs: &[TrialTensor<'_>]) -> ModelSpec {
+    let tensors = |list: &[TrialTensor<'_>]| list.iter().map(|io| tensor_spec(rows_max, *io)).collect();
     ModelSpec {
         name: "m".to_owned(),
         platform: String::new(),
@@ -43,7 +43,7 @@ pub fn spec(rows_max: u32, inputs: &[Io<'_>], outputs: &[Io<'_>]) -> ModelSpec {
     }
 }
 
-fn tensor_spec(rows_max: u32, (name, datatype, dims): Io<'_>) -> TensorSpec {
+fn tensor_spec(rows_max: u32, (name, datatype, dims): TrialTensor<'_>) -> TensorSpec {
     TensorSpec::new(name, datatype, dims, rows_max > 0)
 }
 
@@ -74,16 +74,16 @@ pub fn no_clock() -> Instant {
 }
 
 /// Makes batches and keeps their answers by ticket.
-pub struct Answers {
-    inbox: Arc<Kept>,
+pub struct TrialAnswers {
+    inbox: Arc<TrialSink>,
     receiver: Receiver<(Ticket, Answer)>,
 }
 
-struct Kept {
+struct TrialSink {
     sender: Sender<(Ticket, Answer)>,
 }
 
-impl Inbox for Kept {
+impl AnswerSink for TrialSink {
     fn push(&self, ticket: Ticket, answer: Answer) {
         self.sender.send((ticket, answer)).unwrap();
     }
@@ -91,19 +91,19 @@ impl Inbox for Kept {
     fn wake(&self) {}
 }
 
-impl Default for Answers {
+impl Default for TrialAnswers {
     fn default() -> Self {
         let (sender, receiver) = channel();
-        Self { inbox: Arc::new(Kept { sender }), receiver }
+        Self { inbox: Arc::new(TrialSink { sender }), receiver }
     }
 }
 
-impl Answers {
+impl TrialAnswers {
     /// A batch of requests, each its inputs and its rows; the tickets count from 0.
     pub fn batch(&self, requests: Vec<(Vec<Tensor>, u32)>) -> Batch {
         let rows = requests.iter().map(|(_, rows)| rows).sum();
         let request = |(index, (inputs, request_rows))| {
-            let inbox = Arc::clone(&self.inbox) as Arc<dyn Inbox>;
+            let inbox = Arc::clone(&self.inbox) as Arc<dyn AnswerSink>;
             let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, Stamps::default());
             responder.set_batch(rows, index == 0);
             Request { inputs, rows: request_rows, responder, sequence: None }

@@ -8,13 +8,13 @@ use clap::{Arg, ArgMatches};
 
 use crate::cli::bench::table::SECTIONS;
 use crate::flag;
-use crate::loadgen::settings::{Settings, Task};
+use crate::loadgen::settings::{BenchSettings, BenchTask};
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
 /// What a command line says, before addresses are read: what they may be depends on the protocol.
 #[derive(Default)]
 struct Draft {
-    settings: Settings,
+    settings: BenchSettings,
     url: Option<String>,
     compare: Option<String>,
     /// The flags that decide the loads, to refuse two.
@@ -55,7 +55,7 @@ pub fn arguments() -> impl Iterator<Item = Arg> {
 }
 
 /// The settings that a command line comes to. The error is one line for a person.
-pub fn read(matches: &ArgMatches) -> Result<Settings, String> {
+pub fn read(matches: &ArgMatches) -> Result<BenchSettings, String> {
     let mut draft = Draft::default();
     flag::apply(SECTIONS, matches, &mut draft)?;
     check(draft)
@@ -70,7 +70,7 @@ pub fn explain_absent(dashed: &str) -> Option<String> {
     Some(format!("perf_analyzer's flag '{dashed}' is not supported: {instead}"))
 }
 
-fn check(draft: Draft) -> Result<Settings, String> {
+fn check(draft: Draft) -> Result<BenchSettings, String> {
     let mut settings = draft.settings;
     if settings.model.is_empty() {
         return Err("no model: name one with -m".to_owned());
@@ -86,7 +86,7 @@ fn check(draft: Draft) -> Result<Settings, String> {
     };
     settings.url = read("url", draft.url)?;
     settings.compare = read("compare", draft.compare)?;
-    if let (Task::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
+    if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
         *range = given;
     }
     if settings.compare.is_none() && !settings.processes_b.is_empty() {

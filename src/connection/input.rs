@@ -6,13 +6,13 @@ use crate::limits::INPUT_SIZE_MIN;
 
 /// A buffer with a cursor: `start..end` is pending.
 #[derive(Debug, Default)]
-pub(in crate::connection) struct Input {
+pub(in crate::connection) struct InputBuffer {
     space: Vec<u8>,
     start: usize,
     end: usize,
 }
 
-impl Input {
+impl InputBuffer {
     /// What is pending.
     pub(in crate::connection) fn pending(&self) -> &[u8] {
         self.space.get(self.start..self.end).unwrap_or_default()
@@ -92,7 +92,7 @@ impl Input {
 mod tests {
     use super::*;
 
-    fn write(input: &mut Input, bytes: &[u8], size_max: usize) -> usize {
+    fn write(input: &mut InputBuffer, bytes: &[u8], size_max: usize) -> usize {
         let space = input.spare(size_max);
         let count = space.len().min(bytes.len());
         space[..count].copy_from_slice(&bytes[..count]);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn it_grows_to_the_bound_and_then_takes_no_more() {
-        let mut input = Input::default();
+        let mut input = InputBuffer::default();
         let mut total = 0;
         loop {
             let count = write(&mut input, &[7; 1000], 10_000);
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn bytes_come_out_as_they_went_in_however_they_are_cut() {
         let bytes: Vec<u8> = (0..100_000_u32).map(|value| (value % 251) as u8).collect();
-        let (mut input, mut from, mut out) = (Input::default(), 0, Vec::new());
+        let (mut input, mut from, mut out) = (InputBuffer::default(), 0, Vec::new());
         for round in 1.. {
             from += write(&mut input, &bytes[from..(from + round * 37 % 3000).min(bytes.len())], 16_384);
             let count = input.pending().len().min(round * 53 % 2000);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_little_that_is_always_pending_does_not_make_it_grow() {
-        let mut input = Input::default();
+        let mut input = InputBuffer::default();
         write(&mut input, &[7; 500], 16_384);
         for _ in 0..1_000 {
             assert_eq!(write(&mut input, &[7; 500], 16_384), 500);
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn an_idle_one_keeps_little() {
-        let mut input = Input::default();
+        let mut input = InputBuffer::default();
         while write(&mut input, &[1; 5000], 16_384) > 0 {}
         input.shrink();
         assert_eq!(input.held_size(), 16_384, "something is pending");

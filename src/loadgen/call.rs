@@ -3,13 +3,13 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-use crate::loadgen::failure::{Failure, Kind};
+use crate::loadgen::failure::{FailureKind, RequestFailure};
 use crate::wire::grpc::PREFIX_SIZE;
-use crate::wire::hpack::field::Field;
+use crate::wire::hpack::field::HeaderField;
 
 /// A call in flight.
 #[derive(Debug)]
-pub struct Call {
+pub struct CallInFlight {
     /// What its caller calls it.
     pub token: usize,
     /// What is not sent yet.
@@ -20,26 +20,26 @@ pub struct Call {
     pub is_blocked: bool,
     /// Bytes that came since the server was last given room for more.
     pub received: u32,
-    reply: Reply,
+    reply: CallReply,
 }
 
 /// What came so far.
 #[derive(Debug, Default)]
-struct Reply {
+struct CallReply {
     http_status: Option<u16>,
     grpc_status: Option<u32>,
     text: String,
     body: BytesMut,
 }
 
-impl Call {
+impl CallInFlight {
     /// A call of which nothing was sent.
     pub fn new(token: usize, message: Bytes, room: i64) -> Self {
-        Self { token, unsent: message, room, is_blocked: false, received: 0, reply: Reply::default() }
+        Self { token, unsent: message, room, is_blocked: false, received: 0, reply: CallReply::default() }
     }
 
     /// A field of the head or of the trailers.
-    pub fn handle_field(&mut self, field: &Field<'_>) {
+    pub fn handle_field(&mut self, field: &HeaderField<'_>) {
         let number = || std::str::from_utf8(field.value).ok();
         match field.name_text {
             b":status" => self.reply.http_status = number().and_then(|text| text.parse().ok()),
@@ -63,18 +63,18 @@ impl Call {
     }
 
     /// The server has said all: the message without its prefix, where bodies are kept.
-    pub fn into_outcome(self) -> Result<Bytes, Failure> {
-        let Reply { http_status, grpc_status, text, body } = self.reply;
+    pub fn into_outcome(self) -> Result<Bytes, RequestFailure> {
+        let CallReply { http_status, grpc_status, text, body } = self.reply;
         match (http_status, grpc_status) {
             (Some(200), Some(0)) => {
                 let mut message = body.freeze();
                 message.advance(message.len().min(PREFIX_SIZE));
                 Ok(message)
             }
-            (Some(200), Some(code)) => Err(Failure::new(Kind::Grpc(code), text)),
-            (Some(200), None) => Err(Failure::new(Kind::Malformed, "no grpc-status")),
-            (Some(status), _) => Err(Failure::new(Kind::Http(status), text)),
-            (None, _) => Err(Failure::new(Kind::Malformed, "no :status")),
+            (Some(200), Some(code)) => Err(RequestFailure::new(FailureKind::Grpc(code), text)),
+            (Some(200), None) => Err(RequestFailure::new(FailureKind::Malformed, "no grpc-status")),
+            (Some(status), _) => Err(RequestFailure::new(FailureKind::Http(status), text)),
+            (None, _) => Err(RequestFailure::new(FailureKind::Malformed, "no :status")),
         }
     }
 }
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn the_outcome_of_a_call_is_told_by_its_statuses() {
         let check = |fields: &[(&str, &str)], want: Result<&str, &str>| {
-            let mut call = Call::new(1, Bytes::new(), 0);
+            let mut call = CallInFlight::new(1, Bytes::new(), 0);
             for (name, value) in fields {
-                call.handle_field(&Field::new(name.as_bytes(), value.as_bytes()));
+                call.handle_field(&HeaderField::new(name.as_bytes(), value.as_bytes()));
             }
             call.handle_fields_end();
             call.handle_data(b"\0\0\0\0\x02ok", true);

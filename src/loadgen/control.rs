@@ -7,27 +7,27 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::loadgen::description::{Config, Description};
+use crate::loadgen::description::{DescribedConfig, ModelDescription};
 use crate::loadgen::exchange::Exchange;
-use crate::loadgen::failure::{Failure, Kind};
-use crate::loadgen::http1::Http1;
-use crate::loadgen::http2::Http2;
-use crate::loadgen::request::{Method, Outgoing, RequestPlan};
-use crate::loadgen::statistics::Statistics;
+use crate::loadgen::failure::{FailureKind, RequestFailure};
+use crate::loadgen::http1::Http1Exchange;
+use crate::loadgen::http2::Http2Exchange;
+use crate::loadgen::request::{OutgoingRequest, RequestMethod, RequestPlan};
+use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::target::{Encoding, Protocol};
-use crate::wire::json::{Document, Value};
+use crate::wire::json::{Document, JsonValue};
 
 /// How long one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks a server about a model.
-pub struct Control {
+pub struct ControlClient {
     address: SocketAddr,
     plan: RequestPlan,
     connection: Option<(TcpStream, Box<dyn Exchange>)>,
 }
 
-impl Control {
+impl ControlClient {
     /// Connects with the first question.
     pub const fn new(address: SocketAddr, plan: RequestPlan) -> Self {
         Self { address, plan, connection: None }
@@ -35,15 +35,15 @@ impl Control {
 
     /// What the model is. Without a configuration, which is Triton's extension, the description
     /// has none.
-    pub fn describe(&mut self) -> Result<Description, String> {
-        let answer = self.ask(Method::ModelMetadata).map_err(|failure| failure.to_string())?;
+    pub fn describe(&mut self) -> Result<ModelDescription, String> {
+        let answer = self.ask(RequestMethod::ModelMetadata).map_err(|failure| failure.to_string())?;
         let mut model = match self.plan.protocol {
-            Protocol::Http => Description::from_json(&answer)?,
-            Protocol::Grpc => Description::from_message(&answer)?,
+            Protocol::Http => ModelDescription::from_json(&answer)?,
+            Protocol::Grpc => ModelDescription::from_message(&answer)?,
         };
-        model.config = self.ask(Method::ModelConfig).ok().and_then(|answer| match self.plan.protocol {
-            Protocol::Http => Config::from_json(&answer),
-            Protocol::Grpc => Config::from_message(&answer),
+        model.config = self.ask(RequestMethod::ModelConfig).ok().and_then(|answer| match self.plan.protocol {
+            Protocol::Http => DescribedConfig::from_json(&answer),
+            Protocol::Grpc => DescribedConfig::from_message(&answer),
         });
         Ok(model)
     }
@@ -51,33 +51,34 @@ impl Control {
     /// How tensors travel over HTTP to a server that was told nothing else: as binary data, unless it
     /// says what extensions it has and that is not among them.
     pub fn encoding(&mut self) -> Encoding {
-        let answer = self.ask(Method::ServerMetadata).unwrap_or_default();
+        let answer = self.ask(RequestMethod::ServerMetadata).unwrap_or_default();
         let document = Document::parse(&answer, &[]).ok();
         let extensions = document.as_ref().and_then(|document| document.root().get("extensions"));
-        let has_binary = |list: Value<'_, '_>| list.elements().any(|name| name.as_str() == Some("binary_tensor_data"));
+        let has_binary =
+            |list: JsonValue<'_, '_>| list.elements().any(|name| name.as_str() == Some("binary_tensor_data"));
         if extensions.is_none_or(has_binary) { Encoding::Binary } else { Encoding::Json }
     }
 
     /// What the server has counted so far. `None` where it does not offer that.
-    pub fn statistics(&mut self) -> Option<Statistics> {
-        let answer = self.ask(Method::ModelStatistics).ok()?;
+    pub fn statistics(&mut self) -> Option<ServerStatistics> {
+        let answer = self.ask(RequestMethod::ModelStatistics).ok()?;
         match self.plan.protocol {
-            Protocol::Http => Statistics::from_json(&answer),
-            Protocol::Grpc => Statistics::from_message(&answer),
+            Protocol::Http => ServerStatistics::from_json(&answer),
+            Protocol::Grpc => ServerStatistics::from_message(&answer),
         }
     }
 
-    fn ask(&mut self, method: Method) -> Result<Bytes, Failure> {
+    fn ask(&mut self, method: RequestMethod) -> Result<Bytes, RequestFailure> {
         let outgoing = self.plan.control(method);
         let had_connection = self.connection.is_some();
         match self.call(&outgoing) {
             // The server may have closed a connection that lay idle.
-            Err(failure) if had_connection && failure.kind == Kind::Closed => self.call(&outgoing),
+            Err(failure) if had_connection && failure.kind == FailureKind::Closed => self.call(&outgoing),
             outcome => outcome,
         }
     }
 
-    fn call(&mut self, outgoing: &Outgoing) -> Result<Bytes, Failure> {
+    fn call(&mut self, outgoing: &OutgoingRequest) -> Result<Bytes, RequestFailure> {
         let (mut stream, mut exchange) = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect()?,
@@ -100,30 +101,32 @@ impl Control {
                 0 => {
                     exchange.handle_end();
                     let finished = exchange.poll_finished().map(|finished| finished.outcome);
-                    return finished
-                        .unwrap_or_else(|| Err(Failure::new(Kind::Closed, "the server closed the connection")));
+                    return finished.unwrap_or_else(|| {
+                        Err(RequestFailure::new(FailureKind::Closed, "the server closed the connection"))
+                    });
                 }
                 size => exchange.handle_bytes(buffer.get(..size).unwrap_or_default())?,
             }
         }
     }
 
-    fn connect(&self) -> Result<(TcpStream, Box<dyn Exchange>), Failure> {
-        let refused =
-            |error: std::io::Error| Failure::new(Kind::Connect, format!("{}: {error}", self.plan.address.authority()));
+    fn connect(&self) -> Result<(TcpStream, Box<dyn Exchange>), RequestFailure> {
+        let refused = |error: std::io::Error| {
+            RequestFailure::new(FailureKind::Connect, format!("{}: {error}", self.plan.address.authority()))
+        };
         let stream = TcpStream::connect_timeout(&self.address, TIMEOUT).map_err(refused)?;
         stream.set_read_timeout(Some(TIMEOUT)).map_err(refused)?;
         stream.set_write_timeout(Some(TIMEOUT)).map_err(refused)?;
         stream.set_nodelay(true).map_err(refused)?;
         let exchange: Box<dyn Exchange> = match self.plan.protocol {
-            Protocol::Http => Box::new(Http1::new(true)),
-            Protocol::Grpc => Box::new(Http2::new(&self.plan.address.authority(), &self.plan.fields, true)),
+            Protocol::Http => Box::new(Http1Exchange::new(true)),
+            Protocol::Grpc => Box::new(Http2Exchange::new(&self.plan.address.authority(), &self.plan.fields, true)),
         };
         Ok((stream, exchange))
     }
 }
 
-fn closed(error: &std::io::Error) -> Failure {
+fn closed(error: &std::io::Error) -> RequestFailure {
     let is_late = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
-    Failure::new(if is_late { Kind::Timeout } else { Kind::Closed }, error.to_string())
+    RequestFailure::new(if is_late { FailureKind::Timeout } else { FailureKind::Closed }, error.to_string())
 }

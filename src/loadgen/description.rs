@@ -5,21 +5,21 @@
 use prost::Message;
 
 use crate::tensor::Datatype;
-use crate::wire::json::{Document, Kind, Value};
+use crate::wire::json::{Document, JsonValue, ValueKind};
 use crate::wire::proto::inference as proto;
 
 /// A model, as far as its inputs go.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
+pub struct ModelDescription {
     /// The inputs, in the server's order.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<InputDescription>,
     /// What the configuration adds, where there is one.
-    pub config: Option<Config>,
+    pub config: Option<DescribedConfig>,
 }
 
 /// One input.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Input {
+pub struct InputDescription {
     /// Its name.
     pub name: String,
     /// What its elements are.
@@ -30,7 +30,7 @@ pub struct Input {
 
 /// What Triton's model configuration adds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Config {
+pub struct DescribedConfig {
     /// `max_batch_size`.
     pub rows_max: i64,
     /// Whether it has `sequence_batching`.
@@ -41,14 +41,14 @@ pub struct Config {
     pub optional: Vec<String>,
 }
 
-impl Description {
+impl ModelDescription {
     /// Reads REST's metadata.
     pub fn from_json(body: &[u8]) -> Result<Self, String> {
         let document =
             Document::parse(body, &[]).map_err(|error| format!("the model's metadata is no JSON: {error}"))?;
         let inputs = document.root().get("inputs").ok_or("the model's metadata names no inputs")?;
         let inputs = inputs.elements().map(|input| {
-            let text = |name| input.get(name).and_then(Value::as_str).unwrap_or_default();
+            let text = |name| input.get(name).and_then(JsonValue::as_str).unwrap_or_default();
             let shape = input.get("shape").map(integers).unwrap_or_default();
             new_input(text("name"), text("datatype"), shape)
         });
@@ -73,19 +73,19 @@ impl Description {
     }
 }
 
-impl Config {
+impl DescribedConfig {
     /// Reads REST's configuration. `None` where the server has none.
     pub fn from_json(body: &[u8]) -> Option<Self> {
         let document = Document::parse(body, &[]).ok()?;
         let root = document.root();
         let rows_max = root.get("max_batch_size").map_or(0, integer);
         root.get("input")?;
-        let is_true = |value: Option<Value<'_, '_>>| value.and_then(Value::as_bool).unwrap_or(false);
+        let is_true = |value: Option<JsonValue<'_, '_>>| value.and_then(JsonValue::as_bool).unwrap_or(false);
         let optional = root.get("input")?.elements().filter(|input| is_true(input.get("optional")));
         let policy = root.get("model_transaction_policy");
         Some(Self {
             rows_max,
-            is_sequence: root.get("sequence_batching").is_some_and(|value| *value.kind() == Kind::Object),
+            is_sequence: root.get("sequence_batching").is_some_and(|value| *value.kind() == ValueKind::Object),
             is_decoupled: is_true(policy.and_then(|policy| policy.get("decoupled"))),
             optional: optional.filter_map(|input| input.get("name")?.as_str().map(str::to_owned)).collect(),
         })
@@ -106,20 +106,20 @@ impl Config {
     }
 }
 
-fn new_input(name: &str, datatype: &str, shape: Vec<i64>) -> Result<Input, String> {
+fn new_input(name: &str, datatype: &str, shape: Vec<i64>) -> Result<InputDescription, String> {
     let known = Datatype::from_name(datatype);
     let datatype = known.ok_or_else(|| format!("input '{name}' has the unknown datatype '{datatype}'"))?;
-    Ok(Input { name: name.to_owned(), datatype, shape })
+    Ok(InputDescription { name: name.to_owned(), datatype, shape })
 }
 
 /// The integers of an array that was read.
-pub fn integers(value: Value<'_, '_>) -> Vec<i64> {
+pub fn integers(value: JsonValue<'_, '_>) -> Vec<i64> {
     value.elements().map(integer).collect()
 }
 
-fn integer(value: Value<'_, '_>) -> i64 {
+fn integer(value: JsonValue<'_, '_>) -> i64 {
     match value.kind() {
-        Kind::Integer(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0),
+        ValueKind::Integer(text) => std::str::from_utf8(text).ok().and_then(|text| text.parse().ok()).unwrap_or(0),
         _ => 0,
     }
 }
@@ -141,9 +141,12 @@ mod tests {
             inputs: vec![input("A", "FP32", &[-1, 16]), input("B", "BYTES", &[-1, 1])],
             ..Default::default()
         };
-        let want = Description::from_json(text.as_bytes()).unwrap();
-        assert_eq!(Description::from_message(&message.encode_to_vec()), Ok(want.clone()));
-        assert_eq!(want.inputs[1], Input { name: "B".to_owned(), datatype: Datatype::Bytes, shape: vec![-1, 1] });
+        let want = ModelDescription::from_json(text.as_bytes()).unwrap();
+        assert_eq!(ModelDescription::from_message(&message.encode_to_vec()), Ok(want.clone()));
+        assert_eq!(
+            want.inputs[1],
+            InputDescription { name: "B".to_owned(), datatype: Datatype::Bytes, shape: vec![-1, 1] }
+        );
         assert!(want.is_batching());
     }
 
@@ -151,8 +154,9 @@ mod tests {
     fn both_protocols_tell_the_same_configuration() {
         let text = r#"{"name":"m","max_batch_size":8,"input":[{"name":"A"},{"name":"B","optional":true}],
             "sequence_batching":{"direct":{}},"model_transaction_policy":{"decoupled":true}}"#;
-        let want = Config { rows_max: 8, is_sequence: true, is_decoupled: true, optional: vec!["B".to_owned()] };
-        assert_eq!(Config::from_json(text.as_bytes()), Some(want.clone()));
+        let want =
+            DescribedConfig { rows_max: 8, is_sequence: true, is_decoupled: true, optional: vec!["B".to_owned()] };
+        assert_eq!(DescribedConfig::from_json(text.as_bytes()), Some(want.clone()));
         let input = |name: &str, optional| proto::ModelInput { name: name.to_owned(), optional, ..Default::default() };
         let config = proto::ModelConfig {
             max_batch_size: 8,
@@ -162,23 +166,24 @@ mod tests {
             ..Default::default()
         };
         let message = proto::ModelConfigResponse { config: Some(config) }.encode_to_vec();
-        assert_eq!(Config::from_message(&message), Some(want));
-        assert_eq!(Config::from_json(br#"{"error":"not found"}"#), None);
+        assert_eq!(DescribedConfig::from_message(&message), Some(want));
+        assert_eq!(DescribedConfig::from_json(br#"{"error":"not found"}"#), None);
     }
 
     #[test]
     fn the_configuration_decides_whether_there_is_a_batch_axis() {
         let mut model =
-            Description::from_json(br#"{"inputs":[{"name":"A","datatype":"FP32","shape":[-1,16]}]}"#).unwrap();
-        model.config = Some(Config::default());
+            ModelDescription::from_json(br#"{"inputs":[{"name":"A","datatype":"FP32","shape":[-1,16]}]}"#).unwrap();
+        model.config = Some(DescribedConfig::default());
         assert!(!model.is_batching(), "max_batch_size: 0");
-        model.config = Some(Config { rows_max: 1, ..Config::default() });
+        model.config = Some(DescribedConfig { rows_max: 1, ..DescribedConfig::default() });
         assert!(model.is_batching());
     }
 
     #[test]
     fn what_cannot_be_served_is_said() {
-        let check = |text: &str, want: &str| assert_eq!(Description::from_json(text.as_bytes()).unwrap_err(), want);
+        let check =
+            |text: &str, want: &str| assert_eq!(ModelDescription::from_json(text.as_bytes()).unwrap_err(), want);
         check("{}", "the model's metadata names no inputs");
         check("x", "the model's metadata is no JSON: Invalid value. at 0");
         check(r#"{"inputs":[{"name":"A","datatype":"FP8"}]}"#, "input 'A' has the unknown datatype 'FP8'");

@@ -4,26 +4,26 @@
 
 use bytes::Bytes;
 
-use crate::loadgen::failure::Failure;
-use crate::loadgen::request::Outgoing;
+use crate::loadgen::failure::RequestFailure;
+use crate::loadgen::request::OutgoingRequest;
 
 /// A request that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finished {
+pub struct FinishedRequest {
     /// The name that [`Exchange::handle_request`] was given.
     pub token: usize,
     /// The body, where bodies are kept, or why there is none.
-    pub outcome: Result<Bytes, Failure>,
+    pub outcome: Result<Bytes, RequestFailure>,
 }
 
 /// One side of one connection. An error means that nothing more can be said on it: what is in
 /// flight then fails. After every call some requests may have ended.
 pub trait Exchange {
     /// Begins a request; its token comes back with its outcome.
-    fn handle_request(&mut self, token: usize, request: &Outgoing);
+    fn handle_request(&mut self, token: usize, request: &OutgoingRequest);
 
     /// Takes bytes that came.
-    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure>;
+    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), RequestFailure>;
 
     /// The other side has closed.
     fn handle_end(&mut self);
@@ -32,7 +32,7 @@ pub trait Exchange {
     fn handle_cancel(&mut self, token: usize) -> bool;
 
     /// A request that has ended.
-    fn poll_finished(&mut self) -> Option<Finished>;
+    fn poll_finished(&mut self) -> Option<FinishedRequest>;
 
     /// The bytes to be sent next.
     fn poll_output(&mut self) -> Option<&[u8]>;

@@ -6,7 +6,7 @@ use std::fmt;
 
 /// The kind of a failure: what is counted apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum FailureKind {
     /// The connection ended before the answer did.
     Closed,
     /// No connection could be made.
@@ -21,7 +21,7 @@ pub enum Kind {
     Timeout,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Closed => f.write_str("connection closed"),
@@ -60,16 +60,16 @@ fn grpc_name(code: u32) -> &'static str {
 
 /// One failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct RequestFailure {
     /// What is counted.
-    pub kind: Kind,
+    pub kind: FailureKind,
     /// What the server, or the system, said.
     pub text: String,
 }
 
-impl Failure {
+impl RequestFailure {
     /// A failure with what was said about it, shortened to a line.
-    pub fn new(kind: Kind, text: impl Into<String>) -> Self {
+    pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
             text.truncate(end);
@@ -78,7 +78,7 @@ impl Failure {
     }
 }
 
-impl fmt::Display for Failure {
+impl fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.text.as_str() {
             "" => write!(f, "{}", self.kind),
@@ -91,13 +91,13 @@ const TEXT_CHARS_MAX: usize = 200;
 
 /// Failures counted by kind, with the first text of each.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Failures {
-    kinds: BTreeMap<Kind, (u64, String)>,
+pub struct FailureCounts {
+    kinds: BTreeMap<FailureKind, (u64, String)>,
 }
 
-impl Failures {
+impl FailureCounts {
     /// Counts one.
-    pub fn add(&mut self, failure: Failure) {
+    pub fn add(&mut self, failure: RequestFailure) {
         let entry = self.kinds.entry(failure.kind).or_insert_with(|| (0, failure.text));
         entry.0 += 1;
     }
@@ -115,7 +115,7 @@ impl Failures {
     }
 
     /// Each kind, its count, and the first text.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64, &str)> {
+    pub fn iter(&self) -> impl Iterator<Item = (FailureKind, u64, &str)> {
         self.kinds.iter().map(|(kind, (count, text))| (*kind, *count, text.as_str()))
     }
 }
@@ -126,16 +126,18 @@ mod tests {
 
     #[test]
     fn failures_are_counted_by_kind_with_the_first_text() {
-        let mut failures = Failures::default();
-        for (kind, text) in [(Kind::Http(503), "full"), (Kind::Grpc(14), "gone"), (Kind::Http(503), "later")] {
-            failures.add(Failure::new(kind, text));
+        let mut failures = FailureCounts::default();
+        for (kind, text) in
+            [(FailureKind::Http(503), "full"), (FailureKind::Grpc(14), "gone"), (FailureKind::Http(503), "later")]
+        {
+            failures.add(RequestFailure::new(kind, text));
         }
         let mut twice = failures.clone();
         twice.merge(&failures);
         let got: Vec<_> = twice.iter().map(|(kind, count, text)| format!("{kind} x{count}: {text}")).collect();
         assert_eq!(got, ["gRPC 14 UNAVAILABLE x2: gone", "HTTP 503 x4: full"]);
         assert_eq!(twice.total(), 6);
-        assert_eq!(Failure::new(Kind::Closed, "é".repeat(300)).text.chars().count(), TEXT_CHARS_MAX);
-        assert_eq!(Kind::Grpc(99).to_string(), "gRPC 99 ?");
+        assert_eq!(RequestFailure::new(FailureKind::Closed, "é".repeat(300)).text.chars().count(), TEXT_CHARS_MAX);
+        assert_eq!(FailureKind::Grpc(99).to_string(), "gRPC 99 ?");
     }
 }

@@ -3,9 +3,9 @@
 
 use bytes::{Buf, Bytes};
 
-use crate::loadgen::exchange::{Exchange, Finished};
-use crate::loadgen::failure::{Failure, Kind};
-use crate::loadgen::request::Outgoing;
+use crate::loadgen::exchange::{Exchange, FinishedRequest};
+use crate::loadgen::failure::{FailureKind, RequestFailure};
+use crate::loadgen::request::OutgoingRequest;
 use crate::wire::http1::chunk::{self, Chunks};
 use crate::wire::json::Document;
 
@@ -18,17 +18,17 @@ const ERROR_SIZE_MAX: usize = 4 * 1024;
 
 /// One connection.
 #[derive(Debug)]
-pub struct Http1 {
+pub struct Http1Exchange {
     /// Whether bodies of good answers are kept.
     keeps_bodies: bool,
     token: Option<usize>,
     output: Bytes,
-    state: State,
+    state: Http1ClientState,
     /// What came of a head, or of the lines of chunks, and is not whole yet.
     partial: Vec<u8>,
     status: u16,
     body: Vec<u8>,
-    finished: Option<Finished>,
+    finished: Option<FinishedRequest>,
     is_over: bool,
 }
 
@@ -39,7 +39,7 @@ pub struct Http1 {
 ///   └────► Rest (until the end) ────┘
 /// ```
 #[derive(Debug)]
-enum State {
+enum Http1ClientState {
     Head,
     Sized(u64),
     /// In the data of a chunk, so many bytes before its end, or at the line of one.
@@ -50,14 +50,14 @@ enum State {
     Rest,
 }
 
-impl Http1 {
+impl Http1Exchange {
     /// A connection; bodies of answers may be kept.
     pub const fn new(keeps_bodies: bool) -> Self {
         Self {
             keeps_bodies,
             token: None,
             output: Bytes::new(),
-            state: State::Head,
+            state: Http1ClientState::Head,
             partial: Vec::new(),
             status: 0,
             body: Vec::new(),
@@ -67,7 +67,7 @@ impl Http1 {
     }
 
     /// Reads a head; the rest of the input, or `None` until the head is whole.
-    fn take_head<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, Failure> {
+    fn take_head<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, RequestFailure> {
         let mut space = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut reply = httparse::Response::new(&mut space);
         let size = match reply.parse(input) {
@@ -95,13 +95,13 @@ impl Http1 {
         self.body.clear();
         self.state = match (self.status, is_chunked, length) {
             // Another head follows (RFC 9110 §15.2).
-            (100..=199, ..) => State::Head,
-            (204 | 304, ..) => State::Sized(0),
-            (_, true, _) => State::Chunk(Chunks::default(), 0),
-            (_, false, Some(length)) => State::Sized(length),
+            (100..=199, ..) => Http1ClientState::Head,
+            (204 | 304, ..) => Http1ClientState::Sized(0),
+            (_, true, _) => Http1ClientState::Chunk(Chunks::default(), 0),
+            (_, false, Some(length)) => Http1ClientState::Sized(length),
             (_, false, None) => {
                 self.is_over = true;
-                State::Rest
+                Http1ClientState::Rest
             }
         };
         Ok(input.get(size..))
@@ -121,75 +121,85 @@ impl Http1 {
     }
 
     fn finish(&mut self) {
-        self.state = State::Head;
+        self.state = Http1ClientState::Head;
         let body = std::mem::take(&mut self.body);
         let outcome = match self.status {
             200 => Ok(body.into()),
-            status => Err(Failure::new(Kind::Http(status), error_text(&body))),
+            status => Err(RequestFailure::new(FailureKind::Http(status), error_text(&body))),
         };
-        self.finished = self.token.take().map(|token| Finished { token, outcome });
+        self.finished = self.token.take().map(|token| FinishedRequest { token, outcome });
     }
 
     /// Takes input as far as it goes; what is left waits for more.
-    fn advance<'a>(&mut self, mut input: &'a [u8]) -> Result<&'a [u8], Failure> {
+    fn advance<'a>(&mut self, mut input: &'a [u8]) -> Result<&'a [u8], RequestFailure> {
         loop {
-            let state = std::mem::replace(&mut self.state, State::Head);
+            let state = std::mem::replace(&mut self.state, Http1ClientState::Head);
             match state {
-                State::Head if input.is_empty() => return Ok(input),
-                State::Head if self.token.is_none() => return Err(malformed("an answer that nobody asked for")),
-                State::Head => match self.take_head(input)? {
+                Http1ClientState::Head if input.is_empty() => return Ok(input),
+                Http1ClientState::Head if self.token.is_none() => {
+                    return Err(malformed("an answer that nobody asked for"));
+                }
+                Http1ClientState::Head => match self.take_head(input)? {
                     Some(rest) => input = rest,
                     None => return Ok(input),
                 },
-                State::Sized(left) => {
+                Http1ClientState::Sized(left) => {
                     let (rest, left) = self.take_body(input, left);
                     input = rest;
                     if left > 0 {
-                        self.state = State::Sized(left);
+                        self.state = Http1ClientState::Sized(left);
                         return Ok(input);
                     }
                     self.finish();
                 }
-                State::Chunk(mut chunks, 0) => {
+                Http1ClientState::Chunk(mut chunks, 0) => {
                     let line = chunks.decode_line(input).map_err(|refusal| malformed(refusal.text()))?;
                     let Some(line) = line else {
-                        self.state = State::Chunk(chunks, 0);
+                        self.state = Http1ClientState::Chunk(chunks, 0);
                         return Ok(input);
                     };
                     input = input.get(line.line_size..).unwrap_or_default();
-                    self.state = if line.size == 0 { State::Trailers } else { State::Chunk(chunks, line.size) };
+                    self.state = if line.size == 0 {
+                        Http1ClientState::Trailers
+                    } else {
+                        Http1ClientState::Chunk(chunks, line.size)
+                    };
                 }
-                State::Chunk(chunks, left) => {
+                Http1ClientState::Chunk(chunks, left) => {
                     let (rest, left) = self.take_body(input, left);
                     input = rest;
-                    self.state = if left == 0 { State::ChunkEnd(chunks) } else { State::Chunk(chunks, left) };
+                    self.state = if left == 0 {
+                        Http1ClientState::ChunkEnd(chunks)
+                    } else {
+                        Http1ClientState::Chunk(chunks, left)
+                    };
                     if left > 0 {
                         return Ok(input);
                     }
                 }
-                State::ChunkEnd(chunks) => {
+                Http1ClientState::ChunkEnd(chunks) => {
                     if !chunk::decode_end(input).map_err(|refusal| malformed(refusal.text()))? {
-                        self.state = State::ChunkEnd(chunks);
+                        self.state = Http1ClientState::ChunkEnd(chunks);
                         return Ok(input);
                     }
                     input = input.get(2..).unwrap_or_default();
-                    self.state = State::Chunk(chunks, 0);
+                    self.state = Http1ClientState::Chunk(chunks, 0);
                 }
-                State::Trailers => {
+                Http1ClientState::Trailers => {
                     let Some(size) = input.windows(2).position(|two| two == b"\r\n") else {
-                        self.state = State::Trailers;
+                        self.state = Http1ClientState::Trailers;
                         return if input.len() > HEAD_SIZE_MAX { Err(malformed("trailers")) } else { Ok(input) };
                     };
                     input = input.get(size + 2..).unwrap_or_default();
                     if size == 0 {
                         self.finish();
                     } else {
-                        self.state = State::Trailers;
+                        self.state = Http1ClientState::Trailers;
                     }
                 }
-                State::Rest => {
+                Http1ClientState::Rest => {
                     self.take_body(input, u64::MAX);
-                    self.state = State::Rest;
+                    self.state = Http1ClientState::Rest;
                     return Ok(&[]);
                 }
             }
@@ -197,14 +207,14 @@ impl Http1 {
     }
 }
 
-impl Exchange for Http1 {
-    fn handle_request(&mut self, token: usize, request: &Outgoing) {
+impl Exchange for Http1Exchange {
+    fn handle_request(&mut self, token: usize, request: &OutgoingRequest) {
         debug_assert!(self.token.is_none(), "one request at a time");
         self.token = Some(token);
         self.output = request.bytes.clone();
     }
 
-    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
         if self.partial.is_empty() {
             let rest = self.advance(bytes)?;
             self.partial.extend_from_slice(rest);
@@ -220,7 +230,7 @@ impl Exchange for Http1 {
 
     fn handle_end(&mut self) {
         self.is_over = true;
-        if matches!(self.state, State::Rest) {
+        if matches!(self.state, Http1ClientState::Rest) {
             self.finish();
         }
     }
@@ -229,7 +239,7 @@ impl Exchange for Http1 {
         false
     }
 
-    fn poll_finished(&mut self) -> Option<Finished> {
+    fn poll_finished(&mut self) -> Option<FinishedRequest> {
         self.finished.take()
     }
 
@@ -246,8 +256,8 @@ impl Exchange for Http1 {
     }
 }
 
-fn malformed(text: &str) -> Failure {
-    Failure::new(Kind::Malformed, text)
+fn malformed(text: &str) -> RequestFailure {
+    RequestFailure::new(FailureKind::Malformed, text)
 }
 
 /// The text of `{"error":"…"}`, or the body as it is.
@@ -260,14 +270,17 @@ fn error_text(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::request::Method;
+    use crate::loadgen::request::RequestMethod;
 
     /// What becomes of one request, its answer coming in pieces of every size.
     fn answer(text: &str, ends: bool) -> Result<String, String> {
         let mut all = Vec::new();
         for size in 1..=text.len() {
-            let mut exchange = Http1::new(true);
-            exchange.handle_request(7, &Outgoing { method: Method::ModelInfer, bytes: Bytes::from_static(b"ask") });
+            let mut exchange = Http1Exchange::new(true);
+            exchange.handle_request(
+                7,
+                &OutgoingRequest { method: RequestMethod::ModelInfer, bytes: Bytes::from_static(b"ask") },
+            );
             assert_eq!(exchange.poll_output(), Some(&b"ask"[..]));
             exchange.handle_sent(2);
             assert_eq!(exchange.poll_output(), Some(&b"k"[..]));
@@ -283,10 +296,10 @@ mod tests {
             all.push(match (outcome, finished) {
                 (Err(failure), _) => Err(failure.to_string()),
                 (Ok(()), None) => Err("nothing".to_owned()),
-                (Ok(()), Some(Finished { outcome: Err(failure), .. })) => {
+                (Ok(()), Some(FinishedRequest { outcome: Err(failure), .. })) => {
                     Err(format!("{failure} {}", exchange.is_over()))
                 }
-                (Ok(()), Some(Finished { outcome: Ok(body), .. })) => {
+                (Ok(()), Some(FinishedRequest { outcome: Ok(body), .. })) => {
                     Ok(format!("{} {}", String::from_utf8_lossy(&body), exchange.is_over()))
                 }
             });
@@ -324,9 +337,14 @@ mod tests {
 
     #[test]
     fn a_body_is_kept_only_where_it_is_wanted() {
-        let mut exchange = Http1::new(false);
-        for (status, want) in [("200 OK", Ok(Bytes::new())), ("500 No", Err(Failure::new(Kind::Http(500), "big")))] {
-            exchange.handle_request(1, &Outgoing { method: Method::ModelInfer, bytes: Bytes::from_static(b"a") });
+        let mut exchange = Http1Exchange::new(false);
+        for (status, want) in
+            [("200 OK", Ok(Bytes::new())), ("500 No", Err(RequestFailure::new(FailureKind::Http(500), "big")))]
+        {
+            exchange.handle_request(
+                1,
+                &OutgoingRequest { method: RequestMethod::ModelInfer, bytes: Bytes::from_static(b"a") },
+            );
             let text = format!("HTTP/1.1 {status}\r\nContent-Length: 3\r\n\r\nbig");
             exchange.handle_bytes(text.as_bytes()).unwrap();
             assert_eq!(exchange.poll_finished().unwrap().outcome, want);

@@ -4,14 +4,14 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use crate::loadgen::call::Call;
-use crate::loadgen::exchange::{Exchange, Finished};
-use crate::loadgen::failure::{Failure, Kind};
-use crate::loadgen::request::Outgoing;
+use crate::loadgen::call::CallInFlight;
+use crate::loadgen::exchange::{Exchange, FinishedRequest};
+use crate::loadgen::failure::{FailureKind, RequestFailure};
+use crate::loadgen::request::OutgoingRequest;
 use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
-use crate::wire::http2::error::{ErrorCode, Fault};
-use crate::wire::http2::frame::{self, FrameHead, Kind as Frame};
+use crate::wire::http2::error::{ErrorCode, PeerFault};
+use crate::wire::http2::frame::{self, FrameHead, FrameKind as Frame};
 use crate::wire::http2::settings::{self, PeerSettings};
 use crate::wire::http2::{PREFACE, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
@@ -29,17 +29,17 @@ const OUTPUT_SIZE_MAX: usize = 256 * 1024;
 
 /// One connection.
 #[derive(Debug)]
-pub struct Http2 {
+pub struct Http2Exchange {
     authority: String,
     fields: Vec<(String, String)>,
     keeps_bodies: bool,
     /// Requests for which the server has no room yet.
-    waiting: VecDeque<(usize, Outgoing)>,
-    calls: HashMap<StreamId, Call>,
+    waiting: VecDeque<(usize, OutgoingRequest)>,
+    calls: HashMap<StreamId, CallInFlight>,
     /// The streams that have something to send and room for it, each in its turn.
     sending: VecDeque<StreamId>,
     next: StreamId,
-    phase: Phase,
+    phase: Http2ClientPhase,
     peer: PeerSettings,
     /// Room of the connection at the server.
     room: i64,
@@ -52,12 +52,12 @@ pub struct Http2 {
     /// What came of a frame and is not whole yet.
     partial: Vec<u8>,
     /// The DATA frame in progress.
-    data: Option<DataFrame>,
+    data: Option<PartialData>,
     /// The field block in progress: its stream, whether it ends that, and its bytes.
     fields_in: Option<(StreamId, bool, Vec<u8>)>,
     output: Vec<u8>,
     output_at: usize,
-    finished: VecDeque<Finished>,
+    finished: VecDeque<FinishedRequest>,
 }
 
 /// ```text
@@ -65,7 +65,7 @@ pub struct Http2 {
 ///     └──────────┴── a fault, the end ─────────▲
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum Http2ClientPhase {
     /// The server's SETTINGS are awaited (§3.4).
     Greeting,
     Open,
@@ -76,14 +76,14 @@ enum Phase {
 
 /// A DATA frame whose payload is passed on as it comes.
 #[derive(Clone, Copy, Debug)]
-struct DataFrame {
+struct PartialData {
     head: FrameHead,
     /// Bytes of content that are still to come, and bytes of padding behind them.
     left: usize,
     padding: usize,
 }
 
-impl Http2 {
+impl Http2Exchange {
     /// A connection to an authority; fields are added to every request.
     pub fn new(authority: &str, fields: &[(String, String)], keeps_bodies: bool) -> Self {
         let is_host = |name: &str| name.eq_ignore_ascii_case("host");
@@ -106,7 +106,7 @@ impl Http2 {
             calls: HashMap::new(),
             sending: VecDeque::new(),
             next: StreamId(1),
-            phase: Phase::Greeting,
+            phase: Http2ClientPhase::Greeting,
             peer: PeerSettings::default(),
             room: WINDOW_SIZE_INITIAL.into(),
             received: 0,
@@ -125,9 +125,9 @@ impl Http2 {
     /// Streams that may be open now.
     fn streams_max(&self) -> usize {
         let streams_max = match self.phase {
-            Phase::Greeting => self.peer.streams_max.min(STREAMS_FIRST),
-            Phase::Open => self.peer.streams_max,
-            Phase::Leaving | Phase::Closed => 0,
+            Http2ClientPhase::Greeting => self.peer.streams_max.min(STREAMS_FIRST),
+            Http2ClientPhase::Open => self.peer.streams_max,
+            Http2ClientPhase::Leaving | Http2ClientPhase::Closed => 0,
         };
         usize::try_from(streams_max).unwrap_or(usize::MAX)
     }
@@ -144,12 +144,12 @@ impl Http2 {
         }
     }
 
-    fn open(&mut self, token: usize, outgoing: &Outgoing) {
+    fn open(&mut self, token: usize, outgoing: &OutgoingRequest) {
         let stream = self.next;
         self.next = StreamId(stream.0 + 2);
         if self.next > StreamId::LARGEST {
             // The numbers are used up (§5.1.1): what is in flight ends, and then the connection.
-            self.phase = Phase::Leaving;
+            self.phase = Http2ClientPhase::Leaving;
         }
         self.block.clear();
         self.encoder.begin_block(&mut self.block);
@@ -176,7 +176,8 @@ impl Http2 {
             frame::encode(kind, end | last, stream, part, &mut self.output);
             kind = Frame::Continuation;
         }
-        self.calls.insert(stream, Call::new(token, outgoing.bytes.clone(), self.peer.initial_window_size.into()));
+        self.calls
+            .insert(stream, CallInFlight::new(token, outgoing.bytes.clone(), self.peer.initial_window_size.into()));
         if !outgoing.bytes.is_empty() {
             self.sending.push_back(stream);
         }
@@ -202,7 +203,7 @@ impl Http2 {
     }
 
     /// Takes what came; what is not whole is kept.
-    fn read(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn read(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
         let mut partial = std::mem::take(&mut self.partial);
         let is_joined = !partial.is_empty();
         if is_joined {
@@ -221,7 +222,7 @@ impl Http2 {
     }
 
     /// Takes a frame, or what there is of a DATA frame; false where more must come first.
-    fn read_frame(&mut self, rest: &mut &[u8]) -> Result<bool, Failure> {
+    fn read_frame(&mut self, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
         if let Some(data) = self.data.take() {
             return self.read_data(data, rest);
         }
@@ -236,7 +237,7 @@ impl Http2 {
             let left = left.ok_or_else(|| malformed(&frame::padding_fault()))?;
             *rest = content;
             self.give_room(head.stream, head.size);
-            self.data = Some(DataFrame { head, left, padding });
+            self.data = Some(PartialData { head, left, padding });
             return Ok(true);
         }
         let Some(payload) = content.get(..head.size) else { return Ok(false) };
@@ -246,20 +247,20 @@ impl Http2 {
     }
 
     /// The server's SETTINGS come first, and nothing comes between the parts of a field block.
-    fn check_order(&self, head: &FrameHead) -> Result<(), Failure> {
+    fn check_order(&self, head: &FrameHead) -> Result<(), RequestFailure> {
         let is_greeting = head.kind == Frame::Settings && !head.has(frame::ACK);
         let block = self.fields_in.as_ref().map(|(stream, ..)| *stream);
         let is_next = match block {
             Some(stream) => head.kind == Frame::Continuation && head.stream == stream,
             None => head.kind != Frame::Continuation,
         };
-        if is_next && (is_greeting || self.phase != Phase::Greeting) {
+        if is_next && (is_greeting || self.phase != Http2ClientPhase::Greeting) {
             return Ok(());
         }
-        Err(Failure::new(Kind::Malformed, format!("{:?} is not the frame that must come now", head.kind)))
+        Err(RequestFailure::new(FailureKind::Malformed, format!("{:?} is not the frame that must come now", head.kind)))
     }
 
-    fn read_data(&mut self, mut data: DataFrame, rest: &mut &[u8]) -> Result<bool, Failure> {
+    fn read_data(&mut self, mut data: PartialData, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
         let (part, after) = rest.split_at(rest.len().min(data.left));
         let (_, after) = after.split_at(if part.len() == data.left { after.len().min(data.padding) } else { 0 });
         let passed = rest.len() - after.len() - part.len();
@@ -269,7 +270,7 @@ impl Http2 {
         if let Some(call) = self.calls.get_mut(&data.head.stream)
             && !call.handle_data(part, self.keeps_bodies)
         {
-            return Err(Failure::new(Kind::Malformed, "DATA comes before the head"));
+            return Err(RequestFailure::new(FailureKind::Malformed, "DATA comes before the head"));
         }
         if data.left + data.padding > 0 {
             self.data = Some(data);
@@ -296,7 +297,7 @@ impl Http2 {
         }
     }
 
-    fn handle_frame(&mut self, head: &FrameHead, payload: &[u8]) -> Result<(), Failure> {
+    fn handle_frame(&mut self, head: &FrameHead, payload: &[u8]) -> Result<(), RequestFailure> {
         match head.kind {
             Frame::Headers => {
                 let block = head.headers_block(payload).map_err(|fault| malformed(&fault))?;
@@ -334,9 +335,9 @@ impl Http2 {
         is_last: bool,
         mut begun: Vec<u8>,
         part: &[u8],
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestFailure> {
         if begun.len() + part.len() > BLOCK_SIZE_MAX {
-            return Err(Failure::new(Kind::Malformed, "a head is too large"));
+            return Err(RequestFailure::new(FailureKind::Malformed, "a head is too large"));
         }
         if !head.has(frame::END_HEADERS) {
             begun.extend_from_slice(part);
@@ -353,7 +354,7 @@ impl Http2 {
                 call.handle_field(&field);
             }
         });
-        decoded.map_err(|error| Failure::new(Kind::Malformed, error.to_string()))?;
+        decoded.map_err(|error| RequestFailure::new(FailureKind::Malformed, error.to_string()))?;
         if let Some(call) = call {
             call.handle_fields_end();
         }
@@ -363,7 +364,7 @@ impl Http2 {
         Ok(())
     }
 
-    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), Failure> {
+    fn handle_settings(&mut self, payload: &[u8]) -> Result<(), RequestFailure> {
         let before = i64::from(self.peer.initial_window_size);
         self.peer.apply(payload).map_err(|fault| malformed(&fault))?;
         settings::encode_acknowledgement(&mut self.output);
@@ -373,13 +374,13 @@ impl Http2 {
         for stream in streams {
             self.handle_window_update(stream, more)?;
         }
-        if self.phase == Phase::Greeting {
-            self.phase = Phase::Open;
+        if self.phase == Http2ClientPhase::Greeting {
+            self.phase = Http2ClientPhase::Open;
         }
         Ok(())
     }
 
-    fn handle_window_update(&mut self, stream: StreamId, more: i64) -> Result<(), Failure> {
+    fn handle_window_update(&mut self, stream: StreamId, more: i64) -> Result<(), RequestFailure> {
         let room = match self.calls.get_mut(&stream) {
             _ if stream == StreamId::CONNECTION => &mut self.room,
             Some(call) => {
@@ -393,7 +394,7 @@ impl Http2 {
         };
         *room += more;
         if *room > WINDOW_SIZE_MAX.into() {
-            return Err(Failure::new(Kind::Malformed, "a window is larger than 2^31 - 1"));
+            return Err(RequestFailure::new(FailureKind::Malformed, "a window is larger than 2^31 - 1"));
         }
         Ok(())
     }
@@ -402,7 +403,7 @@ impl Http2 {
         let last = StreamId(frame::number(payload) & StreamId::LARGEST.0);
         let code = ErrorCode::from_number(frame::number(payload.get(4..).unwrap_or_default()));
         let text = String::from_utf8_lossy(payload.get(8..).unwrap_or_default());
-        self.phase = Phase::Leaving;
+        self.phase = Http2ClientPhase::Leaving;
         let unseen: Vec<_> = self.calls.keys().copied().filter(|stream| *stream > last).collect();
         for stream in unseen {
             self.fail(stream, &format!("the server closes the connection: {code:?} {text}"));
@@ -415,34 +416,37 @@ impl Http2 {
             // It was answered before it was asked: the rest is not wanted (§8.1).
             frame::encode_reset(stream, ErrorCode::NoError, &mut self.output);
         }
-        self.finished.push_back(Finished { token: call.token, outcome: call.into_outcome() });
+        self.finished.push_back(FinishedRequest { token: call.token, outcome: call.into_outcome() });
     }
 
     fn fail(&mut self, stream: StreamId, text: &str) {
         let Some(call) = self.calls.remove(&stream) else { return };
-        self.finished.push_back(Finished { token: call.token, outcome: Err(Failure::new(Kind::Closed, text)) });
+        self.finished.push_back(FinishedRequest {
+            token: call.token,
+            outcome: Err(RequestFailure::new(FailureKind::Closed, text)),
+        });
     }
 }
 
-fn malformed(fault: &Fault) -> Failure {
-    Failure::new(Kind::Malformed, fault.text.clone())
+fn malformed(fault: &PeerFault) -> RequestFailure {
+    RequestFailure::new(FailureKind::Malformed, fault.text.clone())
 }
 
-impl Exchange for Http2 {
-    fn handle_request(&mut self, token: usize, request: &Outgoing) {
+impl Exchange for Http2Exchange {
+    fn handle_request(&mut self, token: usize, request: &OutgoingRequest) {
         self.waiting.push_back((token, request.clone()));
     }
 
-    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
         let outcome = self.read(bytes);
         if outcome.is_err() {
-            self.phase = Phase::Closed;
+            self.phase = Http2ClientPhase::Closed;
         }
         outcome
     }
 
     fn handle_end(&mut self) {
-        self.phase = Phase::Closed;
+        self.phase = Http2ClientPhase::Closed;
         let streams: Vec<_> = self.calls.keys().copied().collect();
         streams.into_iter().for_each(|stream| self.fail(stream, "the server closed the connection"));
     }
@@ -457,7 +461,7 @@ impl Exchange for Http2 {
         true
     }
 
-    fn poll_finished(&mut self) -> Option<Finished> {
+    fn poll_finished(&mut self) -> Option<FinishedRequest> {
         self.finished.pop_front()
     }
 
@@ -477,7 +481,7 @@ impl Exchange for Http2 {
     }
 
     fn is_over(&self) -> bool {
-        self.phase == Phase::Closed || self.phase == Phase::Leaving && self.calls.is_empty()
+        self.phase == Http2ClientPhase::Closed || self.phase == Http2ClientPhase::Leaving && self.calls.is_empty()
     }
 }
 
@@ -486,13 +490,13 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::loadgen::request::Method;
+    use crate::loadgen::request::RequestMethod;
 
-    fn outgoing(message: &[u8]) -> Outgoing {
-        Outgoing { method: Method::ModelInfer, bytes: Bytes::copy_from_slice(message) }
+    fn outgoing(message: &[u8]) -> OutgoingRequest {
+        OutgoingRequest { method: RequestMethod::ModelInfer, bytes: Bytes::copy_from_slice(message) }
     }
 
-    fn sent(exchange: &mut Http2) -> Vec<u8> {
+    fn sent(exchange: &mut Http2Exchange) -> Vec<u8> {
         let mut sent = Vec::new();
         while let Some(bytes) = exchange.poll_output() {
             sent.extend_from_slice(bytes);
@@ -553,7 +557,7 @@ mod tests {
         }
     }
 
-    fn finished(exchange: &mut Http2) -> Vec<(usize, Result<Bytes, String>)> {
+    fn finished(exchange: &mut Http2Exchange) -> Vec<(usize, Result<Bytes, String>)> {
         let next = std::iter::from_fn(|| exchange.poll_finished());
         let mut finished: Vec<_> =
             next.map(|end| (end.token, end.outcome.map_err(|failure| failure.to_string()))).collect();
@@ -563,7 +567,7 @@ mod tests {
 
     #[test]
     fn a_connection_begins_with_the_preface_and_waits_for_nobody() {
-        let mut exchange = Http2::new("localhost:1", &[], true);
+        let mut exchange = Http2Exchange::new("localhost:1", &[], true);
         let first = sent(&mut exchange);
         assert!(first.starts_with(PREFACE));
         exchange.handle_request(3, &outgoing(b"\0\0\0\0\x01x"));
@@ -605,7 +609,7 @@ mod tests {
             (11, Err("connection closed: the server reset the stream: Cancel".to_owned())),
         ];
         for step in 1..=interleaved.bytes.len() {
-            let mut exchange = Http2::new("localhost:1", &[], true);
+            let mut exchange = Http2Exchange::new("localhost:1", &[], true);
             [1, 3, 5, 7, 9, 11].iter().for_each(|token| exchange.handle_request(*token, &outgoing(b"ask")));
             sent(&mut exchange);
             for part in interleaved.bytes.chunks(step) {
@@ -617,7 +621,7 @@ mod tests {
 
     #[test]
     fn no_more_is_sent_than_there_is_room_for() {
-        let mut exchange = Http2::new("localhost:1", &[], true);
+        let mut exchange = Http2Exchange::new("localhost:1", &[], true);
         exchange
             .handle_bytes(&Script::default().settings(&[(settings::INITIAL_WINDOW_SIZE, 40_000), (3, 2)]).bytes)
             .unwrap();
@@ -650,7 +654,7 @@ mod tests {
 
     #[test]
     fn a_server_that_leaves_answers_what_it_has_seen() {
-        let mut exchange = Http2::new("localhost:1", &[], true);
+        let mut exchange = Http2Exchange::new("localhost:1", &[], true);
         (0..3).for_each(|token| exchange.handle_request(token, &outgoing(b"ask")));
         sent(&mut exchange);
         let goaway = Script::default().settings(&[]).frame(Frame::GoAway, 0, 0, b"\0\0\0\x03\0\0\0\x0bcalm");
@@ -669,7 +673,7 @@ mod tests {
 
     #[test]
     fn a_request_that_is_given_up_is_reset_and_its_answer_passed_over() {
-        let mut exchange = Http2::new("localhost:1", &[], true);
+        let mut exchange = Http2Exchange::new("localhost:1", &[], true);
         exchange.handle_request(1, &outgoing(b"ask"));
         sent(&mut exchange);
         assert!(exchange.handle_cancel(1));
@@ -699,11 +703,11 @@ mod tests {
             settings().frame(Frame::PushPromise, 0, 1, b"\0\0\0\x02").bytes,
             settings().frame(Frame::WindowUpdate, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).bytes,
         ] {
-            let mut exchange = Http2::new("localhost:1", &[], true);
+            let mut exchange = Http2Exchange::new("localhost:1", &[], true);
             exchange.handle_request(3, &outgoing(b"ask"));
             sent(&mut exchange);
             let error = exchange.handle_bytes(&bytes).unwrap_err();
-            assert_eq!((error.kind, exchange.is_over()), (Kind::Malformed, true), "{error} {bytes:?}");
+            assert_eq!((error.kind, exchange.is_over()), (FailureKind::Malformed, true), "{error} {bytes:?}");
         }
     }
 }

@@ -4,20 +4,20 @@
 
 use bytes::Bytes;
 
-use crate::loadgen::description::{Description, Input};
+use crate::loadgen::description::{InputDescription, ModelDescription};
 use crate::loadgen::random::Random;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count, strings};
 
 /// The tensors of one request for one row: one place for each input of the model, empty where an
 /// optional one is left out.
-pub type Sample = Vec<Option<Tensor>>;
+pub type InputSample = Vec<Option<Tensor>>;
 
 /// All that may be sent: streams of samples, one after the other. Sequences take a stream each;
 /// other requests take all in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs {
     /// At least one stream, of at least one sample.
-    pub streams: Vec<Vec<Sample>>,
+    pub streams: Vec<Vec<InputSample>>,
     /// Whether requests have a batch axis.
     pub is_batching: bool,
 }
@@ -39,7 +39,7 @@ pub struct InputPlan {
 
 /// How contents are made up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fill {
+pub enum InputFill {
     /// From the seed.
     Random,
     /// Zeros, and empty strings.
@@ -48,26 +48,27 @@ pub enum Fill {
 
 /// A model's inputs with the shape of one row of each, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layout<'a> {
+pub struct InputLayout<'a> {
     /// The inputs and their shapes without the batch axis.
-    pub inputs: Vec<(&'a Input, Vec<i64>)>,
+    pub inputs: Vec<(&'a InputDescription, Vec<i64>)>,
     /// Whether requests have a batch axis.
     pub is_batching: bool,
     /// Inputs that may be left out.
     pub optional: &'a [String],
 }
 
-impl<'a> Layout<'a> {
+impl<'a> InputLayout<'a> {
     /// Holds a plan against the model.
-    pub fn new(model: &'a Description, plan: &InputPlan) -> Result<Self, String> {
-        let given = |input: &Input| plan.shapes.iter().find(|(name, _)| *name == input.name).map(|(_, shape)| shape);
+    pub fn new(model: &'a ModelDescription, plan: &InputPlan) -> Result<Self, String> {
+        let given =
+            |input: &InputDescription| plan.shapes.iter().find(|(name, _)| *name == input.name).map(|(_, shape)| shape);
         if let Some((name, _)) =
             plan.shapes.iter().find(|(name, _)| model.inputs.iter().all(|input| input.name != *name))
         {
             return Err(format!("--shape names '{name}', which the model has not; {}", names(model)));
         }
         // Where nobody says, a shape of all dimensions includes the batch axis.
-        let is_whole = |input: &Input| given(input).is_some_and(|shape| shape.len() == input.shape.len());
+        let is_whole = |input: &InputDescription| given(input).is_some_and(|shape| shape.len() == input.shape.len());
         let is_batching = model.is_batching() && (model.config.is_some() || !model.inputs.iter().any(is_whole));
         let rows_max = model.config.as_ref().map_or(i64::MAX, |config| config.rows_max);
         let rows = i64::try_from(plan.rows).unwrap_or(i64::MAX);
@@ -77,7 +78,7 @@ impl<'a> Layout<'a> {
         if is_batching && rows > rows_max {
             return Err(format!("-b {rows}: the model takes at most {rows_max} rows"));
         }
-        let shape_of = |input: &'a Input| {
+        let shape_of = |input: &'a InputDescription| {
             let own = input.shape.get(usize::from(is_batching)..).unwrap_or_default();
             let shape = given(input).map_or(own, Vec::as_slice);
             let fits = shape.len() == own.len() && shape.iter().zip(own).all(|(a, b)| a == b || *b == -1);
@@ -91,17 +92,19 @@ impl<'a> Layout<'a> {
     }
 
     /// Contents that are made up: one sample.
-    pub fn fill(&self, fill: Fill, plan: &InputPlan) -> Result<Inputs, String> {
+    pub fn fill(&self, fill: InputFill, plan: &InputPlan) -> Result<Inputs, String> {
         let mut random = Random::new(plan.seed);
-        let mut sample = Sample::new();
+        let mut sample = InputSample::new();
         for (input, shape) in &self.inputs {
             let count = self.count(input, shape)?;
             let contents = match (fill, input.datatype, &plan.string) {
                 (_, Datatype::Bytes, Some(text)) => repeat(count, || text.clone().into_bytes()),
-                (Fill::Zero, Datatype::Bytes, None) => repeat(count, Vec::new),
-                (Fill::Random, Datatype::Bytes, None) => repeat(count, || letters(plan.string_length, &mut random)),
-                (Fill::Zero, datatype, _) => vec![0; count * datatype.size().unwrap_or(0)],
-                (Fill::Random, datatype, _) => (0..count).flat_map(|_| number(datatype, &mut random)).collect(),
+                (InputFill::Zero, Datatype::Bytes, None) => repeat(count, Vec::new),
+                (InputFill::Random, Datatype::Bytes, None) => {
+                    repeat(count, || letters(plan.string_length, &mut random))
+                }
+                (InputFill::Zero, datatype, _) => vec![0; count * datatype.size().unwrap_or(0)],
+                (InputFill::Random, datatype, _) => (0..count).flat_map(|_| number(datatype, &mut random)).collect(),
             };
             sample.push(Some(tensor(input, shape, contents)));
         }
@@ -111,7 +114,7 @@ impl<'a> Layout<'a> {
     /// Contents from the files of a folder, each with the name of an input: the bytes of one row,
     /// or for strings one on each line.
     pub fn from_files(&self, read: impl Fn(&str) -> Result<Vec<u8>, String>) -> Result<Inputs, String> {
-        let mut sample = Sample::new();
+        let mut sample = InputSample::new();
         for (input, shape) in &self.inputs {
             let bytes = match read(&input.name) {
                 Ok(bytes) => bytes,
@@ -135,7 +138,12 @@ impl<'a> Layout<'a> {
     }
 
     /// A tensor whose contents have the size of its shape.
-    pub fn checked(&self, input: &Input, shape: &[i64], contents: impl Into<Bytes>) -> Result<Tensor, String> {
+    pub fn checked(
+        &self,
+        input: &InputDescription,
+        shape: &[i64],
+        contents: impl Into<Bytes>,
+    ) -> Result<Tensor, String> {
         let (contents, count) = (contents.into(), self.count(input, shape)?);
         let name = &input.name;
         match byte_size(input.datatype, shape) {
@@ -157,7 +165,7 @@ impl<'a> Layout<'a> {
     }
 
     /// Elements of a shape, which must be known by now.
-    pub fn count(&self, input: &Input, shape: &[i64]) -> Result<usize, String> {
+    pub fn count(&self, input: &InputDescription, shape: &[i64]) -> Result<usize, String> {
         element_count(shape).map_err(|_| {
             format!(
                 "input '{}' has the variable shape {shape:?}: give it one with --shape {}:…",
@@ -195,15 +203,15 @@ impl Inputs {
     }
 }
 
-fn tensor(input: &Input, shape: &[i64], contents: impl Into<Bytes>) -> Tensor {
+fn tensor(input: &InputDescription, shape: &[i64], contents: impl Into<Bytes>) -> Tensor {
     Tensor { datatype: input.datatype, shape: shape.iter().copied().collect(), contents: contents.into() }
 }
 
-fn misfit(input: &Input, shape: &[i64], own: &[i64]) -> String {
+fn misfit(input: &InputDescription, shape: &[i64], own: &[i64]) -> String {
     format!("--shape {}: {shape:?} does not fit the model's {own:?} (the batch axis is left out)", input.name)
 }
 
-fn names(model: &Description) -> String {
+fn names(model: &ModelDescription) -> String {
     let names: Vec<_> = model.inputs.iter().map(|input| input.name.as_str()).collect();
     format!("its inputs: {}", names.join(", "))
 }
@@ -242,16 +250,16 @@ fn number(datatype: Datatype, random: &mut Random) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::description::Config;
+    use crate::loadgen::description::DescribedConfig;
 
-    pub fn model(inputs: &[(&str, Datatype, &[i64])], rows_max: Option<i64>) -> Description {
-        let input = |(name, datatype, shape): &(&str, Datatype, &[i64])| Input {
+    pub fn model(inputs: &[(&str, Datatype, &[i64])], rows_max: Option<i64>) -> ModelDescription {
+        let input = |(name, datatype, shape): &(&str, Datatype, &[i64])| InputDescription {
             name: (*name).to_owned(),
             datatype: *datatype,
             shape: shape.to_vec(),
         };
-        let config = rows_max.map(|rows_max| Config { rows_max, ..Config::default() });
-        Description { inputs: inputs.iter().map(input).collect(), config }
+        let config = rows_max.map(|rows_max| DescribedConfig { rows_max, ..DescribedConfig::default() });
+        ModelDescription { inputs: inputs.iter().map(input).collect(), config }
     }
 
     fn plan(rows: usize, shapes: &[(&str, &[i64])]) -> InputPlan {
@@ -261,8 +269,8 @@ mod tests {
 
     #[test]
     fn shapes_come_from_the_model_or_the_flag_and_are_checked() {
-        let check = |model: &Description, plan: &InputPlan, want: Result<Vec<Vec<i64>>, &str>| {
-            let got = Layout::new(model, plan);
+        let check = |model: &ModelDescription, plan: &InputPlan, want: Result<Vec<Vec<i64>>, &str>| {
+            let got = InputLayout::new(model, plan);
             let got = got.map(|layout| layout.inputs.into_iter().map(|(_, shape)| shape).collect());
             assert_eq!(got, want.map_err(str::to_owned), "{plan:?}");
         };
@@ -284,10 +292,10 @@ mod tests {
     fn a_variable_shape_needs_the_flag() {
         let model = model(&[("A", Datatype::Fp32, &[-1, -1])], Some(8));
         let open = plan(1, &[]);
-        let error = Layout::new(&model, &open).unwrap().fill(Fill::Zero, &open).unwrap_err();
+        let error = InputLayout::new(&model, &open).unwrap().fill(InputFill::Zero, &open).unwrap_err();
         assert_eq!(error, "input 'A' has the variable shape [-1]: give it one with --shape A:…");
         let given = plan(2, &[("A", &[3])]);
-        let inputs = Layout::new(&model, &given).unwrap().fill(Fill::Zero, &given).unwrap();
+        let inputs = InputLayout::new(&model, &given).unwrap().fill(InputFill::Zero, &given).unwrap();
         let batch = inputs.batch(0, 0, 2).unwrap();
         assert_eq!((&batch[0].1.shape[..], &batch[0].1.contents[..]), (&[2, 3][..], &[0; 24][..]));
     }
@@ -297,9 +305,9 @@ mod tests {
         for datatype in Datatype::ALL {
             let model = model(&[("A", datatype, &[100])], Some(0));
             let plan = plan(1, &[]);
-            let layout = Layout::new(&model, &plan).unwrap();
-            let inputs = layout.fill(Fill::Random, &plan).unwrap();
-            assert_eq!(inputs, layout.fill(Fill::Random, &plan).unwrap());
+            let layout = InputLayout::new(&model, &plan).unwrap();
+            let inputs = layout.fill(InputFill::Random, &plan).unwrap();
+            assert_eq!(inputs, layout.fill(InputFill::Random, &plan).unwrap());
             let tensor = inputs.streams[0][0][0].clone().unwrap();
             layout.checked(&model.inputs[0], &[100], tensor.contents.clone()).unwrap();
             let distinct: std::collections::BTreeSet<_> = tensor.contents.iter().collect();
@@ -312,12 +320,12 @@ mod tests {
         let model = model(&[("A", Datatype::Bytes, &[2])], Some(0));
         let contents = |fill, string: Option<&str>| {
             let plan = InputPlan { string: string.map(str::to_owned), ..plan(1, &[]) };
-            let inputs = Layout::new(&model, &plan).unwrap().fill(fill, &plan).unwrap();
+            let inputs = InputLayout::new(&model, &plan).unwrap().fill(fill, &plan).unwrap();
             inputs.streams[0][0][0].clone().unwrap().contents.to_vec()
         };
-        assert_eq!(contents(Fill::Random, Some("hi")), b"\x02\0\0\0hi\x02\0\0\0hi");
-        assert_eq!(contents(Fill::Zero, None), [0; 8]);
-        let random = contents(Fill::Random, None);
+        assert_eq!(contents(InputFill::Random, Some("hi")), b"\x02\0\0\0hi\x02\0\0\0hi");
+        assert_eq!(contents(InputFill::Zero, None), [0; 8]);
+        let random = contents(InputFill::Random, None);
         let read: Vec<_> = strings::Strings::new(&random).map(Result::unwrap).collect();
         assert!(read.len() == 2 && read.iter().all(|text| text.len() == 5 && text.is_ascii()) && read[0] != read[1]);
     }
@@ -326,7 +334,7 @@ mod tests {
     fn files_hold_the_bytes_of_a_row_or_a_string_on_each_line() {
         let model = model(&[("A", Datatype::Int16, &[-1, 2]), ("S", Datatype::Bytes, &[-1, 2])], Some(4));
         let plan = plan(1, &[]);
-        let layout = Layout::new(&model, &plan).unwrap();
+        let layout = InputLayout::new(&model, &plan).unwrap();
         let read = |name: &str| match name {
             "A" => Ok(vec![1, 0, 2, 0]),
             _ => Ok(b"one\ntwo\n".to_vec()),
@@ -343,7 +351,7 @@ mod tests {
     fn the_rows_of_a_batch_follow_each_other_in_the_stream() {
         let model = model(&[("A", Datatype::Uint8, &[-1, 1])], Some(4));
         let plan = plan(1, &[]);
-        let layout = Layout::new(&model, &plan).unwrap();
+        let layout = InputLayout::new(&model, &plan).unwrap();
         let sample = |byte: u8| vec![Some(layout.checked(&model.inputs[0], &[1], vec![byte]).unwrap())];
         let inputs = Inputs { streams: vec![vec![sample(1), sample(2), sample(3)]], is_batching: true };
         let contents = |index, rows| inputs.batch(0, index, rows).unwrap()[0].1.contents.to_vec();

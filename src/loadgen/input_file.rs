@@ -2,22 +2,22 @@
 //! `{"data": [[SAMPLE, …], …]}` several; in a sample each input is an array, `{"content": …}` with
 //! its `"shape"`, or `{"b64": "…"}`.
 
-use crate::loadgen::description::{Input, integers};
-use crate::loadgen::input::{Inputs, Layout, Sample};
+use crate::loadgen::description::{InputDescription, integers};
+use crate::loadgen::input::{InputLayout, InputSample, Inputs};
 use crate::protocol::rest;
 use crate::tensor::Tensor;
 use crate::wire::base64;
-use crate::wire::json::{Document, Kind, RawArray, Value};
+use crate::wire::json::{Document, JsonValue, RawArray, ValueKind};
 
-impl Layout<'_> {
+impl InputLayout<'_> {
     /// Reads a file.
     pub fn from_json(&self, text: &[u8]) -> Result<Inputs, String> {
         let document = Document::parse(text, &["data"]).map_err(|error| error.to_string())?;
         if document.root().get("validation_data").is_some() {
             return Err("validation_data is not supported: answers are not compared".to_owned());
         }
-        let samples = document.root().get("data").map(Value::kind);
-        let Some(Kind::Raw(RawArray { text, .. })) = samples else {
+        let samples = document.root().get("data").map(JsonValue::kind);
+        let Some(ValueKind::Raw(RawArray { text, .. })) = samples else {
             return Err("expected an object with an array 'data'".to_owned());
         };
         // An input may be called "data" itself, so what is within is read for itself.
@@ -25,8 +25,8 @@ impl Layout<'_> {
         raw_names.extend(self.inputs.iter().map(|(input, _)| input.name.as_str()));
         let document = Document::parse(text, &raw_names).map_err(|error| format!("in 'data': {error}"))?;
         let root = document.root();
-        let streams: Vec<Vec<Sample>> = if root.elements().any(|element| *element.kind() == Kind::Array) {
-            let stream = |stream: Value<'_, '_>| stream.elements().map(|sample| self.sample(sample)).collect();
+        let streams: Vec<Vec<InputSample>> = if root.elements().any(|element| *element.kind() == ValueKind::Array) {
+            let stream = |stream: JsonValue<'_, '_>| stream.elements().map(|sample| self.sample(sample)).collect();
             root.elements().map(stream).collect::<Result<_, String>>()?
         } else {
             vec![root.elements().map(|sample| self.sample(sample)).collect::<Result<_, _>>()?]
@@ -37,8 +37,8 @@ impl Layout<'_> {
         Ok(Inputs { streams, is_batching: self.is_batching })
     }
 
-    fn sample(&self, sample: Value<'_, '_>) -> Result<Sample, String> {
-        if *sample.kind() != Kind::Object {
+    fn sample(&self, sample: JsonValue<'_, '_>) -> Result<InputSample, String> {
+        if *sample.kind() != ValueKind::Object {
             return Err("expected an object with a member for each input".to_owned());
         }
         if let Some((name, _)) =
@@ -46,7 +46,7 @@ impl Layout<'_> {
         {
             return Err(format!("'{name}' is not an input of the model"));
         }
-        let tensor = |(input, shape): &(&Input, Vec<i64>)| match sample.get(&input.name) {
+        let tensor = |(input, shape): &(&InputDescription, Vec<i64>)| match sample.get(&input.name) {
             Some(value) => self.value(input, shape, value).map(Some),
             None if self.optional.contains(&input.name) => Ok(None),
             None => Err(format!("a sample has no '{}'", input.name)),
@@ -54,18 +54,18 @@ impl Layout<'_> {
         self.inputs.iter().map(tensor).collect()
     }
 
-    fn value(&self, input: &Input, shape: &[i64], value: Value<'_, '_>) -> Result<Tensor, String> {
+    fn value(&self, input: &InputDescription, shape: &[i64], value: JsonValue<'_, '_>) -> Result<Tensor, String> {
         let given = value.get("shape").map(integers);
         let shape = given.as_deref().unwrap_or(shape);
         let content = value.get("content").unwrap_or(value);
         self.count(input, shape)?;
-        match (content.kind(), content.get("b64").and_then(Value::as_str)) {
+        match (content.kind(), content.get("b64").and_then(JsonValue::as_str)) {
             (_, Some(text)) => {
                 let bytes =
                     base64::decode(text).ok_or_else(|| format!("'b64' of input '{}' is no base64", input.name))?;
                 self.checked(input, shape, bytes)
             }
-            (Kind::Raw(_), None) => {
+            (ValueKind::Raw(_), None) => {
                 let contents = rest::data::decode(&input.name, Some(input.datatype), shape, content);
                 let contents = contents.map_err(|error| format!("input '{}': {}", input.name, error.text()))?;
                 self.checked(input, shape, contents)
@@ -78,18 +78,21 @@ impl Layout<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::description::{Config, Description};
+    use crate::loadgen::description::{DescribedConfig, ModelDescription};
     use crate::loadgen::input::InputPlan;
     use crate::tensor::Datatype;
 
     fn read(text: &str) -> Result<Inputs, String> {
-        let input =
-            |name: &str, datatype, shape: &[i64]| Input { name: name.to_owned(), datatype, shape: shape.to_vec() };
-        let config = Config { rows_max: 8, optional: vec!["S".to_owned()], ..Config::default() };
+        let input = |name: &str, datatype, shape: &[i64]| InputDescription {
+            name: name.to_owned(),
+            datatype,
+            shape: shape.to_vec(),
+        };
+        let config = DescribedConfig { rows_max: 8, optional: vec!["S".to_owned()], ..DescribedConfig::default() };
         let inputs = vec![input("A", Datatype::Int32, &[-1, 2]), input("S", Datatype::Bytes, &[-1, -1])];
-        let model = Description { inputs, config: Some(config) };
+        let model = ModelDescription { inputs, config: Some(config) };
         let plan = InputPlan { rows: 1, shapes: vec![], string: None, string_length: 1, seed: 1 };
-        Layout::new(&model, &plan)?.from_json(text.as_bytes())
+        InputLayout::new(&model, &plan)?.from_json(text.as_bytes())
     }
 
     /// `stream.index input shape bytes` of all samples.

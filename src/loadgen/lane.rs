@@ -14,17 +14,17 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::loadgen::clock;
-use crate::loadgen::exchange::{Exchange, Finished};
-use crate::loadgen::failure::{Failure, Kind};
-use crate::loadgen::http1::Http1;
-use crate::loadgen::http2::Http2;
-use crate::loadgen::link::Link;
-use crate::loadgen::request::{Outgoing, Requests};
+use crate::loadgen::exchange::{Exchange, FinishedRequest};
+use crate::loadgen::failure::{FailureKind, RequestFailure};
+use crate::loadgen::http1::Http1Exchange;
+use crate::loadgen::http2::Http2Exchange;
+use crate::loadgen::link::ClientConnection;
+use crate::loadgen::request::{OutgoingRequest, Requests};
 use crate::loadgen::schedule::Schedule;
-use crate::loadgen::sequence::Sequences;
-use crate::loadgen::socket::{Poller, Ready};
+use crate::loadgen::sequence::LoadSequences;
+use crate::loadgen::socket::{Poller, ReadyConnection};
 use crate::loadgen::target::Protocol;
-use crate::loadgen::window::Window;
+use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
 /// How long a wait lasts at most: a stop and the end of a window are noticed as late as that.
@@ -41,7 +41,7 @@ const READ_SIZE: usize = 128 * 1024;
 
 /// What one thread is to do.
 #[derive(Clone, Debug)]
-pub struct LanePlan {
+pub struct ThreadPlan {
     /// Where the server is.
     pub address: SocketAddr,
     /// Connections.
@@ -53,7 +53,7 @@ pub struct LanePlan {
     /// What is sent.
     pub requests: Arc<Requests>,
     /// The sequences that requests belong to, if they do.
-    pub sequences: Option<Sequences>,
+    pub sequences: Option<LoadSequences>,
     /// How long the load runs before it is measured, at least.
     pub warm_up: Duration,
     /// How many requests end before it is measured, at least.
@@ -84,20 +84,20 @@ pub enum WindowEnd {
     Time(Duration),
 }
 
-/// What a lane tells, in this order: `WarmUp`, `Window` any number of times, `Done`.
+/// What a lane tells, in this order: `WarmUp`, `LoadWindow` any number of times, `Done`.
 #[derive(Debug)]
-pub enum Report {
+pub enum ThreadReport {
     /// The warm-up is over.
-    WarmUp(Box<Window>),
+    WarmUp(Box<LoadWindow>),
     /// A window is over: its number from 0.
-    Window(usize, Box<Window>),
+    Window(usize, Box<LoadWindow>),
     /// All is over: what ended after the last window, and the requests that were due but never sent.
-    Done(Box<Window>, u64),
+    Done(Box<LoadWindow>, u64),
     /// The lane could not begin.
     Failed(String),
 }
 
-impl Report {
+impl ThreadReport {
     /// Which boundary it tells of: 0 between the warm-up and the first window.
     pub const fn boundary(&self) -> Option<usize> {
         match self {
@@ -110,7 +110,7 @@ impl Report {
 
 /// What all lanes and the one that watches them share.
 #[derive(Debug, Default)]
-pub struct Shared {
+pub struct LoadShared {
     /// No further requests are to be sent.
     pub is_stopping: AtomicBool,
     /// Requests that succeeded so far.
@@ -123,7 +123,7 @@ pub struct Shared {
 
 /// A request between its submission and its end.
 #[derive(Debug)]
-struct Flight {
+struct SubmittedRequest {
     link: usize,
     /// When it was due, where latency counts from then.
     due: Option<Instant>,
@@ -136,7 +136,7 @@ struct Flight {
 
 /// A request that has not been given to a connection.
 #[derive(Clone, Copy, Debug)]
-struct Pending {
+struct UnsentRequest {
     due: Instant,
     /// Whether it had to wait: for a connection, or for its sequence.
     has_waited: bool,
@@ -144,31 +144,31 @@ struct Pending {
 
 /// Which phase the lane is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum LoadPhase {
     WarmUp,
     Measured,
     Draining,
 }
 
-struct Lane<'a> {
-    plan: LanePlan,
-    shared: &'a Shared,
-    reports: &'a Sender<Report>,
+struct LoadThread<'a> {
+    plan: ThreadPlan,
+    shared: &'a LoadShared,
+    reports: &'a Sender<ThreadReport>,
     poller: Poller,
-    links: Vec<Link>,
+    links: Vec<ClientConnection>,
     /// Connections by free place on them.
     free: VecDeque<usize>,
     /// Links with something to send.
     touched: Vec<usize>,
     /// Links that are to be made again.
     down: Vec<usize>,
-    flights: Slab<Flight>,
-    pending: VecDeque<Pending>,
+    flights: Slab<SubmittedRequest>,
+    pending: VecDeque<UnsentRequest>,
     /// Of the open loop: when the next request is due.
     next_due: Option<Instant>,
     start: Instant,
-    window: Window,
-    phase: Phase,
+    window: LoadWindow,
+    phase: LoadPhase,
     /// Windows handed on.
     windows: usize,
     ended: u64,
@@ -181,18 +181,18 @@ struct Lane<'a> {
 }
 
 /// Runs one lane to its end. All lanes meet at the barrier when their connections are made.
-pub fn run(plan: LanePlan, shared: &Shared, barrier: &Barrier, reports: &Sender<Report>) {
-    let lane = Lane::new(plan, shared, reports).and_then(|mut lane| lane.connect().map(|()| lane));
+pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &Sender<ThreadReport>) {
+    let lane = LoadThread::new(plan, shared, reports).and_then(|mut lane| lane.connect().map(|()| lane));
     barrier.wait();
     // Nobody listens any more where the watcher has given up.
-    let _ = match lane.and_then(Lane::run) {
+    let _ = match lane.and_then(LoadThread::run) {
         Ok(done) => reports.send(done),
-        Err(error) => reports.send(Report::Failed(error.to_string())),
+        Err(error) => reports.send(ThreadReport::Failed(error.to_string())),
     };
 }
 
-impl<'a> Lane<'a> {
-    fn new(plan: LanePlan, shared: &'a Shared, reports: &'a Sender<Report>) -> std::io::Result<Self> {
+impl<'a> LoadThread<'a> {
+    fn new(plan: ThreadPlan, shared: &'a LoadShared, reports: &'a Sender<ThreadReport>) -> std::io::Result<Self> {
         let connections = plan.connections.max(1);
         let links: Vec<_> = (0..connections).map(|index| new_link(&plan, index)).collect();
         let free = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
@@ -209,8 +209,8 @@ impl<'a> Lane<'a> {
             pending: VecDeque::new(),
             next_due: None,
             start: now,
-            window: Window::new(now),
-            phase: Phase::WarmUp,
+            window: LoadWindow::new(now),
+            phase: LoadPhase::WarmUp,
             windows: 0,
             ended: 0,
             left: plan.request_count,
@@ -230,7 +230,7 @@ impl<'a> Lane<'a> {
         for link in &mut self.links {
             let _ = link.connect(&self.poller, start);
         }
-        while self.links.iter().any(Link::is_connecting) && clock::now().since(start) < CONNECT_TIMEOUT {
+        while self.links.iter().any(ClientConnection::is_connecting) && clock::now().since(start) < CONNECT_TIMEOUT {
             self.poller.wait(WAIT_MAX, &mut ready)?;
             for ready in ready.drain(..).filter(|ready| ready.is_writable) {
                 let Some(link) = self.links.get_mut(ready.index) else { continue };
@@ -243,9 +243,9 @@ impl<'a> Lane<'a> {
         Ok(())
     }
 
-    fn run(mut self) -> std::io::Result<Report> {
+    fn run(mut self) -> std::io::Result<ThreadReport> {
         self.start = clock::now();
-        self.window = Window::new(self.start);
+        self.window = LoadWindow::new(self.start);
         if let Pace::Open(schedule) = &mut self.plan.pace {
             self.next_due = Some(self.start + schedule.next_due());
         } else if let Pace::Closed(concurrency) = self.plan.pace {
@@ -258,7 +258,7 @@ impl<'a> Lane<'a> {
             self.advance(now);
             if self.is_done() {
                 self.window.ended = clock::now();
-                return Ok(Report::Done(Box::new(self.window), self.unsent));
+                return Ok(ThreadReport::Done(Box::new(self.window), self.unsent));
             }
             let timeout = self.poll_timeout(clock::now());
             self.poller.wait(timeout, &mut ready)?;
@@ -270,7 +270,7 @@ impl<'a> Lane<'a> {
 
     /// What the clock brings about: the end of a window, of a connection's back-off, of patience.
     fn handle_time(&mut self, now: Instant) {
-        if self.phase != Phase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
+        if self.phase != LoadPhase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
             self.begin_draining(now);
         }
         self.end_window(now);
@@ -299,7 +299,7 @@ impl<'a> Lane<'a> {
 
     fn release_due(&mut self, now: Instant) {
         while let Some(due) = self.next_due.filter(|due| *due <= now) {
-            if self.phase == Phase::Draining || self.left == Some(0) {
+            if self.phase == LoadPhase::Draining || self.left == Some(0) {
                 self.next_due = None;
                 return;
             }
@@ -314,7 +314,7 @@ impl<'a> Lane<'a> {
             return;
         }
         self.left = self.left.map(|left| left - 1);
-        self.pending.push_back(Pending { due, has_waited: false });
+        self.pending.push_back(UnsentRequest { due, has_waited: false });
     }
 
     /// Gives pending requests to connections.
@@ -325,9 +325,9 @@ impl<'a> Lane<'a> {
             let counts_from_due = pending.has_waited || matches!(self.plan.pace, Pace::Open(_));
             self.submit(link, &outgoing, slot, counts_from_due.then_some(pending.due), now);
         }
-        if self.phase == Phase::Draining {
+        if self.phase == LoadPhase::Draining {
             while let Some(link) = self.free.front().copied() {
-                let Some(step) = self.plan.sequences.as_mut().and_then(Sequences::poll_close) else { break };
+                let Some(step) = self.plan.sequences.as_mut().and_then(LoadSequences::poll_close) else { break };
                 let outgoing = self.plan.requests.in_sequence(&step);
                 self.submit(link, &outgoing, Some(step.slot), None, now);
             }
@@ -338,7 +338,7 @@ impl<'a> Lane<'a> {
         });
     }
 
-    fn next_request(&mut self) -> Option<(Outgoing, Option<usize>)> {
+    fn next_request(&mut self) -> Option<(OutgoingRequest, Option<usize>)> {
         if let Some(sequences) = &mut self.plan.sequences {
             let step = sequences.poll_step()?;
             return Some((self.plan.requests.in_sequence(&step), Some(step.slot)));
@@ -347,9 +347,16 @@ impl<'a> Lane<'a> {
         Some((self.plan.requests.plain(self.number - 1), None))
     }
 
-    fn submit(&mut self, index: usize, outgoing: &Outgoing, slot: Option<usize>, due: Option<Instant>, now: Instant) {
+    fn submit(
+        &mut self,
+        index: usize,
+        outgoing: &OutgoingRequest,
+        slot: Option<usize>,
+        due: Option<Instant>,
+        now: Instant,
+    ) {
         self.free.pop_front();
-        let token = self.flights.insert(Flight { link: index, due, sent: None, submitted: now, slot });
+        let token = self.flights.insert(SubmittedRequest { link: index, due, sent: None, submitted: now, slot });
         let Some(link) = self.links.get_mut(index) else { return };
         link.submit(token, outgoing);
         if self.touched.last() != Some(&index) {
@@ -383,7 +390,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn handle_ready(&mut self, ready: Ready) {
+    fn handle_ready(&mut self, ready: ReadyConnection) {
         let Some(link) = self.links.get_mut(ready.index) else { return };
         let outcome = if ready.is_writable {
             link.handle_writable(&self.poller)
@@ -400,7 +407,8 @@ impl<'a> Lane<'a> {
         match outcome {
             Err(failure) => self.fail_link(ready.index, &failure, now),
             Ok(()) if is_over => {
-                let failure = Failure::new(Kind::Closed, "the server takes no more requests on the connection");
+                let failure =
+                    RequestFailure::new(FailureKind::Closed, "the server takes no more requests on the connection");
                 self.fail_link(ready.index, &failure, now);
             }
             Ok(()) => self.touched.push(ready.index),
@@ -410,7 +418,7 @@ impl<'a> Lane<'a> {
     }
 
     fn take_finished(&mut self, index: usize, now: Instant) {
-        while let Some(Finished { token, outcome }) =
+        while let Some(FinishedRequest { token, outcome }) =
             self.links.get_mut(index).and_then(|link| link.exchange().poll_finished())
         {
             self.complete(token, outcome.map(drop), now);
@@ -418,7 +426,7 @@ impl<'a> Lane<'a> {
     }
 
     /// A request has ended.
-    fn complete(&mut self, token: usize, outcome: Result<(), Failure>, now: Instant) {
+    fn complete(&mut self, token: usize, outcome: Result<(), RequestFailure>, now: Instant) {
         let Some(flight) = self.flights.try_remove(token) else { return };
         let from = flight.due.or(flight.sent).unwrap_or(flight.submitted);
         let latency = now.since(from);
@@ -432,13 +440,13 @@ impl<'a> Lane<'a> {
         if let (Some(slot), Some(sequences)) = (flight.slot, &mut self.plan.sequences) {
             sequences.handle_done(slot);
         }
-        if matches!(self.plan.pace, Pace::Closed(_)) && self.phase != Phase::Draining {
+        if matches!(self.plan.pace, Pace::Closed(_)) && self.phase != LoadPhase::Draining {
             self.push_pending(now);
         }
     }
 
     /// A connection has ended: so has all that was in flight on it.
-    fn fail_link(&mut self, index: usize, failure: &Failure, now: Instant) {
+    fn fail_link(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
         self.take_finished(index, now);
         let Some(link) = self.links.get_mut(index) else { return };
         link.close(Some(failure), now);
@@ -451,7 +459,7 @@ impl<'a> Lane<'a> {
 
     /// Gives up what has waited longer than allowed.
     fn end_late(&mut self, now: Instant) {
-        let is_late = |flight: &Flight| now.since(flight.submitted) > self.plan.timeout;
+        let is_late = |flight: &SubmittedRequest| now.since(flight.submitted) > self.plan.timeout;
         let late: Vec<(usize, usize)> = self
             .flights
             .iter()
@@ -460,11 +468,14 @@ impl<'a> Lane<'a> {
             .collect();
         for (token, index) in late {
             let goes_on = self.links.get_mut(index).is_some_and(|link| link.exchange().handle_cancel(token));
-            self.complete(token, Err(Failure::new(Kind::Timeout, "no answer in time")), now);
+            self.complete(token, Err(RequestFailure::new(FailureKind::Timeout, "no answer in time")), now);
             if goes_on {
                 self.touched.push(index);
             } else {
-                let failure = Failure::new(Kind::Closed, "another request on the connection was not answered in time");
+                let failure = RequestFailure::new(
+                    FailureKind::Closed,
+                    "another request on the connection was not answered in time",
+                );
                 self.fail_link(index, &failure, now);
             }
         }
@@ -473,45 +484,45 @@ impl<'a> Lane<'a> {
     /// Hands the window on if it is over.
     fn end_window(&mut self, now: Instant) {
         let is_over = match (self.phase, self.plan.window) {
-            (Phase::Draining, _) => false,
-            (Phase::WarmUp, _) => {
+            (LoadPhase::Draining, _) => false,
+            (LoadPhase::WarmUp, _) => {
                 now.since(self.start) >= self.plan.warm_up && self.ended >= self.plan.warm_up_requests
             }
             _ if self.left == Some(0) => self.pending.is_empty() && self.flights.is_empty(),
-            (Phase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
-            (Phase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
+            (LoadPhase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
+            (LoadPhase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
         };
         if is_over {
-            let is_last = self.phase == Phase::Measured && self.left == Some(0);
+            let is_last = self.phase == LoadPhase::Measured && self.left == Some(0);
             let window = self.take_window(now);
-            let report = if self.phase == Phase::WarmUp {
-                Report::WarmUp(window)
+            let report = if self.phase == LoadPhase::WarmUp {
+                ThreadReport::WarmUp(window)
             } else {
                 self.windows += 1;
-                Report::Window(self.windows - 1, window)
+                ThreadReport::Window(self.windows - 1, window)
             };
             let _ = self.reports.send(report);
-            self.phase = if is_last { Phase::Draining } else { Phase::Measured };
+            self.phase = if is_last { LoadPhase::Draining } else { LoadPhase::Measured };
         }
     }
 
     fn begin_draining(&mut self, now: Instant) {
         // The watcher waits for no more windows: what this one holds is counted with the rest.
-        self.phase = Phase::Draining;
+        self.phase = LoadPhase::Draining;
         self.window.began = now;
         self.unsent = self.pending.len() as u64;
         self.pending.clear();
     }
 
-    fn take_window(&mut self, now: Instant) -> Box<Window> {
-        let mut window = std::mem::replace(&mut self.window, Window::new(now));
+    fn take_window(&mut self, now: Instant) -> Box<LoadWindow> {
+        let mut window = std::mem::replace(&mut self.window, LoadWindow::new(now));
         window.ended = now;
         window.backlog = (self.pending.len() + self.flights.len()) as u64;
         Box::new(window)
     }
 
     fn is_done(&self) -> bool {
-        self.phase == Phase::Draining && self.flights.is_empty() && self.touched.is_empty()
+        self.phase == LoadPhase::Draining && self.flights.is_empty() && self.touched.is_empty()
     }
 
     /// How long there is nothing to do unless bytes come.
@@ -521,14 +532,14 @@ impl<'a> Lane<'a> {
     }
 }
 
-fn new_link(plan: &LanePlan, index: usize) -> Link {
+fn new_link(plan: &ThreadPlan, index: usize) -> ClientConnection {
     let requests = Arc::clone(&plan.requests);
     let new_exchange = move || -> Box<dyn Exchange> {
         let plan = requests.plan();
         match plan.protocol {
-            Protocol::Http => Box::new(Http1::new(false)),
-            Protocol::Grpc => Box::new(Http2::new(&plan.address.authority(), &plan.fields, false)),
+            Protocol::Http => Box::new(Http1Exchange::new(false)),
+            Protocol::Grpc => Box::new(Http2Exchange::new(&plan.address.authority(), &plan.fields, false)),
         }
     };
-    Link::new(index, plan.address, Box::new(new_exchange))
+    ClientConnection::new(index, plan.address, Box::new(new_exchange))
 }

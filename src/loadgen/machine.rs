@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use crate::loadgen::report::{Comparison, Load, Report};
-use crate::loadgen::statistics::{Statistics, Total};
+use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
+use crate::loadgen::statistics::{RequestTotal, ServerStatistics};
 use crate::loadgen::table::PERCENTILES;
 use crate::wire::json::writer;
 
@@ -20,7 +20,7 @@ pub struct Heading {
 }
 
 /// One value.
-enum Value {
+enum MachineValue {
     Flag(bool),
     Integer(u64),
     None,
@@ -29,31 +29,31 @@ enum Value {
 }
 
 /// The columns of CSV, and the flat members of JSON.
-fn fields(heading: &Heading, report: &Report) -> Vec<(String, Value)> {
+fn fields(heading: &Heading, report: &LoadReport) -> Vec<(String, MachineValue)> {
     let window = &report.window;
-    let mut fields: Vec<(String, Value)> = Vec::new();
-    let mut add = |name: &str, value: Value| fields.push((name.to_owned(), value));
-    add("url", Value::Text(heading.url.clone()));
-    add("model", Value::Text(heading.model.clone()));
-    add("protocol", Value::Text(heading.protocol.to_owned()));
+    let mut fields: Vec<(String, MachineValue)> = Vec::new();
+    let mut add = |name: &str, value: MachineValue| fields.push((name.to_owned(), value));
+    add("url", MachineValue::Text(heading.url.clone()));
+    add("model", MachineValue::Text(heading.model.clone()));
+    add("protocol", MachineValue::Text(heading.protocol.to_owned()));
     let (concurrency, rate) = match report.load {
-        Load::Concurrency(count) => (Value::Integer(count as u64), Value::None),
-        Load::Rate(rate) => (Value::None, Value::Number(rate)),
+        OfferedLoad::Concurrency(count) => (MachineValue::Integer(count as u64), MachineValue::None),
+        OfferedLoad::Rate(rate) => (MachineValue::None, MachineValue::Number(rate)),
     };
     add("concurrency", concurrency);
     add("request_rate", rate);
-    add("batch_size", Value::Integer(report.rows as u64));
-    add("windows", Value::Integer(report.windows as u64));
-    add("stable", report.is_stable.map_or(Value::None, Value::Flag));
-    add("seconds", Value::Number(report.duration.as_secs_f64()));
-    add("succeeded", Value::Integer(window.succeeded));
-    add("failed", Value::Integer(window.failures.total()));
-    add("throughput", Value::Number(report.throughput()));
-    add("total_succeeded", Value::Integer(report.totals.succeeded));
-    add("total_failed", Value::Integer(report.totals.failures.total()));
-    add("never_sent", Value::Integer(report.totals.unsent));
+    add("batch_size", MachineValue::Integer(report.rows as u64));
+    add("windows", MachineValue::Integer(report.windows as u64));
+    add("stable", report.is_stable.map_or(MachineValue::None, MachineValue::Flag));
+    add("seconds", MachineValue::Number(report.duration.as_secs_f64()));
+    add("succeeded", MachineValue::Integer(window.succeeded));
+    add("failed", MachineValue::Integer(window.failures.total()));
+    add("throughput", MachineValue::Number(report.throughput()));
+    add("total_succeeded", MachineValue::Integer(report.totals.succeeded));
+    add("total_failed", MachineValue::Integer(report.totals.failures.total()));
+    add("never_sent", MachineValue::Integer(report.totals.unsent));
     let times = &window.latency;
-    let latency = |time: Duration| if times.count() == 0 { Value::None } else { micros(time) };
+    let latency = |time: Duration| if times.count() == 0 { MachineValue::None } else { micros(time) };
     add("latency_mean_us", latency(times.mean()));
     add("latency_deviation_us", latency(times.deviation()));
     add("latency_min_us", latency(times.min()));
@@ -61,13 +61,13 @@ fn fields(heading: &Heading, report: &Report) -> Vec<(String, Value)> {
         add(&format!("latency_p{percentile}_us"), latency(times.percentile(percentile)));
     }
     add("latency_max_us", latency(times.max()));
-    let lag = |time: Duration| if window.lag.count() == 0 { Value::None } else { micros(time) };
+    let lag = |time: Duration| if window.lag.count() == 0 { MachineValue::None } else { micros(time) };
     add("send_lag_p99_us", lag(window.lag.percentile(99.0)));
-    let server = |total: fn(&Statistics) -> Total| {
-        report.server.as_ref().map_or(Value::None, |server| micros(total(server).mean()))
+    let server = |total: fn(&ServerStatistics) -> RequestTotal| {
+        report.server.as_ref().map_or(MachineValue::None, |server| micros(total(server).mean()))
     };
-    let count = |count: fn(&Statistics) -> u64| {
-        report.server.as_ref().map_or(Value::None, |server| Value::Integer(count(server)))
+    let count = |count: fn(&ServerStatistics) -> u64| {
+        report.server.as_ref().map_or(MachineValue::None, |server| MachineValue::Integer(count(server)))
     };
     add("server_succeeded", count(|server| server.success.count));
     add("server_failed", count(|server| server.fail.count));
@@ -78,44 +78,47 @@ fn fields(heading: &Heading, report: &Report) -> Vec<(String, Value)> {
     add("server_compute_input_us", server(|server| server.compute_input));
     add("server_compute_infer_us", server(|server| server.compute_infer));
     add("server_compute_output_us", server(|server| server.compute_output));
-    let each = |time: Option<Duration>| time.and_then(|time| report.each(time)).map_or(Value::None, micros);
+    let each = |time: Option<Duration>| time.and_then(|time| report.each(time)).map_or(MachineValue::None, micros);
     add("cpu_per_request_us", each(report.usage.map(|usage| usage.cpu())));
     add("cpu_user_per_request_us", each(report.usage.map(|usage| usage.user)));
     add("cpu_system_per_request_us", each(report.usage.map(|usage| usage.system)));
     let ended = window.ended_count().max(1) as f64;
     let usage = |value: fn(&crate::loadgen::usage::Usage) -> u64| report.usage.as_ref().map(value);
     let switches = usage(|usage| usage.switches());
-    add("switches_per_request", switches.map_or(Value::None, |switches| Value::Number(switches as f64 / ended)));
+    add(
+        "switches_per_request",
+        switches.map_or(MachineValue::None, |switches| MachineValue::Number(switches as f64 / ended)),
+    );
     add("client_cpu_per_request_us", each(report.client.map(|client| client.cpu())));
-    add("rss_bytes", usage(|usage| usage.resident_size).map_or(Value::None, Value::Integer));
-    add("rss_max_bytes", usage(|usage| usage.resident_size_max).map_or(Value::None, Value::Integer));
+    add("rss_bytes", usage(|usage| usage.resident_size).map_or(MachineValue::None, MachineValue::Integer));
+    add("rss_max_bytes", usage(|usage| usage.resident_size_max).map_or(MachineValue::None, MachineValue::Integer));
     fields
 }
 
-fn micros(time: Duration) -> Value {
+fn micros(time: Duration) -> MachineValue {
     // To the nanosecond, which is finer than anything measured.
-    Value::Number((time.as_nanos() as f64) / 1e3)
+    MachineValue::Number((time.as_nanos() as f64) / 1e3)
 }
 
 /// A report as a JSON object on one line.
-pub fn json(heading: &Heading, report: &Report) -> String {
+pub fn json(heading: &Heading, report: &LoadReport) -> String {
     let mut out = Vec::new();
     write_json(heading, report, &mut out);
     out.push(b'\n');
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn write_json(heading: &Heading, report: &Report, out: &mut Vec<u8>) {
+fn write_json(heading: &Heading, report: &LoadReport, out: &mut Vec<u8>) {
     out.push(b'{');
     for (name, value) in fields(heading, report) {
         writer::string(&name, out);
         out.push(b':');
         match value {
-            Value::Flag(flag) => writer::boolean(flag, out),
-            Value::Integer(count) => writer::integer(count, out),
-            Value::Number(number) if number.is_finite() => writer::float(number, out),
-            Value::None | Value::Number(_) => out.extend_from_slice(b"null"),
-            Value::Text(text) => writer::string(&text, out),
+            MachineValue::Flag(flag) => writer::boolean(flag, out),
+            MachineValue::Integer(count) => writer::integer(count, out),
+            MachineValue::Number(number) if number.is_finite() => writer::float(number, out),
+            MachineValue::None | MachineValue::Number(_) => out.extend_from_slice(b"null"),
+            MachineValue::Text(text) => writer::string(&text, out),
         }
         out.push(b',');
     }
@@ -157,7 +160,7 @@ pub fn comparison_json(headings: (&Heading, &Heading), comparison: &Comparison) 
 
 /// The reports as CSV (RFC 4180), the names of the columns first. The last column holds the
 /// failures of the whole load by kind.
-pub fn csv(reports: &[(&Heading, &Report)]) -> String {
+pub fn csv(reports: &[(&Heading, &LoadReport)]) -> String {
     let mut out = String::new();
     for (index, (heading, report)) in reports.iter().enumerate() {
         let fields = fields(heading, report);
@@ -166,7 +169,7 @@ pub fn csv(reports: &[(&Heading, &Report)]) -> String {
             out += &format!("{},errors\r\n", names.join(","));
         }
         let failures = report.totals.failures.iter().map(|(kind, count, _)| format!("{count} x {kind}"));
-        let errors = Value::Text(failures.collect::<Vec<_>>().join("; "));
+        let errors = MachineValue::Text(failures.collect::<Vec<_>>().join("; "));
         let cells: Vec<_> =
             fields.into_iter().map(|(_, value)| value).chain([errors]).map(|value| cell(&value)).collect();
         out += &format!("{}\r\n", cells.join(","));
@@ -174,14 +177,16 @@ pub fn csv(reports: &[(&Heading, &Report)]) -> String {
     out
 }
 
-fn cell(value: &Value) -> String {
+fn cell(value: &MachineValue) -> String {
     match value {
-        Value::Flag(flag) => flag.to_string(),
-        Value::Integer(count) => count.to_string(),
-        Value::None => String::new(),
-        Value::Number(number) => number.to_string(),
-        Value::Text(text) if text.contains([',', '"', '\r', '\n']) => format!("\"{}\"", text.replace('"', "\"\"")),
-        Value::Text(text) => text.clone(),
+        MachineValue::Flag(flag) => flag.to_string(),
+        MachineValue::Integer(count) => count.to_string(),
+        MachineValue::None => String::new(),
+        MachineValue::Number(number) => number.to_string(),
+        MachineValue::Text(text) if text.contains([',', '"', '\r', '\n']) => {
+            format!("\"{}\"", text.replace('"', "\"\""))
+        }
+        MachineValue::Text(text) => text.clone(),
     }
 }
 
@@ -196,7 +201,7 @@ mod tests {
 
     #[test]
     fn json_reads_back_to_what_was_measured() {
-        let text = json(&heading(), &sample(Load::Rate(100.0), 1.0));
+        let text = json(&heading(), &sample(OfferedLoad::Rate(100.0), 1.0));
         assert!(text.ends_with("}\n") && text.lines().count() == 1);
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!(read["model"], "a,\"b\"");
@@ -212,9 +217,9 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_null() {
-        let mut report = sample(Load::Concurrency(1), 1.0);
+        let mut report = sample(OfferedLoad::Concurrency(1), 1.0);
         (report.server, report.usage, report.is_stable) = (None, None, None);
-        report.window = crate::loadgen::window::Window::default();
+        report.window = crate::loadgen::window::LoadWindow::default();
         let read: serde_json::Value = serde_json::from_str(&json(&heading(), &report)).unwrap();
         for name in
             ["server_queue_us", "cpu_per_request_us", "latency_p50_us", "stable", "rss_bytes", "send_lag_p99_us"]
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn csv_has_as_many_cells_in_each_line_as_names() {
-        let reports = [sample(Load::Concurrency(1), 1.0), sample(Load::Concurrency(2), 1.0)];
+        let reports = [sample(OfferedLoad::Concurrency(1), 1.0), sample(OfferedLoad::Concurrency(2), 1.0)];
         let heading = heading();
         let text = csv(&[(&heading, &reports[0]), (&heading, &reports[1])]);
         let lines: Vec<_> = text.split("\r\n").filter(|line| !line.is_empty()).collect();
@@ -243,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_comparison_is_one_object() {
-        let rounds = vec![(sample(Load::Concurrency(1), 1.0), sample(Load::Concurrency(1), 2.0)); 2];
+        let rounds = vec![(sample(OfferedLoad::Concurrency(1), 1.0), sample(OfferedLoad::Concurrency(1), 2.0)); 2];
         let text = comparison_json((&heading(), &heading()), &Comparison::from_rounds(rounds).unwrap());
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((&read["a"]["succeeded"], &read["b"]["windows"]), (&2000.into(), &6.into()));

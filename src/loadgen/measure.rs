@@ -10,16 +10,16 @@ use std::thread;
 use std::time::Duration;
 
 use crate::loadgen::clock;
-use crate::loadgen::control::Control;
-use crate::loadgen::lane::{self, LanePlan, Pace, Shared, WindowEnd};
-use crate::loadgen::report::{Load, Report, Totals, per_second};
+use crate::loadgen::control::ControlClient;
+use crate::loadgen::lane::{self, LoadShared, Pace, ThreadPlan, WindowEnd};
+use crate::loadgen::report::{LoadReport, OfferedLoad, Totals, per_second};
 use crate::loadgen::request::Requests;
-use crate::loadgen::schedule::{Distribution, Lane, Schedule};
-use crate::loadgen::sequence::{SequencePlan, Sequences};
-use crate::loadgen::stability::{self, Point, Verdict};
-use crate::loadgen::statistics::Statistics;
+use crate::loadgen::schedule::{Distribution, Schedule, ThreadShare};
+use crate::loadgen::sequence::{LoadSequences, SequencePlan};
+use crate::loadgen::stability::{self, StabilityPoint, StabilityVerdict};
+use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
-use crate::loadgen::window::Window;
+use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
 /// Connections of an open loop where nobody says: more than most servers keep busy.
@@ -30,13 +30,13 @@ const STREAMS_OPEN: usize = 100;
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A server with all that is sent to it.
-pub struct Target {
+pub struct MeasuredServer {
     /// What it is called in what is printed.
     pub name: String,
     /// Where it is.
     pub address: SocketAddr,
     /// For the questions beside the load.
-    pub control: Control,
+    pub control: ControlClient,
     /// What is sent.
     pub requests: Arc<Requests>,
     /// How sequences are made, if requests belong to some.
@@ -47,7 +47,7 @@ pub struct Target {
 
 /// How a load is measured.
 #[derive(Clone, Debug)]
-pub struct Method {
+pub struct MeasureMethod {
     /// Connections; `None` for as many as requests in flight.
     pub connections: Option<usize>,
     /// Threads.
@@ -78,24 +78,24 @@ pub struct Method {
 
 /// What the server says of itself at one moment.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
-    statistics: Option<Statistics>,
+struct ServerReading {
+    statistics: Option<ServerStatistics>,
     usage: Option<Usage>,
     client: Option<Usage>,
 }
 
-impl Target {
-    fn read(&mut self) -> Result<Reading, String> {
+impl MeasuredServer {
+    fn read(&mut self) -> Result<ServerReading, String> {
         let usage = if self.processes.is_empty() { None } else { Some(Usage::of(&self.processes)?) };
         // Of this program itself there is nothing to complain of.
         let client = Usage::of(&[std::process::id()]).ok();
-        Ok(Reading { usage, client, statistics: self.control.statistics() })
+        Ok(ServerReading { usage, client, statistics: self.control.statistics() })
     }
 }
 
 /// Puts a load on a server and measures it.
-pub fn measure(target: &mut Target, load: Load, method: &Method) -> Result<Report, String> {
-    let shared = Shared::default();
+pub fn measure(target: &mut MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Result<LoadReport, String> {
+    let shared = LoadShared::default();
     let lanes = plan_lanes(target, load, method);
     let count = lanes.len();
     let barrier = Barrier::new(count);
@@ -114,20 +114,20 @@ pub fn measure(target: &mut Target, load: Load, method: &Method) -> Result<Repor
     })
 }
 
-fn plan_lanes(target: &Target, load: Load, method: &Method) -> Vec<LanePlan> {
+fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Vec<ThreadPlan> {
     let is_grpc = target.requests.plan().protocol == crate::loadgen::target::Protocol::Grpc;
     let (parallel, connections) = match load {
-        Load::Concurrency(count) => (count, method.connections.unwrap_or(count)),
-        Load::Rate(_) => (usize::MAX, method.connections.unwrap_or(CONNECTIONS_OPEN)),
+        OfferedLoad::Concurrency(count) => (count, method.connections.unwrap_or(count)),
+        OfferedLoad::Rate(_) => (usize::MAX, method.connections.unwrap_or(CONNECTIONS_OPEN)),
     };
     let count = method.threads.min(parallel).min(connections).max(1);
     let share = |total: usize, index: usize| total / count + usize::from(index < total % count);
     let plan = |index: usize| {
-        let lane = Lane { index, count };
+        let lane = ThreadShare { index, count };
         let connections = share(connections, index);
         let (pace, sequences) = match load {
-            Load::Concurrency(total) => (Pace::Closed(share(total, index)), share(total, index)),
-            Load::Rate(rate) => {
+            OfferedLoad::Concurrency(total) => (Pace::Closed(share(total, index)), share(total, index)),
+            OfferedLoad::Rate(rate) => {
                 let schedule = Schedule::new(rate, method.distribution, method.seed, lane);
                 let total = target.sequences.as_ref().map_or(0, |plan| plan.count);
                 (Pace::Open(schedule), share(total, index).max(1))
@@ -140,7 +140,7 @@ fn plan_lanes(target: &Target, load: Load, method: &Method) -> Vec<LanePlan> {
         };
         let lengths = || target.requests.stream_lengths();
         let per_lane = |total: u64| total / count as u64 + u64::from((index as u64) < total % count as u64);
-        LanePlan {
+        ThreadPlan {
             address: target.address,
             connections,
             streams,
@@ -149,7 +149,7 @@ fn plan_lanes(target: &Target, load: Load, method: &Method) -> Vec<LanePlan> {
             sequences: target
                 .sequences
                 .clone()
-                .map(|plan| Sequences::new(plan, sequences, lengths(), lane, method.seed)),
+                .map(|plan| LoadSequences::new(plan, sequences, lengths(), lane, method.seed)),
             warm_up: method.warm_up,
             warm_up_requests: per_lane(method.warm_up_requests),
             window: match method.window {
@@ -164,20 +164,20 @@ fn plan_lanes(target: &Target, load: Load, method: &Method) -> Vec<LanePlan> {
 }
 
 struct Watcher<'a> {
-    target: &'a mut Target,
-    load: Load,
-    method: &'a Method,
-    shared: &'a Shared,
-    receiver: &'a Receiver<lane::Report>,
+    target: &'a mut MeasuredServer,
+    load: OfferedLoad,
+    method: &'a MeasureMethod,
+    shared: &'a LoadShared,
+    receiver: &'a Receiver<lane::ThreadReport>,
     count: usize,
 }
 
 impl Watcher<'_> {
-    fn run(self) -> Result<Report, String> {
-        let mut progress = Progress::new(self.load, &self.target.name);
+    fn run(self) -> Result<LoadReport, String> {
+        let mut progress = ProgressLine::new(self.load, &self.target.name);
         let mut collected = Collected::new(self.count);
-        let mut readings: Vec<Reading> = Vec::new();
-        let mut windows: Vec<Window> = Vec::new();
+        let mut readings: Vec<ServerReading> = Vec::new();
+        let mut windows: Vec<LoadWindow> = Vec::new();
         let mut verdict = None;
         while !collected.is_done() {
             let report = match self.receiver.recv_timeout(PROGRESS_INTERVAL) {
@@ -209,22 +209,22 @@ impl Watcher<'_> {
             }
         }
         progress.clear();
-        Ok(self.report(&windows, &readings, verdict.unwrap_or(Verdict::Unstable), &collected))
+        Ok(self.report(&windows, &readings, verdict.unwrap_or(StabilityVerdict::Unstable), &collected))
     }
 
     /// Whether it was measured long enough.
-    fn judge(&self, windows: &[Window]) -> Option<Verdict> {
+    fn judge(&self, windows: &[LoadWindow]) -> Option<StabilityVerdict> {
         if self.method.request_count.is_some() || self.method.trials_max <= 1 {
-            return Some(Verdict::Stable);
+            return Some(StabilityVerdict::Stable);
         }
-        let points: Vec<Point> = windows.iter().map(|window| self.point(window)).collect();
+        let points: Vec<StabilityPoint> = windows.iter().map(|window| self.point(window)).collect();
         let verdict = stability::judge(&points, self.method.stability, self.method.trials_max);
-        (verdict != Verdict::More).then_some(verdict)
+        (verdict != StabilityVerdict::More).then_some(verdict)
     }
 
-    fn point(&self, window: &Window) -> Point {
+    fn point(&self, window: &LoadWindow) -> StabilityPoint {
         let latency = self.method.percentile.map_or_else(|| window.latency.mean(), |p| window.latency.percentile(p));
-        Point {
+        StabilityPoint {
             throughput: per_second(window.succeeded, window.duration()),
             latency: latency.as_secs_f64(),
             ended: window.ended_count(),
@@ -232,7 +232,7 @@ impl Watcher<'_> {
         }
     }
 
-    fn describe(&self, number: usize, window: Option<&Window>) -> String {
+    fn describe(&self, number: usize, window: Option<&LoadWindow>) -> String {
         let Some(window) = window else { return String::new() };
         let point = self.point(window);
         format!(
@@ -245,22 +245,28 @@ impl Watcher<'_> {
     }
 
     /// The last windows, as many as must agree.
-    fn report(&self, windows: &[Window], readings: &[Reading], verdict: Verdict, collected: &Collected) -> Report {
+    fn report(
+        &self,
+        windows: &[LoadWindow],
+        readings: &[ServerReading],
+        verdict: StabilityVerdict,
+        collected: &Collected,
+    ) -> LoadReport {
         let kept = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
         let end = windows.len().min(readings.len().saturating_sub(1));
         let last = windows.get(end - kept..end).unwrap_or_default();
-        let mut merged = Window::new(last.first().map_or(Instant::ZERO, |window| window.began));
+        let mut merged = LoadWindow::new(last.first().map_or(Instant::ZERO, |window| window.began));
         last.iter().for_each(|window| merged.merge_counts(window));
         merged.ended = last.last().map_or(merged.began, |window| window.ended);
         let between = readings.get(end - kept).zip(readings.get(end));
         let needs_stability = self.method.request_count.is_none() && self.method.trials_max > 1;
-        Report {
+        LoadReport {
             load: self.load,
             rows: self.target.requests.plan().rows,
-            duration: last.iter().map(Window::duration).sum(),
+            duration: last.iter().map(LoadWindow::duration).sum(),
             window: merged,
             windows: kept,
-            is_stable: needs_stability.then_some(verdict == Verdict::Stable),
+            is_stable: needs_stability.then_some(verdict == StabilityVerdict::Stable),
             server: between.and_then(|(from, to)| Some(to.statistics?.since(&from.statistics?))),
             usage: between.and_then(|(from, to)| Some(to.usage?.since(&from.usage?))),
             client: between.and_then(|(from, to)| Some(to.client?.since(&from.client?))),
@@ -273,7 +279,7 @@ impl Watcher<'_> {
 struct Collected {
     count: usize,
     /// Windows that not all threads have ended, by number, and how many have.
-    open: Vec<(usize, usize, Window)>,
+    open: Vec<(usize, usize, LoadWindow)>,
     /// Windows taken.
     taken: usize,
     done: usize,
@@ -290,16 +296,17 @@ impl Collected {
         self.done == self.count
     }
 
-    fn handle_report(&mut self, report: lane::Report) -> Result<(), String> {
+    fn handle_report(&mut self, report: lane::ThreadReport) -> Result<(), String> {
         match report {
-            lane::Report::Failed(why) => return Err(why),
-            lane::Report::WarmUp(window) => self.count_outside(&window),
-            lane::Report::Done(window, unsent) => {
+            lane::ThreadReport::Failed(why) => return Err(why),
+            lane::ThreadReport::WarmUp(window) => self.count_outside(&window),
+            lane::ThreadReport::Done(window, unsent) => {
                 self.count_outside(&window);
                 self.totals.unsent += unsent;
                 self.done += 1;
             }
-            lane::Report::Window(number, window) => match self.open.iter_mut().find(|(have, ..)| *have == number) {
+            lane::ThreadReport::Window(number, window) => match self.open.iter_mut().find(|(have, ..)| *have == number)
+            {
                 Some((_, threads, open)) => {
                     *threads += 1;
                     open.merge_lane(&window);
@@ -311,7 +318,7 @@ impl Collected {
     }
 
     /// The next window that all threads have ended.
-    fn take_window(&mut self) -> Option<Window> {
+    fn take_window(&mut self) -> Option<LoadWindow> {
         let place =
             self.open.iter().position(|(number, threads, _)| *number == self.taken && *threads == self.count)?;
         self.taken += 1;
@@ -319,7 +326,7 @@ impl Collected {
     }
 
     /// All that was sent, with the windows that were taken.
-    fn totals(&self, taken: &[Window]) -> Totals {
+    fn totals(&self, taken: &[LoadWindow]) -> Totals {
         let mut totals = self.totals.clone();
         for window in taken.iter().chain(self.open.iter().map(|(.., window)| window)) {
             totals.succeeded += window.succeeded;
@@ -328,28 +335,28 @@ impl Collected {
         totals
     }
 
-    fn count_outside(&mut self, window: &Window) {
+    fn count_outside(&mut self, window: &LoadWindow) {
         self.totals.succeeded += window.succeeded;
         self.totals.failures.merge(&window.failures);
     }
 }
 
 /// The line that a person watches.
-struct Progress {
+struct ProgressLine {
     is_shown: bool,
     title: String,
     began: Instant,
     last: (Instant, u64, u64),
 }
 
-impl Progress {
-    fn new(load: Load, name: &str) -> Self {
+impl ProgressLine {
+    fn new(load: OfferedLoad, name: &str) -> Self {
         let now = clock::now();
         let title = format!("{name}  {} {load}", load.name().to_lowercase());
         Self { is_shown: std::io::stderr().is_terminal(), title, began: now, last: (now, 0, 0) }
     }
 
-    fn show(&mut self, shared: &Shared) {
+    fn show(&mut self, shared: &LoadShared) {
         if !self.is_shown {
             return;
         }

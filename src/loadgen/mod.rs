@@ -43,4 +43,4 @@ pub mod usage;
 pub mod window;
 
 pub use run::run;
-pub use settings::Settings;
+pub use settings::BenchSettings;

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::loadgen::report::{Load, Report};
+use crate::loadgen::report::{LoadReport, OfferedLoad};
 
 const WIDTH: f64 = 840.0;
 const HEIGHT: f64 = 480.0;
@@ -21,11 +21,11 @@ const ORANGES: [&str; 4] = ["#f5b98a", "#ea8a3c", "#c05f12", "#7a3905"];
 
 /// One server's reports.
 #[derive(Clone, Copy, Debug)]
-pub struct Server<'a> {
+pub struct PlottedServer<'a> {
     /// What it is called.
     pub name: &'a str,
     /// Its reports, in the order of their loads.
-    pub reports: &'a [Report],
+    pub reports: &'a [LoadReport],
 }
 
 /// One line of the drawing.
@@ -45,7 +45,7 @@ struct Axis {
 }
 
 /// Draws one server, or two.
-pub fn svg(title: &str, servers: &[Server<'_>]) -> String {
+pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
     let loads = servers.iter().map(|server| server.reports.len()).max().unwrap_or(0);
     let (x_label, x, series) = if loads > 1 { by_load(servers) } else { by_percentile(servers) };
     let y = time_axis(series.iter().flat_map(|series| series.points.iter().map(|(_, micros)| *micros)));
@@ -80,7 +80,7 @@ pub fn svg(title: &str, servers: &[Server<'_>]) -> String {
     out
 }
 
-fn by_load(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
+fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     // With two servers four shades of each would hide each other.
     let percentiles: &[(f64, usize)] =
         if servers.len() > 1 { &[(50.0, 1), (99.0, 2)] } else { &[(50.0, 0), (90.0, 1), (99.0, 2), (99.9, 3)] };
@@ -89,7 +89,8 @@ fn by_load(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
         let letter = if servers.len() > 1 { letter } else { "" };
         for (percentile, shade) in percentiles {
             let points = server.reports.iter().filter(|report| report.window.latency.count() > 0);
-            let point = |report: &Report| (report.load.value(), micros(report.window.latency.percentile(*percentile)));
+            let point =
+                |report: &LoadReport| (report.load.value(), micros(report.window.latency.percentile(*percentile)));
             series.push(Series {
                 label: format!("{letter}p{percentile}"),
                 color: colors.get(*shade).copied().unwrap_or("#000000"),
@@ -102,7 +103,7 @@ fn by_load(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
         servers.iter().flat_map(|server| server.reports.iter().map(|report| report.load.value())).collect();
     let first = servers.iter().find_map(|server| server.reports.first());
     let label = match first.map(|report| report.load) {
-        Some(Load::Rate(_)) => "request rate, requests/s (open loop)",
+        Some(OfferedLoad::Rate(_)) => "request rate, requests/s (open loop)",
         _ => "concurrency, requests in flight (closed loop)",
     };
     if is_geometric(&loads) {
@@ -135,7 +136,7 @@ fn doubling_axis(loads: &[f64]) -> Axis {
     Axis { min, max, ticks }
 }
 
-fn by_percentile(servers: &[Server<'_>]) -> (String, Axis, Vec<Series>) {
+fn by_percentile(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     // Each nine takes as much room as the one before.
     let place = |percentile: f64| -(1.0 - percentile / 100.0).log10();
     let mut series = Vec::new();
@@ -342,8 +343,8 @@ mod tests {
     #[test]
     fn several_loads_are_drawn_as_percentiles_against_the_load() {
         let reports: Vec<_> =
-            [1, 2, 4, 8, 16].map(|count| sample(Load::Concurrency(count), 1.0 + count as f64 / 4.0)).into();
-        let drawing = svg("m <1> & co", &[Server { name: "localhost:8000", reports: &reports }]);
+            [1, 2, 4, 8, 16].map(|count| sample(OfferedLoad::Concurrency(count), 1.0 + count as f64 / 4.0)).into();
+        let drawing = svg("m <1> & co", &[PlottedServer { name: "localhost:8000", reports: &reports }]);
         check_well_formed(&drawing);
         assert_eq!(drawing.matches("<polyline").count(), 4);
         assert_eq!(drawing.matches("<circle").count(), 20);
@@ -354,22 +355,23 @@ mod tests {
 
     #[test]
     fn two_servers_and_a_single_load_are_drawn_too() {
-        let reports = |stretch| vec![sample(Load::Rate(100.0), stretch), sample(Load::Rate(1000.0), stretch * 3.0)];
+        let reports =
+            |stretch| vec![sample(OfferedLoad::Rate(100.0), stretch), sample(OfferedLoad::Rate(1000.0), stretch * 3.0)];
         let (a, b) = (reports(1.0), reports(2.0));
-        let both = svg("m", &[Server { name: "one", reports: &a }, Server { name: "two", reports: &b }]);
+        let both = svg("m", &[PlottedServer { name: "one", reports: &a }, PlottedServer { name: "two", reports: &b }]);
         check_well_formed(&both);
         assert!(both.contains("A: one · B: two") && both.contains(">B p99<") && both.contains("dasharray"));
-        let single = svg("m", &[Server { name: "one", reports: &a[..1] }]);
+        let single = svg("m", &[PlottedServer { name: "one", reports: &a[..1] }]);
         check_well_formed(&single);
         assert!(single.contains("99.99%") && single.matches("<polyline").count() == 1);
     }
 
     #[test]
     fn nothing_measured_is_still_a_drawing() {
-        let mut empty = sample(Load::Concurrency(1), 1.0);
-        empty.window = crate::loadgen::window::Window::default();
-        check_well_formed(&svg("m", &[Server { name: "one", reports: &[empty.clone()] }]));
-        check_well_formed(&svg("m", &[Server { name: "one", reports: &[empty.clone(), empty] }]));
+        let mut empty = sample(OfferedLoad::Concurrency(1), 1.0);
+        empty.window = crate::loadgen::window::LoadWindow::default();
+        check_well_formed(&svg("m", &[PlottedServer { name: "one", reports: &[empty.clone()] }]));
+        check_well_formed(&svg("m", &[PlottedServer { name: "one", reports: &[empty.clone(), empty] }]));
         check_well_formed(&svg("m", &[]));
     }
 
@@ -387,8 +389,8 @@ mod tests {
 
     #[test]
     fn labels_stay_within_the_drawing_and_apart() {
-        let reports: Vec<_> = [1, 2].map(|count| sample(Load::Concurrency(count), 1.0)).into();
-        let drawing = svg("m", &[Server { name: "a", reports: &reports }]);
+        let reports: Vec<_> = [1, 2].map(|count| sample(OfferedLoad::Concurrency(count), 1.0)).into();
+        let drawing = svg("m", &[PlottedServer { name: "a", reports: &reports }]);
         let mut places: Vec<f64> = drawing
             .lines()
             .filter(|line| line.contains("font-weight=\"600\"") && line.contains(">p"))

@@ -5,21 +5,21 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::loadgen::comparison::Ratio;
-use crate::loadgen::failure::Failures;
-use crate::loadgen::statistics::Statistics;
+use crate::loadgen::failure::FailureCounts;
+use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
-use crate::loadgen::window::Window;
+use crate::loadgen::window::LoadWindow;
 
 /// How much is asked of a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Load {
+pub enum OfferedLoad {
     /// A closed loop: so many requests in flight.
     Concurrency(usize),
     /// An open loop: so many requests a second.
     Rate(f64),
 }
 
-impl Load {
+impl OfferedLoad {
     /// The number.
     pub const fn value(self) -> f64 {
         match self {
@@ -37,7 +37,7 @@ impl Load {
     }
 }
 
-impl fmt::Display for Load {
+impl fmt::Display for OfferedLoad {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Concurrency(count) => write!(f, "{count}"),
@@ -54,20 +54,20 @@ pub struct Totals {
     /// Answered well.
     pub succeeded: u64,
     /// Failed, by kind.
-    pub failures: Failures,
+    pub failures: FailureCounts,
     /// Due when the load ended, and never sent.
     pub unsent: u64,
 }
 
 /// One server at one load.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LoadReport {
     /// The load.
-    pub load: Load,
+    pub load: OfferedLoad,
     /// Rows in a request.
     pub rows: usize,
     /// The windows that are reported, merged.
-    pub window: Window,
+    pub window: LoadWindow,
     /// Their time together.
     pub duration: Duration,
     /// How many they are.
@@ -75,7 +75,7 @@ pub struct Report {
     /// Whether they agree; `None` where that was not asked for.
     pub is_stable: Option<bool>,
     /// What the server counted in them.
-    pub server: Option<Statistics>,
+    pub server: Option<ServerStatistics>,
     /// What the server's processes used in them.
     pub usage: Option<Usage>,
     /// What this program used in them: where it is all of its threads' time, the server was not
@@ -85,7 +85,7 @@ pub struct Report {
     pub totals: Totals,
 }
 
-impl Report {
+impl LoadReport {
     /// Inferences per second: rows that came back well.
     pub fn throughput(&self) -> f64 {
         self.request_rate() * self.rows as f64
@@ -131,20 +131,20 @@ impl Report {
 #[derive(Clone, Debug)]
 pub struct Comparison {
     /// The first server.
-    pub a: Report,
+    pub a: LoadReport,
     /// The second.
-    pub b: Report,
+    pub b: LoadReport,
     /// The second's figures over the first's, by name.
     pub ratios: Vec<(String, Ratio)>,
 }
 
 /// A figure of a report, for a comparison.
-type Figure = (String, Box<dyn Fn(&Report) -> f64>);
+type Figure = (String, Box<dyn Fn(&LoadReport) -> f64>);
 
 impl Comparison {
     /// From rounds in which both were measured.
-    pub fn from_rounds(rounds: Vec<(Report, Report)>) -> Option<Self> {
-        let ratio = |figure: &dyn Fn(&Report) -> f64| {
+    pub fn from_rounds(rounds: Vec<(LoadReport, LoadReport)>) -> Option<Self> {
+        let ratio = |figure: &dyn Fn(&LoadReport) -> f64| {
             let pairs: Vec<_> = rounds.iter().map(|(a, b)| (figure(a), figure(b))).collect();
             Ratio::from_pairs(&pairs)
         };
@@ -162,14 +162,14 @@ impl Comparison {
 
 fn figures() -> Vec<Figure> {
     let mut figures: Vec<Figure> = vec![
-        ("throughput".to_owned(), Box::new(Report::throughput)),
+        ("throughput".to_owned(), Box::new(LoadReport::throughput)),
         ("latency mean".to_owned(), Box::new(|report| report.window.latency.mean().as_secs_f64())),
     ];
     for percentile in [50.0, 90.0, 99.0] {
-        let figure = move |report: &Report| report.window.latency.percentile(percentile).as_secs_f64();
+        let figure = move |report: &LoadReport| report.window.latency.percentile(percentile).as_secs_f64();
         figures.push((format!("latency p{percentile}"), Box::new(figure)));
     }
-    let cpu = |report: &Report| report.cpu_per_request().unwrap_or_default().as_secs_f64();
+    let cpu = |report: &LoadReport| report.cpu_per_request().unwrap_or_default().as_secs_f64();
     figures.push(("CPU per request".to_owned(), Box::new(cpu)));
     figures
 }
@@ -184,29 +184,30 @@ pub fn per_second(count: u64, duration: Duration) -> f64 {
 #[expect(missing_docs, reason = "other tests use the sample")]
 pub mod tests {
     use super::*;
-    use crate::loadgen::failure::{Failure, Kind};
-    use crate::loadgen::statistics::Total;
+    use crate::loadgen::failure::{FailureKind, RequestFailure};
+    use crate::loadgen::statistics::RequestTotal;
     use crate::time::Instant;
 
     /// A report with every field set: 1000 requests of 1 ms to 2 ms in 2 s, 4 failures.
-    pub fn sample(load: Load, stretch: f64) -> Report {
-        let mut window = Window::new(Instant::ZERO);
+    pub fn sample(load: OfferedLoad, stretch: f64) -> LoadReport {
+        let mut window = LoadWindow::new(Instant::ZERO);
         for index in 0..1000_u32 {
             let latency = Duration::from_secs_f64((1000.0 + f64::from(index)) * stretch / 1e6);
             window.handle_outcome(latency, Ok(()));
             window.lag.record(Duration::from_nanos(u64::from(index) * 10));
         }
         for _ in 0..4 {
-            window.handle_outcome(Duration::ZERO, Err(Failure::new(Kind::Http(503), "the queue is full")));
+            window
+                .handle_outcome(Duration::ZERO, Err(RequestFailure::new(FailureKind::Http(503), "the queue is full")));
         }
         window.sent = 1004;
         let failures = window.failures.clone();
-        let total = |nanos: u64| Total { count: 1000, nanos: nanos * 1000 };
-        let server = Statistics {
+        let total = |nanos: u64| RequestTotal { count: 1000, nanos: nanos * 1000 };
+        let server = ServerStatistics {
             inference_count: 2000,
             execution_count: 500,
             success: total(900_000),
-            fail: Total::default(),
+            fail: RequestTotal::default(),
             queue: total(100_000),
             compute_input: total(5_000),
             compute_infer: total(700_000),
@@ -220,7 +221,7 @@ pub mod tests {
             resident_size: 12 << 20,
             resident_size_max: 14 << 20,
         };
-        Report {
+        LoadReport {
             load,
             rows: 2,
             window,
@@ -236,7 +237,7 @@ pub mod tests {
 
     #[test]
     fn rates_count_successes_and_costs_count_all() {
-        let report = sample(Load::Concurrency(4), 1.0);
+        let report = sample(OfferedLoad::Concurrency(4), 1.0);
         assert!((report.request_rate() - 500.0).abs() < 1e-9 && (report.throughput() - 1000.0).abs() < 1e-9);
         assert_eq!(report.cpu_per_request(), Some(Duration::from_micros(500)));
         assert!((report.failed_share() - 4.0 / 1004.0).abs() < 1e-12);
@@ -244,7 +245,7 @@ pub mod tests {
 
     #[test]
     fn rounds_of_two_servers_become_ratios() {
-        let round = || (sample(Load::Rate(10.0), 1.0), sample(Load::Rate(10.0), 2.0));
+        let round = || (sample(OfferedLoad::Rate(10.0), 1.0), sample(OfferedLoad::Rate(10.0), 2.0));
         let comparison = Comparison::from_rounds(vec![round(), round(), round()]).unwrap();
         assert_eq!((comparison.a.window.succeeded, comparison.b.windows), (3000, 9));
         assert_eq!(comparison.a.cpu_per_request(), Some(Duration::from_micros(500)));

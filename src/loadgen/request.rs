@@ -5,15 +5,15 @@
 use bytes::{Bytes, BytesMut};
 
 use crate::loadgen::input::Inputs;
-use crate::loadgen::sequence::Step;
-use crate::loadgen::target::{Address, Encoding, Parameter, Protocol};
+use crate::loadgen::sequence::SequenceStep;
+use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
 use crate::tensor::{Datatype, Tensor, strings::Strings};
 use crate::wire::json::writer;
 use crate::wire::{grpc, protobuf};
 
 /// A gRPC method, or for HTTP only a name for what is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum RequestMethod {
     /// `ModelConfig`.
     ModelConfig,
     /// `ModelInfer`.
@@ -26,7 +26,7 @@ pub enum Method {
     ServerMetadata,
 }
 
-impl Method {
+impl RequestMethod {
     /// The path of the gRPC call.
     pub const fn path(self) -> &'static str {
         match self {
@@ -52,9 +52,9 @@ impl Method {
 
 /// A request as a connection takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outgoing {
+pub struct OutgoingRequest {
     /// What is asked; an HTTP message says it itself.
-    pub method: Method,
+    pub method: RequestMethod,
     /// The HTTP message, or the gRPC message with its prefix.
     pub bytes: Bytes,
 }
@@ -77,14 +77,14 @@ pub struct RequestPlan {
     /// Rows in a request.
     pub rows: usize,
     /// Parameters of every request.
-    pub parameters: Vec<(String, Parameter)>,
+    pub parameters: Vec<(String, RequestParameter)>,
     /// Fields of every request's head, over gRPC metadata.
     pub fields: Vec<(String, String)>,
 }
 
 impl RequestPlan {
     /// A request that asks about the model.
-    pub fn control(&self, method: Method) -> Outgoing {
+    pub fn control(&self, method: RequestMethod) -> OutgoingRequest {
         let bytes = match self.protocol {
             Protocol::Http => self.head("GET", method, "\r\n").into(),
             Protocol::Grpc => {
@@ -96,11 +96,11 @@ impl RequestPlan {
                 framed(&[&message])
             }
         };
-        Outgoing { method, bytes }
+        OutgoingRequest { method, bytes }
     }
 
     /// The head of an HTTP request, up to the fields of its own.
-    fn head(&self, verb: &str, method: Method, rest: &str) -> Vec<u8> {
+    fn head(&self, verb: &str, method: RequestMethod, rest: &str) -> Vec<u8> {
         let version = if self.version.is_empty() { String::new() } else { format!("/versions/{}", self.version) };
         let model = method.suffix().map(|suffix| format!("/models/{}{version}{suffix}", self.model));
         let path = format!("{}/v2{}", self.address.prefix, model.unwrap_or_default());
@@ -121,14 +121,14 @@ impl RequestPlan {
 pub struct Requests {
     plan: RequestPlan,
     /// The parts of each sample's request, by stream.
-    streams: Vec<Vec<Parts>>,
+    streams: Vec<Vec<RequestTemplate>>,
     /// Each sample's request whole, all streams in turn.
     whole: Vec<Bytes>,
 }
 
 /// What is the same in each request of a sample.
 #[derive(Clone, Debug)]
-struct Parts {
+struct RequestTemplate {
     /// JSON behind the first brace of a request; a gRPC message without sequence parameters.
     first: Vec<u8>,
     /// The binary section.
@@ -163,18 +163,18 @@ impl Requests {
     }
 
     /// The request of a number: samples take turns.
-    pub fn plain(&self, number: u64) -> Outgoing {
+    pub fn plain(&self, number: u64) -> OutgoingRequest {
         let index = number % self.whole.len().max(1) as u64;
         let bytes = usize::try_from(index).ok().and_then(|index| self.whole.get(index)).cloned().unwrap_or_default();
-        Outgoing { method: Method::ModelInfer, bytes }
+        OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
     /// A request of a sequence.
-    pub fn in_sequence(&self, step: &Step) -> Outgoing {
+    pub fn in_sequence(&self, step: &SequenceStep) -> OutgoingRequest {
         let samples = self.streams.get(step.stream).map(Vec::as_slice).unwrap_or_default();
         let parts = samples.get(step.index % samples.len().max(1));
         let bytes = parts.map(|parts| self.assemble(parts, Some(step))).unwrap_or_default();
-        Outgoing { method: Method::ModelInfer, bytes }
+        OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
     /// Samples in each stream.
@@ -187,7 +187,7 @@ impl Requests {
         self.whole.first().map_or(0, Bytes::len)
     }
 
-    fn assemble(&self, parts: &Parts, step: Option<&Step>) -> Bytes {
+    fn assemble(&self, parts: &RequestTemplate, step: Option<&SequenceStep>) -> Bytes {
         match self.plan.protocol {
             Protocol::Grpc => {
                 let parameters = step.map(grpc_sequence).unwrap_or_default();
@@ -203,7 +203,7 @@ impl Requests {
                     Encoding::Json => "Content-Type: application/json\r\n".to_owned(),
                 };
                 fields += &format!("Content-Length: {}\r\n\r\n{{", json_size + parts.second.len());
-                let head = self.plan.head("POST", Method::ModelInfer, &fields);
+                let head = self.plan.head("POST", RequestMethod::ModelInfer, &fields);
                 [&head[..], &parameters, &parts.first, &parts.second].concat().into()
             }
         }
@@ -211,7 +211,7 @@ impl Requests {
 }
 
 /// The `parameters` of an HTTP request, with a comma behind; empty where there are none.
-fn http_parameters(plan: &RequestPlan, step: Option<&Step>) -> Vec<u8> {
+fn http_parameters(plan: &RequestPlan, step: Option<&SequenceStep>) -> Vec<u8> {
     let mut members: Vec<(&str, Vec<u8>)> = Vec::new();
     let text = |write: &dyn Fn(&mut Vec<u8>)| {
         let mut out = Vec::new();
@@ -228,11 +228,11 @@ fn http_parameters(plan: &RequestPlan, step: Option<&Step>) -> Vec<u8> {
     }
     for (name, value) in &plan.parameters {
         let value = match value {
-            Parameter::Bool(value) => text(&|out| writer::boolean(*value, out)),
-            Parameter::Double(value) => text(&|out| writer::float(*value, out)),
-            Parameter::Int(value) => text(&|out| writer::integer(*value, out)),
-            Parameter::String(value) => text(&|out| writer::string(value, out)),
-            Parameter::Uint(value) => text(&|out| writer::integer(*value, out)),
+            RequestParameter::Bool(value) => text(&|out| writer::boolean(*value, out)),
+            RequestParameter::Double(value) => text(&|out| writer::float(*value, out)),
+            RequestParameter::Int(value) => text(&|out| writer::integer(*value, out)),
+            RequestParameter::String(value) => text(&|out| writer::string(value, out)),
+            RequestParameter::Uint(value) => text(&|out| writer::integer(*value, out)),
         };
         members.push((name, value));
     }
@@ -250,7 +250,7 @@ fn http_parameters(plan: &RequestPlan, step: Option<&Step>) -> Vec<u8> {
     out
 }
 
-fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<Parts, String> {
+fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<RequestTemplate, String> {
     let (mut json, mut raw) = (b"\"inputs\":[".to_vec(), Vec::new());
     for (index, (name, tensor)) in tensors.iter().enumerate() {
         writer::comma(index, &mut json);
@@ -278,7 +278,7 @@ fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<Parts, 
         }
     }
     json.extend_from_slice(b"]}");
-    Ok(Parts { first: json, second: raw })
+    Ok(RequestTemplate { first: json, second: raw })
 }
 
 fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
@@ -323,7 +323,7 @@ fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), 
 }
 
 /// `ModelInferRequest`, by its field numbers in `grpc_service.proto`.
-fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Parts {
+fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
     let mut message = Vec::new();
     protobuf::put_str(1, &plan.model, &mut message);
     protobuf::put_str(2, &plan.version, &mut message);
@@ -340,30 +340,30 @@ fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Parts {
     for (_, tensor) in tensors {
         put_bytes(7, &tensor.contents, &mut message);
     }
-    Parts { first: message, second: Vec::new() }
+    RequestTemplate { first: message, second: Vec::new() }
 }
 
 /// The parameters of a sequence as entries of field 4, which may stand anywhere in the message.
-fn grpc_sequence(step: &Step) -> Vec<u8> {
+fn grpc_sequence(step: &SequenceStep) -> Vec<u8> {
     let mut out = Vec::new();
-    put_parameter("sequence_id", &Parameter::Int(step.id.cast_signed()), &mut out);
-    put_parameter("sequence_start", &Parameter::Bool(step.is_start), &mut out);
-    put_parameter("sequence_end", &Parameter::Bool(step.is_end), &mut out);
+    put_parameter("sequence_id", &RequestParameter::Int(step.id.cast_signed()), &mut out);
+    put_parameter("sequence_start", &RequestParameter::Bool(step.is_start), &mut out);
+    put_parameter("sequence_end", &RequestParameter::Bool(step.is_end), &mut out);
     out
 }
 
-fn put_parameter(name: &str, value: &Parameter, out: &mut Vec<u8>) {
+fn put_parameter(name: &str, value: &RequestParameter, out: &mut Vec<u8>) {
     let mut choice = Vec::new();
     let mut varint = |number: u64, value: u64| {
         protobuf::put_varint(number << 3, &mut choice);
         protobuf::put_varint(value, &mut choice);
     };
     match value {
-        Parameter::Bool(value) => varint(1, u64::from(*value)),
-        Parameter::Int(value) => varint(2, value.cast_unsigned()),
-        Parameter::Uint(value) => varint(5, *value),
-        Parameter::String(value) => put_bytes(3, value.as_bytes(), &mut choice),
-        Parameter::Double(value) => {
+        RequestParameter::Bool(value) => varint(1, u64::from(*value)),
+        RequestParameter::Int(value) => varint(2, value.cast_unsigned()),
+        RequestParameter::Uint(value) => varint(5, *value),
+        RequestParameter::String(value) => put_bytes(3, value.as_bytes(), &mut choice),
+        RequestParameter::Double(value) => {
             protobuf::put_varint(4 << 3 | 1, &mut choice);
             choice.extend_from_slice(&value.to_le_bytes());
         }
@@ -397,7 +397,7 @@ mod tests {
     use super::*;
     use crate::wire::proto::inference as proto;
 
-    const STEP: Step = Step { slot: 0, id: 42, stream: 0, index: 0, is_start: true, is_end: false };
+    const STEP: SequenceStep = SequenceStep { slot: 0, id: 42, stream: 0, index: 0, is_start: true, is_end: false };
 
     fn plan(protocol: Protocol, encoding: Encoding) -> RequestPlan {
         RequestPlan {
@@ -409,8 +409,8 @@ mod tests {
             output_encoding: encoding,
             rows: 2,
             parameters: vec![
-                ("note".to_owned(), Parameter::String("a\"b".to_owned())),
-                ("weight".to_owned(), Parameter::Double(0.5)),
+                ("note".to_owned(), RequestParameter::String("a\"b".to_owned())),
+                ("weight".to_owned(), RequestParameter::Double(0.5)),
             ],
             fields: vec![("X-Key".to_owned(), "v".to_owned())],
         }
@@ -427,7 +427,7 @@ mod tests {
         Requests::new(plan, &["A".to_owned(), "B".to_owned()], &inputs).unwrap()
     }
 
-    fn text(outgoing: &Outgoing) -> String {
+    fn text(outgoing: &OutgoingRequest) -> String {
         String::from_utf8_lossy(&outgoing.bytes).replace("\r\n", "\n").replace('\0', "\\0").replace('\u{1}', "\\x01")
     }
 
@@ -499,7 +499,7 @@ mod tests {
         let requests = requests(own);
         assert_eq!(requests.plain(0), requests.plain(2));
         assert_ne!(requests.plain(0), requests.plain(1));
-        let control = text(&requests.plan().control(Method::ModelStatistics));
+        let control = text(&requests.plan().control(RequestMethod::ModelStatistics));
         assert_eq!(control, "GET /base/v2/models/m/versions/3/stats HTTP/1.1\nhost: model.example\n\n");
     }
 

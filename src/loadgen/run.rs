@@ -9,18 +9,18 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::loadgen::control::Control;
-use crate::loadgen::description::Description;
-use crate::loadgen::input::{Fill, InputPlan, Inputs, Layout};
+use crate::loadgen::control::ControlClient;
+use crate::loadgen::description::ModelDescription;
+use crate::loadgen::input::{InputFill, InputLayout, InputPlan, Inputs};
 use crate::loadgen::lane::WindowEnd;
 use crate::loadgen::machine::{self, Heading};
-use crate::loadgen::measure::{Method, Target, measure};
+use crate::loadgen::measure::{MeasureMethod, MeasuredServer, measure};
 use crate::loadgen::plot;
-use crate::loadgen::report::{Comparison, Load, Report};
+use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
 use crate::loadgen::request::{RequestPlan, Requests};
-use crate::loadgen::search::{Goal, Measured, Search};
+use crate::loadgen::search::{LatencyGoal, MeasuredRate, RateSearch};
 use crate::loadgen::sequence::SequencePlan;
-use crate::loadgen::settings::{Format, Settings, Source, Task};
+use crate::loadgen::settings::{BenchSettings, BenchTask, ContentSource, ReportFormat};
 use crate::loadgen::table;
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
@@ -37,7 +37,7 @@ const SEQUENCE_LENGTH: usize = 20;
 
 /// Measures what was asked and prints it. The program's exit: a failure if something could not be
 /// begun, or if not one request succeeded.
-pub fn run(settings: &Settings) -> ExitCode {
+pub fn run(settings: &BenchSettings) -> ExitCode {
     match run_to_end(settings) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => {
@@ -52,11 +52,11 @@ pub fn run(settings: &Settings) -> ExitCode {
 }
 
 /// Whether any request succeeded.
-fn run_to_end(settings: &Settings) -> Result<bool, String> {
+fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
     let mut target = open(settings, settings.url.as_ref(), &settings.processes)?;
-    let mut output = Output::new(settings)?;
+    let mut output = ResultWriter::new(settings)?;
     match (&settings.goal, &settings.compare) {
-        (Task::Loads(loads), None) => {
+        (BenchTask::Loads(loads), None) => {
             output.write(&heading_text(settings, &target))?;
             let method = method(settings, None, false);
             for load in loads {
@@ -65,7 +65,7 @@ fn run_to_end(settings: &Settings) -> Result<bool, String> {
             }
             output.finish_loads(&target.name)
         }
-        (Task::Loads(loads), Some(address)) => {
+        (BenchTask::Loads(loads), Some(address)) => {
             let mut other = open(settings, Some(address), &settings.processes_b)?;
             output.write(&heading_text(settings, &target))?;
             for load in loads {
@@ -74,15 +74,17 @@ fn run_to_end(settings: &Settings) -> Result<bool, String> {
             }
             output.finish_comparisons((&target.name, &other.name))
         }
-        (Task::Search(..), Some(_)) => Err("--search-slo finds the rate of one server; leave --compare out".to_owned()),
-        (Task::Search(goal, range), None) => {
+        (BenchTask::Search(..), Some(_)) => {
+            Err("--search-slo finds the rate of one server; leave --compare out".to_owned())
+        }
+        (BenchTask::Search(goal, range), None) => {
             output.write(&heading_text(settings, &target))?;
             search(&mut target, *goal, *range, settings, &mut output)
         }
     }
 }
 
-fn heading_text(settings: &Settings, target: &Target) -> String {
+fn heading_text(settings: &BenchSettings, target: &MeasuredServer) -> String {
     let plan = target.requests.plan();
     let version = if plan.version.is_empty() { String::new() } else { format!(" version {}", plan.version) };
     format!(
@@ -97,7 +99,7 @@ fn heading_text(settings: &Settings, target: &Target) -> String {
 }
 
 /// Asks a server about the model and makes the requests for it.
-fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Result<Target, String> {
+fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) -> Result<MeasuredServer, String> {
     let usual = Address::parse("localhost", settings.protocol);
     let address = address.cloned().map_or(usual, Ok)?;
     let mut plan = RequestPlan {
@@ -113,7 +115,7 @@ fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Re
     };
     let name = address.to_string();
     let socket = resolve(&address).map_err(|why| format!("{name}: {why}"))?;
-    let mut control = Control::new(socket, plan.clone());
+    let mut control = ControlClient::new(socket, plan.clone());
     let model = control.describe().map_err(|why| format!("{name}: {why}"))?;
     if settings.protocol == Protocol::Http {
         let usual = control.encoding();
@@ -127,7 +129,7 @@ fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Re
     let names: Vec<String> = model.inputs.iter().map(|input| input.name.clone()).collect();
     let requests = Requests::new(plan, &names, &inputs)?;
     let is_sequence = settings.sequence.is_asked || model.config.is_some_and(|config| config.is_sequence);
-    Ok(Target {
+    Ok(MeasuredServer {
         name,
         address: socket,
         control,
@@ -137,8 +139,8 @@ fn open(settings: &Settings, address: Option<&Address>, processes: &[u32]) -> Re
     })
 }
 
-fn sequence_plan(settings: &Settings) -> SequencePlan {
-    let is_file = matches!(&settings.source, Source::Path(path) if path.is_file());
+fn sequence_plan(settings: &BenchSettings) -> SequencePlan {
+    let is_file = matches!(&settings.source, ContentSource::Path(path) if path.is_file());
     let sequence = &settings.sequence;
     // A stream of a file is a sequence as it stands.
     let length = sequence.length.or(if is_file { None } else { Some(SEQUENCE_LENGTH) });
@@ -158,7 +160,7 @@ fn resolve(address: &Address) -> Result<SocketAddr, String> {
     Ok(if first.is_ipv4() { first } else { addresses.find(SocketAddr::is_ipv4).unwrap_or(first) })
 }
 
-fn inputs(settings: &Settings, model: &Description) -> Result<Inputs, String> {
+fn inputs(settings: &BenchSettings, model: &ModelDescription) -> Result<Inputs, String> {
     let plan = InputPlan {
         rows: settings.rows,
         shapes: settings.shapes.clone(),
@@ -166,24 +168,24 @@ fn inputs(settings: &Settings, model: &Description) -> Result<Inputs, String> {
         string_length: settings.string_length,
         seed: settings.seed,
     };
-    let layout = Layout::new(model, &plan)?;
+    let layout = InputLayout::new(model, &plan)?;
     let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
     match &settings.source {
-        Source::Random => layout.fill(Fill::Random, &plan),
-        Source::Zero => layout.fill(Fill::Zero, &plan),
-        Source::Path(path) if path.is_dir() => layout.from_files(|name| read(&path.join(name))),
-        Source::Path(path) => layout.from_json(&read(path)?).map_err(|why| format!("{}: {why}", path.display())),
+        ContentSource::Random => layout.fill(InputFill::Random, &plan),
+        ContentSource::Zero => layout.fill(InputFill::Zero, &plan),
+        ContentSource::Path(path) if path.is_dir() => layout.from_files(|name| read(&path.join(name))),
+        ContentSource::Path(path) => layout.from_json(&read(path)?).map_err(|why| format!("{}: {why}", path.display())),
     }
 }
 
 /// How loads are measured; a turn is one of many short measurements, whose spread is looked at
 /// elsewhere.
-fn method(settings: &Settings, turn: Option<Duration>, is_quiet: bool) -> Method {
+fn method(settings: &BenchSettings, turn: Option<Duration>, is_quiet: bool) -> MeasureMethod {
     let measurement = &settings.measurement;
     let interval = measurement.interval.or(turn).unwrap_or(INTERVAL);
     let warm_up = turn.map_or(measurement.warm_up, |_| measurement.warm_up.min(WARM_UP_TURN));
     let has_count = measurement.request_count.is_some();
-    Method {
+    MeasureMethod {
         connections: settings.connections,
         threads: settings.threads,
         distribution: settings.distribution,
@@ -205,7 +207,12 @@ fn method(settings: &Settings, turn: Option<Duration>, is_quiet: bool) -> Method
 }
 
 /// Measures two servers in turns, A B B A, so that neither has the better half of anything.
-fn compare(a: &mut Target, b: &mut Target, load: Load, settings: &Settings) -> Result<Comparison, String> {
+fn compare(
+    a: &mut MeasuredServer,
+    b: &mut MeasuredServer,
+    load: OfferedLoad,
+    settings: &BenchSettings,
+) -> Result<Comparison, String> {
     let method = method(settings, Some(INTERVAL_COMPARISON), true);
     let mut rounds = Vec::new();
     for _ in 0..settings.rounds {
@@ -220,19 +227,19 @@ fn compare(a: &mut Target, b: &mut Target, load: Load, settings: &Settings) -> R
 
 /// Searches for the highest rate that meets a goal. Each step is printed.
 fn search(
-    target: &mut Target,
-    goal: Goal,
+    target: &mut MeasuredServer,
+    goal: LatencyGoal,
     range: (f64, f64),
-    settings: &Settings,
-    output: &mut Output<'_>,
+    settings: &BenchSettings,
+    output: &mut ResultWriter<'_>,
 ) -> Result<bool, String> {
     let method = method(settings, Some(INTERVAL_SEARCH), false);
-    let mut search = Search::new(range.0, range.1, settings.measurement.precision);
-    let mut best: Option<Report> = None;
+    let mut search = RateSearch::new(range.0, range.1, settings.measurement.precision);
+    let mut best: Option<LoadReport> = None;
     let mut has_any = false;
     while let Some(rate) = search.poll_rate() {
-        let report = measure(target, Load::Rate(rate), &method)?;
-        let measured = Measured {
+        let report = measure(target, OfferedLoad::Rate(rate), &method)?;
+        let measured = MeasuredRate {
             throughput: report.request_rate(),
             latency: report.window.latency.percentile(goal.percentile),
             failed_share: report.failed_share(),
@@ -269,15 +276,15 @@ fn search(
 }
 
 /// Where results go.
-struct Output<'a> {
-    settings: &'a Settings,
+struct ResultWriter<'a> {
+    settings: &'a BenchSettings,
     sink: Box<dyn Write>,
-    reports: Vec<Report>,
+    reports: Vec<LoadReport>,
     comparisons: Vec<Comparison>,
 }
 
-impl<'a> Output<'a> {
-    fn new(settings: &'a Settings) -> Result<Self, String> {
+impl<'a> ResultWriter<'a> {
+    fn new(settings: &'a BenchSettings) -> Result<Self, String> {
         let sink: Box<dyn Write> = match &settings.output.file {
             Some(path) => Box::new(fs::File::create(path).map_err(|error| format!("{}: {error}", path.display()))?),
             None => Box::new(std::io::stdout()),
@@ -291,7 +298,7 @@ impl<'a> Output<'a> {
 
     /// Text that only people read.
     fn write(&mut self, text: &str) -> Result<(), String> {
-        if self.settings.output.format == Format::Table { self.write_always(text) } else { Ok(()) }
+        if self.settings.output.format == ReportFormat::Table { self.write_always(text) } else { Ok(()) }
     }
 
     fn write_always(&mut self, text: &str) -> Result<(), String> {
@@ -299,11 +306,11 @@ impl<'a> Output<'a> {
         written.map_err(|error| format!("the results cannot be written: {error}"))
     }
 
-    fn write_report(&mut self, url: &str, report: Report) -> Result<(), String> {
+    fn write_report(&mut self, url: &str, report: LoadReport) -> Result<(), String> {
         match self.settings.output.format {
-            Format::Table => self.write_always(&format!("{}\n", table::block("", &report)))?,
-            Format::Json => self.write_always(&machine::json(&self.heading(url), &report))?,
-            Format::Csv => {}
+            ReportFormat::Table => self.write_always(&format!("{}\n", table::block("", &report)))?,
+            ReportFormat::Json => self.write_always(&machine::json(&self.heading(url), &report))?,
+            ReportFormat::Csv => {}
         }
         self.reports.push(report);
         Ok(())
@@ -311,12 +318,12 @@ impl<'a> Output<'a> {
 
     fn write_comparison(&mut self, urls: (&str, &str), comparison: Comparison) -> Result<(), String> {
         match self.settings.output.format {
-            Format::Table => self.write_always(&format!("{}\n", table::comparison(urls, &comparison)))?,
-            Format::Json => {
+            ReportFormat::Table => self.write_always(&format!("{}\n", table::comparison(urls, &comparison)))?,
+            ReportFormat::Json => {
                 let headings = (self.heading(urls.0), self.heading(urls.1));
                 self.write_always(&machine::comparison_json((&headings.0, &headings.1), &comparison))?;
             }
-            Format::Csv => {}
+            ReportFormat::Csv => {}
         }
         self.comparisons.push(comparison);
         Ok(())
@@ -325,30 +332,33 @@ impl<'a> Output<'a> {
     /// What is told when all loads are measured. Whether any request succeeded.
     fn finish_loads(&mut self, url: &str) -> Result<bool, String> {
         let heading = self.heading(url);
-        if self.settings.output.format == Format::Csv {
+        if self.settings.output.format == ReportFormat::Csv {
             let rows: Vec<_> = self.reports.iter().map(|report| (&heading, report)).collect();
             self.write_always(&machine::csv(&rows))?;
         } else if self.reports.len() > 1 {
             self.write(&table::summary(&self.reports))?;
         }
-        self.plot(&[plot::Server { name: url, reports: &self.reports }])?;
+        self.plot(&[plot::PlottedServer { name: url, reports: &self.reports }])?;
         Ok(self.reports.iter().any(|report| report.window.succeeded > 0))
     }
 
     fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<bool, String> {
         let headings = (self.heading(urls.0), self.heading(urls.1));
-        if self.settings.output.format == Format::Csv {
+        if self.settings.output.format == ReportFormat::Csv {
             let rows = self.comparisons.iter().flat_map(|both| [(&headings.0, &both.a), (&headings.1, &both.b)]);
             let text = machine::csv(&rows.collect::<Vec<_>>());
             self.write_always(&text)?;
         }
         let a: Vec<_> = self.comparisons.iter().map(|both| both.a.clone()).collect();
         let b: Vec<_> = self.comparisons.iter().map(|both| both.b.clone()).collect();
-        self.plot(&[plot::Server { name: urls.0, reports: &a }, plot::Server { name: urls.1, reports: &b }])?;
+        self.plot(&[
+            plot::PlottedServer { name: urls.0, reports: &a },
+            plot::PlottedServer { name: urls.1, reports: &b },
+        ])?;
         Ok([a, b].iter().all(|reports| reports.iter().any(|report| report.window.succeeded > 0)))
     }
 
-    fn plot(&self, servers: &[plot::Server<'_>]) -> Result<(), String> {
+    fn plot(&self, servers: &[plot::PlottedServer<'_>]) -> Result<(), String> {
         let Some(path) = &self.settings.output.plot else { return Ok(()) };
         let title = format!("{}, {}", self.settings.model, self.settings.protocol.name());
         fs::write(path, plot::svg(&title, servers)).map_err(|error| format!("{}: {error}", path.display()))

@@ -20,7 +20,7 @@ pub struct Schedule {
     distribution: Distribution,
     /// Requests per second of all threads.
     rate: f64,
-    lane: Lane,
+    lane: ThreadShare,
     random: Random,
     index: u64,
     /// Seconds from the start of the last arrival drawn.
@@ -29,7 +29,7 @@ pub struct Schedule {
 
 /// Which of how many threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
+pub struct ThreadShare {
     /// From 0.
     pub index: usize,
     /// At least 1.
@@ -38,7 +38,7 @@ pub struct Lane {
 
 impl Schedule {
     /// The arrivals of one thread at a rate in requests per second of all threads together.
-    pub const fn new(rate: f64, distribution: Distribution, seed: u64, lane: Lane) -> Self {
+    pub const fn new(rate: f64, distribution: Distribution, seed: u64, lane: ThreadShare) -> Self {
         // Poisson processes that are independent add up to one of the sum of their rates.
         let random = Random::new(seed.wrapping_add((lane.index as u64).wrapping_mul(0x9e37_79b9)));
         Self { distribution, rate, lane, random, index: 0, drawn: 0.0 }
@@ -64,7 +64,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const ALONE: Lane = Lane { index: 0, count: 1 };
+    const ALONE: ThreadShare = ThreadShare { index: 0, count: 1 };
 
     fn arrivals(mut schedule: Schedule, count: usize) -> Vec<Duration> {
         (0..count).map(|_| schedule.next_due()).collect()
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn lanes_of_a_constant_rate_take_turns() {
-        let lane = |index| Schedule::new(1000.0, Distribution::Constant, 1, Lane { index, count: 2 });
+        let lane = |index| Schedule::new(1000.0, Distribution::Constant, 1, ThreadShare { index, count: 2 });
         assert_eq!(arrivals(lane(0), 3), [0, 2, 4].map(Duration::from_millis));
         assert_eq!(arrivals(lane(1), 3), [1, 3, 5].map(Duration::from_millis));
     }
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
         for count in [1, 4] {
-            let lane = Lane { index: count - 1, count };
+            let lane = ThreadShare { index: count - 1, count };
             let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, lane), 100_000);
             let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
@@ -100,8 +100,9 @@ mod tests {
 
     #[test]
     fn a_seed_decides_the_arrivals_and_each_lane_has_its_own() {
-        let draw =
-            |seed, index| arrivals(Schedule::new(100.0, Distribution::Poisson, seed, Lane { index, count: 2 }), 50);
+        let draw = |seed, index| {
+            arrivals(Schedule::new(100.0, Distribution::Poisson, seed, ThreadShare { index, count: 2 }), 50)
+        };
         assert_eq!(draw(1, 0), draw(1, 0));
         assert_ne!(draw(1, 0), draw(2, 0));
         assert_ne!(draw(1, 0), draw(1, 1));

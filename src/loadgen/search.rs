@@ -5,14 +5,14 @@ use std::time::Duration;
 
 /// A goal for latency: so many percent of the requests within so long.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Goal {
+pub struct LatencyGoal {
     /// 99.0 for p99.
     pub percentile: f64,
     /// How long that may take.
     pub latency_max: Duration,
 }
 
-impl Goal {
+impl LatencyGoal {
     /// Reads `p99=10ms`. The error is one line for a person.
     pub fn parse(text: &str) -> Result<Self, String> {
         let malformed = || "expected a percentile and a latency, as in p99=10ms".to_owned();
@@ -39,7 +39,7 @@ impl Goal {
 
 /// Why a rate does not meet the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum GoalMiss {
     /// Requests failed, more of them than may be late.
     Failures,
     /// The percentile is above the limit.
@@ -48,7 +48,7 @@ pub enum Miss {
     Throughput,
 }
 
-impl Miss {
+impl GoalMiss {
     /// As it is printed.
     pub const fn text(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Miss {
 
 /// What one step measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Measured {
+pub struct MeasuredRate {
     /// Requests per second that were answered.
     pub throughput: f64,
     /// The latency of the goal's percentile.
@@ -70,16 +70,16 @@ pub struct Measured {
     pub failed_share: f64,
 }
 
-impl Goal {
+impl LatencyGoal {
     /// Whether a rate meets it, and why not.
-    pub fn check(&self, rate: f64, measured: Measured) -> Result<(), Miss> {
+    pub fn check(&self, rate: f64, measured: MeasuredRate) -> Result<(), GoalMiss> {
         if measured.failed_share > 1.0 - self.percentile / 100.0 {
-            Err(Miss::Failures)
+            Err(GoalMiss::Failures)
         } else if measured.latency > self.latency_max {
-            Err(Miss::Latency)
+            Err(GoalMiss::Latency)
         } else if measured.throughput < rate * THROUGHPUT_SHARE_MIN {
             // A queue that grows shows in the latency only once it has been answered.
-            Err(Miss::Throughput)
+            Err(GoalMiss::Throughput)
         } else {
             Ok(())
         }
@@ -92,7 +92,7 @@ const THROUGHPUT_SHARE_MIN: f64 = 0.9;
 
 /// The state of a search.
 #[derive(Clone, Debug)]
-pub struct Search {
+pub struct RateSearch {
     next: f64,
     /// The highest rate that met the goal.
     met: Option<f64>,
@@ -103,7 +103,7 @@ pub struct Search {
     precision: f64,
 }
 
-impl Search {
+impl RateSearch {
     /// A search between two rates, down to a precision: 0.05 ends it when the bounds are 5 % apart.
     pub const fn new(rate_min: f64, rate_max: f64, precision: f64) -> Self {
         Self { next: rate_min, met: None, missed: None, rate_min, rate_max, precision }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     /// All rates tried, and the best, where rates up to `capacity` meet the goal.
-    fn search(mut search: Search, capacity: f64) -> (Vec<f64>, Option<f64>) {
+    fn search(mut search: RateSearch, capacity: f64) -> (Vec<f64>, Option<f64>) {
         let mut tried = Vec::new();
         while let Some(rate) = search.poll_rate() {
             tried.push(rate);
@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn the_highest_rate_is_found_to_the_precision() {
         for capacity in [137.0, 1000.0, 98_765.4] {
-            let (tried, best) = search(Search::new(100.0, 1e6, 0.02), capacity);
+            let (tried, best) = search(RateSearch::new(100.0, 1e6, 0.02), capacity);
             let best = best.unwrap();
             assert!(best <= capacity && best * 1.02 >= capacity, "{capacity}: {best}");
             assert!(tried.len() <= 20, "{tried:?}");
@@ -167,31 +167,34 @@ mod tests {
 
     #[test]
     fn the_ends_of_the_range_end_the_search() {
-        assert_eq!(search(Search::new(100.0, 1e6, 0.05), 50.0), (vec![100.0], None));
-        assert_eq!(search(Search::new(100.0, 300.0, 0.05), 1e9), (vec![100.0, 200.0, 300.0], Some(300.0)));
+        assert_eq!(search(RateSearch::new(100.0, 1e6, 0.05), 50.0), (vec![100.0], None));
+        assert_eq!(search(RateSearch::new(100.0, 300.0, 0.05), 1e9), (vec![100.0, 200.0, 300.0], Some(300.0)));
     }
 
     #[test]
     fn goals_are_read_or_refused() {
         let check = |text: &str, percentile, micros| {
-            let want = Goal { percentile, latency_max: Duration::from_micros(micros) };
-            assert_eq!(Goal::parse(text), Ok(want), "{text}");
+            let want = LatencyGoal { percentile, latency_max: Duration::from_micros(micros) };
+            assert_eq!(LatencyGoal::parse(text), Ok(want), "{text}");
         };
         check("p99=10ms", 99.0, 10_000);
         check("p99.9=250us", 99.9, 250);
         check("p50=1.5s", 50.0, 1_500_000);
         for text in ["99=10ms", "p99", "p99=10", "p99=ms", "p100=1ms", "p0=1ms", "p99=0ms", "p99=-1ms", "p99=10min"] {
-            assert!(Goal::parse(text).is_err(), "{text}");
+            assert!(LatencyGoal::parse(text).is_err(), "{text}");
         }
     }
 
     #[test]
     fn a_rate_misses_by_failures_by_latency_and_by_falling_behind() {
-        let goal = Goal::parse("p99=10ms").unwrap();
-        let good = Measured { throughput: 100.0, latency: Duration::from_millis(10), failed_share: 0.01 };
+        let goal = LatencyGoal::parse("p99=10ms").unwrap();
+        let good = MeasuredRate { throughput: 100.0, latency: Duration::from_millis(10), failed_share: 0.01 };
         assert_eq!(goal.check(100.0, good), Ok(()));
-        assert_eq!(goal.check(100.0, Measured { failed_share: 0.02, ..good }), Err(Miss::Failures));
-        assert_eq!(goal.check(100.0, Measured { latency: Duration::from_millis(11), ..good }), Err(Miss::Latency));
-        assert_eq!(goal.check(120.0, good), Err(Miss::Throughput));
+        assert_eq!(goal.check(100.0, MeasuredRate { failed_share: 0.02, ..good }), Err(GoalMiss::Failures));
+        assert_eq!(
+            goal.check(100.0, MeasuredRate { latency: Duration::from_millis(11), ..good }),
+            Err(GoalMiss::Latency)
+        );
+        assert_eq!(goal.check(120.0, good), Err(GoalMiss::Throughput));
     }
 }

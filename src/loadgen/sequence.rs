@@ -2,7 +2,7 @@
 //! flight, since its requests have an order; a failed one does not end it.
 
 use crate::loadgen::random::Random;
-use crate::loadgen::schedule::Lane;
+use crate::loadgen::schedule::ThreadShare;
 
 /// How sequences are made.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,8 +21,8 @@ pub struct SequencePlan {
 
 /// One request of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
-    /// Names the sequence to [`Sequences::handle_done`].
+pub struct SequenceStep {
+    /// Names the sequence to [`LoadSequences::handle_done`].
     pub slot: usize,
     /// `sequence_id`.
     pub id: u64,
@@ -38,12 +38,12 @@ pub struct Step {
 
 /// The sequences of one thread.
 #[derive(Clone, Debug)]
-pub struct Sequences {
+pub struct LoadSequences {
     plan: SequencePlan,
-    lane: Lane,
+    lane: ThreadShare,
     /// Inputs in each stream.
     stream_lengths: Vec<usize>,
-    active: Vec<Active>,
+    active: Vec<ActiveSequence>,
     /// Sequences begun.
     begun: u64,
     cursor: usize,
@@ -51,7 +51,7 @@ pub struct Sequences {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Active {
+struct ActiveSequence {
     id: u64,
     stream: usize,
     length: usize,
@@ -59,9 +59,9 @@ struct Active {
     is_in_flight: bool,
 }
 
-impl Sequences {
+impl LoadSequences {
     /// The share of one thread: `count` sequences over streams of so many inputs each.
-    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, lane: Lane, seed: u64) -> Self {
+    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, lane: ThreadShare, seed: u64) -> Self {
         let random = Random::new(seed ^ 0x05e9_0e9c);
         let mut sequences = Self { plan, lane, stream_lengths, active: Vec::new(), begun: 0, cursor: 0, random };
         for _ in 0..count {
@@ -72,7 +72,7 @@ impl Sequences {
     }
 
     /// The next request of a sequence that has none in flight; they take turns.
-    pub fn poll_step(&mut self) -> Option<Step> {
+    pub fn poll_step(&mut self) -> Option<SequenceStep> {
         let slot = self.find_idle(|_| true)?;
         let active = self.active.get_mut(slot)?;
         let is_end = active.sent + 1 >= active.length;
@@ -81,7 +81,7 @@ impl Sequences {
 
     /// A last request for a sequence that was begun and has none in flight: so that a load that
     /// stops leaves none open in the server.
-    pub fn poll_close(&mut self) -> Option<Step> {
+    pub fn poll_close(&mut self) -> Option<SequenceStep> {
         let slot = self.find_idle(|active| active.sent > 0)?;
         Some(self.active.get_mut(slot)?.take_step(slot, true))
     }
@@ -98,7 +98,7 @@ impl Sequences {
         }
     }
 
-    fn find_idle(&mut self, is_wanted: impl Fn(&Active) -> bool) -> Option<usize> {
+    fn find_idle(&mut self, is_wanted: impl Fn(&ActiveSequence) -> bool) -> Option<usize> {
         let count = self.active.len();
         let mut slots = (0..count).map(|offset| (self.cursor + offset) % count);
         let slot = slots
@@ -107,7 +107,7 @@ impl Sequences {
         Some(slot)
     }
 
-    fn begin(&mut self) -> Active {
+    fn begin(&mut self) -> ActiveSequence {
         let number = self.begun * self.lane.count.max(1) as u64 + self.lane.index as u64;
         self.begun += 1;
         let ids = self.plan.id_last.saturating_sub(self.plan.id_first).saturating_add(1);
@@ -116,13 +116,14 @@ impl Sequences {
         let usual = self.plan.length.or_else(|| self.stream_lengths.get(stream).copied()).unwrap_or(1);
         let spread = self.plan.length_variation / 100.0 * usual as f64;
         let length = (2.0 * self.random.next_unit() - 1.0).mul_add(spread, usual as f64).round().max(1.0) as usize;
-        Active { id: self.plan.id_first + number % ids, stream, length, sent: 0, is_in_flight: false }
+        ActiveSequence { id: self.plan.id_first + number % ids, stream, length, sent: 0, is_in_flight: false }
     }
 }
 
-impl Active {
-    const fn take_step(&mut self, slot: usize, is_end: bool) -> Step {
-        let step = Step { slot, id: self.id, stream: self.stream, index: self.sent, is_start: self.sent == 0, is_end };
+impl ActiveSequence {
+    const fn take_step(&mut self, slot: usize, is_end: bool) -> SequenceStep {
+        let step =
+            SequenceStep { slot, id: self.id, stream: self.stream, index: self.sent, is_start: self.sent == 0, is_end };
         self.sent += 1;
         self.is_in_flight = true;
         if is_end {
@@ -136,14 +137,14 @@ impl Active {
 mod tests {
     use super::*;
 
-    const ALONE: Lane = Lane { index: 0, count: 1 };
+    const ALONE: ThreadShare = ThreadShare { index: 0, count: 1 };
 
     fn plan(length: Option<usize>, variation: f64) -> SequencePlan {
         SequencePlan { count: 2, length, length_variation: variation, id_first: 10, id_last: 12 }
     }
 
     /// `id stream.index flags` of a step.
-    fn show(step: Option<Step>) -> String {
+    fn show(step: Option<SequenceStep>) -> String {
         step.map_or("-".to_owned(), |step| {
             let flags = [(step.is_start, "start"), (step.is_end, "end")];
             let flags: Vec<_> = flags.iter().filter(|(is, _)| *is).map(|(_, name)| *name).collect();
@@ -153,7 +154,7 @@ mod tests {
 
     #[test]
     fn sequences_take_turns_with_one_request_in_flight_each() {
-        let mut sequences = Sequences::new(plan(Some(3), 0.0), 2, vec![5, 5], ALONE, 1);
+        let mut sequences = LoadSequences::new(plan(Some(3), 0.0), 2, vec![5, 5], ALONE, 1);
         assert_eq!(show(sequences.poll_step()), "10 0.0 start");
         assert_eq!(show(sequences.poll_step()), "11 1.0 start");
         assert_eq!(show(sequences.poll_step()), "-", "both wait for their answers");
@@ -169,7 +170,7 @@ mod tests {
 
     #[test]
     fn ids_begin_again_and_a_length_of_one_both_starts_and_ends() {
-        let mut sequences = Sequences::new(plan(None, 0.0), 1, vec![1], ALONE, 1);
+        let mut sequences = LoadSequences::new(plan(None, 0.0), 1, vec![1], ALONE, 1);
         let ids: Vec<_> = (0..4)
             .map(|_| {
                 let text = show(sequences.poll_step());
@@ -185,7 +186,7 @@ mod tests {
         let mut wide = plan(Some(1), 0.0);
         wide.id_last = 1000;
         for index in 0..2 {
-            let mut sequences = Sequences::new(wide.clone(), 1, vec![1], Lane { index, count: 2 }, 1);
+            let mut sequences = LoadSequences::new(wide.clone(), 1, vec![1], ThreadShare { index, count: 2 }, 1);
             for round in 0..3 {
                 let id = sequences.poll_step().unwrap().id;
                 assert_eq!(id, 10 + round * 2 + index as u64);
@@ -196,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_was_begun_is_closed_and_nothing_else() {
-        let mut sequences = Sequences::new(plan(Some(9), 0.0), 2, vec![9], ALONE, 1);
+        let mut sequences = LoadSequences::new(plan(Some(9), 0.0), 2, vec![9], ALONE, 1);
         let first = sequences.poll_step().unwrap();
         assert_eq!(show(sequences.poll_close()), "-", "one is in flight, the other was not begun");
         sequences.handle_done(first.slot);
@@ -207,7 +208,7 @@ mod tests {
 
     #[test]
     fn lengths_vary_by_so_many_percent_and_no_more() {
-        let mut sequences = Sequences::new(plan(Some(100), 20.0), 1, vec![1], ALONE, 3);
+        let mut sequences = LoadSequences::new(plan(Some(100), 20.0), 1, vec![1], ALONE, 3);
         let lengths: Vec<usize> = (0..500).map(|_| sequences.begin().length).collect();
         assert!(lengths.iter().all(|length| (80..=120).contains(length)));
         assert!(lengths.contains(&80) || lengths.contains(&81), "{lengths:?}");

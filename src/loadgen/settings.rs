@@ -4,14 +4,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::loadgen::report::Load;
+use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
-use crate::loadgen::search::Goal;
-use crate::loadgen::target::{Address, Encoding, Parameter, Protocol};
+use crate::loadgen::search::LatencyGoal;
+use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
 
 /// Everything a measurement was asked to be.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settings {
+pub struct BenchSettings {
     /// The model's name.
     pub model: String,
     /// Its version; empty for the one the server chooses.
@@ -23,7 +23,7 @@ pub struct Settings {
     /// The server it is compared with.
     pub compare: Option<Address>,
     /// What is to be found out.
-    pub goal: Task,
+    pub goal: BenchTask,
     /// Connections; `None` for as many as requests in flight.
     pub connections: Option<usize>,
     /// Threads that send.
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Rows in a request.
     pub rows: usize,
     /// Where contents come from.
-    pub source: Source,
+    pub source: ContentSource,
     /// Shapes that were given.
     pub shapes: Vec<(String, Vec<i64>)>,
     /// What strings hold; random ones otherwise.
@@ -47,7 +47,7 @@ pub struct Settings {
     /// How outputs are asked for over HTTP; likewise.
     pub output_encoding: Option<Encoding>,
     /// Parameters of every request.
-    pub parameters: Vec<(String, Parameter)>,
+    pub parameters: Vec<(String, RequestParameter)>,
     /// Fields of every request's head.
     pub fields: Vec<(String, String)>,
     /// How sequences are made.
@@ -63,21 +63,21 @@ pub struct Settings {
     /// Rounds of a comparison.
     pub rounds: usize,
     /// What is printed, and where.
-    pub output: Output,
+    pub output: OutputSettings,
 }
 
 /// What is to be found out.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Task {
+pub enum BenchTask {
     /// How the server does at each of these loads.
-    Loads(Vec<Load>),
+    Loads(Vec<OfferedLoad>),
     /// The highest rate that meets a goal, between two rates.
-    Search(Goal, (f64, f64)),
+    Search(LatencyGoal, (f64, f64)),
 }
 
 /// Where contents come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum ContentSource {
     /// A JSON file, or a folder with a file for each input.
     Path(PathBuf),
     /// Made up from the seed.
@@ -129,9 +129,9 @@ pub struct Measurement {
 
 /// What is printed, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Output {
+pub struct OutputSettings {
     /// In which form.
-    pub format: Format,
+    pub format: ReportFormat,
     /// Into which file; standard output otherwise.
     pub file: Option<PathBuf>,
     /// The drawing.
@@ -142,7 +142,7 @@ pub struct Output {
 
 /// In which form results are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum ReportFormat {
     /// Comma-separated, a line for each load.
     Csv,
     /// A JSON object for each load, on a line of its own.
@@ -151,7 +151,7 @@ pub enum Format {
     Table,
 }
 
-impl Default for Settings {
+impl Default for BenchSettings {
     fn default() -> Self {
         Self {
             model: String::new(),
@@ -159,13 +159,13 @@ impl Default for Settings {
             protocol: Protocol::Http,
             url: None,
             compare: None,
-            goal: Task::Loads(vec![Load::Concurrency(1)]),
+            goal: BenchTask::Loads(vec![OfferedLoad::Concurrency(1)]),
             connections: None,
             threads: 1,
             distribution: Distribution::Poisson,
             seed: 1,
             rows: 1,
-            source: Source::Random,
+            source: ContentSource::Random,
             shapes: Vec::new(),
             string: None,
             string_length: 128,
@@ -196,7 +196,7 @@ impl Default for Settings {
             processes: Vec::new(),
             processes_b: Vec::new(),
             rounds: 5,
-            output: Output { format: Format::Table, file: None, plot: None, is_verbose: false },
+            output: OutputSettings { format: ReportFormat::Table, file: None, plot: None, is_verbose: false },
         }
     }
 }

@@ -19,18 +19,18 @@ const TIMER: u64 = u64::MAX;
 
 /// A connection that is made or being made.
 #[derive(Debug)]
-pub struct Stream(TcpStream);
+pub struct ClientSocket(TcpStream);
 
 /// What a read or a write came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Moved {
+pub enum BytesMoved {
     /// So many bytes; of a read 0 is the end.
     Bytes(usize),
     /// None now.
     Blocked,
 }
 
-impl Stream {
+impl ClientSocket {
     /// Begins a connection.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
@@ -48,21 +48,21 @@ impl Stream {
     }
 
     /// Reads what is there.
-    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<Moved> {
+    pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<BytesMoved> {
         moved(self.0.read(buffer))
     }
 
     /// Writes what fits.
-    pub fn write(&mut self, bytes: &[u8]) -> io::Result<Moved> {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<BytesMoved> {
         moved(self.0.write(bytes))
     }
 }
 
-fn moved(outcome: io::Result<usize>) -> io::Result<Moved> {
+fn moved(outcome: io::Result<usize>) -> io::Result<BytesMoved> {
     match outcome {
-        Ok(size) => Ok(Moved::Bytes(size)),
+        Ok(size) => Ok(BytesMoved::Bytes(size)),
         Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            Ok(Moved::Blocked)
+            Ok(BytesMoved::Blocked)
         }
         Err(error) => Err(error),
     }
@@ -77,7 +77,7 @@ pub struct Poller {
 
 /// A socket that has something.
 #[derive(Clone, Copy, Debug)]
-pub struct Ready {
+pub struct ReadyConnection {
     /// The name it was added with.
     pub index: usize,
     /// It can be written to; otherwise it can be read, or has ended.
@@ -94,19 +94,19 @@ impl Poller {
     }
 
     /// Waits for a connection to be made, too.
-    pub fn add(&self, stream: &Stream, index: usize) -> io::Result<()> {
+    pub fn add(&self, stream: &ClientSocket, index: usize) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT;
         Ok(epoll::add(&self.epoll, stream.0.as_fd(), EventData::new_u64(index as u64), flags)?)
     }
 
     /// Whether to wait for room to write.
-    pub fn set_writable(&self, stream: &Stream, index: usize, wants: bool) -> io::Result<()> {
+    pub fn set_writable(&self, stream: &ClientSocket, index: usize, wants: bool) -> io::Result<()> {
         let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, stream.0.as_fd(), EventData::new_u64(index as u64), flags)?)
     }
 
     /// Waits at most so long, exact to the timer's resolution, and adds what is ready.
-    pub fn wait(&mut self, timeout: Duration, ready: &mut Vec<Ready>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Duration, ready: &mut Vec<ReadyConnection>) -> io::Result<()> {
         // Whole milliseconds are epoll's own business; anything finer is the timer's.
         let millis = Duration::from_millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         if millis != timeout {
@@ -130,8 +130,8 @@ impl Poller {
                     let index = usize::try_from(index).unwrap_or(usize::MAX);
                     let is_readable = flags.intersects(EventFlags::IN | EventFlags::HUP | EventFlags::ERR);
                     let is_writable = flags.contains(EventFlags::OUT);
-                    ready.extend(is_writable.then_some(Ready { index, is_writable: true }));
-                    ready.extend(is_readable.then_some(Ready { index, is_writable: false }));
+                    ready.extend(is_writable.then_some(ReadyConnection { index, is_writable: true }));
+                    ready.extend(is_readable.then_some(ReadyConnection { index, is_writable: false }));
                 }
             }
         }

@@ -6,7 +6,7 @@ pub const WINDOWS: usize = 3;
 
 /// What one window says.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct StabilityPoint {
     /// Inferences per second.
     pub throughput: f64,
     /// The latency that is to be stable, the mean or a percentile.
@@ -19,7 +19,7 @@ pub struct Point {
 
 /// What follows from the windows so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum StabilityVerdict {
     /// Measure another window.
     More,
     /// They agree.
@@ -30,9 +30,9 @@ pub enum Verdict {
 
 /// Looks at all windows so far. `percent` is by how much the largest of the last three may exceed
 /// the smallest.
-pub fn judge(points: &[Point], percent: f64, trials_max: usize) -> Verdict {
+pub fn judge(points: &[StabilityPoint], percent: f64, trials_max: usize) -> StabilityVerdict {
     let last = points.len().checked_sub(WINDOWS).and_then(|from| points.get(from..));
-    let agree = |value: fn(&Point) -> f64| {
+    let agree = |value: fn(&StabilityPoint) -> f64| {
         last.is_some_and(|last| {
             let values = || last.iter().map(value);
             let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
@@ -41,18 +41,18 @@ pub fn judge(points: &[Point], percent: f64, trials_max: usize) -> Verdict {
     };
     let falls_behind = last.is_some_and(falls_behind);
     if agree(|point| point.throughput) && agree(|point| point.latency) && !falls_behind {
-        Verdict::Stable
+        StabilityVerdict::Stable
     } else if points.len() >= trials_max {
-        Verdict::Unstable
+        StabilityVerdict::Unstable
     } else {
-        Verdict::More
+        StabilityVerdict::More
     }
 }
 
 /// Whether what waits grows from window to window, and by more than chance makes of arrivals: the
 /// deviation of a Poisson process. A server that is overloaded answers at an even rate, and late by an
 /// ever smaller part more. In a closed loop nothing grows.
-fn falls_behind(last: &[Point]) -> bool {
+fn falls_behind(last: &[StabilityPoint]) -> bool {
     let grows = last.is_sorted_by(|one, next| one.backlog < next.backlog);
     let (Some(first), Some(end)) = (last.first(), last.last()) else { return false };
     let growth = end.backlog.saturating_sub(first.backlog);
@@ -69,36 +69,42 @@ mod tests {
         let check = |pairs: &[(f64, f64)], want| {
             let points: Vec<_> = pairs
                 .iter()
-                .map(|(throughput, latency)| Point { throughput: *throughput, latency: *latency, ended: 1, backlog: 0 })
+                .map(|(throughput, latency)| StabilityPoint {
+                    throughput: *throughput,
+                    latency: *latency,
+                    ended: 1,
+                    backlog: 0,
+                })
                 .collect();
             assert_eq!(judge(&points, 10.0, 5), want, "{pairs:?}");
         };
-        check(&[], Verdict::More);
-        check(&[(100.0, 5.0), (100.0, 5.0)], Verdict::More);
-        check(&[(100.0, 5.0), (110.0, 5.0), (105.0, 5.5)], Verdict::Stable);
-        check(&[(100.0, 5.0), (111.0, 5.0), (105.0, 5.0)], Verdict::More);
-        check(&[(100.0, 5.0), (100.0, 5.0), (100.0, 5.6)], Verdict::More);
-        check(&[(9.0, 90.0), (100.0, 5.0), (100.0, 5.0), (100.0, 5.0)], Verdict::Stable);
-        check(&[(1.0, 1.0), (2.0, 2.0), (1.0, 1.0), (2.0, 2.0), (1.0, 1.0)], Verdict::Unstable);
-        check(&[(0.0, 0.0), (0.0, 0.0), (0.0, 0.0)], Verdict::More);
+        check(&[], StabilityVerdict::More);
+        check(&[(100.0, 5.0), (100.0, 5.0)], StabilityVerdict::More);
+        check(&[(100.0, 5.0), (110.0, 5.0), (105.0, 5.5)], StabilityVerdict::Stable);
+        check(&[(100.0, 5.0), (111.0, 5.0), (105.0, 5.0)], StabilityVerdict::More);
+        check(&[(100.0, 5.0), (100.0, 5.0), (100.0, 5.6)], StabilityVerdict::More);
+        check(&[(9.0, 90.0), (100.0, 5.0), (100.0, 5.0), (100.0, 5.0)], StabilityVerdict::Stable);
+        check(&[(1.0, 1.0), (2.0, 2.0), (1.0, 1.0), (2.0, 2.0), (1.0, 1.0)], StabilityVerdict::Unstable);
+        check(&[(0.0, 0.0), (0.0, 0.0), (0.0, 0.0)], StabilityVerdict::More);
     }
 
     #[test]
     fn windows_that_agree_are_not_stable_while_the_backlog_grows() {
         // 1,000 requests end in each; all else agrees.
         let check = |backlogs: &[u64], want| {
-            let point = |backlog: &u64| Point { throughput: 1000.0, latency: 1.0, ended: 1000, backlog: *backlog };
+            let point =
+                |backlog: &u64| StabilityPoint { throughput: 1000.0, latency: 1.0, ended: 1000, backlog: *backlog };
             let points: Vec<_> = backlogs.iter().map(point).collect();
             assert_eq!(judge(&points, 10.0, 4), want, "{backlogs:?}");
         };
-        check(&[64, 64, 64], Verdict::Stable);
-        check(&[1000, 1100, 1200], Verdict::More);
-        check(&[900, 1000, 1100, 1200], Verdict::Unstable);
-        check(&[40_000, 40_025, 40_050], Verdict::More);
-        check(&[10, 20, 30], Verdict::Stable);
-        check(&[10, 54, 55], Verdict::Stable);
-        check(&[10, 54, 56], Verdict::More);
-        check(&[10, 100, 90], Verdict::Stable);
-        check(&[1200, 1100, 1000], Verdict::Stable);
+        check(&[64, 64, 64], StabilityVerdict::Stable);
+        check(&[1000, 1100, 1200], StabilityVerdict::More);
+        check(&[900, 1000, 1100, 1200], StabilityVerdict::Unstable);
+        check(&[40_000, 40_025, 40_050], StabilityVerdict::More);
+        check(&[10, 20, 30], StabilityVerdict::Stable);
+        check(&[10, 54, 55], StabilityVerdict::Stable);
+        check(&[10, 54, 56], StabilityVerdict::More);
+        check(&[10, 100, 90], StabilityVerdict::Stable);
+        check(&[1200, 1100, 1000], StabilityVerdict::Stable);
     }
 }

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use prost::Message;
 
-use crate::wire::json::{Document, Value};
+use crate::wire::json::{Document, JsonValue};
 use crate::wire::proto::inference as proto;
 
 /// A count of requests and the time they took together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+pub struct RequestTotal {
     /// How many.
     pub count: u64,
     /// Nanoseconds, all together.
     pub nanos: u64,
 }
 
-impl Total {
+impl RequestTotal {
     /// The time of one.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos.checked_div(self.count).unwrap_or(0))
@@ -34,26 +34,26 @@ impl Total {
 
 /// What the server says it did for a model so far, all versions that were asked for together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct ServerStatistics {
     /// Rows.
     pub inference_count: u64,
     /// Batches.
     pub execution_count: u64,
     /// Requests that succeeded, and their time in the server.
-    pub success: Total,
+    pub success: RequestTotal,
     /// Requests that failed.
-    pub fail: Total,
+    pub fail: RequestTotal,
     /// In the queue.
-    pub queue: Total,
+    pub queue: RequestTotal,
     /// Making inputs ready.
-    pub compute_input: Total,
+    pub compute_input: RequestTotal,
     /// In the engine.
-    pub compute_infer: Total,
+    pub compute_infer: RequestTotal,
     /// Making outputs ready.
-    pub compute_output: Total,
+    pub compute_output: RequestTotal,
 }
 
-impl Statistics {
+impl ServerStatistics {
     /// Reads the body that REST answers. `None` where it is not the extension's.
     pub fn from_json(body: &[u8]) -> Option<Self> {
         let document = Document::parse(body, &[]).ok()?;
@@ -101,14 +101,14 @@ impl Statistics {
     }
 }
 
-fn model_from_json(model: Value<'_, '_>) -> Statistics {
-    let number = |value: Option<Value<'_, '_>>| value.and_then(Value::as_u64).unwrap_or(0);
+fn model_from_json(model: JsonValue<'_, '_>) -> ServerStatistics {
+    let number = |value: Option<JsonValue<'_, '_>>| value.and_then(JsonValue::as_u64).unwrap_or(0);
     let durations = model.get("inference_stats");
     let total = |name: &str| {
         let of = durations.and_then(|durations| durations.get(name));
-        Total { count: number(of.and_then(|of| of.get("count"))), nanos: number(of.and_then(|of| of.get("ns"))) }
+        RequestTotal { count: number(of.and_then(|of| of.get("count"))), nanos: number(of.and_then(|of| of.get("ns"))) }
     };
-    Statistics {
+    ServerStatistics {
         inference_count: number(model.get("inference_count")),
         execution_count: number(model.get("execution_count")),
         success: total("success"),
@@ -120,12 +120,12 @@ fn model_from_json(model: Value<'_, '_>) -> Statistics {
     }
 }
 
-fn model_from_message(model: &proto::ModelStatistics) -> Statistics {
+fn model_from_message(model: &proto::ModelStatistics) -> ServerStatistics {
     let total = |of: Option<proto::StatisticDuration>| {
-        of.map_or_else(Total::default, |of| Total { count: of.count, nanos: of.ns })
+        of.map_or_else(RequestTotal::default, |of| RequestTotal { count: of.count, nanos: of.ns })
     };
     let durations = model.inference_stats.unwrap_or_default();
-    Statistics {
+    ServerStatistics {
         inference_count: model.inference_count,
         execution_count: model.execution_count,
         success: total(durations.success),
@@ -151,9 +151,9 @@ mod tests {
 
     #[test]
     fn versions_are_added_up_and_both_protocols_say_the_same() {
-        let rest = Statistics::from_json(TEXT.as_bytes()).unwrap();
-        let total = |count, nanos| Total { count, nanos };
-        let want = Statistics {
+        let rest = ServerStatistics::from_json(TEXT.as_bytes()).unwrap();
+        let total = |count, nanos| RequestTotal { count, nanos };
+        let want = ServerStatistics {
             inference_count: 9,
             execution_count: 3,
             success: total(5, 4010),
@@ -164,7 +164,7 @@ mod tests {
             compute_output: total(4, 80),
         };
         assert_eq!(rest, want);
-        let duration = |total: Total| Some(proto::StatisticDuration { count: total.count, ns: total.nanos });
+        let duration = |total: RequestTotal| Some(proto::StatisticDuration { count: total.count, ns: total.nanos });
         let model = proto::ModelStatistics {
             inference_count: want.inference_count,
             execution_count: want.execution_count,
@@ -180,26 +180,26 @@ mod tests {
             ..Default::default()
         };
         let message = proto::ModelStatisticsResponse { model_stats: vec![model] }.encode_to_vec();
-        assert_eq!(Statistics::from_message(&message), Some(want));
+        assert_eq!(ServerStatistics::from_message(&message), Some(want));
     }
 
     #[test]
     fn the_difference_of_two_readings_is_what_happened_between() {
-        let later = Statistics::from_json(TEXT.as_bytes()).unwrap();
+        let later = ServerStatistics::from_json(TEXT.as_bytes()).unwrap();
         let mut earlier = later;
-        earlier.queue = Total { count: 2, nanos: 100 };
+        earlier.queue = RequestTotal { count: 2, nanos: 100 };
         earlier.inference_count = 1;
         let between = later.since(&earlier);
         assert_eq!((between.queue.mean(), between.inference_count), (Duration::from_nanos(150), 8));
-        assert_eq!((between.success, between.success.mean()), (Total::default(), Duration::ZERO));
+        assert_eq!((between.success, between.success.mean()), (RequestTotal::default(), Duration::ZERO));
         assert!((later.batch_size() - 3.0).abs() < 1e-9);
     }
 
     #[test]
     fn what_is_no_statistics_is_none() {
         for text in ["", "{}", r#"{"error":"not found"}"#] {
-            assert_eq!(Statistics::from_json(text.as_bytes()), None, "{text}");
+            assert_eq!(ServerStatistics::from_json(text.as_bytes()), None, "{text}");
         }
-        assert_eq!(Statistics::from_message(b"\xff"), None);
+        assert_eq!(ServerStatistics::from_message(b"\xff"), None);
     }
 }

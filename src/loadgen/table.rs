@@ -3,16 +3,16 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use crate::loadgen::report::{Comparison, Load, Report};
-use crate::loadgen::statistics::Statistics;
+use crate::loadgen::report::{Comparison, LoadReport, OfferedLoad};
+use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
-use crate::loadgen::window::Window;
+use crate::loadgen::window::LoadWindow;
 
 /// The percentiles that are always told.
 pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
 /// One report at length.
-pub fn block(title: &str, report: &Report) -> String {
+pub fn block(title: &str, report: &LoadReport) -> String {
     let mut out = format!("{title}{}: {}\n", report.load.name(), report.load);
     let window = &report.window;
     let seconds = report.duration.as_secs_f64();
@@ -41,7 +41,7 @@ pub fn block(title: &str, report: &Report) -> String {
     if window.latency.count() > 0 {
         out += &latency(window);
     }
-    if matches!(report.load, Load::Rate(_)) && window.lag.count() > 0 {
+    if matches!(report.load, OfferedLoad::Rate(_)) && window.lag.count() > 0 {
         let (p99, max) = (window.lag.percentile(99.0), window.lag.max());
         let _ = writeln!(out, "  Send lag      p99 {}    max {}", show(p99), show(max));
     }
@@ -70,10 +70,10 @@ pub fn block(title: &str, report: &Report) -> String {
 }
 
 /// What measuring took. A client that has no time left measures itself.
-fn client_line(report: &Report, client: &Usage) -> String {
+fn client_line(report: &LoadReport, client: &Usage) -> String {
     let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
     let each = show(report.each(client.cpu()).unwrap_or_default());
-    let is_spinning = matches!(report.load, Load::Rate(_));
+    let is_spinning = matches!(report.load, OfferedLoad::Rate(_));
     let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
     format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
 }
@@ -81,7 +81,7 @@ fn client_line(report: &Report, client: &Usage) -> String {
 /// From here on a thread of the client has hardly any time left; an open loop spins and always does.
 const CLIENT_CORES_MAX: f64 = 0.95;
 
-fn latency(window: &Window) -> String {
+fn latency(window: &LoadWindow) -> String {
     let times = &window.latency;
     let mut out = String::from("  Latency     ");
     for percentile in PERCENTILES {
@@ -94,7 +94,7 @@ fn latency(window: &Window) -> String {
 }
 
 /// What the server says of its own time, for each request that it says it answered well.
-fn server_line(server: &Statistics) -> String {
+fn server_line(server: &ServerStatistics) -> String {
     format!(
         "  Server        {} (queue {}, compute input {}, infer {}, output {})    {} requests    {:.1} rows a batch\n",
         show(server.success.mean()),
@@ -108,7 +108,7 @@ fn server_line(server: &Statistics) -> String {
 }
 
 /// All reports, a line each.
-pub fn summary(reports: &[Report]) -> String {
+pub fn summary(reports: &[LoadReport]) -> String {
     let has_usage = reports.iter().any(|report| report.usage.is_some());
     let name = reports.first().map_or("", |report| report.load.name());
     let mut out = format!(
@@ -138,7 +138,7 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     let mut out = format!("{}: {}\n  A  {}\n  B  {}\n", a.load.name(), a.load, names.0, names.1);
     let _ = writeln!(out, "  {:<18} {:>12} {:>12}   B / A  95 % interval", "", "A", "B");
     for (name, ratio) in &comparison.ratios {
-        let figure = |report: &Report| match name.as_str() {
+        let figure = |report: &LoadReport| match name.as_str() {
             "throughput" => format!("{:.1}/s", report.throughput()),
             "latency mean" => show(report.window.latency.mean()),
             "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), show),
@@ -157,7 +157,7 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
             ratio.mean
         );
     }
-    let failed = |report: &Report| report.window.failures.total();
+    let failed = |report: &LoadReport| report.window.failures.total();
     let _ = writeln!(out, "  {:<18} {:>12} {:>12}", "failed", failed(a), failed(b));
     for (name, report) in [("A", a), ("B", b)] {
         for (kind, count, text) in report.totals.failures.iter() {
@@ -200,8 +200,8 @@ mod tests {
               Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
               Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
               This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be what limits
-        "#]].assert_eq(&block("", &sample(Load::Concurrency(4), 1.0)));
-        let mut open = sample(Load::Rate(1000.5), 1.0);
+        "#]].assert_eq(&block("", &sample(OfferedLoad::Concurrency(4), 1.0)));
+        let mut open = sample(OfferedLoad::Rate(1000.5), 1.0);
         open.is_stable = Some(false);
         open.server = None;
         open.usage = None;
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn a_summary_has_a_line_for_each_load() {
         let reports: Vec<_> =
-            [(1, 1.0), (16, 9.0)].map(|(count, stretch)| sample(Load::Concurrency(count), stretch)).into();
+            [(1, 1.0), (16, 9.0)].map(|(count, stretch)| sample(OfferedLoad::Concurrency(count), stretch)).into();
         // A first line at the margin keeps the blanks of those that follow.
         expect![[r#"
             -
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_comparison_tells_the_ratios_and_what_they_are_worth() {
-        let round = |b| (sample(Load::Concurrency(4), 1.0), sample(Load::Concurrency(4), b));
+        let round = |b| (sample(OfferedLoad::Concurrency(4), 1.0), sample(OfferedLoad::Concurrency(4), b));
         let compared = Comparison::from_rounds(vec![round(1.9), round(2.0), round(2.1)]).unwrap();
         expect![[r#"
             Concurrency: 4

@@ -89,7 +89,7 @@ pub enum Encoding {
 
 /// A request parameter's value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Parameter {
+pub enum RequestParameter {
     /// `bool`.
     Bool(bool),
     /// `double`.
@@ -102,7 +102,7 @@ pub enum Parameter {
     Uint(u64),
 }
 
-impl Parameter {
+impl RequestParameter {
     /// Reads `name:value:type`, perf_analyzer's form.
     pub fn parse(text: &str) -> Result<(String, Self), String> {
         let malformed = || "expected NAME:VALUE:TYPE, the type being bool, int, uint, double or string".to_owned();
@@ -148,14 +148,15 @@ mod tests {
 
     #[test]
     fn parameters_have_a_type() {
-        let check = |text, name: &str, want| assert_eq!(Parameter::parse(text), Ok((name.to_owned(), want)), "{text}");
-        check("a:1:int", "a", Parameter::Int(1));
-        check("a:true:bool", "a", Parameter::Bool(true));
-        check("a:b:c:string", "a", Parameter::String("b:c".to_owned()));
-        check("a:1.5:double", "a", Parameter::Double(1.5));
-        check("a:18446744073709551615:uint", "a", Parameter::Uint(u64::MAX));
+        let check =
+            |text, name: &str, want| assert_eq!(RequestParameter::parse(text), Ok((name.to_owned(), want)), "{text}");
+        check("a:1:int", "a", RequestParameter::Int(1));
+        check("a:true:bool", "a", RequestParameter::Bool(true));
+        check("a:b:c:string", "a", RequestParameter::String("b:c".to_owned()));
+        check("a:1.5:double", "a", RequestParameter::Double(1.5));
+        check("a:18446744073709551615:uint", "a", RequestParameter::Uint(u64::MAX));
         for text in ["a", "a:1", "a:x:int", "a:1:float", ":1:int", "a:inf:double"] {
-            assert!(Parameter::parse(text).is_err(), "{text}");
+            assert!(RequestParameter::parse(text).is_err(), "{text}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::loadgen::failure::{Failure, Failures};
+use crate::loadgen::failure::{FailureCounts, RequestFailure};
 use crate::time::Instant;
 
 /// The longest time that is told apart from longer ones.
@@ -15,9 +15,9 @@ const DIGITS: u8 = 3;
 
 /// Times in nanoseconds.
 #[derive(Clone, Debug)]
-pub struct Times(Histogram<u64>);
+pub struct WindowTimes(Histogram<u64>);
 
-impl Times {
+impl WindowTimes {
     /// None yet.
     pub fn new() -> Self {
         Self(Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS).expect("the bounds are constants that fit"))
@@ -64,7 +64,7 @@ impl Times {
     }
 }
 
-impl Default for Times {
+impl Default for WindowTimes {
     fn default() -> Self {
         Self::new()
     }
@@ -72,7 +72,7 @@ impl Default for Times {
 
 /// One window.
 #[derive(Clone, Debug, Default)]
-pub struct Window {
+pub struct LoadWindow {
     /// When it began.
     pub began: Instant,
     /// When it ended.
@@ -80,25 +80,25 @@ pub struct Window {
     /// Requests whose first byte was sent in it.
     pub sent: u64,
     /// From send to last byte read, or from when it was due: of successes only.
-    pub latency: Times,
+    pub latency: WindowTimes,
     /// How long after it was due a request was sent: an open loop's.
-    pub lag: Times,
+    pub lag: WindowTimes,
     /// Requests answered well.
     pub succeeded: u64,
     /// Requests that failed.
-    pub failures: Failures,
+    pub failures: FailureCounts,
     /// Requests that were due by its end and had not ended.
     pub backlog: u64,
 }
 
-impl Window {
+impl LoadWindow {
     /// An empty window.
     pub fn new(began: Instant) -> Self {
         Self { began, ended: began, ..Self::default() }
     }
 
     /// A request ended.
-    pub fn handle_outcome(&mut self, latency: Duration, outcome: Result<(), Failure>) {
+    pub fn handle_outcome(&mut self, latency: Duration, outcome: Result<(), RequestFailure>) {
         match outcome {
             Ok(()) => {
                 self.succeeded += 1;
@@ -139,7 +139,7 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loadgen::failure::Kind;
+    use crate::loadgen::failure::FailureKind;
 
     fn within(got: Duration, want: Duration) {
         let (got, want) = (got.as_secs_f64(), want.as_secs_f64());
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_exact_to_three_digits() {
-        let mut times = Times::new();
+        let mut times = WindowTimes::new();
         for micros in 1..=100_000 {
             times.record(Duration::from_micros(micros));
         }
@@ -158,25 +158,25 @@ mod tests {
         within(times.mean(), Duration::from_nanos(50_000_500));
         within(times.max(), Duration::from_micros(100_000));
         assert_eq!(times.count(), 100_000);
-        assert_eq!(Times::new().percentile(99.0), Duration::ZERO);
-        assert_eq!((Times::new().deviation(), Times::new().min()), (Duration::ZERO, Duration::ZERO));
+        assert_eq!(WindowTimes::new().percentile(99.0), Duration::ZERO);
+        assert_eq!((WindowTimes::new().deviation(), WindowTimes::new().min()), (Duration::ZERO, Duration::ZERO));
     }
 
     #[test]
     fn failures_are_in_the_count_and_not_in_the_latency() {
-        let mut window = Window::new(Instant::from_micros(5));
+        let mut window = LoadWindow::new(Instant::from_micros(5));
         window.handle_outcome(Duration::from_millis(1), Ok(()));
-        window.handle_outcome(Duration::from_secs(9), Err(Failure::new(Kind::Timeout, "")));
+        window.handle_outcome(Duration::from_secs(9), Err(RequestFailure::new(FailureKind::Timeout, "")));
         assert_eq!((window.succeeded, window.ended_count(), window.latency.count()), (1, 2, 1));
         within(window.latency.max(), Duration::from_millis(1));
     }
 
     #[test]
     fn lanes_share_their_time_and_add_their_counts() {
-        let mut one = Window::new(Instant::from_micros(5));
+        let mut one = LoadWindow::new(Instant::from_micros(5));
         one.ended = Instant::from_micros(9);
         one.sent = 3;
-        let mut other = Window::new(Instant::from_micros(6));
+        let mut other = LoadWindow::new(Instant::from_micros(6));
         other.ended = Instant::from_micros(11);
         other.sent = 4;
         one.merge_lane(&other);

@@ -8,7 +8,7 @@ use crate::time::{Instant, Stamps};
 
 /// How long the steps of one request took, added up; more than has passed where some ran side by side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Computed {
+pub struct StepTimes {
     /// They waited.
     pub queue: Duration,
     /// Their inputs were made ready.
@@ -19,7 +19,7 @@ pub struct Computed {
     pub output: Duration,
 }
 
-impl Computed {
+impl StepTimes {
     /// A step was answered.
     pub fn add(&mut self, stamps: &Stamps) {
         self.queue += stamps.queue_duration();
@@ -40,7 +40,7 @@ impl Computed {
 impl ModelCells {
     /// A request of an ensemble was answered with its outputs after so long, so many milliseconds after
     /// the epoch.
-    pub fn count_ensemble(&self, took: Duration, computed: &Computed, rows: u32, epoch_millis: u64) {
+    pub fn count_ensemble(&self, took: Duration, computed: &StepTimes, rows: u32, epoch_millis: u64) {
         self.success.add(1);
         self.last_inference.raise(epoch_millis);
         self.inference.add(u64::from(rows));
@@ -71,11 +71,11 @@ mod tests {
             infer_end: at(start + 13),
             output_end: at(start + 14),
         };
-        let mut computed = Computed::default();
+        let mut computed = StepTimes::default();
         computed.add(&step(0));
         computed.add(&step(5));
         let micros = Duration::from_micros;
-        let want = Computed { queue: micros(2), input: micros(4), infer: micros(20), output: micros(2) };
+        let want = StepTimes { queue: micros(2), input: micros(4), infer: micros(20), output: micros(2) };
         assert_eq!(computed, want);
         let cells = ModelCells::new(4);
         cells.count_ensemble(micros(19), &computed, 3, 7);

@@ -72,9 +72,9 @@ pub struct GpuFigures {
 }
 
 /// One family of rows: its name, kind and help, the figure, and what it is divided by.
-type Family = (&'static str, &'static str, &'static str, fn(&GpuCells) -> &Gauge, u32);
+type GpuFamily = (&'static str, &'static str, &'static str, fn(&GpuCells) -> &Gauge, u32);
 
-const FAMILIES: [Family; 7] = [
+const FAMILIES: [GpuFamily; 7] = [
     ("nv_gpu_utilization", "gauge", "GPU utilization rate [0.0 - 1.0)", |gpu| &gpu.utilization, 100),
     ("nv_gpu_memory_total_bytes", "gauge", "GPU total memory, in bytes", |gpu| &gpu.memory_total, 1),
     ("nv_gpu_memory_used_bytes", "gauge", "GPU used memory, in bytes", |gpu| &gpu.memory_used, 1),
@@ -106,10 +106,10 @@ pub fn encode(out: &mut String, gpus: &[GpuCells]) {
 }
 
 /// What is counted of a model, by a label where there is one: `(label, value, count)`.
-type Rows = Vec<(&'static str, &'static str, u64)>;
+type LabelledCounts = Vec<(&'static str, &'static str, u64)>;
 
 /// A family of a model's rows: its name, kind and help, and its rows.
-type ModelFamily = (&'static str, &'static str, &'static str, fn(&GpuFigures) -> Rows);
+type ModelFamily = (&'static str, &'static str, &'static str, fn(&GpuFigures) -> LabelledCounts);
 
 const MODEL_FAMILIES: [ModelFamily; 5] = [
     (

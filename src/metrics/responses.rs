@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use crate::limits::RESPONSE_STATISTICS_MAX;
-use crate::metrics::{Counter, Total};
+use crate::metrics::{Counter, DurationTotal};
 
 /// Places in one piece of memory, which is taken when the first of them is counted.
 const CHUNK: usize = 64;
@@ -22,7 +22,7 @@ pub struct ResponseCells {
 
 /// What became of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Became {
+pub enum ResponseOutcome {
     /// Its client left before it.
     Cancelled,
     /// It is the end alone.
@@ -55,12 +55,12 @@ pub struct ResponseFigures {
     /// The place.
     pub index: usize,
     /// The six totals, in the protocol's order.
-    totals: [Total; 6],
+    totals: [DurationTotal; 6],
 }
 
 impl ResponseFigures {
     /// The totals under the protocol's names and in its order.
-    pub fn by_name(&self) -> [(&'static str, Total); 6] {
+    pub fn by_name(&self) -> [(&'static str, DurationTotal); 6] {
         let [compute_infer, compute_output, success, fail, empty_response, cancel] = self.totals;
         [
             ("compute_infer", compute_infer),
@@ -76,20 +76,20 @@ impl ResponseFigures {
 impl ResponseCells {
     /// Counts a response, which took so long in the model and then so long to be made ready. Only the
     /// shard that owns the cells may call this.
-    pub fn count(&self, index: usize, became: Became, infer: Duration, output: Duration) {
+    pub fn count(&self, index: usize, became: ResponseOutcome, infer: Duration, output: Duration) {
         let index = index.min(RESPONSE_STATISTICS_MAX - 1);
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return };
         let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| ResponseCell::default()).collect());
         let Some(cell) = chunk.get(index % CHUNK) else { return };
-        if became != Became::Cancelled {
+        if became != ResponseOutcome::Cancelled {
             cell.compute_infer.add(infer);
         }
         let both = infer + output;
         match became {
-            Became::Cancelled => cell.cancel.add(both),
-            Became::Empty => cell.empty_response.add(both),
-            Became::Failed => cell.fail.add(both),
-            Became::Succeeded => {
+            ResponseOutcome::Cancelled => cell.cancel.add(both),
+            ResponseOutcome::Empty => cell.empty_response.add(both),
+            ResponseOutcome::Failed => cell.fail.add(both),
+            ResponseOutcome::Succeeded => {
                 cell.compute_output.add(output);
                 cell.success.add(both);
             }
@@ -105,10 +105,10 @@ impl ResponseCells {
 }
 
 impl ResponseCell {
-    fn totals(&self) -> [Total; 6] {
+    fn totals(&self) -> [DurationTotal; 6] {
         let Self { compute_infer, compute_output, success, fail, empty_response, cancel } = self;
         [compute_infer, compute_output, success, fail, empty_response, cancel]
-            .map(|cell| Total { count: cell.count.get(), nanos: cell.nanos.get() })
+            .map(|cell| DurationTotal { count: cell.count.get(), nanos: cell.nanos.get() })
     }
 }
 
@@ -121,7 +121,7 @@ impl TotalCell {
 
 /// The sums over all shards, by place.
 pub fn sum<'a>(cells: impl Iterator<Item = &'a ResponseCells>) -> Vec<ResponseFigures> {
-    let mut sums: std::collections::BTreeMap<usize, [Total; 6]> = std::collections::BTreeMap::new();
+    let mut sums: std::collections::BTreeMap<usize, [DurationTotal; 6]> = std::collections::BTreeMap::new();
     for ResponseFigures { index, totals } in cells.flat_map(ResponseCells::figures) {
         for (sum, total) in sums.entry(index).or_default().iter_mut().zip(totals) {
             (sum.count, sum.nanos) = (sum.count + total.count, sum.nanos + total.nanos);
@@ -138,13 +138,13 @@ mod tests {
     fn responses_are_counted_by_place_over_all_shards_and_those_far_behind_together() {
         let nanos = Duration::from_nanos;
         let (one, two) = (ResponseCells::default(), ResponseCells::default());
-        one.count(0, Became::Succeeded, nanos(5), nanos(2));
-        two.count(0, Became::Succeeded, nanos(1), nanos(1));
-        one.count(1, Became::Empty, nanos(4), nanos(0));
-        two.count(1, Became::Failed, nanos(3), nanos(0));
-        two.count(70, Became::Cancelled, nanos(9), nanos(0));
+        one.count(0, ResponseOutcome::Succeeded, nanos(5), nanos(2));
+        two.count(0, ResponseOutcome::Succeeded, nanos(1), nanos(1));
+        one.count(1, ResponseOutcome::Empty, nanos(4), nanos(0));
+        two.count(1, ResponseOutcome::Failed, nanos(3), nanos(0));
+        two.count(70, ResponseOutcome::Cancelled, nanos(9), nanos(0));
         for index in [RESPONSE_STATISTICS_MAX - 1, RESPONSE_STATISTICS_MAX, usize::MAX] {
-            one.count(index, Became::Succeeded, nanos(1), nanos(0));
+            one.count(index, ResponseOutcome::Succeeded, nanos(1), nanos(0));
         }
         let shown = |figures: ResponseFigures| {
             let totals = figures.by_name().into_iter().filter(|(_, total)| total.count > 0);

@@ -9,7 +9,7 @@ use crate::metrics::{Counter, ModelCells, ModelFigures};
 
 /// How often something was, and how long it took altogether.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Total {
+pub struct DurationTotal {
     /// How often.
     pub count: u64,
     /// How long, in nanoseconds.
@@ -18,7 +18,7 @@ pub struct Total {
 
 /// The statistics of one model version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
+pub struct ModelStatistics {
     /// The model's name.
     pub name: String,
     /// Its version.
@@ -42,26 +42,26 @@ pub struct Statistics {
 pub struct InferenceStatistics {
     /// Answered with outputs; the others but `fail` are parts of these, those of the engine without
     /// what the cache answered.
-    pub success: Total,
+    pub success: DurationTotal,
     /// Refused by the queue, failed or left by their clients.
-    pub fail: Total,
+    pub fail: DurationTotal,
     /// Waited.
-    pub queue: Total,
+    pub queue: DurationTotal,
     /// Had their inputs made ready.
-    pub compute_input: Total,
+    pub compute_input: DurationTotal,
     /// Were in the engine.
-    pub compute_infer: Total,
+    pub compute_infer: DurationTotal,
     /// Had their outputs made ready.
-    pub compute_output: Total,
+    pub compute_output: DurationTotal,
     /// Were answered with what the cache had.
-    pub cache_hit: Total,
+    pub cache_hit: DurationTotal,
     /// Were looked for in the cache, ran, and were kept.
-    pub cache_miss: Total,
+    pub cache_miss: DurationTotal,
 }
 
 impl InferenceStatistics {
     /// All of them under their names, in the protocol's order.
-    pub const fn by_name(&self) -> [(&'static str, Total); 8] {
+    pub const fn by_name(&self) -> [(&'static str, DurationTotal); 8] {
         [
             ("success", self.success),
             ("fail", self.fail),
@@ -77,27 +77,27 @@ impl InferenceStatistics {
 
 impl BatchFigures {
     /// Where the time of these batches went, under the protocol's names and in its order.
-    pub const fn by_name(&self) -> [(&'static str, Total); 3] {
+    pub const fn by_name(&self) -> [(&'static str, DurationTotal); 3] {
         let count = self.count;
         [
-            ("compute_input", Total { count, nanos: self.compute_input }),
-            ("compute_infer", Total { count, nanos: self.compute_infer }),
-            ("compute_output", Total { count, nanos: self.compute_output }),
+            ("compute_input", DurationTotal { count, nanos: self.compute_input }),
+            ("compute_infer", DurationTotal { count, nanos: self.compute_infer }),
+            ("compute_output", DurationTotal { count, nanos: self.compute_output }),
         ]
     }
 }
 
 impl ModelFigures<'_> {
     /// The statistics of the model version.
-    pub fn statistics(&self) -> Statistics {
+    pub fn statistics(&self) -> ModelStatistics {
         let sum = |counter: fn(&ModelCells) -> &Counter| self.cells.iter().map(|cells| counter(cells).get()).sum();
         let count = sum(|cells| &cells.success);
         let hits = sum(|cells| &cells.cache_hit);
-        let total = |counter| Total { count, nanos: sum(counter) };
-        let computed = |counter| Total { count: count.saturating_sub(hits), nanos: sum(counter) };
+        let total = |counter| DurationTotal { count, nanos: sum(counter) };
+        let computed = |counter| DurationTotal { count: count.saturating_sub(hits), nanos: sum(counter) };
         let fail = self.cells.iter().flat_map(|cells| &cells.failure).map(Counter::get).sum();
         let last = self.cells.iter().map(|cells| cells.last_inference.get()).max();
-        Statistics {
+        ModelStatistics {
             name: self.name.to_owned(),
             version: self.version,
             last_inference: last.unwrap_or(0),
@@ -105,13 +105,13 @@ impl ModelFigures<'_> {
             execution_count: self.executions(),
             inference: InferenceStatistics {
                 success: total(|cells| &cells.request_duration),
-                fail: Total { count: fail, nanos: sum(|cells| &cells.failure_duration) },
+                fail: DurationTotal { count: fail, nanos: sum(|cells| &cells.failure_duration) },
                 queue: total(|cells| &cells.queue_duration),
                 compute_input: computed(|cells| &cells.compute_input_duration),
                 compute_infer: computed(|cells| &cells.compute_infer_duration),
                 compute_output: computed(|cells| &cells.compute_output_duration),
-                cache_hit: Total { count: hits, nanos: sum(|cells| &cells.cache_hit_duration) },
-                cache_miss: Total {
+                cache_hit: DurationTotal { count: hits, nanos: sum(|cells| &cells.cache_hit_duration) },
+                cache_miss: DurationTotal {
                     count: sum(|cells| &cells.cache_miss),
                     nanos: sum(|cells| &cells.cache_miss_duration),
                 },
@@ -165,9 +165,9 @@ mod tests {
             sequences: None,
             gpu: None,
         };
-        let total = |count, nanos| Total { count, nanos };
+        let total = |count, nanos| DurationTotal { count, nanos };
         let batch = |rows| BatchFigures { rows, count: 1, compute_input: 1, compute_infer: 20, compute_output: 3 };
-        let want = Statistics {
+        let want = ModelStatistics {
             name: "m".to_owned(),
             version: 2,
             last_inference: 1_800,

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limits::MODEL_TENSORS_MAX;
 use crate::model::complete;
 use crate::model::spec::{BatchInput, BatchInputKind};
-use crate::model::tensors::Io;
+use crate::model::tensors::TensorIo;
 use crate::wire::proto::inference::batch_input::Kind;
 use crate::wire::proto::inference::{self as proto, DataType, ModelConfig, batch_output};
 
@@ -53,8 +53,9 @@ pub(super) fn scatter_source(config: &ModelConfig, output: &str) -> Option<usize
 /// The shape that the model's own input must have, -1 for any size.
 pub(super) fn model_shape(config: &ModelConfig, batch: &proto::BatchInput) -> Vec<i64> {
     let source = batch.source_input.first().and_then(|name| position(config, name));
-    let rank =
-        source.and_then(|source| config.input.get(source)).map_or(0, |input| Io::of_input(input).model_dims().len());
+    let rank = source
+        .and_then(|source| config.input.get(source))
+        .map_or(0, |input| TensorIo::of_input(input).model_dims().len());
     match batch.kind() {
         Kind::BatchItemShape => vec![-1, i64::try_from(rank).unwrap_or(i64::MAX)],
         _ => vec![-1],
@@ -119,8 +120,8 @@ fn check_output<'a>(
             return Err(format!("target output name '{target}' is TYPE_STRING, whose elements have no fixed size"));
         }
         let source = batch.source_input.first().and_then(|name| config.input.iter().find(|input| input.name == *name));
-        let rank = source.map_or(0, |input| Io::of_input(input).model_dims().len());
-        if Io::of_output(output)
+        let rank = source.map_or(0, |input| TensorIo::of_input(input).model_dims().len());
+        if TensorIo::of_output(output)
             .model_dims()
             .iter()
             .rposition(|dimension| *dimension == -1)

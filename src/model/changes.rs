@@ -4,42 +4,42 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::repository::Mark;
+use crate::model::repository::ChangeMark;
 
 /// A model as its last load found it, whether that succeeded or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub struct KnownModel {
     /// Its name.
     pub name: String,
     /// Which of the repositories it came from; none where a client brought its files.
     pub origin: Option<usize>,
     /// What lay there.
-    pub mark: Mark,
+    pub mark: ChangeMark,
 }
 
 /// A model as it was found now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ModelSighting {
     /// Its name.
     pub name: String,
     /// Which of the repositories has it.
     pub origin: usize,
     /// What lies there, or why that cannot be told.
-    pub mark: Result<Mark, String>,
+    pub mark: Result<ChangeMark, String>,
 }
 
 /// One look at all repositories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
     /// The models, in any order; one that several repositories have is there several times.
-    pub models: Vec<Sighting>,
+    pub models: Vec<ModelSighting>,
     /// The repositories that could not be looked at.
     pub unreadable: Vec<usize>,
 }
 
 /// What is to be done about one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ModelAction {
     /// It is new or has changed.
     Load {
         /// The model.
@@ -68,8 +68,8 @@ pub const NOT_UNIQUE: &str = "not unique across all model repositories";
 
 /// What polling does about a look at the repositories, by name. Models of a repository that could
 /// not be looked at are left alone: a file system that is away for a moment unloads nothing.
-pub fn actions(known: &[Known], found: &Sightings) -> Vec<Action> {
-    let mut sightings: Vec<&Sighting> = found.models.iter().collect();
+pub fn actions(known: &[KnownModel], found: &Sightings) -> Vec<ModelAction> {
+    let mut sightings: Vec<&ModelSighting> = found.models.iter().collect();
     sightings.sort_by(|one, other| (&one.name, one.origin).cmp(&(&other.name, other.origin)));
     let mut actions = Vec::new();
     for group in sightings.chunk_by(|one, other| one.name == other.name) {
@@ -81,28 +81,28 @@ pub fn actions(known: &[Known], found: &Sightings) -> Vec<Action> {
         let is_found = sightings.binary_search_by(|sighting| sighting.name.cmp(&known.name)).is_ok();
         let is_away = known.origin.is_none_or(|origin| found.unreadable.contains(&origin));
         if !is_found && !is_away {
-            actions.push(Action::Unload { name: known.name.clone(), why: None });
+            actions.push(ModelAction::Unload { name: known.name.clone(), why: None });
         }
     }
     actions.sort_by(|one, other| one.name().cmp(other.name()));
     actions
 }
 
-fn action(known: Option<&Known>, found: &Sighting) -> Option<Action> {
+fn action(known: Option<&KnownModel>, found: &ModelSighting) -> Option<ModelAction> {
     let name = found.name.clone();
     match (&found.mark, known) {
-        (Err(why), _) => Some(Action::Refuse { name, why: why.clone() }),
+        (Err(why), _) => Some(ModelAction::Refuse { name, why: why.clone() }),
         (Ok(mark), Some(known)) if known.mark == *mark && known.origin == Some(found.origin) => None,
-        (Ok(_), _) => Some(Action::Load { name, origin: found.origin }),
+        (Ok(_), _) => Some(ModelAction::Load { name, origin: found.origin }),
     }
 }
 
-fn clash(known: Option<&Known>, found: &Sighting) -> Action {
+fn clash(known: Option<&KnownModel>, found: &ModelSighting) -> ModelAction {
     let (name, why) = (found.name.clone(), NOT_UNIQUE.to_owned());
-    if known.is_some() { Action::Unload { name, why: Some(why) } } else { Action::Refuse { name, why } }
+    if known.is_some() { ModelAction::Unload { name, why: Some(why) } } else { ModelAction::Refuse { name, why } }
 }
 
-impl Action {
+impl ModelAction {
     /// The model that it is about.
     pub fn name(&self) -> &str {
         match self {
@@ -166,14 +166,14 @@ mod tests {
     use super::*;
 
     /// `1:7,2` is the versions 1 and 2 with marks of 7 and 0; `@5` before is the mark of what they share.
-    fn mark(text: &str) -> Mark {
+    fn mark(text: &str) -> ChangeMark {
         let (shared, versions) = text.split_once('@').unwrap_or(("0", text));
         let number = |text: &str| text.parse::<u64>().unwrap();
         let version = |text: &str| match text.split_once(':') {
             Some((version, mark)) => (number(version), number(mark)),
             None => (number(text), 0),
         };
-        Mark { shared: number(shared), versions: versions.split(',').map(version).collect() }
+        ChangeMark { shared: number(shared), versions: versions.split(',').map(version).collect() }
     }
 
     /// Words `ORIGIN/NAME=MARK`; `ORIGIN/NAME!WHY` cannot be told, `ORIGIN?` cannot be looked at.
@@ -184,7 +184,7 @@ mod tests {
             .map(|word| {
                 let (place, text) = word.split_once('=').unwrap();
                 let (from, name) = place.split_once('/').unwrap();
-                Known { name: name.to_owned(), origin: from.parse().ok(), mark: mark(text) }
+                KnownModel { name: name.to_owned(), origin: from.parse().ok(), mark: mark(text) }
             })
             .collect();
         let mut sightings = Sightings::default();
@@ -198,12 +198,12 @@ mod tests {
                 Some((name, why)) => (name, Err(why.to_owned())),
                 None => rest.split_once('=').map(|(name, text)| (name, Ok(mark(text)))).unwrap(),
             };
-            sightings.models.push(Sighting { name: name.to_owned(), origin: origin(from), mark });
+            sightings.models.push(ModelSighting { name: name.to_owned(), origin: origin(from), mark });
         }
-        let text = |action: Action| match action {
-            Action::Load { name, origin } => format!("load {origin}/{name}"),
-            Action::Refuse { name, why } => format!("refuse {name}: {why}"),
-            Action::Unload { name, why } => {
+        let text = |action: ModelAction| match action {
+            ModelAction::Load { name, origin } => format!("load {origin}/{name}"),
+            ModelAction::Refuse { name, why } => format!("refuse {name}: {why}"),
+            ModelAction::Unload { name, why } => {
                 format!("unload {name}{}", why.map(|why| format!(": {why}")).unwrap_or_default())
             }
         };

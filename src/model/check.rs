@@ -10,7 +10,7 @@ use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVEL
 use crate::model::complete::{self, BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
 use crate::model::config::GpuSupport;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::tensors::Io;
+use crate::model::tensors::TensorIo;
 use crate::model::{batch_io, ensemble, sequence_batching, tensors};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
@@ -353,7 +353,7 @@ pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error
         same_datatype(model, "output", output.data_type(), tensor)?;
         // What is cut apart by the shape of an input need not have its shape in the model.
         if batch_io::scatter_source(config, &output.name).is_none() {
-            same_shape(config, &Io::of_output(output), tensor)?;
+            same_shape(config, &TensorIo::of_output(output), tensor)?;
         }
     }
     Ok(())
@@ -386,7 +386,7 @@ fn inputs_agree(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error>
         if input.allow_ragged_batch {
             ragged_shape(config, input, tensor)?;
         } else {
-            same_shape(config, &Io::of_input(input), tensor)?;
+            same_shape(config, &TensorIo::of_input(input), tensor)?;
         }
     }
     for batch in &config.batch_input {
@@ -446,7 +446,7 @@ fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) 
 
 /// Triton wants the dims of an output to be exactly the engine's, which has inferred them. The
 /// file itself often leaves them open, so here an open dimension takes any.
-fn same_shape(config: &ModelConfig, io: &Io<'_>, tensor: &OnnxTensor) -> Result<(), Error> {
+fn same_shape(config: &ModelConfig, io: &TensorIo<'_>, tensor: &OnnxTensor) -> Result<(), Error> {
     let Some(there) = &tensor.shape else { return Ok(()) };
     let (model, name) = (&config.name, &tensor.name);
     let is_batching = config.max_batch_size > 0;

@@ -11,7 +11,7 @@ use crate::wire::json::writer;
 pub const STRING_SIZE_EXPECTED: usize = 32;
 
 /// A value by which classes are ordered, as clients read it.
-pub trait Written: topk::Score + bytemuck::Pod {
+pub trait WrittenClasses: topk::Score + bytemuck::Pod {
     /// Appends the shortest text that reads back to the same value.
     fn write(&self, out: &mut Vec<u8>);
 }
@@ -19,7 +19,7 @@ pub trait Written: topk::Score + bytemuck::Pod {
 /// Declares how integers are written.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
-        impl Written for $integer {
+        impl WrittenClasses for $integer {
             fn write(&self, out: &mut Vec<u8>) {
                 writer::integer(*self, out);
             }
@@ -32,7 +32,7 @@ integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 /// Declares how floats are written.
 macro_rules! floats {
     ($($float:ty, $short:expr;)*) => {$(
-        impl Written for $float {
+        impl WrittenClasses for $float {
             fn write(&self, out: &mut Vec<u8>) {
                 write_float($short(*self), out);
             }
@@ -70,7 +70,7 @@ fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
 }
 
 /// Appends a class, behind its length, as an element of a `BYTES` tensor.
-pub fn write<T: Written>(score: &T, index: u32, labels: Option<&Labels>, out: &mut Vec<u8>) {
+pub fn write<T: WrittenClasses>(score: &T, index: u32, labels: Option<&Labels>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
     score.write(out);

@@ -1,6 +1,6 @@
 //! A model's configuration on its way from text to [`ModelSpec`]. The server reads the files and
-//! hands their contents over, in two steps: a [`Draft`] says which files are wanted, and
-//! [`Draft::complete`] turns them into what the rest of the server reads. A configuration that
+//! hands their contents over, in two steps: a [`ConfigDraft`] says which files are wanted, and
+//! [`ConfigDraft::complete`] turns them into what the rest of the server reads. A configuration that
 //! asks for something that is not built is refused by name.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
     VersionPolicy,
 };
-use crate::model::tensors::Io;
+use crate::model::tensors::TensorIo;
 use crate::model::text::{ConfigText, Notation, TextError};
 use crate::model::{batch_io, check, complete, config_json, ensemble, sequence_batching, supported, warm_up, write};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
@@ -30,7 +30,7 @@ use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParame
 
 /// A configuration before its model file was looked at.
 #[derive(Clone, Debug)]
-pub struct Draft {
+pub struct ConfigDraft {
     config: ModelConfig,
     notes: Vec<String>,
     /// What the files of initial states hold, by name.
@@ -51,20 +51,20 @@ pub struct GpuSupport {
 
 /// How much is derived from the model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct CompletionRules {
     /// Whether anything is (`--disable-auto-complete-config`).
     pub is_on: bool,
     /// `max_batch_size` of a model that can batch and does not say (`default-max-batch-size`).
     pub rows_max_default: u16,
 }
 
-impl Default for Completion {
+impl Default for CompletionRules {
     fn default() -> Self {
         Self { is_on: true, rows_max_default: 4 }
     }
 }
 
-impl Draft {
+impl ConfigDraft {
     /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
     /// names inside its first version directory, which tell the backend where the text does not.
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
@@ -169,7 +169,7 @@ impl Draft {
         mut self,
         onnx: Option<&OnnxSignature>,
         labels: &BTreeMap<String, Arc<Labels>>,
-        completion: Completion,
+        completion: CompletionRules,
     ) -> Result<ModelSpec, Error> {
         if let Some(onnx) = onnx.filter(|_| completion.is_on) {
             complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
@@ -227,12 +227,12 @@ fn version_policy(config: &ModelConfig) -> VersionPolicy {
 fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
     let mut inputs = Vec::with_capacity(config.input.len());
     for input in &config.input {
-        let spec = tensor_spec(&config, &Io::of_input(input))?;
+        let spec = tensor_spec(&config, &TensorIo::of_input(input))?;
         inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
     }
     let mut outputs = Vec::with_capacity(config.output.len());
     for output in &config.output {
-        let mut spec = tensor_spec(&config, &Io::of_output(output))?;
+        let mut spec = tensor_spec(&config, &TensorIo::of_output(output))?;
         spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
         spec.scatter_source = batch_io::scatter_source(&config, &output.name);
         outputs.push(spec);
@@ -340,7 +340,7 @@ fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
     }
 }
 
-fn tensor_spec(config: &ModelConfig, io: &Io<'_>) -> Result<TensorSpec, Error> {
+fn tensor_spec(config: &ModelConfig, io: &TensorIo<'_>) -> Result<TensorSpec, Error> {
     let datatype = complete::datatype(io.data_type)
         .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
     let is_batching = config.max_batch_size > 0;
@@ -373,13 +373,13 @@ pub fn check_any_text(notation: Notation, text: &[u8]) {
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
-    let Ok(draft) = Draft::read("m", notation, text, Some(&files)) else { return };
+    let Ok(draft) = ConfigDraft::read("m", notation, text, Some(&files)) else { return };
     let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
     let labels: BTreeMap<_, _> = wanted.collect();
-    let Ok(spec) = draft.complete(None, &labels, Completion::default()) else { return };
+    let Ok(spec) = draft.complete(None, &labels, CompletionRules::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
-    let again = Draft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
-    let again = again.complete(None, &labels, Completion::default());
+    let again = ConfigDraft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
+    let again = again.complete(None, &labels, CompletionRules::default());
     assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
 }
 

@@ -6,17 +6,17 @@ use std::collections::BTreeSet;
 
 use crate::error::Error;
 use crate::limits::{EXTERNAL_FILES_MAX, GRAPHS_DEEP_MAX};
-use crate::model::onnx::{Field, Fields, find};
+use crate::model::onnx::{OnnxField, OnnxFields, find};
 
 /// The places that an ONNX file names, as they are written in it, each once.
 pub fn external_files(file: &[u8]) -> Result<Vec<String>, Error> {
-    let found = Search::default().run(file);
+    let found = ExternalSearch::default().run(file);
     found.map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
 }
 
 /// What a message is, as far as tensors may be in it.
 #[derive(Clone, Copy)]
-enum Message {
+enum MessageKind {
     Attribute,
     Function,
     Graph,
@@ -27,25 +27,25 @@ enum Message {
 }
 
 #[derive(Default)]
-struct Search {
+struct ExternalSearch {
     places: BTreeSet<String>,
 }
 
-impl Search {
+impl ExternalSearch {
     /// Looks into messages without recursion: how deep they lie is the file's to say.
     fn run(mut self, file: &[u8]) -> Result<Vec<String>, String> {
-        let mut left = vec![(Message::Model, file, 0)];
+        let mut left = vec![(MessageKind::Model, file, 0)];
         while let Some((kind, bytes, depth)) = left.pop() {
-            if let Message::Tensor = kind {
+            if let MessageKind::Tensor = kind {
                 self.look_at_tensor(bytes)?;
                 continue;
             }
-            let depth = depth + usize::from(matches!(kind, Message::Graph));
+            let depth = depth + usize::from(matches!(kind, MessageKind::Graph));
             if depth > GRAPHS_DEEP_MAX {
                 return Err(format!("its graphs lie more than {GRAPHS_DEEP_MAX} deep in one another"));
             }
-            for field in Fields::new(bytes) {
-                if let (number, Field::Bytes(inner)) = field?
+            for field in OnnxFields::new(bytes) {
+                if let (number, OnnxField::Bytes(inner)) = field?
                     && let Some(message) = kind.child(number)
                 {
                     left.push((message, inner, depth));
@@ -58,8 +58,8 @@ impl Search {
     /// `TensorProto`: `external_data` (13) has the `location` among its pairs, and `data_location` (14) says
     /// whether that counts; an engine that does not ask it shall find nothing either.
     fn look_at_tensor(&mut self, tensor: &[u8]) -> Result<(), String> {
-        for field in Fields::new(tensor) {
-            let (13, Field::Bytes(pair)) = field? else { continue };
+        for field in OnnxFields::new(tensor) {
+            let (13, OnnxField::Bytes(pair)) = field? else { continue };
             if find(pair, 1)? != Some(b"location") {
                 continue;
             }
@@ -74,7 +74,7 @@ impl Search {
     }
 }
 
-impl Message {
+impl MessageKind {
     /// What a field of it is, where tensors may be in it (`onnx.proto`).
     const fn child(self, field: u32) -> Option<Self> {
         Some(match (self, field) {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::changes::{Action, Known, Sighting, Sightings, actions, version_changes};
-use crate::model::repository::{Entry, Found, Listing};
+use crate::model::changes::{KnownModel, ModelAction, ModelSighting, Sightings, actions, version_changes};
+use crate::model::repository::{FoundModels, Listing, ListingEntry};
 use crate::model::spec::VersionPolicy;
 
 /// How deep directories may lie in each other: the server looks no deeper.
@@ -23,7 +23,7 @@ pub fn check_any_listing(text: &[u8]) {
     let known = known(&before, &[]);
     check_steady(&known, &before);
     let after_actions = actions(&known, &after);
-    let names: Vec<_> = after_actions.iter().map(Action::name).collect();
+    let names: Vec<_> = after_actions.iter().map(ModelAction::name).collect();
     assert!(names.is_sorted_by(|one, other| one < other), "one action for each model: {names:?}");
     check_versions(&known, &after);
     check_steady(&self::known(&after, &known), &after);
@@ -31,8 +31,8 @@ pub fn check_any_listing(text: &[u8]) {
 
 /// Words: `name/` is a directory, what follows it in brackets lies in it; `name` is a file, and
 /// `name=7` one with this stamp.
-pub fn entries(text: &str) -> Vec<Entry> {
-    let mut stack: Vec<Vec<Entry>> = vec![Vec::new()];
+pub fn entries(text: &str) -> Vec<ListingEntry> {
+    let mut stack: Vec<Vec<ListingEntry>> = vec![Vec::new()];
     for word in text.replace('[', " [ ").replace(']', " ] ").split_whitespace() {
         match word {
             "[" if stack.len() < DEPTH_MAX => stack.push(Vec::new()),
@@ -46,11 +46,11 @@ pub fn entries(text: &str) -> Vec<Entry> {
             "[" | "]" => {}
             _ => {
                 let (name, stamp) = word.split_once('=').unwrap_or((word, "0"));
-                let entry = Entry {
+                let entry = ListingEntry {
                     name: name.trim_end_matches('/').to_owned(),
                     is_directory: name.ends_with('/'),
                     stamp: stamp.parse().unwrap_or_default(),
-                    ..Entry::default()
+                    ..ListingEntry::default()
                 };
                 let entries = stack.last_mut().into_iter();
                 // No directory holds a name twice.
@@ -63,7 +63,7 @@ pub fn entries(text: &str) -> Vec<Entry> {
     stack.into_iter().next().unwrap_or_default()
 }
 
-fn check_found(found: &Found) {
+fn check_found(found: &FoundModels) {
     for model in &found.models {
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         assert!(model.name.bytes().all(is_plain) && !model.name.starts_with('.'), "{}", model.name);
@@ -77,29 +77,29 @@ fn check_found(found: &Found) {
     assert!(names.is_sorted_by(|one, other| one < other), "{names:?}");
 }
 
-fn sightings(found: &Found) -> Sightings {
-    let sighting = |name: &str, mark| Sighting { name: name.to_owned(), origin: 0, mark };
+fn sightings(found: &FoundModels) -> Sightings {
+    let sighting = |name: &str, mark| ModelSighting { name: name.to_owned(), origin: 0, mark };
     let models = found.models.iter().map(|model| sighting(&model.name, Ok(model.mark.clone())));
     let refused = found.refused.iter().map(|(name, error)| sighting(name, Err(error.text().to_owned())));
     Sightings { models: models.chain(refused).collect(), unreadable: Vec::new() }
 }
 
 /// What is known when everything was done about a look; what it refused stays as it was.
-fn known(found: &Sightings, before: &[Known]) -> Vec<Known> {
-    let load = |sighting: &Sighting| match &sighting.mark {
-        Ok(mark) => Some(Known { name: sighting.name.clone(), origin: Some(0), mark: mark.clone() }),
+fn known(found: &Sightings, before: &[KnownModel]) -> Vec<KnownModel> {
+    let load = |sighting: &ModelSighting| match &sighting.mark {
+        Ok(mark) => Some(KnownModel { name: sighting.name.clone(), origin: Some(0), mark: mark.clone() }),
         Err(_) => before.iter().find(|known| known.name == sighting.name).cloned(),
     };
     found.models.iter().filter_map(load).collect()
 }
 
-fn check_steady(known: &[Known], found: &Sightings) {
+fn check_steady(known: &[KnownModel], found: &Sightings) {
     let left = actions(known, found);
-    assert!(left.iter().all(|action| matches!(action, Action::Refuse { .. })), "{left:?}");
+    assert!(left.iter().all(|action| matches!(action, ModelAction::Refuse { .. })), "{left:?}");
 }
 
 /// Every version that is wanted is kept or loaded, every other is retired.
-fn check_versions(known: &[Known], found: &Sightings) {
+fn check_versions(known: &[KnownModel], found: &Sightings) {
     for sighting in &found.models {
         let (Ok(mark), Some(known)) = (&sighting.mark, known.iter().find(|known| known.name == sighting.name)) else {
             continue;

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use crate::error::Error;
 use crate::limits::GRAPH_NODES_MAX;
 use crate::model::initial::{read_tensor, read_varints};
-use crate::model::onnx::{Field, Fields, find};
+use crate::model::onnx::{OnnxField, OnnxFields, find};
 use crate::tensor::Tensor;
 
 /// A graph.
 #[derive(Clone, Debug, Default)]
-pub struct Graph {
+pub struct OnnxGraph {
     /// Its operators, in an order in which they can run.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<OnnxNode>,
     /// Its constants by name.
     pub constants: BTreeMap<String, Tensor>,
     /// The version of ONNX's own operators.
@@ -22,7 +22,7 @@ pub struct Graph {
 
 /// One operator.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Node {
+pub struct OnnxNode {
     /// `Gemm`.
     pub operator: String,
     /// Whose it is; empty for ONNX's own.
@@ -31,12 +31,12 @@ pub struct Node {
     pub inputs: Vec<String>,
     /// The values that it gives.
     pub outputs: Vec<String>,
-    attributes: BTreeMap<String, Attribute>,
+    attributes: BTreeMap<String, OnnxAttribute>,
 }
 
 /// What an attribute holds.
 #[derive(Clone, Debug, PartialEq)]
-enum Attribute {
+enum OnnxAttribute {
     Float(f32),
     Integer(i64),
     Integers(Vec<i64>),
@@ -46,7 +46,7 @@ enum Attribute {
     Other,
 }
 
-impl Graph {
+impl OnnxGraph {
     /// Reads it from the bytes of a file.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
         Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX graph that can be used: {reason}")))
@@ -54,23 +54,25 @@ impl Graph {
 
     fn read(file: &[u8]) -> Result<Self, String> {
         let mut graph = Self::default();
-        for field in Fields::new(file) {
-            if let (8, Field::Bytes(set)) = field?
+        for field in OnnxFields::new(file) {
+            if let (8, OnnxField::Bytes(set)) = field?
                 && find(set, 1)?.unwrap_or_default().is_empty()
             {
                 graph.version = read_version(set)?;
             }
         }
-        for field in Fields::new(find(file, 7)?.ok_or("it has no graph")?) {
+        for field in OnnxFields::new(find(file, 7)?.ok_or("it has no graph")?) {
             match field? {
-                (1, Field::Bytes(node)) if graph.nodes.len() < GRAPH_NODES_MAX => graph.nodes.push(read_node(node)?),
-                (1, Field::Bytes(_)) => return Err(format!("it has more than {GRAPH_NODES_MAX} operators")),
-                (5, Field::Bytes(tensor)) => {
+                (1, OnnxField::Bytes(node)) if graph.nodes.len() < GRAPH_NODES_MAX => {
+                    graph.nodes.push(read_node(node)?)
+                }
+                (1, OnnxField::Bytes(_)) => return Err(format!("it has more than {GRAPH_NODES_MAX} operators")),
+                (5, OnnxField::Bytes(tensor)) => {
                     let name = text(find(tensor, 8)?.unwrap_or_default())?;
                     let value = read_tensor(tensor).map_err(|reason| format!("'{name}' has {reason}"))?;
                     graph.constants.insert(name, value);
                 }
-                (15, Field::Bytes(_)) => return Err("it has sparse constants".to_owned()),
+                (15, OnnxField::Bytes(_)) => return Err("it has sparse constants".to_owned()),
                 _ => {}
             }
         }
@@ -84,7 +86,7 @@ impl Graph {
         self.nodes.retain_mut(|node| {
             let value = if node.operator == "Constant" { node.attributes.remove("value") } else { None };
             match (value, node.outputs.first()) {
-                (Some(Attribute::Tensor(tensor)), Some(name)) => {
+                (Some(OnnxAttribute::Tensor(tensor)), Some(name)) => {
                     constants.insert(name.clone(), tensor);
                     false
                 }
@@ -94,7 +96,7 @@ impl Graph {
     }
 }
 
-impl Node {
+impl OnnxNode {
     /// The name of one of its inputs, if it has that.
     pub fn input(&self, index: usize) -> Option<&str> {
         self.inputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
@@ -103,7 +105,7 @@ impl Node {
     /// An integer, or what it is where it is left out.
     pub fn integer(&self, name: &str, default: i64) -> i64 {
         match self.attributes.get(name) {
-            Some(Attribute::Integer(value)) => *value,
+            Some(OnnxAttribute::Integer(value)) => *value,
             _ => default,
         }
     }
@@ -111,7 +113,7 @@ impl Node {
     /// A float, or what it is where it is left out.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         match self.attributes.get(name) {
-            Some(Attribute::Float(value)) => *value,
+            Some(OnnxAttribute::Float(value)) => *value,
             _ => default,
         }
     }
@@ -119,7 +121,7 @@ impl Node {
     /// A list of integers, if it has that.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         match self.attributes.get(name) {
-            Some(Attribute::Integers(values)) => Some(values),
+            Some(OnnxAttribute::Integers(values)) => Some(values),
             _ => None,
         }
     }
@@ -127,7 +129,7 @@ impl Node {
     /// A text, if it has that.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name) {
-            Some(Attribute::Text(text)) => Some(text),
+            Some(OnnxAttribute::Text(text)) => Some(text),
             _ => None,
         }
     }
@@ -135,8 +137,8 @@ impl Node {
 
 fn read_version(set: &[u8]) -> Result<i64, String> {
     let mut version = 0;
-    for field in Fields::new(set) {
-        if let (2, Field::Varint(number)) = field? {
+    for field in OnnxFields::new(set) {
+        if let (2, OnnxField::Varint(number)) = field? {
             version = number.cast_signed();
         }
     }
@@ -144,18 +146,18 @@ fn read_version(set: &[u8]) -> Result<i64, String> {
 }
 
 /// `NodeProto`: inputs (1), outputs (2), operator (4), attributes (5), domain (7).
-fn read_node(bytes: &[u8]) -> Result<Node, String> {
-    let mut node = Node::default();
-    for field in Fields::new(bytes) {
+fn read_node(bytes: &[u8]) -> Result<OnnxNode, String> {
+    let mut node = OnnxNode::default();
+    for field in OnnxFields::new(bytes) {
         match field? {
-            (1, Field::Bytes(name)) => node.inputs.push(text(name)?),
-            (2, Field::Bytes(name)) => node.outputs.push(text(name)?),
-            (4, Field::Bytes(name)) => node.operator = text(name)?,
-            (5, Field::Bytes(attribute)) => {
+            (1, OnnxField::Bytes(name)) => node.inputs.push(text(name)?),
+            (2, OnnxField::Bytes(name)) => node.outputs.push(text(name)?),
+            (4, OnnxField::Bytes(name)) => node.operator = text(name)?,
+            (5, OnnxField::Bytes(attribute)) => {
                 let (name, value) = read_attribute(attribute)?;
                 node.attributes.insert(name, value);
             }
-            (7, Field::Bytes(name)) => node.domain = text(name)?,
+            (7, OnnxField::Bytes(name)) => node.domain = text(name)?,
             _ => {}
         }
     }
@@ -163,26 +165,27 @@ fn read_node(bytes: &[u8]) -> Result<Node, String> {
 }
 
 /// `AttributeProto`: name (1), float (2), integer (3), text (4), tensor (5), integers (8).
-fn read_attribute(bytes: &[u8]) -> Result<(String, Attribute), String> {
-    let (mut name, mut value, mut integers) = (String::new(), Attribute::Other, Vec::new());
-    for field in Fields::new(bytes) {
+fn read_attribute(bytes: &[u8]) -> Result<(String, OnnxAttribute), String> {
+    let (mut name, mut value, mut integers) = (String::new(), OnnxAttribute::Other, Vec::new());
+    for field in OnnxFields::new(bytes) {
         match field? {
-            (1, Field::Bytes(bytes)) => name = text(bytes)?,
-            (2, Field::Fixed(bytes)) => {
-                value =
-                    bytes.first_chunk().map_or(Attribute::Other, |bytes| Attribute::Float(f32::from_le_bytes(*bytes)));
+            (1, OnnxField::Bytes(bytes)) => name = text(bytes)?,
+            (2, OnnxField::Fixed(bytes)) => {
+                value = bytes
+                    .first_chunk()
+                    .map_or(OnnxAttribute::Other, |bytes| OnnxAttribute::Float(f32::from_le_bytes(*bytes)));
             }
-            (3, Field::Varint(number)) => value = Attribute::Integer(number.cast_signed()),
-            (4, Field::Bytes(bytes)) => value = text(bytes).map_or(Attribute::Other, Attribute::Text),
-            (5, Field::Bytes(bytes)) => {
-                value = Attribute::Tensor(read_tensor(bytes).map_err(|reason| format!("'{name}' has {reason}"))?);
+            (3, OnnxField::Varint(number)) => value = OnnxAttribute::Integer(number.cast_signed()),
+            (4, OnnxField::Bytes(bytes)) => value = text(bytes).map_or(OnnxAttribute::Other, OnnxAttribute::Text),
+            (5, OnnxField::Bytes(bytes)) => {
+                value = OnnxAttribute::Tensor(read_tensor(bytes).map_err(|reason| format!("'{name}' has {reason}"))?);
             }
-            (8, Field::Varint(number)) => integers.push(number.cast_signed()),
-            (8, Field::Bytes(bytes)) => integers.extend(read_varints(bytes)?),
+            (8, OnnxField::Varint(number)) => integers.push(number.cast_signed()),
+            (8, OnnxField::Bytes(bytes)) => integers.extend(read_varints(bytes)?),
             _ => {}
         }
     }
-    Ok((name, if integers.is_empty() { value } else { Attribute::Integers(integers) }))
+    Ok((name, if integers.is_empty() { value } else { OnnxAttribute::Integers(integers) }))
 }
 
 fn text(bytes: &[u8]) -> Result<String, String> {
@@ -218,7 +221,7 @@ mod tests {
         let value = field(5, &[field(1, b"value"), field(5, &tensor)].concat());
         let constant = field(1, &[field(2, b"c"), field(4, b"Constant"), value].concat());
         let weight = field(5, &[tensor, field(8, b"w")].concat());
-        let graph = Graph::decode(&model(&[node, constant, weight].concat())).unwrap();
+        let graph = OnnxGraph::decode(&model(&[node, constant, weight].concat())).unwrap();
         assert_eq!((graph.version, graph.nodes.len()), (17, 1));
         assert_eq!(graph.constants.keys().map(String::as_str).collect::<Vec<_>>(), ["c", "w"]);
         assert_eq!(&graph.constants["w"].contents[..], 2.5_f32.to_le_bytes());
@@ -233,7 +236,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_told() {
         let check = |file: &[u8], want: &str| {
-            let error = Graph::decode(file).unwrap_err();
+            let error = OnnxGraph::decode(file).unwrap_err();
             assert!(error.text().contains(want), "{error}");
         };
         check(&[], "it has no graph");

@@ -1,5 +1,5 @@
 //! What the server knows of its models beyond those that serve: which load, which failed and why,
-//! which were unloaded. The control thread makes an [`Overview`] whenever something changes and
+//! which were unloaded. The control thread makes an [`RepositoryOverview`] whenever something changes and
 //! hands it to every shard; readiness, the repository index and the texts for versions that are
 //! not there come from it. Bounded by the models that were ever asked for and found.
 
@@ -16,7 +16,7 @@ pub const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// The state of a model version, as Triton names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum VersionState {
     /// It will serve.
     Loading,
     /// It serves.
@@ -27,7 +27,7 @@ pub enum State {
     Unloading,
 }
 
-impl State {
+impl VersionState {
     /// Its name in the repository index.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -47,14 +47,14 @@ pub struct IndexEntry {
     /// Its version, where one is known.
     pub version: Option<u64>,
     /// Its state; none where it was never loaded.
-    pub state: Option<State>,
+    pub state: Option<VersionState>,
     /// Why it is in this state, where there is more to say.
     pub reason: String,
 }
 
 /// All models that were asked for, by name.
 #[derive(Clone, Debug, Default)]
-pub struct Overview {
+pub struct RepositoryOverview {
     /// The models, by name.
     pub models: Vec<ModelOverview>,
 }
@@ -69,7 +69,7 @@ pub struct ModelOverview {
     /// Why its last load failed, where no version was reached.
     pub failure: Option<String>,
     /// How far its load is, where one is under way.
-    pub loading: Option<Arc<Progress>>,
+    pub loading: Option<Arc<LoadProgress>>,
     /// What its loads came to.
     pub loads: LoadCounts,
 }
@@ -80,7 +80,7 @@ pub struct VersionOverview {
     /// Its number.
     pub version: u64,
     /// Its state.
-    pub state: State,
+    pub state: VersionState,
     /// Why, where there is more to say.
     pub reason: String,
     /// How long its last load took that succeeded.
@@ -98,7 +98,7 @@ pub struct LoadCounts {
     pub time: Duration,
 }
 
-impl Overview {
+impl RepositoryOverview {
     /// A model.
     pub fn find(&self, name: &str) -> Option<&ModelOverview> {
         let index = self.models.binary_search_by(|model| model.name.as_str().cmp(name)).ok()?;
@@ -119,7 +119,7 @@ impl Overview {
     }
 
     /// The loads that are under way.
-    pub fn loading(&self) -> impl Iterator<Item = (&str, &Progress)> {
+    pub fn loading(&self) -> impl Iterator<Item = (&str, &LoadProgress)> {
         self.models.iter().filter_map(|model| Some((model.name.as_str(), &**model.loading.as_ref()?)))
     }
 
@@ -151,23 +151,24 @@ impl Overview {
                 None if is_double => entries.push(IndexEntry {
                     name: name.to_owned(),
                     version: None,
-                    state: Some(State::Unavailable),
+                    state: Some(VersionState::Unavailable),
                     reason: DUPLICATE.to_owned(),
                 }),
                 None => entries.push(IndexEntry { name: name.to_owned(), ..IndexEntry::default() }),
             }
         }
-        entries.retain(|entry| !only_ready || entry.state == Some(State::Ready));
+        entries.retain(|entry| !only_ready || entry.state == Some(VersionState::Ready));
         entries
     }
 }
 
 impl ModelOverview {
     fn is_ready(&self) -> bool {
-        if self.versions.iter().any(|version| version.state == State::Ready) {
+        if self.versions.iter().any(|version| version.state == VersionState::Ready) {
             return true;
         }
-        let is_out = |version: &VersionOverview| version.state == State::Unavailable && version.reason == UNLOADED;
+        let is_out =
+            |version: &VersionOverview| version.state == VersionState::Unavailable && version.reason == UNLOADED;
         let is_wanted = self.versions.is_empty() || self.failure.is_some() || self.loading.is_some();
         !is_wanted && self.versions.iter().all(is_out)
     }
@@ -181,7 +182,7 @@ impl ModelOverview {
         };
         let failure = self.failure.as_deref().unwrap_or_default();
         if self.versions.is_empty() {
-            let state = if self.loading.is_some() { State::Loading } else { State::Unavailable };
+            let state = if self.loading.is_some() { VersionState::Loading } else { VersionState::Unavailable };
             return entries.push(entry(None, state, failure));
         }
         for version in &self.versions {
@@ -195,7 +196,7 @@ impl ModelOverview {
 
 /// How far a load is: written by the thread that loads, read by the shards.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub struct LoadProgress {
     /// When it began, in milliseconds of the server's clock.
     pub began_millis: u64,
     stage: AtomicU32,
@@ -205,7 +206,7 @@ pub struct Progress {
 
 /// What a load is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum LoadStage {
     /// It waits for a thread.
     Waiting,
     /// Files are listed and read.
@@ -216,7 +217,7 @@ pub enum Stage {
     Starting,
 }
 
-impl Stage {
+impl LoadStage {
     const ALL: [Self; 4] = [Self::Waiting, Self::Reading, Self::Loading, Self::Starting];
 
     /// Its name in the readiness reply.
@@ -230,14 +231,14 @@ impl Stage {
     }
 }
 
-impl Progress {
+impl LoadProgress {
     /// A load that begins now, so many milliseconds after the server.
     pub fn new(began_millis: u64) -> Self {
         Self { began_millis, ..Self::default() }
     }
 
     /// It has come to a stage.
-    pub fn set_stage(&self, stage: Stage) {
+    pub fn set_stage(&self, stage: LoadStage) {
         self.stage.store(stage as u32, Ordering::Relaxed);
     }
 
@@ -248,9 +249,9 @@ impl Progress {
     }
 
     /// What it is at.
-    pub fn stage(&self) -> Stage {
+    pub fn stage(&self) -> LoadStage {
         let stage = usize::try_from(self.stage.load(Ordering::Relaxed)).unwrap_or(0);
-        Stage::ALL.get(stage).copied().unwrap_or(Stage::Waiting)
+        LoadStage::ALL.get(stage).copied().unwrap_or(LoadStage::Waiting)
     }
 
     /// How many of how many versions it has loaded; none of none before they are known.
@@ -263,7 +264,7 @@ impl Progress {
 mod tests {
     use super::*;
 
-    fn version(version: u64, state: State, reason: &str) -> VersionOverview {
+    fn version(version: u64, state: VersionState, reason: &str) -> VersionOverview {
         VersionOverview { version, state, reason: reason.to_owned(), load_time: None }
     }
 
@@ -279,7 +280,7 @@ mod tests {
         ModelOverview { loading: Some(Arc::default()), ..model }
     }
 
-    fn index(overview: &Overview, names: &[(&str, bool)], only_ready: bool) -> String {
+    fn index(overview: &RepositoryOverview, names: &[(&str, bool)], only_ready: bool) -> String {
         let names: Vec<_> = names.iter().map(|(name, is_double)| ((*name).to_owned(), *is_double)).collect();
         let entries = overview.index(&names, only_ready);
         let text = |entry: IndexEntry| {
@@ -293,12 +294,12 @@ mod tests {
 
     #[test]
     fn a_server_is_ready_when_all_that_was_asked_for_serves() {
-        use State::{Loading, Ready, Unavailable, Unloading};
+        use VersionState::{Loading, Ready, Unavailable, Unloading};
         let check = |model: ModelOverview, want| {
             let text = format!("{model:?}");
-            assert_eq!(Overview { models: vec![model] }.is_ready(), want, "{text}");
+            assert_eq!(RepositoryOverview { models: vec![model] }.is_ready(), want, "{text}");
         };
-        assert!(Overview::default().is_ready());
+        assert!(RepositoryOverview::default().is_ready());
         let of = |state, reason| model("m", vec![version(1, state, reason)]);
         check(of(Ready, ""), true);
         check(of(Loading, ""), false);
@@ -318,14 +319,14 @@ mod tests {
 
     #[test]
     fn the_index_lists_what_lies_there_and_what_became_of_it() {
-        use State::{Ready, Unavailable};
+        use VersionState::{Ready, Unavailable};
         let models = vec![
             failed(model("bad", vec![]), "why"),
             failed(model("kept", vec![version(2, Ready, "")]), "version 3 is broken"),
             loading(model("new", vec![])),
             model("off", vec![version(1, Unavailable, UNLOADED), version(2, Ready, "")]),
         ];
-        let overview = Overview { models };
+        let overview = RepositoryOverview { models };
         let names = [("bad", false), ("double", true), ("kept", false), ("never", false), ("off", false)];
         assert_eq!(
             index(&overview, &names, false),
@@ -333,12 +334,13 @@ mod tests {
              kept 2 READY (version 3 is broken); never; new LOADING; off 1 UNAVAILABLE (unloaded); off 2 READY"
         );
         assert_eq!(index(&overview, &names, true), "kept 2 READY (version 3 is broken); off 2 READY");
-        assert_eq!(index(&Overview::default(), &[], false), "");
+        assert_eq!(index(&RepositoryOverview::default(), &[], false), "");
     }
 
     #[test]
     fn what_does_not_serve_is_refused_in_tritons_words() {
-        let overview = Overview { models: vec![model("m", vec![version(1, State::Unavailable, UNLOADED)])] };
+        let overview =
+            RepositoryOverview { models: vec![model("m", vec![version(1, VersionState::Unavailable, UNLOADED)])] };
         let check = |name: &str, version, want: &str| {
             let error = overview.refusal(name, version);
             let got = format!("{} {}", error.code().on_wire().0, error.text());
@@ -353,9 +355,9 @@ mod tests {
 
     #[test]
     fn progress_is_told_as_it_was_set() {
-        let progress = Progress::new(7);
-        assert_eq!((progress.stage(), progress.versions()), (Stage::Waiting, (0, 0)));
-        for stage in Stage::ALL {
+        let progress = LoadProgress::new(7);
+        assert_eq!((progress.stage(), progress.versions()), (LoadStage::Waiting, (0, 0)));
+        for stage in LoadStage::ALL {
             progress.set_stage(stage);
             assert_eq!(progress.stage(), stage);
         }

@@ -3,7 +3,7 @@
 //! the file without them, and the value with every request. Called when a model with optional
 //! inputs is loaded. Bounded by the size of the file.
 
-use crate::model::onnx::{Field, Fields, datatype, find};
+use crate::model::onnx::{OnnxField, OnnxFields, datatype, find};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size};
 
 /// The field of `ModelProto` that holds the graph.
@@ -16,9 +16,9 @@ const INITIALIZER: u32 = 5;
 pub fn take_initial_values(file: &[u8], names: &[&str]) -> Result<(Vec<u8>, Vec<Tensor>), String> {
     let mut values = vec![None; names.len()];
     let mut rest_of_file = Vec::with_capacity(file.len());
-    for part in Parts::new(file) {
+    for part in MessageParts::new(file) {
         match part? {
-            (bytes, GRAPH, Field::Bytes(graph)) => {
+            (bytes, GRAPH, OnnxField::Bytes(graph)) => {
                 // The last graph is the one, as protobuf has it, and there is never another.
                 let graph = take_from_graph(graph, names, &mut values)?;
                 let key = bytes.first().copied().unwrap_or_default();
@@ -38,9 +38,9 @@ pub fn take_initial_values(file: &[u8], names: &[&str]) -> Result<(Vec<u8>, Vec<
 
 fn take_from_graph(graph: &[u8], names: &[&str], values: &mut [Option<Tensor>]) -> Result<Vec<u8>, String> {
     let mut rest = Vec::with_capacity(graph.len());
-    for part in Parts::new(graph) {
+    for part in MessageParts::new(graph) {
         let (bytes, number, field) = part?;
-        if let (INITIALIZER, Field::Bytes(tensor)) = (number, field) {
+        if let (INITIALIZER, OnnxField::Bytes(tensor)) = (number, field) {
             let name = find(tensor, 8)?.unwrap_or_default();
             let index = names.iter().position(|wanted| wanted.as_bytes() == name);
             if let Some((place, name)) = index.and_then(|index| Some((values.get_mut(index)?, names.get(index)?))) {
@@ -58,16 +58,16 @@ fn take_from_graph(graph: &[u8], names: &[&str], values: &mut [Option<Tensor>]) 
 pub(super) fn read_tensor(tensor: &[u8]) -> Result<Tensor, String> {
     let (mut shape, mut element, mut raw) = (Shape::new(), 0, None);
     let (mut fixed, mut integers): (&[u8], Vec<i64>) = (&[], Vec::new());
-    for field in Fields::new(tensor) {
+    for field in OnnxFields::new(tensor) {
         match field? {
-            (1, Field::Varint(size)) => shape.push(size.cast_signed()),
-            (1, Field::Bytes(sizes)) => shape.extend(read_varints(sizes)?),
-            (2, Field::Varint(number)) => element = number,
-            (4 | 10, Field::Bytes(elements)) => fixed = elements,
-            (5 | 7, Field::Bytes(elements)) => integers.extend(read_varints(elements)?),
-            (5 | 7, Field::Varint(number)) => integers.push(number.cast_signed()),
-            (9, Field::Bytes(bytes)) => raw = Some(bytes),
-            (13, Field::Bytes(_)) => return Err("its initial value in another file, which is not read".to_owned()),
+            (1, OnnxField::Varint(size)) => shape.push(size.cast_signed()),
+            (1, OnnxField::Bytes(sizes)) => shape.extend(read_varints(sizes)?),
+            (2, OnnxField::Varint(number)) => element = number,
+            (4 | 10, OnnxField::Bytes(elements)) => fixed = elements,
+            (5 | 7, OnnxField::Bytes(elements)) => integers.extend(read_varints(elements)?),
+            (5 | 7, OnnxField::Varint(number)) => integers.push(number.cast_signed()),
+            (9, OnnxField::Bytes(bytes)) => raw = Some(bytes),
+            (13, OnnxField::Bytes(_)) => return Err("its initial value in another file, which is not read".to_owned()),
             _ => {}
         }
     }
@@ -95,7 +95,7 @@ fn push_integers(datatype: Datatype, integers: &[i64], contents: &mut AlignedBuf
 pub(super) fn read_varints(mut bytes: &[u8]) -> Result<Vec<i64>, String> {
     let mut numbers = Vec::new();
     while !bytes.is_empty() {
-        let mut fields = Fields::new(bytes);
+        let mut fields = OnnxFields::new(bytes);
         let number = fields.read_varint().ok_or("an initial value that is cut short")?;
         numbers.push(number.cast_signed());
         bytes = fields.rest();
@@ -112,18 +112,18 @@ fn push_varint(mut number: u64, out: &mut Vec<u8>) {
 }
 
 /// The fields of a message with the bytes that they are, key and all.
-struct Parts<'a> {
-    fields: Fields<'a>,
+struct MessageParts<'a> {
+    fields: OnnxFields<'a>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> MessageParts<'a> {
     const fn new(message: &'a [u8]) -> Self {
-        Self { fields: Fields::new(message) }
+        Self { fields: OnnxFields::new(message) }
     }
 }
 
-impl<'a> Iterator for Parts<'a> {
-    type Item = Result<(&'a [u8], u32, Field<'a>), String>;
+impl<'a> Iterator for MessageParts<'a> {
+    type Item = Result<(&'a [u8], u32, OnnxField<'a>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let before = self.fields.rest();

@@ -43,11 +43,11 @@ impl OnnxSignature {
     fn read(file: &[u8]) -> Result<Self, String> {
         let (mut graph, mut ir_version) = (None, 0);
         let mut operator_sets = Vec::new();
-        for field in Fields::new(file) {
+        for field in OnnxFields::new(file) {
             match field? {
-                (1, Field::Varint(version)) => ir_version = version,
-                (7, Field::Bytes(bytes)) => graph = Some(bytes),
-                (8, Field::Bytes(bytes)) if operator_sets.len() < OPERATOR_SETS_MAX => {
+                (1, OnnxField::Varint(version)) => ir_version = version,
+                (7, OnnxField::Bytes(bytes)) => graph = Some(bytes),
+                (8, OnnxField::Bytes(bytes)) if operator_sets.len() < OPERATOR_SETS_MAX => {
                     operator_sets.push(read_operator_set(bytes)?);
                 }
                 _ => {}
@@ -86,15 +86,15 @@ const OPERATOR_SETS_MAX: usize = 256;
 const GRAPH_VALUES_MAX: usize = 65_536;
 
 /// The messages of a graph's inputs and outputs, unread.
-type Values<'a> = (Vec<&'a [u8]>, Vec<&'a [u8]>);
+type ValueMessages<'a> = (Vec<&'a [u8]>, Vec<&'a [u8]>);
 
 /// `GraphProto`: the messages of `input` (11) and `output` (12).
-fn read_graph(graph: &[u8]) -> Result<Values<'_>, String> {
+fn read_graph(graph: &[u8]) -> Result<ValueMessages<'_>, String> {
     let (mut inputs, mut outputs) = (Vec::new(), Vec::new());
-    for field in Fields::new(graph) {
+    for field in OnnxFields::new(graph) {
         match field? {
-            (11, Field::Bytes(bytes)) => inputs.push(bytes),
-            (12, Field::Bytes(bytes)) => outputs.push(bytes),
+            (11, OnnxField::Bytes(bytes)) => inputs.push(bytes),
+            (12, OnnxField::Bytes(bytes)) => outputs.push(bytes),
             _ => {}
         }
         if inputs.len().max(outputs.len()) > GRAPH_VALUES_MAX {
@@ -118,10 +118,10 @@ fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<V
         names.insert(find(input, 1)?.unwrap_or_default(), index);
     }
     let mut is_initialized = vec![false; inputs.len()];
-    for field in Fields::new(graph) {
+    for field in OnnxFields::new(graph) {
         let name = match field? {
-            (5, Field::Bytes(tensor)) => find(tensor, 8)?,
-            (15, Field::Bytes(sparse)) => find(find(sparse, 1)?.unwrap_or_default(), 8)?,
+            (5, OnnxField::Bytes(tensor)) => find(tensor, 8)?,
+            (15, OnnxField::Bytes(sparse)) => find(find(sparse, 1)?.unwrap_or_default(), 8)?,
             _ => None,
         };
         let index = name.and_then(|name| names.get(name));
@@ -139,10 +139,10 @@ fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<V
 }
 
 /// A tensor, or the name of what cannot be served and the reason.
-type Value = Result<OnnxTensor, (String, String)>;
+type ServedTensor = Result<OnnxTensor, (String, String)>;
 
 /// `ValueInfoProto`: name (1) and type (2), of which the tensor type (1) alone can be served.
-fn read_value(value: &[u8]) -> Result<Value, String> {
+fn read_value(value: &[u8]) -> Result<ServedTensor, String> {
     let name = text(find(value, 1)?.unwrap_or_default())?;
     if name.is_empty() {
         return Err("an input or output has no name".to_owned());
@@ -153,10 +153,10 @@ fn read_value(value: &[u8]) -> Result<Value, String> {
         return Ok(Err((name, reason)));
     };
     let (mut element, mut shape) = (0, None);
-    for field in Fields::new(tensor) {
+    for field in OnnxFields::new(tensor) {
         match field? {
-            (1, Field::Varint(number)) => element = number,
-            (2, Field::Bytes(bytes)) => shape = Some(read_shape(bytes, &name)?),
+            (1, OnnxField::Varint(number)) => element = number,
+            (2, OnnxField::Bytes(bytes)) => shape = Some(read_shape(bytes, &name)?),
             _ => {}
         }
     }
@@ -181,11 +181,11 @@ fn kind_name(kind: &[u8]) -> Result<&'static str, String> {
 /// `TensorShapeProto`: each dimension (1) has a size (1), a symbol (2) or neither.
 fn read_shape(shape: &[u8], name: &str) -> Result<Shape, String> {
     let mut dims = Shape::new();
-    for field in Fields::new(shape) {
-        let (1, Field::Bytes(dimension)) = field? else { continue };
+    for field in OnnxFields::new(shape) {
+        let (1, OnnxField::Bytes(dimension)) = field? else { continue };
         let mut size = -1;
-        for part in Fields::new(dimension) {
-            if let (1, Field::Varint(number)) = part? {
+        for part in OnnxFields::new(dimension) {
+            if let (1, OnnxField::Varint(number)) = part? {
                 // Protobuf's int64 is two's complement; some exporters write -1 for "any".
                 size = number.cast_signed().max(-1);
             }
@@ -201,10 +201,10 @@ fn read_shape(shape: &[u8], name: &str) -> Result<Shape, String> {
 /// `OperatorSetIdProto`: domain (1) and version (2).
 fn read_operator_set(bytes: &[u8]) -> Result<(String, i64), String> {
     let (mut domain, mut version) = (String::new(), 0);
-    for field in Fields::new(bytes) {
+    for field in OnnxFields::new(bytes) {
         match field? {
-            (1, Field::Bytes(bytes)) => domain = text(bytes)?,
-            (2, Field::Varint(number)) => version = number.cast_signed(),
+            (1, OnnxField::Bytes(bytes)) => domain = text(bytes)?,
+            (2, OnnxField::Varint(number)) => version = number.cast_signed(),
             _ => {}
         }
     }
@@ -239,9 +239,9 @@ fn text(bytes: &[u8]) -> Result<String, String> {
 /// The last field of that number, as protobuf has it.
 pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
-    for field in Fields::new(message) {
+    for field in OnnxFields::new(message) {
         match field? {
-            (number, Field::Bytes(bytes)) if number == wanted => found = Some(bytes),
+            (number, OnnxField::Bytes(bytes)) if number == wanted => found = Some(bytes),
             _ => {}
         }
     }
@@ -250,18 +250,18 @@ pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String>
 
 /// A field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Field<'a> {
+pub(super) enum OnnxField<'a> {
     Bytes(&'a [u8]),
     Fixed(&'a [u8]),
     Varint(u64),
 }
 
 /// Steps over the fields of a protobuf message; ends after the first error.
-pub(super) struct Fields<'a> {
+pub(super) struct OnnxFields<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Fields<'a> {
+impl<'a> OnnxFields<'a> {
     pub(super) const fn new(message: &'a [u8]) -> Self {
         Self { rest: message }
     }
@@ -276,17 +276,17 @@ impl<'a> Fields<'a> {
         self.rest
     }
 
-    fn read(&mut self) -> Option<(u32, Field<'a>)> {
+    fn read(&mut self) -> Option<(u32, OnnxField<'a>)> {
         let key = self.read_varint()?;
         let number = u32::try_from(key >> 3).ok().filter(|number| *number > 0)?;
         let field = match key & 7 {
-            0 => Field::Varint(self.read_varint()?),
-            1 => Field::Fixed(self.skip(8)?),
+            0 => OnnxField::Varint(self.read_varint()?),
+            1 => OnnxField::Fixed(self.skip(8)?),
             2 => {
                 let size = usize::try_from(self.read_varint()?).ok()?;
-                Field::Bytes(self.skip(size)?)
+                OnnxField::Bytes(self.skip(size)?)
             }
-            5 => Field::Fixed(self.skip(4)?),
+            5 => OnnxField::Fixed(self.skip(4)?),
             _ => return None,
         };
         Some((number, field))
@@ -312,8 +312,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u32, Field<'a>), String>;
+impl<'a> Iterator for OnnxFields<'a> {
+    type Item = Result<(u32, OnnxField<'a>), String>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
@@ -358,9 +358,9 @@ mod tests {
             #[prost(message, repeated, tag = "5")]
             pub initializer: Vec<Tensor>,
             #[prost(message, repeated, tag = "11")]
-            pub input: Vec<Value>,
+            pub input: Vec<ServedTensor>,
             #[prost(message, repeated, tag = "12")]
-            pub output: Vec<Value>,
+            pub output: Vec<ServedTensor>,
             #[prost(message, repeated, tag = "15")]
             pub sparse_initializer: Vec<Sparse>,
         }
@@ -381,7 +381,7 @@ mod tests {
             pub raw_data: Vec<u8>,
         }
         #[derive(Clone, PartialEq, prost::Message)]
-        pub struct Value {
+        pub struct ServedTensor {
             #[prost(string, tag = "1")]
             pub name: String,
             #[prost(message, optional, tag = "2")]

@@ -16,18 +16,18 @@ use crate::model::text::Notation;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// What the directory holds, in any order.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<ListingEntry>,
 }
 
 /// One name of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
+pub struct ListingEntry {
     /// The name.
     pub name: String,
     /// Whether it is a directory.
     pub is_directory: bool,
     /// What it holds, as far as the server looked.
-    pub children: Vec<Entry>,
+    pub children: Vec<ListingEntry>,
     /// What changes when the file does: made of its size, place and time of change; 0 for a directory.
     pub stamp: u64,
     /// Why the server did not look at all of it, where it did not.
@@ -36,7 +36,7 @@ pub struct Entry {
 
 /// What changes when something in a model's directory does.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Mark {
+pub struct ChangeMark {
     /// Of what all versions share: the configuration, labels, files for warm-up.
     pub shared: u64,
     /// Of each version's directory, with its number, the highest first.
@@ -45,7 +45,7 @@ pub struct Mark {
 
 /// What was found in a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundModels {
     /// The models, by name.
     pub models: Vec<ModelDirectory>,
     /// Directories that cannot be models, with the reason.
@@ -73,12 +73,12 @@ pub struct ModelDirectory {
     /// from it where the configuration does not say.
     pub files: Vec<String>,
     /// What changes when the directory does.
-    pub mark: Mark,
+    pub mark: ChangeMark,
 }
 
 /// Versions that a policy serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct VersionChoice {
     /// These, the highest first.
     pub versions: Vec<u64>,
     /// Named by the policy, but not there.
@@ -87,8 +87,8 @@ pub struct Choice {
 
 impl Listing {
     /// Looks for models.
-    pub fn find_models(&self) -> Found {
-        let mut found = Found::default();
+    pub fn find_models(&self) -> FoundModels {
+        let mut found = FoundModels::default();
         for entry in &self.entries {
             // A leading dot is what mounts and editors leave behind (`..data`, `.ipynb_checkpoints`).
             if !entry.is_directory || entry.name.starts_with('.') {
@@ -111,8 +111,8 @@ impl Listing {
     /// Whether it is one model's own directory and no repository of models: it holds an ONNX file of
     /// the usual name, a version that holds one, or a configuration beside a version.
     pub fn is_model(&self) -> bool {
-        let is_file = |entry: &Entry| !entry.is_directory && entry.name == ONNX_FILENAME;
-        let is_version = |entry: &&Entry| entry.is_directory && version(&entry.name).is_some();
+        let is_file = |entry: &ListingEntry| !entry.is_directory && entry.name == ONNX_FILENAME;
+        let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
         let mut versions = self.entries.iter().filter(is_version);
         let has_config = !configs(&self.entries).is_empty();
         self.entries.iter().any(is_file) || versions.any(|version| has_config || version.children.iter().any(is_file))
@@ -121,12 +121,12 @@ impl Listing {
 
 impl ModelDirectory {
     /// Reads a directory of a repository as a model's.
-    pub fn from_entry(entry: &Entry) -> Result<Self, Error> {
+    pub fn from_entry(entry: &ListingEntry) -> Result<Self, Error> {
         check::directory(&entry.name)?;
         if let Some(fault) = &entry.fault {
             return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
         }
-        let is_version = |child: &&Entry| child.is_directory && version(&child.name).is_some();
+        let is_version = |child: &&ListingEntry| child.is_directory && version(&child.name).is_some();
         let mut directories: Vec<_> = entry.children.iter().filter(is_version).collect();
         if directories.len() > VERSIONS_MAX {
             return Err(Error::invalid(format!(
@@ -149,14 +149,19 @@ impl ModelDirectory {
             given: None,
             versions,
             files,
-            mark: Mark::from_entry(entry),
+            mark: ChangeMark::from_entry(entry),
         })
     }
 
     /// A directory that is not in a repository but a model by itself, under the name that it has.
     pub fn of_listing(name: String, listing: Listing) -> Result<Self, Error> {
         let files: Vec<_> = listing.entries.iter().map(|entry| entry.name.clone()).collect();
-        let entry = Entry { name: "m".to_owned(), is_directory: true, children: listing.entries, ..Entry::default() };
+        let entry = ListingEntry {
+            name: "m".to_owned(),
+            is_directory: true,
+            children: listing.entries,
+            ..ListingEntry::default()
+        };
         let mut model = Self { name, path: ".".to_owned(), ..Self::from_entry(&entry)? };
         if model.versions.is_empty() {
             (model.is_flat, model.versions, model.files) = (true, vec![1], files);
@@ -175,7 +180,7 @@ impl ModelDirectory {
         let files = vec![filename.to_owned()];
         let path = ".".to_owned();
         let given = Some((Notation::Text, generated));
-        let mark = Mark { shared: 0, versions: vec![(1, stamp)] };
+        let mark = ChangeMark { shared: 0, versions: vec![(1, stamp)] };
         Ok(Self { name, path, is_flat: true, configs: vec![], given, versions: vec![1], files, mark })
     }
 
@@ -199,7 +204,7 @@ impl ModelDirectory {
     }
 
     /// Which of the versions a policy serves; fails where it serves none.
-    pub fn choose_versions(&self, policy: &VersionPolicy) -> Result<Choice, Error> {
+    pub fn choose_versions(&self, policy: &VersionPolicy) -> Result<VersionChoice, Error> {
         let mut missing = Vec::new();
         let versions: Vec<u64> = match policy {
             VersionPolicy::All => self.versions.clone(),
@@ -218,14 +223,14 @@ impl ModelDirectory {
                 self.name
             )));
         }
-        Ok(Choice { versions, missing })
+        Ok(VersionChoice { versions, missing })
     }
 }
 
-impl Mark {
-    fn from_entry(entry: &Entry) -> Self {
-        let number = |child: &Entry| version(&child.name).filter(|_| child.is_directory);
-        let shared: Vec<&Entry> = entry.children.iter().filter(|child| number(child).is_none()).collect();
+impl ChangeMark {
+    fn from_entry(entry: &ListingEntry) -> Self {
+        let number = |child: &ListingEntry| version(&child.name).filter(|_| child.is_directory);
+        let shared: Vec<&ListingEntry> = entry.children.iter().filter(|child| number(child).is_none()).collect();
         let mut versions: Vec<_> = entry
             .children
             .iter()
@@ -238,7 +243,7 @@ impl Mark {
 
 /// Of the entries in any order: names, stamps, and what lies below. Hidden names do not count:
 /// editors and mounts leave them behind while they work.
-fn digest(entries: &[&Entry]) -> u64 {
+fn digest(entries: &[&ListingEntry]) -> u64 {
     let mut entries: Vec<_> = entries.iter().filter(|entry| !entry.name.starts_with('.')).collect();
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     let mut hasher = DefaultHasher::new();
@@ -249,7 +254,7 @@ fn digest(entries: &[&Entry]) -> u64 {
     hasher.finish()
 }
 
-fn configs(children: &[Entry]) -> Vec<Notation> {
+fn configs(children: &[ListingEntry]) -> Vec<Notation> {
     let is_there =
         |notation: &Notation| children.iter().any(|child| !child.is_directory && child.name == notation.filename());
     Notation::ALL.into_iter().filter(is_there).collect()
@@ -266,13 +271,13 @@ pub fn version(name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn entry(name: String, is_directory: bool) -> Entry {
-        Entry { name, is_directory, ..Entry::default() }
+    fn entry(name: String, is_directory: bool) -> ListingEntry {
+        ListingEntry { name, is_directory, ..ListingEntry::default() }
     }
 
     /// `a/ b` are a directory and a file; what follows a directory in brackets is inside it.
-    fn entries(text: &str) -> Vec<Entry> {
-        let mut stack: Vec<Vec<Entry>> = vec![Vec::new()];
+    fn entries(text: &str) -> Vec<ListingEntry> {
+        let mut stack: Vec<Vec<ListingEntry>> = vec![Vec::new()];
         for word in text.replace('[', " [ ").replace(']', " ] ").split_whitespace() {
             match word {
                 "[" => stack.push(Vec::new()),
@@ -321,7 +326,7 @@ mod tests {
 
     #[test]
     fn a_mark_changes_with_what_lies_there_and_only_where_it_does() {
-        let mark = |text: &str, change: &dyn Fn(&mut Entry)| {
+        let mark = |text: &str, change: &dyn Fn(&mut ListingEntry)| {
             let mut model = entries(text).remove(0);
             change(&mut model);
             ModelDirectory::from_entry(&model).unwrap().mark
@@ -420,9 +425,9 @@ mod tests {
     #[test]
     fn a_file_has_any_name_in_its_configuration() {
         let model = ModelDirectory::of_file("m".to_owned(), "a \"b\".onnx", 7).unwrap();
-        assert_eq!(model.mark, Mark { shared: 0, versions: vec![(1, 7)] });
+        assert_eq!(model.mark, ChangeMark { shared: 0, versions: vec![(1, 7)] });
         let given = model.given.as_ref().map(|(_, text)| text.as_bytes());
-        let draft = crate::model::config::Draft::new("m", given, &[]).unwrap();
+        let draft = crate::model::config::ConfigDraft::new("m", given, &[]).unwrap();
         assert_eq!(draft.onnx_filename(), Some("a \"b\".onnx"));
         assert!(
             ModelDirectory::of_file("a b".to_owned(), "a b.onnx", 0)

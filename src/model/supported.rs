@@ -179,20 +179,21 @@ const INERT: &[(&str, &str)] = &[
 /// Refuses the first field that is set and not supported, with its place in the text; gives the
 /// fields that are set and change nothing, with the reason.
 pub fn check_supported(model: &str, config: &ConfigText) -> Result<Vec<String>, Error> {
-    let root = Place { schema_path: String::new(), path: String::new(), relative: String::new(), owner: String::new() };
-    let mut walk = Walk { model, config, notes: Vec::new() };
+    let root =
+        FieldPath { schema_path: String::new(), path: String::new(), relative: String::new(), owner: String::new() };
+    let mut walk = SupportWalk { model, config, notes: Vec::new() };
     walk.message(&config.message, &root)?;
     Ok(walk.notes)
 }
 
-struct Walk<'a> {
+struct SupportWalk<'a> {
     model: &'a str,
     config: &'a ConfigText,
     notes: Vec<String>,
 }
 
 /// Where the walk is.
-struct Place {
+struct FieldPath {
     /// The path without indices, as [`SUPPORTED`] has it.
     schema_path: String,
     /// The path with indices, as [`ConfigText::position`] has it.
@@ -203,8 +204,8 @@ struct Place {
     owner: String,
 }
 
-impl Walk<'_> {
-    fn message(&mut self, message: &DynamicMessage, place: &Place) -> Result<(), Error> {
+impl SupportWalk<'_> {
+    fn message(&mut self, message: &DynamicMessage, place: &FieldPath) -> Result<(), Error> {
         for (field, value) in message.fields().filter(|(field, _)| message.has_field(field)) {
             let place = place.field(&field);
             self.check(&place)?;
@@ -232,7 +233,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn check(&mut self, place: &Place) -> Result<(), Error> {
+    fn check(&mut self, place: &FieldPath) -> Result<(), Error> {
         let path = place.schema_path.as_str();
         if SUPPORTED.contains(&path) {
             return Ok(());
@@ -244,14 +245,14 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn refusal(&self, place: &Place) -> Error {
+    fn refusal(&self, place: &FieldPath) -> Error {
         let at = self.config.position(&place.path).map_or(String::new(), |position| position.to_string());
-        let Place { relative, owner, .. } = place;
+        let FieldPath { relative, owner, .. } = place;
         Error::unsupported(format!("{at}model '{}': '{relative}'{owner} is not supported yet; remove it", self.model))
     }
 }
 
-impl Place {
+impl FieldPath {
     fn field(&self, field: &FieldDescriptor) -> Self {
         self.part(field.name())
     }

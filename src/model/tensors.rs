@@ -11,7 +11,7 @@ use crate::wire::proto::inference::{DataType, ModelConfig, ModelInput, ModelOutp
 
 /// What an input and an output have in common.
 #[derive(Clone, Copy)]
-pub struct Io<'a> {
+pub struct TensorIo<'a> {
     kind: &'static str,
     /// The name.
     pub name: &'a str,
@@ -25,7 +25,7 @@ pub struct Io<'a> {
     is_non_linear: bool,
 }
 
-impl<'a> Io<'a> {
+impl<'a> TensorIo<'a> {
     /// An input.
     pub fn of_input(input: &'a ModelInput) -> Self {
         Self {
@@ -73,8 +73,8 @@ impl<'a> Io<'a> {
 pub fn check(config: &ModelConfig) -> Result<(), Error> {
     let model = &config.name;
     let with_model = |text: String| Error::invalid(format!("{text} for {model}"));
-    let inputs = config.input.iter().map(Io::of_input);
-    let outputs = config.output.iter().map(Io::of_output);
+    let inputs = config.input.iter().map(TensorIo::of_input);
+    let outputs = config.output.iter().map(TensorIo::of_output);
     let mut names = BTreeSet::new();
     for io in inputs.chain(outputs) {
         check_one(&io, config.max_batch_size).map_err(with_model)?;
@@ -100,8 +100,8 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-fn check_one(io: &Io<'_>, max_batch_size: i32) -> Result<(), String> {
-    let Io { kind, name, data_type, dims, .. } = io;
+fn check_one(io: &TensorIo<'_>, max_batch_size: i32) -> Result<(), String> {
+    let TensorIo { kind, name, data_type, dims, .. } = io;
     if name.is_empty() {
         return Err(format!("model {kind} must specify 'name'"));
     }
@@ -167,8 +167,8 @@ fn chunks(dims: &[i64]) -> Option<Vec<i64>> {
 }
 
 /// The model reads a shape from its values, so there are few of them, and whole numbers.
-fn check_shape_tensor(io: &Io<'_>) -> Result<(), String> {
-    let Io { kind, name, .. } = io;
+fn check_shape_tensor(io: &TensorIo<'_>) -> Result<(), String> {
+    let TensorIo { kind, name, .. } = io;
     let has_values = matches!(io.dims, [count] if (1..RANK_MAX as i64).contains(count));
     if has_values && io.reshape.is_none() && matches!(io.data_type, DataType::TypeInt32 | DataType::TypeInt64) {
         return Ok(());

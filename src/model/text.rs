@@ -45,7 +45,7 @@ impl Notation {
 
 /// A place in the text, both counted from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
+pub struct TextPosition {
     /// The file.
     pub notation: Notation,
     /// The line.
@@ -58,7 +58,7 @@ pub struct Position {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
     /// Where.
-    pub position: Position,
+    pub position: TextPosition,
     /// Why, in one line.
     pub text: String,
 }
@@ -69,7 +69,7 @@ impl fmt::Display for TextError {
     }
 }
 
-impl fmt::Display for Position {
+impl fmt::Display for TextPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}: ", self.notation.filename(), self.line, self.column)
     }
@@ -100,7 +100,7 @@ impl ConfigText {
     fn decode_as(notation: Notation, bytes: &[u8], descriptor: &MessageDescriptor) -> Result<Self, TextError> {
         if bytes.len() > CONFIG_SIZE_MAX {
             let text = format!("the file has {} bytes, more than the {CONFIG_SIZE_MAX} allowed", bytes.len());
-            return Err(TextError { position: Position { notation, line: 1, column: 1 }, text });
+            return Err(TextError { position: TextPosition { notation, line: 1, column: 1 }, text });
         }
         let text = std::str::from_utf8(bytes).map_err(|error| {
             let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
@@ -109,7 +109,7 @@ impl ConfigText {
         })?;
         let outcome = match notation {
             Notation::Text => {
-                let mut parser = Parser::new(text);
+                let mut parser = TextParser::new(text);
                 parser.read_all(descriptor).map(|message| (message, parser.offsets))
             }
             Notation::Json => read_placed(json::placed::read(text), descriptor),
@@ -121,7 +121,7 @@ impl ConfigText {
     }
 
     /// Where a field stands, by its path (`input[1].reshape`).
-    pub fn position(&self, path: &str) -> Option<Position> {
+    pub fn position(&self, path: &str) -> Option<TextPosition> {
         self.offsets.get(path).map(|offset| position(self.notation, &self.text, *offset))
     }
 }
@@ -129,12 +129,12 @@ impl ConfigText {
 fn read_placed(
     document: Result<Placed, PlacedError>,
     descriptor: &MessageDescriptor,
-) -> Result<(DynamicMessage, BTreeMap<String, usize>), Refusal> {
-    let document = document.map_err(|PlacedError { offset, text }| Refusal { offset, text })?;
+) -> Result<(DynamicMessage, BTreeMap<String, usize>), TextRefusal> {
+    let document = document.map_err(|PlacedError { offset, text }| TextRefusal { offset, text })?;
     placed::read(&document, descriptor)
 }
 
-fn position(notation: Notation, text: &str, offset: usize) -> Position {
+fn position(notation: Notation, text: &str, offset: usize) -> TextPosition {
     let mut offset = offset.min(text.len());
     while !text.is_char_boundary(offset) {
         offset -= 1;
@@ -142,38 +142,38 @@ fn position(notation: Notation, text: &str, offset: usize) -> Position {
     let before = text.get(..offset).unwrap_or(text);
     let start = before.rfind('\n').map_or(0, |newline| newline + 1);
     let line = 1 + before.bytes().filter(|byte| *byte == b'\n').count();
-    Position { notation, line, column: 1 + before.get(start..).unwrap_or_default().chars().count() }
+    TextPosition { notation, line, column: 1 + before.get(start..).unwrap_or_default().chars().count() }
 }
 
 /// A refusal at a byte.
-struct Refusal {
+struct TextRefusal {
     offset: usize,
     text: String,
 }
 
-impl From<TokenError> for Refusal {
+impl From<TokenError> for TextRefusal {
     fn from(error: TokenError) -> Self {
         Self { offset: error.offset, text: error.text.to_owned() }
     }
 }
 
-fn refuse<T>(token: Token<'_>, text: String) -> Result<T, Refusal> {
-    Err(Refusal { offset: token.offset, text })
+fn refuse<T>(token: Token<'_>, text: String) -> Result<T, TextRefusal> {
+    Err(TextRefusal { offset: token.offset, text })
 }
 
-struct Parser<'a> {
+struct TextParser<'a> {
     tokens: Tokens<'a>,
     peeked: Option<Token<'a>>,
     path: String,
     offsets: BTreeMap<String, usize>,
 }
 
-impl<'a> Parser<'a> {
+impl<'a> TextParser<'a> {
     fn new(text: &'a str) -> Self {
         Self { tokens: Tokens::new(text), peeked: None, path: String::new(), offsets: BTreeMap::new() }
     }
 
-    fn read_all(&mut self, descriptor: &MessageDescriptor) -> Result<DynamicMessage, Refusal> {
+    fn read_all(&mut self, descriptor: &MessageDescriptor) -> Result<DynamicMessage, TextRefusal> {
         self.read_fields(descriptor, None, 0)
     }
 
@@ -183,7 +183,7 @@ impl<'a> Parser<'a> {
         descriptor: &MessageDescriptor,
         close: Option<&str>,
         depth: usize,
-    ) -> Result<DynamicMessage, Refusal> {
+    ) -> Result<DynamicMessage, TextRefusal> {
         let mut message = DynamicMessage::new(descriptor.clone());
         let mut seen = Vec::new();
         loop {
@@ -209,7 +209,7 @@ impl<'a> Parser<'a> {
         name: Token<'a>,
         seen: &mut Vec<FieldDescriptor>,
         depth: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TextRefusal> {
         let descriptor = message.descriptor();
         let Some(field) = descriptor.get_field_by_name(name.text) else {
             let text =
@@ -253,7 +253,7 @@ impl<'a> Parser<'a> {
         field: &FieldDescriptor,
         name: Token<'a>,
         depth: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TextRefusal> {
         let is_repeated = field.is_list() || field.is_map();
         let Some(open) = self.take_symbol("[")? else { return self.read_item(message, field, name, depth) };
         if !is_repeated {
@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
         field: &FieldDescriptor,
         at: Token<'a>,
         depth: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TextRefusal> {
         let outside = self.path.len();
         if field.is_list() {
             let index = message.get_field(field).as_list().map_or(0, <[Value]>::len);
@@ -302,7 +302,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn read_value(&mut self, field: &FieldDescriptor, depth: usize) -> Result<Value, Refusal> {
+    fn read_value(&mut self, field: &FieldDescriptor, depth: usize) -> Result<Value, TextRefusal> {
         match field.kind() {
             Kind::Message(descriptor) => self.read_message(&descriptor, field, depth).map(Value::Message),
             Kind::String => {
@@ -330,7 +330,7 @@ impl<'a> Parser<'a> {
         descriptor: &MessageDescriptor,
         field: &FieldDescriptor,
         depth: usize,
-    ) -> Result<DynamicMessage, Refusal> {
+    ) -> Result<DynamicMessage, TextRefusal> {
         let open = self.take()?;
         let close = match open.text {
             "{" => "}",
@@ -344,7 +344,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Strings that follow each other are one.
-    fn read_string(&mut self) -> Result<Vec<u8>, Refusal> {
+    fn read_string(&mut self) -> Result<Vec<u8>, TextRefusal> {
         let first = self.peek()?;
         if first.kind != TokenKind::String {
             return refuse(first, format!("expected a string, {}", got(first)));
@@ -353,12 +353,12 @@ impl<'a> Parser<'a> {
         while self.peek()?.kind == TokenKind::String {
             let token = self.take()?;
             unquote(token.text, &mut bytes)
-                .map_err(|(inside, text)| Refusal { offset: token.offset + inside, text: text.to_owned() })?;
+                .map_err(|(inside, text)| TextRefusal { offset: token.offset + inside, text: text.to_owned() })?;
         }
         Ok(bytes)
     }
 
-    fn read_bool(&mut self, field: &FieldDescriptor) -> Result<Value, Refusal> {
+    fn read_bool(&mut self, field: &FieldDescriptor) -> Result<Value, TextRefusal> {
         let token = self.take()?;
         match token.text {
             "true" | "True" | "t" | "1" => Ok(Value::Bool(true)),
@@ -367,7 +367,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn read_enum(&mut self, field: &FieldDescriptor) -> Result<Value, Refusal> {
+    fn read_enum(&mut self, field: &FieldDescriptor) -> Result<Value, TextRefusal> {
         let Kind::Enum(descriptor) = field.kind() else { return Ok(Value::EnumNumber(0)) };
         let token = self.peek()?;
         let value = if token.kind == TokenKind::Identifier {
@@ -389,7 +389,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn read_integer<T: TryFrom<i128>>(&mut self) -> Result<T, Refusal> {
+    fn read_integer<T: TryFrom<i128>>(&mut self) -> Result<T, TextRefusal> {
         let sign = self.take_symbol("-")?;
         let token = self.take()?;
         let at = sign.unwrap_or(token);
@@ -411,7 +411,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn read_float(&mut self) -> Result<f64, Refusal> {
+    fn read_float(&mut self) -> Result<f64, TextRefusal> {
         let sign = if self.take_symbol("-")?.is_some() { -1.0 } else { 1.0 };
         let token = self.take()?;
         let is_known = match token.kind {
@@ -426,20 +426,20 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn peek(&mut self) -> Result<Token<'a>, Refusal> {
+    fn peek(&mut self) -> Result<Token<'a>, TextRefusal> {
         let token = self.take()?;
         self.peeked = Some(token);
         Ok(token)
     }
 
-    fn take(&mut self) -> Result<Token<'a>, Refusal> {
+    fn take(&mut self) -> Result<Token<'a>, TextRefusal> {
         match self.peeked.take() {
             Some(token) => Ok(token),
             None => Ok(self.tokens.read()?),
         }
     }
 
-    fn take_symbol(&mut self, symbol: &str) -> Result<Option<Token<'a>>, Refusal> {
+    fn take_symbol(&mut self, symbol: &str) -> Result<Option<Token<'a>>, TextRefusal> {
         let token = self.peek()?;
         if token.kind != TokenKind::Symbol || token.text != symbol {
             return Ok(None);
@@ -448,7 +448,7 @@ impl<'a> Parser<'a> {
     }
 }
 
-fn check_single(field: &FieldDescriptor, seen: &[FieldDescriptor], name: Token<'_>) -> Result<(), Refusal> {
+fn check_single(field: &FieldDescriptor, seen: &[FieldDescriptor], name: Token<'_>) -> Result<(), TextRefusal> {
     if seen.contains(field) {
         return refuse(name, format!("non-repeated field \"{}\" is specified multiple times", field.name()));
     }
@@ -465,7 +465,7 @@ fn put_entry(
     field: &FieldDescriptor,
     entry: Value,
     at: Token<'_>,
-) -> Result<(), Refusal> {
+) -> Result<(), TextRefusal> {
     let Value::Message(entry) = entry else { return Ok(()) };
     let [key, value] = [1, 2].map(|number| entry.get_field_by_number(number).map(|part| part.into_owned()));
     let (Some(key), Some(value)) = (key.and_then(Value::into_map_key), value) else { return Ok(()) };

@@ -4,12 +4,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::onnx::{Field, Fields, find};
+use crate::model::onnx::{OnnxField, OnnxFields, find};
 use crate::tensor::{Datatype, Shape, byte_size};
 
 /// One constant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Weight<'a> {
+pub struct WeightMatrix<'a> {
     /// Its name in the graph.
     pub name: &'a str,
     /// Its dimensions.
@@ -24,21 +24,21 @@ const SIZE_MIN: usize = 64 * 1024;
 const FLOAT: u64 = 1;
 
 /// The weights that can be shared; none of a file that does not read.
-pub fn matrix_weights(file: &[u8]) -> Vec<Weight<'_>> {
+pub fn matrix_weights(file: &[u8]) -> Vec<WeightMatrix<'_>> {
     read(file).unwrap_or_default()
 }
 
-fn read(file: &[u8]) -> Result<Vec<Weight<'_>>, String> {
+fn read(file: &[u8]) -> Result<Vec<WeightMatrix<'_>>, String> {
     let graph = find(file, 7)?.unwrap_or_default();
     let (mut uses, mut weights) = (BTreeMap::new(), Vec::new());
-    for field in Fields::new(graph) {
+    for field in OnnxFields::new(graph) {
         match field? {
-            (1, Field::Bytes(node)) => read_uses(node, &mut uses)?,
-            (5, Field::Bytes(tensor)) => weights.extend(read_weight(tensor)?),
+            (1, OnnxField::Bytes(node)) => read_uses(node, &mut uses)?,
+            (5, OnnxField::Bytes(tensor)) => weights.extend(read_weight(tensor)?),
             _ => {}
         }
     }
-    weights.retain(|weight: &Weight<'_>| uses.get(weight.name.as_bytes()) == Some(&true));
+    weights.retain(|weight: &WeightMatrix<'_>| uses.get(weight.name.as_bytes()) == Some(&true));
     Ok(weights)
 }
 
@@ -47,8 +47,8 @@ fn read(file: &[u8]) -> Result<Vec<Weight<'_>>, String> {
 fn read_uses<'a>(node: &'a [u8], uses: &mut BTreeMap<&'a [u8], bool>) -> Result<(), String> {
     let operator = (find(node, 7)?.unwrap_or_default(), find(node, 4)?.unwrap_or_default());
     let is_product = matches!(operator, (b"", b"Gemm" | b"MatMul"));
-    for field in Fields::new(node) {
-        if let (1, Field::Bytes(input)) = field? {
+    for field in OnnxFields::new(node) {
+        if let (1, OnnxField::Bytes(input)) = field? {
             *uses.entry(input).or_insert(true) &= is_product;
         }
     }
@@ -57,14 +57,14 @@ fn read_uses<'a>(node: &'a [u8], uses: &mut BTreeMap<&'a [u8], bool>) -> Result<
 
 /// `TensorProto`: dims (1), data type (2), name (8) and raw data (9); not where the data lie in
 /// other fields or, by their location (14), in another file.
-fn read_weight(tensor: &[u8]) -> Result<Option<Weight<'_>>, String> {
+fn read_weight(tensor: &[u8]) -> Result<Option<WeightMatrix<'_>>, String> {
     let (mut element, mut location, mut shape) = (0, 0, Shape::new());
-    for field in Fields::new(tensor) {
+    for field in OnnxFields::new(tensor) {
         match field? {
-            (1, Field::Varint(size)) => shape.push(size.cast_signed()),
-            (1, Field::Bytes(sizes)) => shape.extend(packed(sizes).into_iter().flatten()),
-            (2, Field::Varint(number)) => element = number,
-            (14, Field::Varint(number)) => location = number,
+            (1, OnnxField::Varint(size)) => shape.push(size.cast_signed()),
+            (1, OnnxField::Bytes(sizes)) => shape.extend(packed(sizes).into_iter().flatten()),
+            (2, OnnxField::Varint(number)) => element = number,
+            (14, OnnxField::Varint(number)) => location = number,
             _ => {}
         }
     }
@@ -72,12 +72,12 @@ fn read_weight(tensor: &[u8]) -> Result<Option<Weight<'_>>, String> {
     let name = std::str::from_utf8(find(tensor, 8)?.unwrap_or_default()).unwrap_or_default();
     let is_whole = byte_size(Datatype::Fp32, &shape) == Ok(Some(contents.len()));
     let is_wanted = element == FLOAT && location == 0 && is_whole && contents.len() >= SIZE_MIN && !name.is_empty();
-    Ok(is_wanted.then_some(Weight { name, shape, contents }))
+    Ok(is_wanted.then_some(WeightMatrix { name, shape, contents }))
 }
 
 /// Numbers in a row; `None` where they do not end.
 fn packed(bytes: &[u8]) -> Option<Vec<i64>> {
-    let mut fields = Fields::new(bytes);
+    let mut fields = OnnxFields::new(bytes);
     let mut numbers = Vec::new();
     while !fields.is_empty() {
         numbers.push(fields.read_varint()?.cast_signed());

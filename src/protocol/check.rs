@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::limits::SEQUENCE_ID_SIZE_MAX;
 use crate::model::{ControlKind, CorrelationId, ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::infer::OutputPlan;
-use crate::protocol::shared_memory::{Regions, SharedTensors, Slice};
+use crate::protocol::shared_memory::{RegionSlice, Regions, SharedTensors};
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
 
@@ -30,7 +30,7 @@ pub struct NamedTensor<'a> {
     /// The elements, in the tensor's own format; none where they lie in shared memory.
     pub contents: Bytes,
     /// Where they lie in shared memory.
-    pub shared: Option<Slice>,
+    pub shared: Option<RegionSlice>,
 }
 
 impl<'a> NamedTensor<'a> {
@@ -41,7 +41,7 @@ impl<'a> NamedTensor<'a> {
 
     /// Its bytes, here or in shared memory.
     fn size(&self) -> usize {
-        self.shared.as_ref().map_or(self.contents.len(), Slice::size)
+        self.shared.as_ref().map_or(self.contents.len(), RegionSlice::size)
     }
 }
 
@@ -367,7 +367,7 @@ pub fn shared_tensors<'a>(
     spec: &ModelSpec,
     regions: Option<&Regions>,
     inputs: &mut [NamedTensor<'_>],
-    destinations: impl IntoIterator<Item = (&'a str, Slice)>,
+    destinations: impl IntoIterator<Item = (&'a str, RegionSlice)>,
 ) -> Result<Option<Arc<SharedTensors>>, Error> {
     let Some(regions) = regions else { return Ok(None) };
     let sources = inputs.iter_mut().filter_map(|input| Some((spec.input_index(input.name)?, input.shared.take()?)));

@@ -10,7 +10,7 @@ use half::{bf16, f16};
 use crate::error::Error;
 use crate::limits::CLASSES_MAX;
 use crate::model::TensorSpec;
-use crate::model::classes::{self, STRING_SIZE_EXPECTED, Written};
+use crate::model::classes::{self, STRING_SIZE_EXPECTED, WrittenClasses};
 use crate::model::labels::Labels;
 use crate::protocol::check::check_classes;
 use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
@@ -70,7 +70,7 @@ fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Label
     }
 }
 
-fn write_best<T: Written>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
+fn write_best<T: WrittenClasses>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
     // A body may lie so that its numbers are not aligned.
     let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
     let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
@@ -170,10 +170,10 @@ mod tests {
                 String::from_utf8(text).unwrap().parse::<f32>().unwrap()
             };
             if half.is_finite() && bits % 7 == 0 {
-                assert_eq!(f16::from_f32(read(&|out| Written::write(&half, out))), half);
+                assert_eq!(f16::from_f32(read(&|out| WrittenClasses::write(&half, out))), half);
             }
             if brain.is_finite() && bits % 7 == 0 {
-                assert_eq!(bf16::from_f32(read(&|out| Written::write(&brain, out))), brain);
+                assert_eq!(bf16::from_f32(read(&|out| WrittenClasses::write(&brain, out))), brain);
             }
         }
     }

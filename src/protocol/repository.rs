@@ -10,14 +10,14 @@ use crate::protocol::route::is_model_name;
 
 /// What a client orders of the repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum RepositoryOrder {
     /// The index.
     Index {
         /// Only what is ready.
         only_ready: bool,
     },
     /// That a model be loaded, or loaded again.
-    Load(Load),
+    Load(LoadOrder),
     /// That a model serve no more.
     Unload {
         /// Its name.
@@ -29,7 +29,7 @@ pub enum Order {
 
 /// A load.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct LoadOrder {
     /// The model's name.
     pub name: String,
     /// A configuration, as JSON, instead of the one that lies in the repository.
@@ -38,7 +38,7 @@ pub struct Load {
     pub files: Vec<(String, Bytes)>,
 }
 
-impl Order {
+impl RepositoryOrder {
     /// Bytes that it holds.
     pub fn size(&self) -> usize {
         match self {
@@ -133,8 +133,8 @@ mod tests {
     #[test]
     fn the_size_of_an_order_is_what_it_brings() {
         let files = vec![("1/a".to_owned(), Bytes::from_static(b"1234"))];
-        let load = Load { name: "m".to_owned(), config: Some("{}".to_owned()), files };
-        assert_eq!(Order::Load(load).size(), 2 + 3 + 4);
-        assert_eq!(Order::Index { only_ready: false }.size(), 0);
+        let load = LoadOrder { name: "m".to_owned(), config: Some("{}".to_owned()), files };
+        assert_eq!(RepositoryOrder::Load(load).size(), 2 + 3 + 4);
+        assert_eq!(RepositoryOrder::Index { only_ready: false }.size(), 0);
     }
 }

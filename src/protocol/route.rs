@@ -5,7 +5,7 @@
 use crate::error::{Code, Error};
 use crate::limits::NAME_SIZE_MAX;
 use crate::protocol::repository::named_repository;
-use crate::protocol::shared_memory::Kind;
+use crate::protocol::shared_memory::RegionKind;
 use crate::wire::message::Method;
 
 /// What a message asks for. Names and versions are checked; whether there is such a model is not
@@ -33,7 +33,7 @@ pub enum Route<'a> {
     /// What lies below `/v2/repository`.
     Repository(RepositoryAction<'a>),
     /// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
-    SharedMemory(Kind, RegionAction, &'a str),
+    SharedMemory(RegionKind, RegionAction, &'a str),
 }
 
 /// What is asked of a region of shared memory, or of all where its name is empty. Names are not checked
@@ -70,7 +70,7 @@ pub struct ModelPath<'a> {
 
 /// The verbs of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Verbs {
+enum AllowedMethods {
     /// GET, and HEAD, which probes send.
     Get,
     /// POST.
@@ -80,11 +80,11 @@ enum Verbs {
 }
 
 /// What lies at a path.
-enum Place<'a> {
+enum PathTarget<'a> {
     /// An endpoint that is served.
     Server(Route<'a>),
     /// An endpoint of a model.
-    Model(&'a str, Option<&'a str>, Action),
+    Model(&'a str, Option<&'a str>, RouteAction),
     /// An endpoint of Triton's that this build does not have.
     Absent(&'static str),
     /// An endpoint of one repository, which Triton does not tell from the others.
@@ -93,7 +93,7 @@ enum Place<'a> {
 
 /// What is asked of a model.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Action {
+enum RouteAction {
     Config,
     Infer,
     Metadata,
@@ -108,21 +108,25 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
         return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
     }
     match place {
-        Place::Server(route) => Ok(route),
-        Place::Absent(text) => Err(Error::unsupported(text)),
-        Place::NamedRepository => Err(named_repository()),
-        Place::Model(name, version, action) => {
+        PathTarget::Server(route) => Ok(route),
+        PathTarget::Absent(text) => Err(Error::unsupported(text)),
+        PathTarget::NamedRepository => Err(named_repository()),
+        PathTarget::Model(name, version, action) => {
             let version = version.map(version_number).transpose()?;
             if !is_model_name(name) {
-                return Err(if action == Action::Statistics { unavailable_model(name) } else { unknown_model(name) });
+                return Err(if action == RouteAction::Statistics {
+                    unavailable_model(name)
+                } else {
+                    unknown_model(name)
+                });
             }
             let path = ModelPath { name, version };
             Ok(match action {
-                Action::Config => Route::ModelConfig(path),
-                Action::Infer => Route::ModelInfer(path),
-                Action::Metadata => Route::ModelMetadata(path),
-                Action::Ready => Route::ModelReady(path),
-                Action::Statistics => Route::ModelStatistics(path),
+                RouteAction::Config => Route::ModelConfig(path),
+                RouteAction::Infer => Route::ModelInfer(path),
+                RouteAction::Metadata => Route::ModelMetadata(path),
+                RouteAction::Ready => Route::ModelReady(path),
+                RouteAction::Statistics => Route::ModelStatistics(path),
             })
         }
     }
@@ -162,7 +166,7 @@ fn version_number(text: &str) -> Result<u64, Error> {
     })
 }
 
-impl Verbs {
+impl AllowedMethods {
     fn has(self, method: Method) -> bool {
         match method {
             Method::Get => self != Self::Post,
@@ -178,14 +182,14 @@ fn unknown_path() -> Error {
 }
 
 /// The table of paths; `None` where nothing lies.
-fn place(path: &str) -> Option<(Verbs, Place<'_>)> {
+fn place(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     let mut parts = path.strip_prefix("/v2")?.split('/');
     // What is before the first slash: anything else than nothing is another word than `v2`.
     if !parts.next()?.is_empty() {
         return None;
     }
     let parts: smallvec::SmallVec<[&str; 8]> = parts.collect();
-    let served = |route| Some((Verbs::Get, Place::Server(route)));
+    let served = |route| Some((AllowedMethods::Get, PathTarget::Server(route)));
     match parts.as_slice() {
         [] => served(Route::ServerMetadata),
         ["health", "live"] => served(Route::ServerLive),
@@ -193,57 +197,59 @@ fn place(path: &str) -> Option<(Verbs, Place<'_>)> {
         ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
         ["models", name, rest @ ..] => model(name, None, rest),
-        ["logging"] => Some((Verbs::GetOrPost, Place::Absent(LOGGING))),
-        ["trace", "setting"] => Some((Verbs::GetOrPost, Place::Absent(TRACE))),
+        ["logging"] => Some((AllowedMethods::GetOrPost, PathTarget::Absent(LOGGING))),
+        ["trace", "setting"] => Some((AllowedMethods::GetOrPost, PathTarget::Absent(TRACE))),
         ["repository", rest @ ..] => repository(rest),
-        ["systemsharedmemory", rest @ ..] => shared_memory(Kind::System, rest),
-        ["cudasharedmemory", rest @ ..] => shared_memory(Kind::Cuda, rest),
+        ["systemsharedmemory", rest @ ..] => shared_memory(RegionKind::System, rest),
+        ["cudasharedmemory", rest @ ..] => shared_memory(RegionKind::Cuda, rest),
         _ => None,
     }
 }
 
 /// What lies behind a model's name and version.
-fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     if name.is_empty() {
         return None;
     }
     let (verbs, action) = match rest {
-        [] => (Verbs::Get, Action::Metadata),
-        ["ready"] => (Verbs::Get, Action::Ready),
-        ["config"] => (Verbs::Get, Action::Config),
-        ["infer"] => (Verbs::Post, Action::Infer),
-        ["generate" | "generate_stream"] => return Some((Verbs::Post, Place::Absent(GENERATE))),
-        ["stats"] => (Verbs::Get, Action::Statistics),
-        ["trace", "setting"] => return Some((Verbs::GetOrPost, Place::Absent(TRACE))),
+        [] => (AllowedMethods::Get, RouteAction::Metadata),
+        ["ready"] => (AllowedMethods::Get, RouteAction::Ready),
+        ["config"] => (AllowedMethods::Get, RouteAction::Config),
+        ["infer"] => (AllowedMethods::Post, RouteAction::Infer),
+        ["generate" | "generate_stream"] => return Some((AllowedMethods::Post, PathTarget::Absent(GENERATE))),
+        ["stats"] => (AllowedMethods::Get, RouteAction::Statistics),
+        ["trace", "setting"] => return Some((AllowedMethods::GetOrPost, PathTarget::Absent(TRACE))),
         _ => return None,
     };
-    Some((verbs, Place::Model(name, version, action)))
+    Some((verbs, PathTarget::Model(name, version, action)))
 }
 
 /// What lies below `/v2/repository`; a repository's name may come first.
-fn repository<'a>(rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
-    let served = |action| Some((Verbs::Post, Place::Server(Route::Repository(action))));
+fn repository<'a>(rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
+    let served = |action| Some((AllowedMethods::Post, PathTarget::Server(Route::Repository(action))));
     match rest {
         ["index"] | [_, "index"] => served(RepositoryAction::Index),
         ["models", name, "load"] if !name.is_empty() => served(RepositoryAction::Load(name)),
         ["models", name, "unload"] if !name.is_empty() => served(RepositoryAction::Unload(name)),
-        [_, "models", name, "load" | "unload"] if !name.is_empty() => Some((Verbs::Post, Place::NamedRepository)),
+        [_, "models", name, "load" | "unload"] if !name.is_empty() => {
+            Some((AllowedMethods::Post, PathTarget::NamedRepository))
+        }
         _ => None,
     }
 }
 
 /// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
-fn shared_memory<'a>(kind: Kind, rest: &[&'a str]) -> Option<(Verbs, Place<'a>)> {
+fn shared_memory<'a>(kind: RegionKind, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     let (region, action) = match rest {
         [action] => ("", *action),
         ["region", region, action] if !region.is_empty() => (*region, *action),
         _ => return None,
     };
-    let served = |verbs, action| Some((verbs, Place::Server(Route::SharedMemory(kind, action, region))));
+    let served = |verbs, action| Some((verbs, PathTarget::Server(Route::SharedMemory(kind, action, region))));
     match action {
-        "status" => served(Verbs::Get, RegionAction::Status),
-        "register" => served(Verbs::Post, RegionAction::Register),
-        "unregister" => served(Verbs::Post, RegionAction::Unregister),
+        "status" => served(AllowedMethods::Get, RegionAction::Status),
+        "register" => served(AllowedMethods::Post, RegionAction::Register),
+        "unregister" => served(AllowedMethods::Post, RegionAction::Unregister),
         _ => None,
     }
 }

@@ -1,5 +1,5 @@
 //! The shared memory extensions as both protocols share them: what a client may order, which regions
-//! there are, and which bytes of them are a tensor. What a region's bytes lie in is behind [`Memory`];
+//! there are, and which bytes of them are a tensor. What a region's bytes lie in is behind [`RegionMemory`];
 //! nothing here touches it. Names and keys from the network are checked here, once. Texts are Triton's
 //! (`shared_memory_manager.cc`). Bounded by [`SHARED_MEMORY_REGIONS_MAX`], and by a flag for the bytes
 //! of one request.
@@ -15,7 +15,7 @@ use crate::limits::{NAME_SIZE_MAX, SHARED_MEMORY_REGIONS_MAX};
 use crate::tensor::{AlignedBuffer, RangeError, Tensor, check_range};
 
 /// The bytes of a region. What reads or writes them fails where they are gone, and never faults.
-pub trait Memory: Debug + Send + Sync {
+pub trait RegionMemory: Debug + Send + Sync {
     /// Fills `out` from an offset in the region on.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError>;
 
@@ -34,7 +34,7 @@ pub enum MemoryError {
 
 /// Whose memory regions are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RegionKind {
     /// The host's.
     System,
     /// A GPU's.
@@ -43,7 +43,7 @@ pub enum Kind {
 
 /// Where the bytes of a region lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RegionPlace {
     /// In POSIX shared memory.
     System {
         /// Its key, as the client spells it.
@@ -60,26 +60,26 @@ pub enum Place {
 
 /// What a client calls a region, how large it is and where it lies.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Description {
+pub struct RegionDescription {
     /// The name.
     pub name: String,
     /// Its bytes.
     pub size: u64,
     /// Where they lie.
-    pub place: Place,
+    pub place: RegionPlace,
 }
 
 /// A region that a client has registered. It lives until it was unregistered and the last request that
 /// uses it has ended.
 #[derive(Debug)]
 pub struct Region {
-    description: Description,
-    memory: Box<dyn Memory>,
+    description: RegionDescription,
+    memory: Box<dyn RegionMemory>,
 }
 
 /// Bytes of a region that are a tensor, or are to be one. Holds the region.
 #[derive(Clone, Debug)]
-pub struct Slice {
+pub struct RegionSlice {
     region: Arc<Region>,
     offset: u64,
     size: usize,
@@ -89,9 +89,9 @@ pub struct Slice {
 #[derive(Clone, Debug, Default)]
 pub struct SharedTensors {
     /// Inputs, by their index among the model's.
-    pub sources: Vec<(usize, Slice)>,
+    pub sources: Vec<(usize, RegionSlice)>,
     /// Outputs, by their index among the model's.
-    pub destinations: Vec<(usize, Slice)>,
+    pub destinations: Vec<(usize, RegionSlice)>,
 }
 
 /// The regions of a moment, as requests find them.
@@ -106,18 +106,18 @@ pub struct Regions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionOrder {
     /// What there is: a region, or all of the kind where the name is empty.
-    Status(Kind, String),
+    Status(RegionKind, String),
     /// That there be one.
-    Register(Registration),
+    Register(RegionRegistration),
     /// That there be one no more, or none of the kind where the name is empty.
-    Unregister(Kind, String),
+    Unregister(RegionKind, String),
 }
 
 /// A region that a client wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Registration {
+pub struct RegionRegistration {
     /// What it will be.
-    pub description: Description,
+    pub description: RegionDescription,
     /// What opens memory of a GPU: a `cudaIpcMemHandle_t`. Empty for system memory.
     pub handle: Vec<u8>,
 }
@@ -133,22 +133,22 @@ pub fn disabled() -> Error {
     Error::unsupported("Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 }
 
-impl Registration {
+impl RegionRegistration {
     /// A region of system memory.
     pub fn system(name: &str, key: String, offset: u64, size: u64) -> Result<Self, Error> {
-        let name = region_name(name, Kind::System)?;
+        let name = region_name(name, RegionKind::System)?;
         key_name(&name, &key)?;
-        let description = Description { name, size, place: Place::System { key, offset } };
+        let description = RegionDescription { name, size, place: RegionPlace::System { key, offset } };
         Self { description, handle: Vec::new() }.checked(offset)
     }
 
     /// A region of a GPU's memory.
     pub fn cuda(name: &str, handle: Vec<u8>, device: u64, size: u64) -> Result<Self, Error> {
-        let name = region_name(name, Kind::Cuda)?;
+        let name = region_name(name, RegionKind::Cuda)?;
         if handle.len() != CUDA_HANDLE_SIZE {
             return Err(Error::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
         }
-        let description = Description { name, size, place: Place::Cuda { device } };
+        let description = RegionDescription { name, size, place: RegionPlace::Cuda { device } };
         Self { description, handle }.checked(0)
     }
 
@@ -160,17 +160,17 @@ impl Registration {
     }
 }
 
-impl Description {
+impl RegionDescription {
     /// Triton's refusal of a region that its memory does not hold.
     pub fn invalid(&self) -> Error {
         Error::invalid(format!("failed to register shared memory region '{}': invalid args", self.name))
     }
 
     /// Whose memory it is.
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> RegionKind {
         match self.place {
-            Place::System { .. } => Kind::System,
-            Place::Cuda { .. } => Kind::Cuda,
+            RegionPlace::System { .. } => RegionKind::System,
+            RegionPlace::Cuda { .. } => RegionKind::Cuda,
         }
     }
 }
@@ -181,11 +181,11 @@ pub fn without_gpus(name: &str) -> Error {
 }
 
 /// The name of a region that may be registered.
-fn region_name(name: &str, kind: Kind) -> Result<String, Error> {
+fn region_name(name: &str, kind: RegionKind) -> Result<String, Error> {
     match name.len() {
         0 => Err(Error::invalid(format!(
             "'region name' is necessary to register {} shared memory region",
-            if kind == Kind::System { "system" } else { "cuda" }
+            if kind == RegionKind::System { "system" } else { "cuda" }
         ))),
         1..=NAME_SIZE_MAX => Ok(name.to_owned()),
         _ => Err(Error::invalid(format!("the name of a shared memory region has at most {NAME_SIZE_MAX} bytes"))),
@@ -212,24 +212,24 @@ pub fn key_name<'a>(region: &str, key: &'a str) -> Result<&'a str, Error> {
 
 impl Region {
     /// A region whose memory is at hand.
-    pub const fn new(description: Description, memory: Box<dyn Memory>) -> Self {
+    pub const fn new(description: RegionDescription, memory: Box<dyn RegionMemory>) -> Self {
         Self { description, memory }
     }
 
     /// What it is.
-    pub const fn description(&self) -> &Description {
+    pub const fn description(&self) -> &RegionDescription {
         &self.description
     }
 }
 
-impl Slice {
+impl RegionSlice {
     /// Its bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
 
     /// Whose memory they lie in.
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> RegionKind {
         self.region.description.kind()
     }
 
@@ -268,7 +268,7 @@ impl SharedTensors {
     /// Whether a request of a stream may have them. A copy from a GPU is awaited, and requests that come
     /// later would pass by the one that waits.
     pub fn check_streamed(&self) -> Result<(), Error> {
-        if self.sources.iter().chain(&self.destinations).any(|(_, slice)| slice.kind() == Kind::Cuda) {
+        if self.sources.iter().chain(&self.destinations).any(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             return Err(Error::unsupported("CUDA shared memory is not supported in ModelStreamInfer, use ModelInfer"));
         }
         Ok(())
@@ -298,7 +298,7 @@ impl Regions {
     }
 
     /// The bytes of a region that a request names.
-    pub fn find(&self, name: &str, offset: u64, size: u64) -> Result<Slice, Error> {
+    pub fn find(&self, name: &str, offset: u64, size: u64) -> Result<RegionSlice, Error> {
         let region = self
             .by_name
             .get(name)
@@ -314,11 +314,11 @@ impl Regions {
                 RangeError::End => format!("Invalid offset + byte size for shared memory region: '{name}'"),
             })
         });
-        range.map(|size| Slice { region: Arc::clone(region), offset, size })
+        range.map(|size| RegionSlice { region: Arc::clone(region), offset, size })
     }
 
     /// Whether the inputs of one request are few enough bytes to be copied.
-    pub fn check_inputs(&self, sources: &[(usize, Slice)]) -> Result<(), Error> {
+    pub fn check_inputs(&self, sources: &[(usize, RegionSlice)]) -> Result<(), Error> {
         let most = self.request_size_max;
         let size = sources.iter().map(|(_, slice)| slice.size).fold(0, usize::saturating_add);
         if size <= most {
@@ -333,13 +333,13 @@ impl Regions {
 
 /// The regions over time: who is registered, who leaves. Owned by the one thread that changes them.
 #[derive(Debug)]
-pub struct Registry {
+pub struct RegionRegistry {
     regions: Arc<Regions>,
     /// Unregistered, and perhaps still used.
     leaving: Vec<Weak<Region>>,
 }
 
-impl Registry {
+impl RegionRegistry {
     /// No regions; one request may use so many bytes for its inputs.
     pub fn new(request_size_max: usize) -> Self {
         Self { regions: Arc::new(Regions::new(request_size_max)), leaving: Vec::new() }
@@ -375,7 +375,7 @@ impl Registry {
 
     /// Takes out a region of a kind, or all of them where the name is empty; what there is not, is out
     /// already.
-    pub fn remove(&mut self, kind: Kind, name: &str) {
+    pub fn remove(&mut self, kind: RegionKind, name: &str) {
         let goes =
             |region: &Region| region.description.kind() == kind && (name.is_empty() || region.description.name == name);
         let gone: Vec<_> = self.regions.by_name.values().filter(|region| goes(region)).map(Arc::downgrade).collect();
@@ -387,7 +387,7 @@ impl Registry {
     }
 
     /// What there is of a kind, or one of it where it is named; those that leave among them.
-    pub fn status(&mut self, kind: Kind, name: &str) -> Result<Vec<Description>, Error> {
+    pub fn status(&mut self, kind: RegionKind, name: &str) -> Result<Vec<RegionDescription>, Error> {
         self.leaving.retain(|region| region.strong_count() > 0);
         let mut found: Vec<_> = self
             .all()
@@ -399,7 +399,7 @@ impl Registry {
             found.sort_by(|one, other| one.name.cmp(&other.name));
             return Ok(found);
         }
-        let words = |kind| if kind == Kind::System { ("system", "system") } else { ("cuda", "CUDA") };
+        let words = |kind| if kind == RegionKind::System { ("system", "system") } else { ("cuda", "CUDA") };
         let (lower, wanted) = words(kind);
         match found.first() {
             None => Err(Error::not_found(format!("Unable to find {lower} shared memory region: '{name}'"))),
@@ -428,8 +428,12 @@ mod tests {
     use crate::protocol::testing::{Sevens, regions};
     use crate::tensor::{Datatype, Shape};
 
-    fn description(name: &str) -> Description {
-        Description { name: name.to_owned(), size: 64, place: Place::System { key: "/k".to_owned(), offset: 0 } }
+    fn description(name: &str) -> RegionDescription {
+        RegionDescription {
+            name: name.to_owned(),
+            size: 64,
+            place: RegionPlace::System { key: "/k".to_owned(), offset: 0 },
+        }
     }
 
     fn region(name: &str) -> Region {
@@ -478,49 +482,52 @@ mod tests {
     #[test]
     fn a_region_leaves_when_its_last_user_has() {
         let mut registry = regions();
-        let names = |registry: &mut Registry, kind| {
+        let names = |registry: &mut RegionRegistry, kind| {
             let found = registry.status(kind, "").unwrap();
             found.into_iter().map(|region| region.name).collect::<Vec<_>>().join(" ")
         };
-        assert_eq!((names(&mut registry, Kind::System), names(&mut registry, Kind::Cuda)), ("r s".into(), "g".into()));
+        assert_eq!(
+            (names(&mut registry, RegionKind::System), names(&mut registry, RegionKind::Cuda)),
+            ("r s".into(), "g".into())
+        );
         let slice = registry.regions().find("r", 0, 4).unwrap();
-        registry.remove(Kind::Cuda, "r");
-        registry.remove(Kind::System, "x");
-        assert_eq!(names(&mut registry, Kind::System), "r s", "of another kind, or unknown");
-        registry.remove(Kind::System, "");
-        assert_eq!(names(&mut registry, Kind::System), "r", "it is used");
+        registry.remove(RegionKind::Cuda, "r");
+        registry.remove(RegionKind::System, "x");
+        assert_eq!(names(&mut registry, RegionKind::System), "r s", "of another kind, or unknown");
+        registry.remove(RegionKind::System, "");
+        assert_eq!(names(&mut registry, RegionKind::System), "r", "it is used");
         assert!(registry.regions().find("r", 0, 4).is_err(), "and by nobody else any more");
         assert_eq!(registry.check("r").unwrap_err().text(), "shared memory region 'r' already in manager");
         assert_eq!(registry.check("r").unwrap_err().code(), Code::AlreadyExists);
         assert_eq!(registry.check("s"), Ok(()));
         assert_eq!(slice.read().unwrap()[..], [7; 4]);
         drop(slice);
-        assert_eq!(names(&mut registry, Kind::System), "");
-        assert_eq!((registry.check("r"), names(&mut registry, Kind::Cuda)), (Ok(()), "g".into()));
+        assert_eq!(names(&mut registry, RegionKind::System), "");
+        assert_eq!((registry.check("r"), names(&mut registry, RegionKind::Cuda)), (Ok(()), "g".into()));
     }
 
     #[test]
     fn what_there_is_not_is_told_with_its_kind() {
         let mut registry = regions();
         let mut text = |kind, name: &str| registry.status(kind, name).unwrap_err().text().to_owned();
-        assert_eq!(text(Kind::System, "x"), "Unable to find system shared memory region: 'x'");
-        assert_eq!(text(Kind::Cuda, "x"), "Unable to find cuda shared memory region: 'x'");
+        assert_eq!(text(RegionKind::System, "x"), "Unable to find system shared memory region: 'x'");
+        assert_eq!(text(RegionKind::Cuda, "x"), "Unable to find cuda shared memory region: 'x'");
         let want = "The region named 'r' is registered as system shared memory, not CUDA shared memory";
-        assert_eq!(text(Kind::Cuda, "r"), want);
+        assert_eq!(text(RegionKind::Cuda, "r"), want);
         let want = "The region named 'g' is registered as CUDA shared memory, not system shared memory";
-        assert_eq!(text(Kind::System, "g"), want);
+        assert_eq!(text(RegionKind::System, "g"), want);
     }
 
     #[test]
     fn regions_are_bounded_and_those_that_leave_count() {
-        let mut registry = Registry::new(8);
+        let mut registry = RegionRegistry::new(8);
         for index in 0..SHARED_MEMORY_REGIONS_MAX {
             let name = format!("r{index}");
             assert_eq!(registry.check(&name), Ok(()));
             registry.insert(region(&name));
         }
         let slice = registry.regions().find("r0", 0, 1).unwrap();
-        registry.remove(Kind::System, "r0");
+        registry.remove(RegionKind::System, "r0");
         let error = registry.check("more").unwrap_err();
         assert_eq!(error.text(), "256 shared memory regions are registered, the most there may be");
         drop(slice);

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::metrics::{BatchFigures, InferenceStatistics, Statistics, Total};
+use crate::metrics::{BatchFigures, DurationTotal, InferenceStatistics, ModelStatistics};
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
-use crate::protocol::shared_memory::{Description, Memory, MemoryError, Place, Region, Registry};
+use crate::protocol::shared_memory::{
+    MemoryError, Region, RegionDescription, RegionMemory, RegionPlace, RegionRegistry,
+};
 use crate::tensor::Datatype;
 
 /// A model named `m`; its inputs' and outputs' full shapes follow `rows_max`.
@@ -53,11 +55,11 @@ pub(crate) fn output(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec
 }
 
 /// Regions `r` and `s` of 64 bytes of system memory, and `g` of as many of a GPU's; a request may use 96.
-pub(crate) fn regions() -> Registry {
-    let mut registry = Registry::new(96);
-    let system = |key: &str| Place::System { key: key.to_owned(), offset: 0 };
-    for (name, place) in [("r", system("/r")), ("s", system("/s")), ("g", Place::Cuda { device: 1 })] {
-        registry.insert(Region::new(Description { name: name.to_owned(), size: 64, place }, Box::new(Sevens)));
+pub(crate) fn regions() -> RegionRegistry {
+    let mut registry = RegionRegistry::new(96);
+    let system = |key: &str| RegionPlace::System { key: key.to_owned(), offset: 0 };
+    for (name, place) in [("r", system("/r")), ("s", system("/s")), ("g", RegionPlace::Cuda { device: 1 })] {
+        registry.insert(Region::new(RegionDescription { name: name.to_owned(), size: 64, place }, Box::new(Sevens)));
     }
     registry
 }
@@ -66,7 +68,7 @@ pub(crate) fn regions() -> Registry {
 #[derive(Debug)]
 pub(crate) struct Sevens;
 
-impl Memory for Sevens {
+impl RegionMemory for Sevens {
     fn read(&self, _offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         out.fill(7);
         Ok(())
@@ -78,9 +80,9 @@ impl Memory for Sevens {
 }
 
 /// Statistics of a model in which every figure can be told from the others.
-pub fn statistics() -> Statistics {
-    let total = |count, nanos| Total { count, nanos };
-    Statistics {
+pub fn statistics() -> ModelStatistics {
+    let total = |count, nanos| DurationTotal { count, nanos };
+    ModelStatistics {
         name: "m".to_owned(),
         version: 3,
         last_inference: 1_700,

@@ -10,7 +10,7 @@ use crate::scheduler::policy::Policy;
 
 /// What may wait for one model version, where its configuration does not say.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub struct QueueBounds {
     /// Requests of all levels that have no bound of their own (`--queue-requests-max`).
     pub requests: usize,
     /// Bytes of the tensors of all that wait (`--queue-bytes-max`).
@@ -19,7 +19,7 @@ pub struct Bounds {
 
 /// Which bound was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum QueueFull {
     /// `--queue-bytes-max`.
     Bytes,
     /// `max_queue_size`, or `--queue-requests-max` where the level has none.
@@ -30,21 +30,21 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Admission {
     /// Of levels that have a bound of their own.
-    levels: BTreeMap<u64, Count>,
+    levels: BTreeMap<u64, BoundedCount>,
     /// Of all other levels together.
-    others: Count,
-    bytes: Count,
+    others: BoundedCount,
+    bytes: BoundedCount,
 }
 
 #[derive(Debug)]
-struct Count {
+struct BoundedCount {
     value: AtomicUsize,
     max: usize,
 }
 
 impl Admission {
     /// Nothing waits yet. A level's `max_queue_size` takes the place of `bounds.requests`.
-    pub fn new(policy: &Policy, bounds: Bounds) -> Self {
+    pub fn new(policy: &Policy, bounds: QueueBounds) -> Self {
         let named = policy.queue_by_level.keys().copied();
         let levels = match policy.priority_levels {
             0 => BTreeMap::from([(0, ())]),
@@ -53,20 +53,24 @@ impl Admission {
         };
         let bounded = levels.into_keys().filter_map(|level| {
             let max = policy.queue(level).entries_max;
-            (max > 0).then(|| (level, Count::new(max)))
+            (max > 0).then(|| (level, BoundedCount::new(max)))
         });
-        Self { levels: bounded.collect(), others: Count::new(bounds.requests), bytes: Count::new(bounds.bytes) }
+        Self {
+            levels: bounded.collect(),
+            others: BoundedCount::new(bounds.requests),
+            bytes: BoundedCount::new(bounds.bytes),
+        }
     }
 
     /// A request of a level and a size wants to wait.
-    pub fn enter(&self, level: u64, size: usize) -> Result<(), Full> {
+    pub fn enter(&self, level: u64, size: usize) -> Result<(), QueueFull> {
         let requests = self.requests(level);
         if !requests.add(1) {
-            return Err(Full::Requests);
+            return Err(QueueFull::Requests);
         }
         if !self.bytes.add(size) {
             requests.sub(1);
-            return Err(Full::Bytes);
+            return Err(QueueFull::Bytes);
         }
         Ok(())
     }
@@ -79,7 +83,7 @@ impl Admission {
 
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
-        self.levels.values().chain([&self.others]).map(Count::get).fold(0, usize::saturating_add)
+        self.levels.values().chain([&self.others]).map(BoundedCount::get).fold(0, usize::saturating_add)
     }
 
     /// Requests that may wait, over all levels.
@@ -87,12 +91,12 @@ impl Admission {
         self.levels.values().chain([&self.others]).map(|count| count.max).fold(0, usize::saturating_add)
     }
 
-    fn requests(&self, level: u64) -> &Count {
+    fn requests(&self, level: u64) -> &BoundedCount {
         self.levels.get(&level).unwrap_or(&self.others)
     }
 }
 
-impl Count {
+impl BoundedCount {
     const fn new(max: usize) -> Self {
         Self { value: AtomicUsize::new(0), max }
     }
@@ -120,7 +124,7 @@ mod tests {
         QueuePolicy { entries_max, ..QueuePolicy::default() }
     }
 
-    const BOUNDS: Bounds = Bounds { requests: 3, bytes: 100 };
+    const BOUNDS: QueueBounds = QueueBounds { requests: 3, bytes: 100 };
 
     #[test]
     fn a_level_with_a_bound_is_held_to_it_and_the_others_share_the_flags() {
@@ -128,7 +132,7 @@ mod tests {
         let policy = Policy { priority_levels: 4, priority_default: 1, queue_by_level, ..Policy::default() };
         let admission = Admission::new(&policy, BOUNDS);
         let got: Vec<_> = [2, 2, 1, 3, 4, 1].iter().map(|level| admission.enter(*level, 1)).collect();
-        assert_eq!(got, [Ok(()), Err(Full::Requests), Ok(()), Ok(()), Ok(()), Err(Full::Requests)]);
+        assert_eq!(got, [Ok(()), Err(QueueFull::Requests), Ok(()), Ok(()), Ok(()), Err(QueueFull::Requests)]);
         assert_eq!((admission.waiting(), admission.requests_max()), (4, 4));
         admission.leave(2, 1);
         assert_eq!(admission.enter(2, 1), Ok(()));
@@ -141,7 +145,10 @@ mod tests {
         for level in [1, 2].repeat(5) {
             assert_eq!(admission.enter(level, 1), Ok(()));
         }
-        assert_eq!((admission.enter(1, 1), admission.enter(2, 1)), (Err(Full::Requests), Err(Full::Requests)));
+        assert_eq!(
+            (admission.enter(1, 1), admission.enter(2, 1)),
+            (Err(QueueFull::Requests), Err(QueueFull::Requests))
+        );
         let single = Admission::new(&Policy { queue_default: bounded(5), ..Policy::default() }, BOUNDS);
         assert_eq!((0..9).filter(|_| single.enter(0, 1).is_ok()).count(), 5);
     }
@@ -149,11 +156,11 @@ mod tests {
     #[test]
     fn a_refusal_for_bytes_takes_no_place() {
         let admission = Admission::new(&Policy::default(), BOUNDS);
-        assert_eq!(admission.enter(0, 101), Err(Full::Bytes));
-        assert_eq!(admission.enter(0, usize::MAX), Err(Full::Bytes));
+        assert_eq!(admission.enter(0, 101), Err(QueueFull::Bytes));
+        assert_eq!(admission.enter(0, usize::MAX), Err(QueueFull::Bytes));
         assert_eq!(admission.waiting(), 0);
         assert_eq!(admission.enter(0, 100), Ok(()));
-        assert_eq!(admission.enter(0, 1), Err(Full::Bytes));
+        assert_eq!(admission.enter(0, 1), Err(QueueFull::Bytes));
         admission.leave(0, 100);
         assert_eq!(admission.enter(0, 1), Ok(()));
     }
@@ -163,7 +170,7 @@ mod tests {
         let policy = Policy { priority_levels: u64::MAX, priority_default: 1, ..Policy::default() };
         let queue_by_level = BTreeMap::from([(u64::MAX, bounded(1))]);
         let admission = Admission::new(&Policy { queue_by_level, ..policy }, BOUNDS);
-        assert_eq!((admission.enter(u64::MAX, 1), admission.enter(u64::MAX, 1)), (Ok(()), Err(Full::Requests)));
+        assert_eq!((admission.enter(u64::MAX, 1), admission.enter(u64::MAX, 1)), (Ok(()), Err(QueueFull::Requests)));
         let got = (0..9).filter(|level| admission.enter(u64::MAX - 1 - level, 1).is_ok()).count();
         assert_eq!(got, 3);
     }

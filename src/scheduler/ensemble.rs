@@ -3,7 +3,7 @@
 //! no model and runs nothing. A step runs once for each *frame*: the tensors that belong together. There
 //! is one frame for what the client sent; a decoupled step opens another for each of its answers, and
 //! what is made of that answer stays in its frame, as the configuration's check has seen to. Bounded by
-//! the steps, and by [`Run::frames`], which the caller watches.
+//! the steps, and by [`EnsembleRun::frames`], which the caller watches.
 //!
 //! ```text
 //! waiting ──all inputs there──► ready ──poll_step──► running ──handle_outputs──────────► done
@@ -18,8 +18,8 @@ use slab::Slab;
 
 /// The steps of an ensemble and the tensors between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Graph {
-    steps: Vec<Edges>,
+pub struct StepGraph {
+    steps: Vec<StepEdges>,
     /// For each tensor, the decoupled step whose answers its frames are of, counted from 1; 0 for what the
     /// client sent and what is made of that.
     kinds: Vec<usize>,
@@ -27,7 +27,7 @@ pub struct Graph {
 
 /// What one step takes and gives.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Edges {
+pub struct StepEdges {
     /// The tensors that it takes.
     pub inputs: Vec<usize>,
     /// The tensors that it gives.
@@ -38,15 +38,15 @@ pub struct Edges {
 
 /// One request. `T` stands for a tensor.
 #[derive(Debug)]
-pub struct Run<T> {
-    graph: Arc<Graph>,
+pub struct EnsembleRun<T> {
+    graph: Arc<StepGraph>,
     /// For each step, whether something that is asked for is made of it.
     is_needed: Vec<bool>,
     /// For each tensor, how many take it in each frame.
     takers: Vec<usize>,
     /// The tensors of a response.
     wanted: Vec<usize>,
-    frames: Slab<Frame<T>>,
+    frames: Slab<AnswerFrame<T>>,
     /// Steps that can run.
     ready: VecDeque<(usize, usize)>,
     /// Frames that are to give a response, in the order in which they were opened.
@@ -57,8 +57,8 @@ pub struct Run<T> {
 
 /// Tensors that belong together.
 #[derive(Debug)]
-struct Frame<T> {
-    slots: Vec<Slot<T>>,
+struct AnswerFrame<T> {
+    slots: Vec<TensorSlot<T>>,
     /// Steps whose run here has begun.
     has_begun: Vec<bool>,
     /// Steps that are ready or running here.
@@ -68,7 +68,7 @@ struct Frame<T> {
 }
 
 #[derive(Clone, Debug)]
-struct Slot<T> {
+struct TensorSlot<T> {
     value: Option<T>,
     has_come: bool,
     /// Those that have still to take it.
@@ -77,19 +77,19 @@ struct Slot<T> {
 
 /// A step that is to be run now.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Launch<T> {
+pub struct StepLaunch<T> {
     /// Whose tensors it takes.
     pub frame: usize,
     /// Which it is.
     pub step: usize,
-    /// Its tensors, in the order of [`Edges::inputs`].
+    /// Its tensors, in the order of [`StepEdges::inputs`].
     pub inputs: Vec<T>,
 }
 
-impl Graph {
+impl StepGraph {
     /// So many tensors, and the steps between them, of which none is made of itself. `brought` are the
     /// tensors that the client sends.
-    pub fn new(steps: Vec<Edges>, tensors: usize, brought: &[usize]) -> Self {
+    pub fn new(steps: Vec<StepEdges>, tensors: usize, brought: &[usize]) -> Self {
         let mut kinds: Vec<Option<usize>> = vec![None; tensors];
         for tensor in brought {
             set(&mut kinds, *tensor, Some(0));
@@ -124,10 +124,10 @@ fn set<V>(values: &mut [V], index: usize, value: V) {
     }
 }
 
-impl<T: Clone> Run<T> {
+impl<T: Clone> EnsembleRun<T> {
     /// A request with the tensors that it brings, of which the tensors `wanted` are asked for. Steps that
     /// nothing wanted is made of do not run.
-    pub fn new(graph: Arc<Graph>, brought: impl IntoIterator<Item = (usize, T)>, wanted: Vec<usize>) -> Self {
+    pub fn new(graph: Arc<StepGraph>, brought: impl IntoIterator<Item = (usize, T)>, wanted: Vec<usize>) -> Self {
         let is_needed = needed(&graph, &wanted);
         let steps = graph.steps.iter().zip(&is_needed).filter(|(_, is_needed)| **is_needed);
         let mut takers = vec![0_usize; graph.kinds.len()];
@@ -153,7 +153,7 @@ impl<T: Clone> Run<T> {
         run
     }
 
-    /// A step has given its tensors, in the order of [`Edges::outputs`], and is done.
+    /// A step has given its tensors, in the order of [`StepEdges::outputs`], and is done.
     pub fn handle_outputs(&mut self, frame: usize, step: usize, outputs: impl IntoIterator<Item = T>) {
         let graph = Arc::clone(&self.graph);
         let tensors = graph.steps.get(step).into_iter().flat_map(|edges| edges.outputs.iter().copied());
@@ -181,7 +181,7 @@ impl<T: Clone> Run<T> {
     }
 
     /// The next step that can run, with its tensors; it is running from now on.
-    pub fn poll_step(&mut self) -> Option<Launch<T>> {
+    pub fn poll_step(&mut self) -> Option<StepLaunch<T>> {
         let (frame, step) = self.ready.pop_front()?;
         self.running += 1;
         let graph = Arc::clone(&self.graph);
@@ -189,7 +189,7 @@ impl<T: Clone> Run<T> {
         let slots = &mut self.frames.get_mut(frame)?.slots;
         let inputs = edges.inputs.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take());
         let inputs = inputs.collect();
-        Some(Launch { frame, step, inputs })
+        Some(StepLaunch { frame, step, inputs })
     }
 
     /// The tensors of the next response, in the order of `wanted`. Responses are in the order in which
@@ -236,9 +236,9 @@ impl<T: Clone> Run<T> {
     /// A frame of a kind; one that responses are made of is due.
     fn open(&mut self, kind: usize) -> usize {
         let is_due = self.wanted.first().is_some_and(|tensor| self.graph.kind(*tensor) == kind);
-        let slots = self.takers.iter().map(|takers| Slot { value: None, has_come: false, takers: *takers });
+        let slots = self.takers.iter().map(|takers| TensorSlot { value: None, has_come: false, takers: *takers });
         let has_begun = vec![false; self.graph.steps.len()];
-        let index = self.frames.insert(Frame { slots: slots.collect(), has_begun, busy: 0, is_due });
+        let index = self.frames.insert(AnswerFrame { slots: slots.collect(), has_begun, busy: 0, is_due });
         if is_due {
             self.due.push_back(index);
         }
@@ -254,7 +254,8 @@ impl<T: Clone> Run<T> {
                 slot.value = (slot.takers > 0).then_some(value);
             }
         }
-        let has_come = |frame: &Frame<T>, tensor: &usize| frame.slots.get(*tensor).is_some_and(|slot| slot.has_come);
+        let has_come =
+            |frame: &AnswerFrame<T>, tensor: &usize| frame.slots.get(*tensor).is_some_and(|slot| slot.has_come);
         for (step, (edges, is_needed)) in self.graph.steps.iter().zip(&self.is_needed).enumerate() {
             let is_ready = *is_needed && edges.inputs.iter().all(|tensor| has_come(frame, tensor));
             if is_ready && frame.has_begun.get(step) == Some(&false) {
@@ -275,7 +276,7 @@ impl<T: Clone> Run<T> {
     }
 }
 
-impl<T: Clone> Slot<T> {
+impl<T: Clone> TensorSlot<T> {
     /// The tensor for one of those that take it; the last has it alone.
     fn take(&mut self) -> Option<T> {
         self.takers = self.takers.saturating_sub(1);
@@ -284,7 +285,7 @@ impl<T: Clone> Slot<T> {
 }
 
 /// The steps that something wanted is made of.
-fn needed(graph: &Graph, wanted: &[usize]) -> Vec<bool> {
+fn needed(graph: &StepGraph, wanted: &[usize]) -> Vec<bool> {
     let mut is_needed = vec![false; graph.steps.len()];
     let mut is_wanted = vec![false; graph.kinds.len()];
     wanted.iter().for_each(|tensor| set(&mut is_wanted, *tensor, true));

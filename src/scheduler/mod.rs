@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-pub use crate::scheduler::admission::{Admission, Bounds, Full};
+pub use crate::scheduler::admission::{Admission, QueueBounds, QueueFull};
 pub use crate::scheduler::forecast::Forecast;
-pub use crate::scheduler::ordering::{Ordering, Turn};
+pub use crate::scheduler::ordering::{Ordering, ResponseTurn};
 pub use crate::scheduler::policy::{Policy, QueuePolicy, TimeoutAction};
 pub use crate::scheduler::run_time::RunTimes;
 
-use crate::scheduler::queue::{Place, Queue, Rank};
+use crate::scheduler::queue::{Queue, QueuePlace, Rank};
 use crate::scheduler::tuning::Tuning;
 use crate::time::Instant;
 
@@ -65,18 +65,18 @@ pub trait Claims<T> {
 
 /// Entries that left the queue together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Batch<T> {
+pub struct EntryBatch<T> {
     /// Their tokens, in queue order.
     pub tokens: Vec<T>,
     /// The sum of their rows.
     pub rows: u32,
     /// Why now.
-    pub released: Released,
+    pub released: ReleaseReason,
 }
 
 /// Why a batch was released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Released {
+pub enum ReleaseReason {
     /// One of its entries would be late if it waited for others.
     Deadline,
     /// Its oldest entry has waited as long as it may.
@@ -122,9 +122,9 @@ pub struct Scheduler<T> {
     times: RunTimes,
     /// Where there is a latency target.
     tuning: Option<Tuning>,
-    queue: Queue<Held<T>>,
+    queue: Queue<QueuedEntry<T>>,
     /// What befalls entries next, one alarm each at most.
-    alarms: BTreeSet<Alarm>,
+    alarms: BTreeSet<TimeoutAlarm>,
     expired: VecDeque<Expired<T>>,
     ask_at: Option<Instant>,
     rows_wanted: u32,
@@ -132,7 +132,7 @@ pub struct Scheduler<T> {
 }
 
 #[derive(Debug)]
-struct Held<T> {
+struct QueuedEntry<T> {
     entry: Entry<T>,
     number: u64,
     /// When its queue timeout passes, while it has not.
@@ -140,11 +140,11 @@ struct Held<T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Alarm {
+struct TimeoutAlarm {
     at: Instant,
     /// The entry's number: of those that are due together, the first to come is the first.
     number: u64,
-    place: Place,
+    place: QueuePlace,
 }
 
 impl<T> Scheduler<T> {
@@ -176,7 +176,7 @@ impl<T> Scheduler<T> {
         let level = self.policy.level(entry.priority);
         let timeout = self.policy.queue(level).timeout(entry.timeout);
         let timeout_at = timeout.map(|timeout| entry.queued_at + timeout);
-        let held = Held { entry, number: self.entry_count, timeout_at };
+        let held = QueuedEntry { entry, number: self.entry_count, timeout_at };
         self.entry_count += 1;
         let place = self.queue.push(Rank { level, is_delayed: false }, held);
         self.set_alarm(place);
@@ -197,7 +197,7 @@ impl<T> Scheduler<T> {
 
     /// An instance is idle: the batch it should run, in queue order, or `None` when nothing should
     /// run before [`Self::poll_timeout`].
-    pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
+    pub fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<EntryBatch<T>> {
         loop {
             let (count, released) = self.poll_release(now, claims)?;
             // Somebody else may have been faster with all of them: then there is another look.
@@ -282,7 +282,7 @@ impl<T> Scheduler<T> {
     }
 
     /// How many entries should leave now, and why; or when to ask again.
-    fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, Released)> {
+    fn poll_release(&mut self, now: Instant, claims: &mut impl Claims<T>) -> Option<(usize, ReleaseReason)> {
         self.handle_alarms(now);
         let look = self.look(claims);
         let close = self.close(&look);
@@ -301,7 +301,7 @@ impl<T> Scheduler<T> {
         }
     }
 
-    fn handle_alarm(&mut self, place: Place, now: Instant) {
+    fn handle_alarm(&mut self, place: QueuePlace, now: Instant) {
         let Some(rank) = self.queue.rank(place) else { return };
         let Some(held) = self.queue.get_mut(place) else { return };
         let is_dead = held.entry.deadline.is_some_and(|deadline| deadline <= now);
@@ -317,7 +317,7 @@ impl<T> Scheduler<T> {
     }
 
     /// When a batch that may still grow leaves all the same; `None` where nothing holds it.
-    fn close(&self, look: &Look) -> Option<Close> {
+    fn close(&self, look: &BatchScan) -> Option<BatchClose> {
         let oldest = look.oldest?;
         let delay = self.policy.queue_delay_max;
         let delayed = (!delay.is_zero()).then(|| oldest + delay);
@@ -331,14 +331,14 @@ impl<T> Scheduler<T> {
         let run = self.times.bound(look.rows);
         let late = look.deadline.zip(run).map(|(deadline, run)| deadline - run);
         Some(match late {
-            Some(at) if at < held => Close { at, released: Released::Deadline },
-            _ => Close { at: held, released: Released::Delay },
+            Some(at) if at < held => BatchClose { at, released: ReleaseReason::Deadline },
+            _ => BatchClose { at: held, released: ReleaseReason::Delay },
         })
     }
 
     /// Looks along the queue as far as a batch may reach, and forgets what has gone on the way.
-    fn look(&mut self, claims: &mut impl Claims<T>) -> Look {
-        let mut look = Look::default();
+    fn look(&mut self, claims: &mut impl Claims<T>) -> BatchScan {
+        let mut look = BatchScan::default();
         let mut next = self.queue.first();
         while let Some(place) = next.filter(|_| look.end.is_none()) {
             next = self.queue.next(place);
@@ -355,7 +355,12 @@ impl<T> Scheduler<T> {
         look
     }
 
-    fn take_batch(&mut self, count: usize, released: Released, claims: &mut impl Claims<T>) -> Option<Batch<T>> {
+    fn take_batch(
+        &mut self,
+        count: usize,
+        released: ReleaseReason,
+        claims: &mut impl Claims<T>,
+    ) -> Option<EntryBatch<T>> {
         let mut tokens = Vec::with_capacity(count);
         let mut rows = 0_u32;
         for _ in 0..count {
@@ -365,32 +370,32 @@ impl<T> Scheduler<T> {
                 tokens.push(entry.token);
             }
         }
-        (!tokens.is_empty()).then_some(Batch { tokens, rows, released })
+        (!tokens.is_empty()).then_some(EntryBatch { tokens, rows, released })
     }
 
-    fn take(&mut self, place: Place) -> Option<Entry<T>> {
+    fn take(&mut self, place: QueuePlace) -> Option<Entry<T>> {
         let held = self.queue.take(place)?;
         if let Some(at) = held.alarm_at() {
-            self.alarms.remove(&Alarm { at, number: held.number, place });
+            self.alarms.remove(&TimeoutAlarm { at, number: held.number, place });
         }
         Some(held.entry)
     }
 
-    fn set_alarm(&mut self, place: Place) {
+    fn set_alarm(&mut self, place: QueuePlace) {
         let Some(held) = self.queue.get(place) else { return };
         if let Some(at) = held.alarm_at() {
-            self.alarms.insert(Alarm { at, number: held.number, place });
+            self.alarms.insert(TimeoutAlarm { at, number: held.number, place });
         }
     }
 }
 
-impl<T> Held<T> {
+impl<T> QueuedEntry<T> {
     fn alarm_at(&self) -> Option<Instant> {
         self.timeout_at.into_iter().chain(self.entry.deadline).min()
     }
 }
 
-impl Released {
+impl ReleaseReason {
     /// All reasons, in the order of their names.
     pub const ALL: [Self; 6] = [Self::Deadline, Self::Delay, Self::Full, Self::Idle, Self::Preferred, Self::Shape];
 
@@ -409,42 +414,42 @@ impl Released {
 
 /// When a batch leaves though it may still grow, and why then.
 #[derive(Clone, Copy, Debug)]
-struct Close {
+struct BatchClose {
     at: Instant,
-    released: Released,
+    released: ReleaseReason,
 }
 
 /// The batch that could leave, as far as the queue was looked at.
 #[derive(Default)]
-struct Look {
-    first: Option<Place>,
+struct BatchScan {
+    first: Option<QueuePlace>,
     count: usize,
     rows: u32,
     oldest: Option<Instant>,
     /// The first of their deadlines.
     deadline: Option<Instant>,
     /// The best place to close it.
-    mark: Option<(usize, Released)>,
+    mark: Option<(usize, ReleaseReason)>,
     /// Why it cannot grow.
-    end: Option<Released>,
+    end: Option<ReleaseReason>,
 }
 
-impl Look {
+impl BatchScan {
     /// The next entry in the queue. Triton's `GetDynamicBatch` marks the same places.
     fn add<T>(&mut self, entry: &Entry<T>, is_alike: bool, policy: &Policy) {
         let rows = self.rows.saturating_add(entry.rows.max(1));
         if self.count > 0 {
             if rows > policy.rows_preferred_max() && self.mark.is_none() {
-                self.mark = Some((self.count, Released::Full));
+                self.mark = Some((self.count, ReleaseReason::Full));
             }
             // Without a delay the mark is where it closes, however long the queue is.
             let is_closed = rows > policy.rows_preferred_max() && policy.queue_delay_max.is_zero();
             if !policy.is_batched {
-                self.end = Some(Released::Idle);
+                self.end = Some(ReleaseReason::Idle);
             } else if is_closed || rows > policy.rows_max() {
-                self.end = Some(Released::Full);
+                self.end = Some(ReleaseReason::Full);
             } else if !is_alike {
-                self.end = Some(Released::Shape);
+                self.end = Some(ReleaseReason::Shape);
             }
             if self.end.is_some() {
                 return;
@@ -455,7 +460,7 @@ impl Look {
         self.oldest = self.oldest.into_iter().chain([entry.queued_at]).min();
         self.deadline = self.deadline.into_iter().chain(entry.deadline).min();
         if policy.is_preferred(rows) {
-            let released = if rows == policy.rows_max() { Released::Full } else { Released::Preferred };
+            let released = if rows == policy.rows_max() { ReleaseReason::Full } else { ReleaseReason::Preferred };
             self.mark = Some((self.count, released));
         }
     }
@@ -471,15 +476,15 @@ impl Look {
     }
 
     /// How many entries should leave now, and why.
-    fn release(&self, policy: &Policy, close: Option<Close>, now: Instant) -> Option<(usize, Released)> {
+    fn release(&self, policy: &Policy, close: Option<BatchClose>, now: Instant) -> Option<(usize, ReleaseReason)> {
         let late = close.filter(|close| close.at <= now).map(|close| close.released);
         match (self.mark, self.end) {
             _ if self.count == 0 => None,
-            _ if !policy.is_batched => Some((1, Released::Idle)),
+            _ if !policy.is_batched => Some((1, ReleaseReason::Idle)),
             (Some(mark), _) if late.is_none() => Some(mark),
             (_, Some(end)) => Some((self.count, end)),
-            _ if self.rows >= policy.rows_preferred_max() && late.is_none() => Some((self.count, Released::Full)),
-            _ if close.is_none() => Some((self.count, Released::Idle)),
+            _ if self.rows >= policy.rows_preferred_max() && late.is_none() => Some((self.count, ReleaseReason::Full)),
+            _ if close.is_none() => Some((self.count, ReleaseReason::Idle)),
             _ => late.map(|released| (self.count, released)),
         }
     }

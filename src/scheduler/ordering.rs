@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 
 /// The place of one request in the order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turn(u64);
+pub struct ResponseTurn(u64);
 
 /// Holds responses until it is their turn.
 #[derive(Debug)]
 pub struct Ordering<R> {
     /// Of the requests that have not finished, in order, and of those behind them.
-    turns: VecDeque<Held<R>>,
+    turns: VecDeque<HeldResponse<R>>,
     /// The turn of the first of them.
     first: u64,
     count: usize,
@@ -20,7 +20,7 @@ pub struct Ordering<R> {
 }
 
 #[derive(Debug)]
-struct Held<R> {
+struct HeldResponse<R> {
     responses: VecDeque<R>,
     is_finished: bool,
 }
@@ -32,13 +32,13 @@ impl<R> Ordering<R> {
     }
 
     /// A request was queued: its turn comes after all before it.
-    pub fn handle_request(&mut self) -> Turn {
-        self.turns.push_back(Held { responses: VecDeque::new(), is_finished: false });
-        Turn(self.first + (self.turns.len() as u64 - 1))
+    pub fn handle_request(&mut self) -> ResponseTurn {
+        self.turns.push_back(HeldResponse { responses: VecDeque::new(), is_finished: false });
+        ResponseTurn(self.first + (self.turns.len() as u64 - 1))
     }
 
     /// A request has a response. Given back where too many are held, or its request has finished.
-    pub fn handle_response(&mut self, turn: Turn, response: R) -> Result<(), R> {
+    pub fn handle_response(&mut self, turn: ResponseTurn, response: R) -> Result<(), R> {
         let is_full = self.count >= self.responses_max;
         match self.held(turn) {
             Some(held) if !held.is_finished && !is_full => held.responses.push_back(response),
@@ -49,7 +49,7 @@ impl<R> Ordering<R> {
     }
 
     /// A request will have no more responses: it was answered, or has gone.
-    pub fn handle_finished(&mut self, turn: Turn) {
+    pub fn handle_finished(&mut self, turn: ResponseTurn) {
         if let Some(held) = self.held(turn) {
             held.is_finished = true;
         }
@@ -81,7 +81,7 @@ impl<R> Ordering<R> {
         self.count == 0
     }
 
-    fn held(&mut self, turn: Turn) -> Option<&mut Held<R>> {
+    fn held(&mut self, turn: ResponseTurn) -> Option<&mut HeldResponse<R>> {
         let index = usize::try_from(turn.0.checked_sub(self.first)?).ok()?;
         self.turns.get_mut(index)
     }

@@ -8,7 +8,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 /// Names what waits until it is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place(usize);
+pub struct QueuePlace(usize);
 
 /// Which list; a lower one is batched first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,24 +22,24 @@ pub struct Rank {
 /// What waits, in order.
 #[derive(Debug)]
 pub struct Queue<E> {
-    slots: Vec<Slot<E>>,
-    vacant: Vec<Place>,
+    slots: Vec<QueueSlot<E>>,
+    vacant: Vec<QueuePlace>,
     /// The lists that are not empty.
-    lists: BTreeMap<Rank, Ends>,
+    lists: BTreeMap<Rank, ShapeList>,
 }
 
 #[derive(Debug)]
-struct Slot<E> {
+struct QueueSlot<E> {
     held: Option<E>,
     rank: Rank,
-    previous: Option<Place>,
-    next: Option<Place>,
+    previous: Option<QueuePlace>,
+    next: Option<QueuePlace>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ends {
-    first: Place,
-    last: Place,
+struct ShapeList {
+    first: QueuePlace,
+    last: QueuePlace,
 }
 
 impl<E> Queue<E> {
@@ -49,9 +49,9 @@ impl<E> Queue<E> {
     }
 
     /// Adds to the end of a list.
-    pub fn push(&mut self, rank: Rank, entry: E) -> Place {
-        let slot = Slot { held: Some(entry), rank, previous: None, next: None };
-        let place = self.vacant.pop().unwrap_or(Place(self.slots.len()));
+    pub fn push(&mut self, rank: Rank, entry: E) -> QueuePlace {
+        let slot = QueueSlot { held: Some(entry), rank, previous: None, next: None };
+        let place = self.vacant.pop().unwrap_or(QueuePlace(self.slots.len()));
         match self.slots.get_mut(place.0) {
             Some(vacant) => *vacant = slot,
             None => self.slots.push(slot),
@@ -61,7 +61,7 @@ impl<E> Queue<E> {
     }
 
     /// Takes out what is at a place.
-    pub fn take(&mut self, place: Place) -> Option<E> {
+    pub fn take(&mut self, place: QueuePlace) -> Option<E> {
         let entry = self.slots.get_mut(place.0)?.held.take()?;
         self.unlink(place);
         self.vacant.push(place);
@@ -69,7 +69,7 @@ impl<E> Queue<E> {
     }
 
     /// Moves what is at a place to the end of another list.
-    pub fn move_to(&mut self, place: Place, rank: Rank) {
+    pub fn move_to(&mut self, place: QueuePlace, rank: Rank) {
         if self.get(place).is_some() {
             self.unlink(place);
             self.link(place, rank);
@@ -77,27 +77,27 @@ impl<E> Queue<E> {
     }
 
     /// What is at a place.
-    pub fn get(&self, place: Place) -> Option<&E> {
+    pub fn get(&self, place: QueuePlace) -> Option<&E> {
         self.slots.get(place.0)?.held.as_ref()
     }
 
     /// What is at a place.
-    pub fn get_mut(&mut self, place: Place) -> Option<&mut E> {
+    pub fn get_mut(&mut self, place: QueuePlace) -> Option<&mut E> {
         self.slots.get_mut(place.0)?.held.as_mut()
     }
 
     /// Which list a place belongs to.
-    pub fn rank(&self, place: Place) -> Option<Rank> {
+    pub fn rank(&self, place: QueuePlace) -> Option<Rank> {
         self.slots.get(place.0).map(|slot| slot.rank)
     }
 
     /// The first of all.
-    pub fn first(&self) -> Option<Place> {
+    pub fn first(&self) -> Option<QueuePlace> {
         self.lists.first_key_value().map(|(_, ends)| ends.first)
     }
 
     /// What comes after a place.
-    pub fn next(&self, place: Place) -> Option<Place> {
+    pub fn next(&self, place: QueuePlace) -> Option<QueuePlace> {
         let slot = self.slots.get(place.0)?;
         slot.next.or_else(|| {
             let mut later = self.lists.range((Excluded(slot.rank), Unbounded));
@@ -110,8 +110,8 @@ impl<E> Queue<E> {
         self.slots.len() - self.vacant.len()
     }
 
-    fn link(&mut self, place: Place, rank: Rank) {
-        let ends = self.lists.entry(rank).or_insert(Ends { first: place, last: place });
+    fn link(&mut self, place: QueuePlace, rank: Rank) {
+        let ends = self.lists.entry(rank).or_insert(ShapeList { first: place, last: place });
         let previous = (ends.last != place).then_some(ends.last);
         ends.last = place;
         if let Some(slot) = self.slots.get_mut(place.0) {
@@ -120,7 +120,7 @@ impl<E> Queue<E> {
         self.set_next(previous, Some(place));
     }
 
-    fn unlink(&mut self, place: Place) {
+    fn unlink(&mut self, place: QueuePlace) {
         let Some(slot) = self.slots.get(place.0) else { return };
         let (rank, previous, next) = (slot.rank, slot.previous, slot.next);
         self.set_next(previous, next);
@@ -135,7 +135,7 @@ impl<E> Queue<E> {
         }
     }
 
-    fn set_next(&mut self, place: Option<Place>, next: Option<Place>) {
+    fn set_next(&mut self, place: Option<QueuePlace>, next: Option<QueuePlace>) {
         if let Some(slot) = place.and_then(|place| self.slots.get_mut(place.0)) {
             slot.next = next;
         }

@@ -83,17 +83,17 @@ impl fmt::Display for RateError {
 
 /// Where a resource is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Site {
+enum ResourceSite {
     Device(u32),
     Global,
 }
 
-type Key = (Site, String);
+type ResourceKey = (ResourceSite, String);
 
 impl Demand {
     /// Of a resource that is listed twice the last count holds, as in Triton.
-    fn keyed(&self) -> BTreeMap<Key, u64> {
-        let site = |need: &Need| if need.is_global { Site::Global } else { Site::Device(self.device) };
+    fn keyed(&self) -> BTreeMap<ResourceKey, u64> {
+        let site = |need: &Need| if need.is_global { ResourceSite::Global } else { ResourceSite::Device(self.device) };
         self.needs.iter().map(|need| ((site(need), need.name.clone()), need.count)).collect()
     }
 }
@@ -103,8 +103,8 @@ impl Demand {
 pub struct Rate {
     supplies: Vec<Supply>,
     /// How much there is of each resource that a registered instance needs, and what is taken of it.
-    resources: Vec<(Key, Resource)>,
-    instances: BTreeMap<usize, Instance>,
+    resources: Vec<(ResourceKey, Resource)>,
+    instances: BTreeMap<usize, RateInstance>,
     /// By pass, then by when they asked.
     waiting: BTreeSet<(u64, u64, usize)>,
     /// The pass of whoever began to run last.
@@ -122,19 +122,19 @@ struct Resource {
 }
 
 #[derive(Clone, Debug)]
-struct Instance {
+struct RateInstance {
     priority: u64,
-    demand: BTreeMap<Key, u64>,
+    demand: BTreeMap<ResourceKey, u64>,
     /// The same by index among the resources.
     needs: Vec<(usize, u64)>,
-    state: State,
+    state: RateState,
     pass: u64,
     number: u64,
 }
 
 /// `Idle` → `Waiting` → `Granted` → `Running` → `Idle`; what waits or was granted may give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RateState {
     Idle,
     Waiting,
     Granted,
@@ -152,7 +152,7 @@ impl Rate {
     /// more of a resource, instances that wait may run by that.
     pub fn register(&mut self, demands: &[Demand]) -> Result<Range<usize>, RateError> {
         let ids = self.registered..self.registered + demands.len();
-        self.instances.extend(ids.clone().zip(demands.iter().map(Instance::new)));
+        self.instances.extend(ids.clone().zip(demands.iter().map(RateInstance::new)));
         match self.limits() {
             Ok(limits) => {
                 self.registered = ids.end;
@@ -180,10 +180,10 @@ impl Rate {
     /// An instance has work, and asks to run it.
     pub fn handle_ask(&mut self, id: usize) {
         let (clock, number) = (self.clock, self.asked);
-        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == State::Idle) else {
+        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == RateState::Idle) else {
             return;
         };
-        instance.state = State::Waiting;
+        instance.state = RateState::Waiting;
         instance.pass = instance.pass.max(clock);
         instance.number = number;
         self.asked += 1;
@@ -192,17 +192,17 @@ impl Rate {
 
     /// An instance that may run begins to.
     pub fn handle_start(&mut self, id: usize) {
-        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == State::Granted) else {
+        let Some(instance) = self.instances.get_mut(&id).filter(|instance| instance.state == RateState::Granted) else {
             return;
         };
-        instance.state = State::Running;
+        instance.state = RateState::Running;
         self.clock = self.clock.max(instance.pass);
         instance.pass = instance.pass.saturating_add(instance.priority);
     }
 
     /// The run of an instance is over.
     pub fn handle_end(&mut self, id: usize) {
-        if self.state(id) == Some(State::Running) {
+        if self.state(id) == Some(RateState::Running) {
             self.free(id);
         }
     }
@@ -210,8 +210,8 @@ impl Rate {
     /// An instance that asked has no work any more, whether or not it may run by now.
     pub fn handle_withdraw(&mut self, id: usize) {
         match self.state(id) {
-            Some(State::Granted) => self.free(id),
-            Some(State::Waiting) => self.forget(id),
+            Some(RateState::Granted) => self.free(id),
+            Some(RateState::Waiting) => self.forget(id),
             _ => {}
         }
     }
@@ -232,7 +232,7 @@ impl Rate {
         })?;
         self.forget(id);
         let instance = self.instances.get_mut(&id)?;
-        instance.state = State::Granted;
+        instance.state = RateState::Granted;
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
                 resource.taken += count;
@@ -243,12 +243,12 @@ impl Rate {
 
     /// Whether an instance may run and has not begun.
     pub fn is_granted(&self, id: usize) -> bool {
-        self.state(id) == Some(State::Granted)
+        self.state(id) == Some(RateState::Granted)
     }
 
     /// Whether an instance asked and may not run yet.
     pub fn is_waiting(&self, id: usize) -> bool {
-        self.state(id) == Some(State::Waiting)
+        self.state(id) == Some(RateState::Waiting)
     }
 
     /// Of instances that are idle, the one with the least should be asked to work.
@@ -257,8 +257,8 @@ impl Rate {
     }
 
     /// How much there is of each resource that somebody needs.
-    fn limits(&self) -> Result<BTreeMap<Key, u64>, RateError> {
-        let mut limits: BTreeMap<Key, u64> = BTreeMap::new();
+    fn limits(&self) -> Result<BTreeMap<ResourceKey, u64>, RateError> {
+        let mut limits: BTreeMap<ResourceKey, u64> = BTreeMap::new();
         for (key, count) in self.instances.values().flat_map(|instance| &instance.demand) {
             let most = limits.entry(key.clone()).or_default();
             *most = (*most).max(*count);
@@ -272,31 +272,32 @@ impl Rate {
                 *required = limit;
             }
         }
-        let is_on_device = |name: &String| limits.keys().any(|(site, have)| *site != Site::Global && have == name);
-        match limits.keys().find(|(site, name)| *site == Site::Global && is_on_device(name)) {
+        let is_on_device =
+            |name: &String| limits.keys().any(|(site, have)| *site != ResourceSite::Global && have == name);
+        match limits.keys().find(|(site, name)| *site == ResourceSite::Global && is_on_device(name)) {
             Some((_, name)) => Err(RateError::Both { name: name.clone() }),
             None => Ok(limits),
         }
     }
 
     /// The largest that is said; a shared resource has no device.
-    fn supply(&self, site: Site, name: &str) -> u64 {
+    fn supply(&self, site: ResourceSite, name: &str) -> u64 {
         let is_here = |supply: &&Supply| match (site, supply.device) {
-            (Site::Global, _) | (_, None) => true,
-            (Site::Device(device), Some(there)) => device == there,
+            (ResourceSite::Global, _) | (_, None) => true,
+            (ResourceSite::Device(device), Some(there)) => device == there,
         };
         let named = self.supplies.iter().filter(|supply| supply.name.eq_ignore_ascii_case(name));
         named.filter(is_here).map(|supply| supply.count).max().unwrap_or(0)
     }
 
     /// There is so much of each resource from now on; who holds some of it goes on.
-    fn deal(&mut self, limits: BTreeMap<Key, u64>) {
+    fn deal(&mut self, limits: BTreeMap<ResourceKey, u64>) {
         self.resources = limits.into_iter().map(|(key, limit)| (key, Resource { limit, taken: 0 })).collect();
         for instance in self.instances.values_mut() {
-            let index = |key: &Key| self.resources.binary_search_by(|(have, _)| have.cmp(key)).ok();
+            let index = |key: &ResourceKey| self.resources.binary_search_by(|(have, _)| have.cmp(key)).ok();
             let needs = instance.demand.iter().filter_map(|(key, count)| Some((index(key)?, *count)));
             instance.needs = needs.collect();
-            if matches!(instance.state, State::Granted | State::Running) {
+            if matches!(instance.state, RateState::Granted | RateState::Running) {
                 for (index, count) in &instance.needs {
                     if let Some((_, resource)) = self.resources.get_mut(*index) {
                         resource.taken += count;
@@ -306,20 +307,20 @@ impl Rate {
         }
     }
 
-    fn state(&self, id: usize) -> Option<State> {
+    fn state(&self, id: usize) -> Option<RateState> {
         self.instances.get(&id).map(|instance| instance.state)
     }
 
     fn forget(&mut self, id: usize) {
         if let Some(instance) = self.instances.get_mut(&id) {
-            instance.state = State::Idle;
+            instance.state = RateState::Idle;
             self.waiting.remove(&(instance.pass, instance.number, id));
         }
     }
 
     fn free(&mut self, id: usize) {
         let Some(instance) = self.instances.get_mut(&id) else { return };
-        instance.state = State::Idle;
+        instance.state = RateState::Idle;
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
                 resource.taken = resource.taken.saturating_sub(*count);
@@ -328,13 +329,13 @@ impl Rate {
     }
 }
 
-impl Instance {
+impl RateInstance {
     fn new(demand: &Demand) -> Self {
         Self {
             priority: demand.priority.max(1).into(),
             demand: demand.keyed(),
             needs: Vec::new(),
-            state: State::Idle,
+            state: RateState::Idle,
             pass: 0,
             number: 0,
         }

@@ -11,12 +11,12 @@ pub const SIZE_CLASSES: usize = BATCH_ROWS_MAX.ilog2() as usize + 1;
 /// What was learned of run times, by rows.
 #[derive(Clone, Debug)]
 pub struct RunTimes {
-    cells: [Option<Cell>; SIZE_CLASSES],
+    cells: [Option<RunTimeCell>; SIZE_CLASSES],
 }
 
 /// A smoothed time and how far runs are from it, as TCP smooths round trips (RFC 6298 §2).
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct RunTimeCell {
     mean: f64,
     deviation: f64,
 }
@@ -44,7 +44,7 @@ impl RunTimes {
         let took = took.as_secs_f64();
         let Some(cell) = self.cells.get_mut(size_class(rows)) else { return };
         match cell {
-            None => *cell = Some(Cell { mean: took, deviation: took / 4.0 }),
+            None => *cell = Some(RunTimeCell { mean: took, deviation: took / 4.0 }),
             Some(cell) => {
                 let error = took - cell.mean;
                 cell.mean += MEAN_GAIN * error;
@@ -65,7 +65,7 @@ impl RunTimes {
 
     /// A size that never ran takes no longer than a larger one, and per row no longer than a
     /// smaller one.
-    fn estimate(&self, rows: u32, of: impl Fn(&Cell) -> f64) -> Option<Duration> {
+    fn estimate(&self, rows: u32, of: impl Fn(&RunTimeCell) -> f64) -> Option<Duration> {
         let class = size_class(rows);
         let (below, above) = self.cells.split_at_checked(class)?;
         let larger = above.iter().flatten().next().map(&of);

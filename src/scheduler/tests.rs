@@ -53,7 +53,7 @@ fn script(policy: Policy, lines: &str) -> String {
         let now = Instant::from_micros(tick as u64);
         if line == "poll" {
             let batch = scheduler.poll_batch(now, &mut gone);
-            let shown = |batch: Batch<String>| format!("{} {}", batch.tokens.join("+"), batch.released.as_str());
+            let shown = |batch: EntryBatch<String>| format!("{} {}", batch.tokens.join("+"), batch.released.as_str());
             writeln!(out, "{}", batch.map_or_else(|| "-".to_owned(), shown)).unwrap();
         } else if line == "sweep" {
             scheduler.forget_gone(&mut gone);
@@ -276,5 +276,5 @@ fn so_many_rows_are_wanted_as_are_missing_to_the_next_size() {
 
 #[test]
 fn the_reasons_have_a_name_each() {
-    assert!(Released::ALL.map(Released::as_str).is_sorted());
+    assert!(ReleaseReason::ALL.map(ReleaseReason::as_str).is_sorted());
 }

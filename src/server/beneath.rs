@@ -12,7 +12,7 @@ use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, opena
 use rustix::io::Errno;
 
 use crate::limits::{MODEL_ENTRIES_MAX, MODELS_MAX};
-use crate::model::repository::{Entry, Listing};
+use crate::model::repository::{Listing, ListingEntry};
 
 /// Levels below a model's directory that are looked at: a version's files, and those that they
 /// refer to.
@@ -22,11 +22,11 @@ const LEVELS: usize = 6;
 const LINKED_LEVELS: usize = 1;
 
 /// A directory that is a model repository.
-pub struct Repository {
+pub struct RepositoryRoot {
     directory: OwnedFd,
 }
 
-impl Repository {
+impl RepositoryRoot {
     /// Opens it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -35,7 +35,7 @@ impl Repository {
 
     /// The names in it, and what each directory holds. One that cannot be looked at says so itself.
     pub fn list(&self) -> io::Result<Listing> {
-        let entry = |entry: Entry| match entry.is_directory && !entry.name.starts_with('.') {
+        let entry = |entry: ListingEntry| match entry.is_directory && !entry.name.starts_with('.') {
             true => self.list_model(&entry.name),
             false => entry,
         };
@@ -43,7 +43,7 @@ impl Repository {
     }
 
     /// The names in it, and whether each is a directory.
-    pub fn names(&self) -> io::Result<Vec<Entry>> {
+    pub fn names(&self) -> io::Result<Vec<ListingEntry>> {
         let mut count = MODELS_MAX;
         self.entries(".", 0, &mut count)
     }
@@ -60,14 +60,14 @@ impl Repository {
     }
 
     /// What one directory holds, with the marks by which a change is seen.
-    pub fn list_model(&self, name: &str) -> Entry {
+    pub fn list_model(&self, name: &str) -> ListingEntry {
         let mut count = MODEL_ENTRIES_MAX;
         let listed = self.entries(name, LEVELS, &mut count);
         let (children, fault) = match listed {
             Ok(children) => (children, None),
             Err(error) => (Vec::new(), Some(format!("its directory cannot be listed: {error}"))),
         };
-        Entry { name: name.to_owned(), is_directory: true, children, stamp: 0, fault }
+        ListingEntry { name: name.to_owned(), is_directory: true, children, stamp: 0, fault }
     }
 
     /// The bytes of a file, at most so many. What is larger is refused unread, and what is no
@@ -99,7 +99,7 @@ impl Repository {
     }
 
     /// What a directory holds, so many levels deep below it, as long as `left` lasts.
-    fn entries(&self, path: &str, levels: usize, left: &mut usize) -> io::Result<Vec<Entry>> {
+    fn entries(&self, path: &str, levels: usize, left: &mut usize) -> io::Result<Vec<ListingEntry>> {
         let directory = self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
         for found in Dir::read_from(&directory)? {
@@ -123,11 +123,11 @@ impl Repository {
 
     /// One name of a directory: a file with its stamp, or a directory. What a link leads to counts
     /// as long as it lies beneath, a directory where such links are followed.
-    fn entry(&self, path: &str, name: &str, directory: &OwnedFd, is_followed: bool) -> io::Result<Entry> {
+    fn entry(&self, path: &str, name: &str, directory: &OwnedFd, is_followed: bool) -> io::Result<ListingEntry> {
         let plain = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(plain) => plain,
             // It was there a moment ago.
-            Err(Errno::NOENT) => return Ok(Entry { name: name.to_owned(), ..Entry::default() }),
+            Err(Errno::NOENT) => return Ok(ListingEntry { name: name.to_owned(), ..ListingEntry::default() }),
             Err(error) => return Err(error.into()),
         };
         let is_link = FileType::from_raw_mode(plain.st_mode) == FileType::Symlink;
@@ -135,7 +135,7 @@ impl Repository {
         let status = if is_link { target().unwrap_or(plain) } else { plain };
         let is_directory = FileType::from_raw_mode(status.st_mode) == FileType::Directory && (!is_link || is_followed);
         let stamp = if is_directory { 0 } else { stamp(&status) };
-        Ok(Entry { name: name.to_owned(), is_directory, stamp, ..Entry::default() })
+        Ok(ListingEntry { name: name.to_owned(), is_directory, stamp, ..ListingEntry::default() })
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
         symlink("../../secret", inside.join("m/out")).unwrap();
         symlink(root.join("secret"), inside.join("m/absolute")).unwrap();
         symlink("labels.txt", inside.join("m/near")).unwrap();
-        let repository = Repository::open(&inside).unwrap();
+        let repository = RepositoryRoot::open(&inside).unwrap();
         let read = |path: &str, size_max| repository.read(path, size_max).ok();
         assert_eq!(read("m/labels.txt", 4), Some(b"one\n".to_vec()));
         assert_eq!(read("m/near", 4), Some(b"one\n".to_vec()));

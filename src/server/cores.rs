@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// What was asked for.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct CoreRequest {
     /// `--shards`.
     pub shards: Option<usize>,
     /// `--worker-cores`.
@@ -20,18 +20,18 @@ pub struct Wishes {
 
 /// Which cores are whose.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cores {
+pub struct CorePlan {
     /// The core of each shard.
     pub shards: Vec<usize>,
     /// The cores that the workers share which follow no host policy.
     pub workers: Vec<usize>,
 }
 
-impl Cores {
+impl CorePlan {
     /// Deals out the cores that there are. A shard has a core that no worker was given, unless
     /// there are too few; workers that were given none have those without a shard, if there are
     /// any.
-    pub fn new(available: &[usize], wishes: &Wishes) -> Result<Self, Error> {
+    pub fn new(available: &[usize], wishes: &CoreRequest) -> Result<Self, Error> {
         if let Some(cores) = &wishes.worker_cores {
             check("--worker-cores", cores, available)?;
         }
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
     use crate::shard::runtime::pin;
 
-    fn dealt(available: usize, wishes: &Wishes) -> Result<(String, String), String> {
+    fn dealt(available: usize, wishes: &CoreRequest) -> Result<(String, String), String> {
         let available: Vec<_> = (0..available).collect();
-        let cores = Cores::new(&available, wishes).map_err(|error| error.text().to_owned())?;
+        let cores = CorePlan::new(&available, wishes).map_err(|error| error.text().to_owned())?;
         let shards: Vec<_> = cores.shards.iter().map(usize::to_string).collect();
         Ok((shards.join(" "), text(&cores.workers)))
     }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn shards_take_all_cores_or_leave_most_of_them_to_the_workers() {
         let check = |available, shards: Option<usize>, workers, want: (&str, &str)| {
-            let wishes = Wishes { shards, workers, ..Wishes::default() };
+            let wishes = CoreRequest { shards, workers, ..CoreRequest::default() };
             let got = dealt(available, &wishes).unwrap();
             assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {workers} workers");
         };
@@ -153,7 +153,8 @@ mod tests {
     #[test]
     fn no_shard_is_on_a_core_that_workers_were_given_unless_there_are_too_few() {
         let check = |available, shards: Option<usize>, given: &[usize], want: (&str, &str)| {
-            let wishes = Wishes { shards, worker_cores: Some(given.to_vec()), workers: 1, ..Wishes::default() };
+            let wishes =
+                CoreRequest { shards, worker_cores: Some(given.to_vec()), workers: 1, ..CoreRequest::default() };
             let got = dealt(available, &wishes).unwrap();
             assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {given:?}");
         };
@@ -167,12 +168,12 @@ mod tests {
     #[test]
     fn the_cores_of_host_policies_are_no_shards_and_no_other_workers() {
         let policy_cores = vec![("far".to_owned(), vec![2, 3])];
-        let wishes = Wishes { policy_cores, workers: 1, ..Wishes::default() };
+        let wishes = CoreRequest { policy_cores, workers: 1, ..CoreRequest::default() };
         assert_eq!(dealt(4, &wishes).unwrap(), ("0".to_owned(), "1".to_owned()));
         assert_eq!(dealt(6, &wishes).unwrap(), ("0".to_owned(), "1,4-5".to_owned()));
         let want = "--host-policy=far,cpu-cores names core 2, which this process may not use: it has 0-1";
         assert_eq!(dealt(2, &wishes).unwrap_err(), want);
-        let wishes = Wishes { worker_cores: Some(vec![0, 7]), ..Wishes::default() };
+        let wishes = CoreRequest { worker_cores: Some(vec![0, 7]), ..CoreRequest::default() };
         let want = "--worker-cores names core 7, which this process may not use: it has 0";
         assert_eq!(dealt(1, &wishes).unwrap_err(), want);
     }

@@ -10,7 +10,7 @@ use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxru
 use crate::config::{Engine, OnnxruntimeConfig};
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::server::library::Surroundings;
+use crate::server::library::LibrarySearch;
 use crate::server::log;
 
 /// The engines of this server. Shared by the helpers of the control thread.
@@ -77,7 +77,7 @@ impl Engines {
     }
 
     fn onnxruntime(&self) -> Result<&Onnxruntime, &str> {
-        self.onnxruntime.get_or_init(|| find(&Surroundings::of_process())).as_ref().map_err(String::as_str)
+        self.onnxruntime.get_or_init(|| find(&LibrarySearch::of_process())).as_ref().map_err(String::as_str)
     }
 }
 
@@ -94,7 +94,7 @@ pub fn own(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
 }
 
 /// The first library that can be used.
-fn find(surroundings: &Surroundings) -> Result<Onnxruntime, String> {
+fn find(surroundings: &LibrarySearch) -> Result<Onnxruntime, String> {
     for candidate in surroundings.candidates() {
         match open(&candidate.path, candidate.source) {
             Ok(onnxruntime) => return Ok(onnxruntime),
@@ -119,13 +119,13 @@ fn open(library: &Path, source: &str) -> Result<Onnxruntime, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::config::{Completion, Draft};
+    use crate::model::config::{CompletionRules, ConfigDraft};
 
     fn engine(config: OnnxruntimeConfig, text: &str) -> Result<String, String> {
         let tensors =
             "input { name: 'x' data_type: TYPE_FP32 dims: 1 } output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
-        let draft = Draft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
-        let spec = draft.complete(None, &Default::default(), Completion::default()).unwrap();
+        let draft = ConfigDraft::new("m", Some(format!("{text} {tensors}").as_bytes()), &[]).unwrap();
+        let spec = draft.complete(None, &Default::default(), CompletionRules::default()).unwrap();
         let engines = Engines::without(config, "it is not here");
         engines.choose(&spec).map(|backend| backend.name().to_owned()).map_err(|error| error.text().to_owned())
     }

@@ -8,8 +8,8 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use crate::backend::gpu::nvml::Sample;
-use crate::backend::gpu::{Gpu, GpuModel, Gpus, MemoryLimits, Nvml, Plan, cuda};
+use crate::backend::gpu::nvml::NvmlSample;
+use crate::backend::gpu::{Gpu, GpuModel, GpuPlan, Gpus, MemoryLimits, Nvml, cuda};
 use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
 use crate::config::{Engine, Settings};
 use crate::error::Error;
@@ -23,14 +23,14 @@ use crate::server::threads::spawn;
 use crate::server::trust;
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
-pub struct Machine {
+pub struct HostGpus {
     limits: MemoryLimits,
     run_max: Duration,
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
 }
 
-impl Machine {
+impl HostGpus {
     /// One that was not looked at.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
@@ -75,8 +75,8 @@ impl Machine {
         file: &[u8],
         engines: &'a Engines,
         on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
-    ) -> Result<Way<'a>, Error> {
-        let by_engine = || engines.on_gpus(spec, self.gpus()).map(Way::Onnxruntime);
+    ) -> Result<GpuEngine<'a>, Error> {
+        let by_engine = || engines.on_gpus(spec, self.gpus()).map(GpuEngine::Onnxruntime);
         match engine::own(spec)? {
             Some(Engine::Embedded) => {
                 return Err(Error::unsupported("its parameter 'engine' is 'embedded', which runs on the CPU"));
@@ -89,7 +89,7 @@ impl Machine {
             return by_engine().map_err(|why| Error::unsupported(of + &why));
         }
         let why = match self.plan(spec, file, on_cpu) {
-            Ok(plan) => return Ok(Way::Plan(plan)),
+            Ok(plan) => return Ok(GpuEngine::Plan(plan)),
             Err(why) => why,
         };
         by_engine().map_err(|engine| Error::unsupported(format!("the GPU's plan: {why}; ONNX Runtime: {engine}")))
@@ -101,8 +101,8 @@ impl Machine {
         spec: &Arc<ModelSpec>,
         file: &[u8],
         on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
-    ) -> Result<Arc<Plan>, Error> {
-        let plan = Arc::new(Plan::new(file, spec)?);
+    ) -> Result<Arc<GpuPlan>, Error> {
+        let plan = Arc::new(GpuPlan::new(file, spec)?);
         let trial = GpuModel::new(spec, Arc::clone(&plan) as _, self.gpus(), None);
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
         gpus.sort_unstable();
@@ -118,11 +118,11 @@ impl Machine {
 }
 
 /// What the instances of a model on GPUs run.
-pub enum Way<'a> {
+pub enum GpuEngine<'a> {
     /// Sessions of ONNX Runtime.
     Onnxruntime(OnnxruntimeOnGpus<'a>),
     /// The native plan.
-    Plan(Arc<Plan>),
+    Plan(Arc<GpuPlan>),
 }
 
 fn find(limits: MemoryLimits) -> Gpus {
@@ -168,7 +168,7 @@ fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
     }
 }
 
-fn show(cells: &GpuCells, sample: Sample, taken: usize) {
+fn show(cells: &GpuCells, sample: NvmlSample, taken: usize) {
     cells.utilization.set(sample.utilization);
     cells.memory_total.set(sample.memory_total);
     cells.memory_used.set(sample.memory_used);
@@ -187,23 +187,23 @@ mod tests {
     use crate::backend::gpu::fake::Fake;
     use crate::backend::{Backend, Rten};
     use crate::config::OnnxruntimeConfig;
-    use crate::model::config::{Completion, Draft};
+    use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::model::onnx::OnnxSignature;
 
     const DIGITS: &[u8] = include_bytes!("../../examples/models/digits/1/model.onnx");
 
-    fn machine(fake: &Arc<Fake>, device: usize) -> Machine {
-        Machine::of(fake.gpus(device, 1 << 20))
+    fn machine(fake: &Arc<Fake>, device: usize) -> HostGpus {
+        HostGpus::of(fake.gpus(device, 1 << 20))
     }
 
-    fn spec(machine: &Machine, text: &str) -> Arc<ModelSpec> {
-        let draft = Draft::new("m", Some(format!("backend: 'onnxruntime' {text}").as_bytes()), &[]).unwrap();
+    fn spec(machine: &HostGpus, text: &str) -> Arc<ModelSpec> {
+        let draft = ConfigDraft::new("m", Some(format!("backend: 'onnxruntime' {text}").as_bytes()), &[]).unwrap();
         let draft = draft.with_gpus(machine.support(true));
         let signature = OnnxSignature::decode(DIGITS).unwrap();
-        Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), Completion::default()).unwrap())
+        Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default()).unwrap())
     }
 
-    fn choose<'a>(machine: &Machine, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<Way<'a>, Error> {
+    fn choose<'a>(machine: &HostGpus, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<GpuEngine<'a>, Error> {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
         machine.choose(spec, DIGITS, engines, || Rten.load(spec, &folder))
     }
@@ -227,9 +227,9 @@ mod tests {
         let plain = spec(&plenty, "");
         assert_eq!(plain.instance_groups[0].gpus, [0, 1], "all there are");
         let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
-        assert!(matches!(choose(&plenty, &plain, &engines), Ok(Way::Plan(_))));
+        assert!(matches!(choose(&plenty, &plain, &engines), Ok(GpuEngine::Plan(_))));
         assert_eq!((fake.contexts(), fake.held()), (2, 0), "tried on both, and nothing is left");
-        let check = |machine: &Machine, text: &str, want: &str| {
+        let check = |machine: &HostGpus, text: &str, want: &str| {
             let error = choose(machine, &spec(machine, text), &engines).err().unwrap();
             assert!(error.text().contains(want), "{error}");
         };

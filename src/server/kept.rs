@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use crossbeam_queue::SegQueue;
 
-use crate::backend::{Answer, Inbox, Responder, Ticket};
+use crate::backend::{Answer, AnswerSink, Responder, Ticket};
 use crate::shard::clock;
 use crate::time::Stamps;
 
 /// Answers, in the order in which they came. Every responder has answered when a run is over: those of
 /// our engines answer while they run, and one that is dropped answers with a failure.
 #[derive(Default)]
-pub struct Kept {
+pub struct InternalSink {
     answers: SegQueue<Answer>,
 }
 
-impl Kept {
+impl InternalSink {
     /// Who answers here the request with a number of a batch of so many rows, which begins now.
     pub fn responder(self: &Arc<Self>, index: u32, batch_rows: u32) -> Responder {
         let now = clock::now();
         let stamps = Stamps { received: now, batched: now, ..Stamps::default() };
         let ticket = Ticket { index, generation: 0 };
-        let mut responder = Responder::new(Arc::clone(self) as Arc<dyn Inbox>, ticket, stamps);
+        let mut responder = Responder::new(Arc::clone(self) as Arc<dyn AnswerSink>, ticket, stamps);
         responder.set_batch(batch_rows, index == 0);
         responder
     }
@@ -33,7 +33,7 @@ impl Kept {
     }
 }
 
-impl Inbox for Kept {
+impl AnswerSink for InternalSink {
     fn push(&self, _ticket: Ticket, answer: Answer) {
         self.answers.push(answer);
     }

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// A library that may be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub struct LibraryCandidate {
     /// Its file.
     pub path: PathBuf,
     /// What led to it, for the log.
@@ -23,7 +23,7 @@ pub struct Candidate {
 
 /// What of the process's environment says where to look.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct LibrarySearch {
     /// `ORT_DYLIB_PATH`.
     pub library: Option<OsString>,
     /// `VIRTUAL_ENV`.
@@ -34,7 +34,7 @@ pub struct Surroundings {
     pub path: Option<OsString>,
 }
 
-impl Surroundings {
+impl LibrarySearch {
     /// Those of this process.
     pub fn of_process() -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
@@ -47,18 +47,18 @@ impl Surroundings {
     }
 
     /// What there is to try, in this order.
-    pub fn candidates(&self) -> Vec<Candidate> {
+    pub fn candidates(&self) -> Vec<LibraryCandidate> {
         let mut found = Vec::new();
         if let Some(path) = &self.library {
-            found.push(Candidate { path: path.into(), source: "ORT_DYLIB_PATH" });
+            found.push(LibraryCandidate { path: path.into(), source: "ORT_DYLIB_PATH" });
         }
         let prefixes = [("VIRTUAL_ENV", &self.virtual_environment), ("CONDA_PREFIX", &self.conda)];
         for (source, prefix) in prefixes {
             let path = prefix.as_ref().and_then(|prefix| in_prefix(Path::new(prefix)));
-            found.extend(path.map(|path| Candidate { path, source }));
+            found.extend(path.map(|path| LibraryCandidate { path, source }));
         }
         let path = self.path.as_ref().and_then(|path| in_interpreter(&python(path)?));
-        found.extend(path.map(|path| Candidate { path, source: "python3 in PATH" }));
+        found.extend(path.map(|path| LibraryCandidate { path, source: "python3 in PATH" }));
         found.dedup_by(|one, other| one.path == other.path);
         found
     }
@@ -131,26 +131,26 @@ mod tests {
         let empty = root.join("empty");
         fs::create_dir_all(&empty).unwrap();
         let path = env::join_paths([OsString::from("relative"), empty.clone().into(), interpreter(&system)]).unwrap();
-        let around = Surroundings {
+        let around = LibrarySearch {
             library: Some("/nowhere/lib.so".into()),
             virtual_environment: Some(venv.clone().into()),
             conda: Some(conda.into()),
             path: Some(path),
         };
-        let candidate = |path: &Path, source| Candidate { path: path.to_owned(), source };
+        let candidate = |path: &Path, source| LibraryCandidate { path: path.to_owned(), source };
         let want = [
             candidate(Path::new("/nowhere/lib.so"), "ORT_DYLIB_PATH"),
             candidate(&in_venv, "VIRTUAL_ENV"),
             candidate(&in_system, "python3 in PATH"),
         ];
         assert_eq!(around.candidates(), want);
-        assert_eq!(Surroundings { path: Some(empty.into()), ..Surroundings::default() }.candidates(), []);
+        assert_eq!(LibrarySearch { path: Some(empty.into()), ..LibrarySearch::default() }.candidates(), []);
 
         // An active environment is the first of `PATH` too, and its interpreter a link.
         fs::create_dir_all(venv.join("bin")).unwrap();
         symlink(system.join("bin/python3"), venv.join("bin/python3")).unwrap();
         let path = Some(venv.join("bin").into());
-        let around = Surroundings { virtual_environment: Some(venv.clone().into()), path, ..Surroundings::default() };
+        let around = LibrarySearch { virtual_environment: Some(venv.clone().into()), path, ..LibrarySearch::default() };
         assert_eq!(around.candidates(), [candidate(&in_venv, "VIRTUAL_ENV")]);
         fs::remove_dir_all(venv.join("lib")).unwrap();
         assert_eq!(around.candidates(), [candidate(&in_system, "python3 in PATH")]);

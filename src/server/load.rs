@@ -1,4 +1,4 @@
-//! Loads models: configuration, labels, engine, placement. [`Loader::load_version`] is the one way
+//! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the one way
 //! from a model's directory to a model version that can be placed, at start and at run time. Runs
 //! on the control thread's helpers; nothing here knows a shard.
 
@@ -12,35 +12,35 @@ use std::time::Duration;
 
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::sequence::begun_inputs;
-use crate::backend::{Backend, Composed, LoadedModel, Sequential, Threads, threads};
+use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
 use crate::config::{RateResource, Settings};
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
 use crate::metrics::GpuBoard;
 use crate::model::changes::{VersionChanges, version_changes};
-use crate::model::config::{Completion, Draft};
-use crate::model::ensemble::Members;
+use crate::model::config::{CompletionRules, ConfigDraft};
+use crate::model::ensemble::ComposingModels;
 use crate::model::external::external_files;
-use crate::model::index::{Progress, Stage};
+use crate::model::index::{LoadProgress, LoadStage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
-use crate::model::repository::{Mark, ModelDirectory};
+use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
 use crate::scheduler::rate::{Demand, Need, RateError, Supply};
-use crate::scheduler::sequence::{SequencePolicy, Strategy};
+use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 use crate::server::engine::Engines;
-use crate::server::gpu::{Machine, Way};
+use crate::server::gpu::{GpuEngine, HostGpus};
 use crate::server::log;
-use crate::server::placement::{self, Choice, Site};
-use crate::server::source::Source;
+use crate::server::placement::{self, InstanceSite, PlacementChoice};
+use crate::server::source::ModelSource;
 use crate::server::warm_up;
 use crate::shard::clock;
-use crate::shard::limiter::{Limiter, Registration};
+use crate::shard::limiter::{RateLimiter, RateRegistration};
 use crate::time::Instant;
 
 /// One model version, ready to be placed.
-pub struct Loaded {
+pub struct LoadedVersion {
     /// Its checked configuration.
     pub spec: Arc<ModelSpec>,
     /// Its version.
@@ -48,17 +48,17 @@ pub struct Loaded {
     /// Where its instances come from.
     pub model: Arc<dyn LoadedModel>,
     /// Where they run.
-    pub choice: Choice,
+    pub choice: PlacementChoice,
     /// How long its load took.
     pub took: Duration,
     /// Those that take resources, where there is a rate limit.
-    pub registration: Option<Registration>,
+    pub registration: Option<RateRegistration>,
 }
 
-impl Loaded {
+impl LoadedVersion {
     /// The groups whose instances have a worker thread each, those that are passive last.
     pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
-        let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == Site::Worker);
+        let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == InstanceSite::Worker);
         groups().filter(|group| !group.is_passive).chain(groups().filter(|group| group.is_passive))
     }
 
@@ -77,13 +77,13 @@ impl Loaded {
             SequenceStrategy::Direct { queue_delay_max, utilization_min } => {
                 // The least count whose share of the slots is enough.
                 let least = (0..=rows).find(|count| *count as f64 >= f64::from(*utilization_min) * rows as f64);
-                (Strategy::Direct { queue_delay_max: *queue_delay_max, slots_least: least.unwrap_or(rows) }, rows)
+                (SlotStrategy::Direct { queue_delay_max: *queue_delay_max, slots_least: least.unwrap_or(rows) }, rows)
             }
             SequenceStrategy::Oldest { candidates_max, rows_preferred, queue_delay_max } => {
                 let (rows_preferred, queue_delay_max) = (rows_preferred.clone(), *queue_delay_max);
                 let is_batched = rows_max > 0;
                 let policy = Policy { rows_max, is_batched, rows_preferred, queue_delay_max, ..Policy::default() };
-                (Strategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
+                (SlotStrategy::Oldest(policy), usize::try_from(*candidates_max).unwrap_or(usize::MAX))
             }
         };
         let (idle_max, is_iterative) = (sequence.idle_max, sequence.is_iterative);
@@ -137,16 +137,16 @@ fn queue_policy(rules: &QueueRules) -> QueuePolicy {
 
 /// A model, and the path that holds it.
 #[derive(Clone, Copy)]
-pub struct Lying<'a> {
+pub struct ModelLocation<'a> {
     /// Its files are read beneath this.
-    pub source: &'a Source,
+    pub source: &'a ModelSource,
     /// What of it lies there.
     pub directory: &'a ModelDirectory,
 }
 
 /// The configuration of a model, read, and what it asks for.
-pub struct Opened {
-    draft: Draft,
+pub struct OpenedConfig {
+    draft: ConfigDraft,
     labels: BTreeMap<String, Arc<Labels>>,
     /// The versions that its policy serves, the highest first.
     pub versions: Vec<u64>,
@@ -156,7 +156,7 @@ pub struct Opened {
 
 /// What serves of a model while it is loaded again.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct ServingVersions {
     /// The mark of what all its versions share; none where all are to be loaded again.
     pub shared: Option<u64>,
     /// Its versions, each with the mark of its directory.
@@ -165,7 +165,7 @@ pub struct Held {
 
 /// Why a model is not loaded.
 #[derive(Clone, Debug)]
-pub enum Failure {
+pub enum LoadFailure {
     /// There is no such model, or there are several.
     Absent(Error),
     /// Its directory or its configuration will not do.
@@ -178,7 +178,7 @@ pub enum Failure {
     Version(u64, Error),
 }
 
-impl Failure {
+impl LoadFailure {
     /// What happened.
     pub const fn error(&self) -> &Error {
         match self {
@@ -213,7 +213,7 @@ impl Failure {
     }
 }
 
-impl From<Error> for Failure {
+impl From<Error> for LoadFailure {
     fn from(error: Error) -> Self {
         Self::Config(error)
     }
@@ -234,17 +234,17 @@ const fn kind(code: Code) -> &'static str {
 }
 
 /// Loads model versions. Shared by the helpers of the control thread.
-pub struct Loader {
+pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
-    machine: Machine,
+    machine: HostGpus,
 }
 
-impl Loader {
+impl ModelLoader {
     /// Opens what engines the flags name.
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-        Ok(Self { settings: Arc::clone(settings), engines, machine: Machine::new(settings) })
+        Ok(Self { settings: Arc::clone(settings), engines, machine: HostGpus::new(settings) })
     }
 
     /// The GPUs of this machine, which are looked for when this is first asked.
@@ -261,26 +261,26 @@ impl Loader {
     /// fails them all.
     pub fn load_model(
         &self,
-        lying: Lying<'_>,
-        held: &Held,
-        members: &Members,
-        progress: &Progress,
-    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
-        progress.set_stage(Stage::Reading);
+        lying: ModelLocation<'_>,
+        held: &ServingVersions,
+        members: &ComposingModels,
+        progress: &LoadProgress,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
+        progress.set_stage(LoadStage::Reading);
         let opened = self.open(lying)?;
         if !opened.composing.is_empty() {
             return self.load_ensemble(lying, held, &opened, members);
         }
-        let Mark { shared, versions } = &lying.directory.mark;
+        let ChangeMark { shared, versions } = &lying.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
         let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
-        progress.set_stage(Stage::Loading);
+        progress.set_stage(LoadStage::Loading);
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             progress.set_versions(loaded.len(), changes.loaded.len());
             let outcome = self.load_version(lying, &opened, *version);
-            loaded.push(outcome.map_err(|error| Failure::Version(*version, error))?);
+            loaded.push(outcome.map_err(|error| LoadFailure::Version(*version, error))?);
         }
         Ok((loaded, changes))
     }
@@ -288,27 +288,28 @@ impl Loader {
     /// Loads an ensemble: held against the models that it is made of, every time.
     fn load_ensemble(
         &self,
-        lying: Lying<'_>,
-        held: &Held,
-        opened: &Opened,
-        members: &Members,
-    ) -> Result<(Vec<Loaded>, VersionChanges), Failure> {
+        lying: ModelLocation<'_>,
+        held: &ServingVersions,
+        opened: &OpenedConfig,
+        members: &ComposingModels,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
         let changes = version_changes(&held.versions, &wanted, false);
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             let began = clock::now();
-            let Opened { draft, labels, .. } = opened;
+            let OpenedConfig { draft, labels, .. } = opened;
             let spec = complete(lying.source, lying.directory, *version, draft, labels, &self.settings);
-            let spec = spec.map_err(|error| Failure::Version(*version, error))?;
-            let spec = Arc::new(members.resolve(spec).map_err(Failure::Composition)?);
+            let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
+            let spec = Arc::new(members.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
             log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
-            let choice = Choice { site: Site::Ensemble, why: "it is an ensemble".to_owned(), run: None };
-            loaded.push(Loaded {
+            let choice =
+                PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(LoadedVersion {
                 spec,
                 version: *version,
-                model: Arc::new(Composed),
+                model: Arc::new(EnsembleModel),
                 choice,
                 took,
                 registration: None,
@@ -319,35 +320,40 @@ impl Loader {
 
     /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
     /// load will.
-    pub fn composing(&self, Lying { source, directory }: Lying<'_>) -> Vec<String> {
+    pub fn composing(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Vec<String> {
         source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
     }
 
     /// Reads the configuration of a model, and labels.
-    pub fn open(&self, Lying { source, directory }: Lying<'_>) -> Result<Opened, Failure> {
+    pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
         let name = &directory.name;
         let draft = source.draft(directory, &self.settings)?;
         draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
         let labels = read_labels(source, directory, &draft)?;
-        let choice = directory.choose_versions(&draft.version_policy()).map_err(Failure::Policy)?;
+        let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
         if let VersionPolicy::Specific(_) = draft.version_policy() {
             for version in &choice.missing {
                 log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
             }
         }
         let composing = draft.composing();
-        Ok(Opened { draft, labels, versions: choice.versions, composing })
+        Ok(OpenedConfig { draft, labels, versions: choice.versions, composing })
     }
 
     /// Loads one version of a model, warms it up and decides where it runs. One that nobody asked to have
     /// on a GPU runs on the CPU where its load fails there.
-    pub fn load_version(&self, lying: Lying<'_>, opened: &Opened, version: u64) -> Result<Loaded, Error> {
+    pub fn load_version(
+        &self,
+        lying: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+    ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
         let settled = self.settle(lying, opened, version)?;
         match (self.load_settled(lying, opened, version, &settled, began), settled.on_cpu) {
             (Err(why), Some(spec)) => {
                 tell_fallback(&spec, &why);
-                let settled = Settled { spec, way: None, on_cpu: None };
+                let settled = CompletedConfig { spec, way: None, on_cpu: None };
                 self.load_settled(lying, opened, version, &settled, began)
             }
             (outcome, _) => outcome,
@@ -356,10 +362,10 @@ impl Loader {
 }
 
 /// What is decided of a version before it is loaded.
-struct Settled<'a> {
+struct CompletedConfig<'a> {
     spec: Arc<ModelSpec>,
     /// What its instances on GPUs run, where it has any.
-    way: Option<Way<'a>>,
+    way: Option<GpuEngine<'a>>,
     /// The same on the CPU alone, where nobody asked for a GPU.
     on_cpu: Option<Arc<ModelSpec>>,
 }
@@ -368,36 +374,36 @@ fn tell_fallback(spec: &ModelSpec, why: &Error) {
     log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
 }
 
-impl Loader {
+impl ModelLoader {
     /// The configuration of a version, and what its instances on GPUs run, where it has any.
     fn settle(
         &self,
-        Lying { source, directory }: Lying<'_>,
-        Opened { draft, labels, .. }: &Opened,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        OpenedConfig { draft, labels, .. }: &OpenedConfig,
         version: u64,
-    ) -> Result<Settled<'_>, Error> {
+    ) -> Result<CompletedConfig<'_>, Error> {
         let complete =
-            |draft: &Draft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+            |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
         if !draft.may_use_gpu() {
-            return Ok(Settled { spec: complete(draft)?, way: None, on_cpu: None });
+            return Ok(CompletedConfig { spec: complete(draft)?, way: None, on_cpu: None });
         }
         let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
         let spec = with(self.settings.uses_gpu_unasked)?;
         if !spec.is_on_gpu() {
-            return Ok(Settled { spec, way: None, on_cpu: None });
+            return Ok(CompletedConfig { spec, way: None, on_cpu: None });
         }
         let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
         let folder = directory.version_path(version);
         let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
         let reference = || {
-            let opening = Opening::new(source, &folder, draft)?;
+            let opening = PinnedFiles::new(source, &folder, draft)?;
             opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
         };
         match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
-            (Ok(way), on_cpu) => Ok(Settled { spec, way: Some(way), on_cpu }),
+            (Ok(way), on_cpu) => Ok(CompletedConfig { spec, way: Some(way), on_cpu }),
             (Err(why), Some(on_cpu)) => {
                 tell_fallback(&spec, &why);
-                Ok(Settled { spec: on_cpu, way: None, on_cpu: None })
+                Ok(CompletedConfig { spec: on_cpu, way: None, on_cpu: None })
             }
             (Err(why), None) => {
                 let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
@@ -408,24 +414,24 @@ impl Loader {
 
     fn load_settled(
         &self,
-        Lying { source, directory }: Lying<'_>,
-        opened: &Opened,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        opened: &OpenedConfig,
         version: u64,
-        Settled { spec, way, .. }: &Settled<'_>,
+        CompletedConfig { spec, way, .. }: &CompletedConfig<'_>,
         began: Instant,
-    ) -> Result<Loaded, Error> {
+    ) -> Result<LoadedVersion, Error> {
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
         let backend = match way {
-            Some(Way::Onnxruntime(engine)) => Some(engine as &dyn Backend),
-            Some(Way::Plan(_)) if !spec.is_on_cpu() => None,
-            Some(Way::Plan(_)) | None => Some(on_cpu()?),
+            Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(GpuEngine::Plan(_)) | None => Some(on_cpu()?),
         };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-            let opening = Opening::new(source, &directory.version_path(version), &opened.draft)?;
+            let opening = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
             let model = match (way, backend) {
-                (Some(Way::Plan(plan)), backend) => {
+                (Some(GpuEngine::Plan(plan)), backend) => {
                     let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
                     let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
                     warm_up::warmed(Box::new(model), spec, &[], read)?
@@ -444,9 +450,9 @@ impl Loader {
         })?;
         let took = clock::now().since(began);
         let place = match choice.site {
-            Site::Ensemble => "in its steps",
-            Site::Inline => "inline",
-            Site::Worker => "on workers",
+            InstanceSite::Ensemble => "in its steps",
+            InstanceSite::Inline => "inline",
+            InstanceSite::Worker => "on workers",
         };
         log::info(&format!(
             "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
@@ -455,25 +461,25 @@ impl Loader {
             choice.why
         ));
         let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
-        Ok(Loaded { spec, version, model: Arc::from(model), choice, took, registration: None })
+        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
     }
 }
 
 /// A model's file as it was opened beneath the repository. Where it keeps tensors in other files the engine
 /// goes by its path; what the paths lead to lies beneath the repository, and must be the same before and
 /// after.
-struct Opening {
-    file: Option<OpenedFile>,
+struct PinnedFiles {
+    file: Option<PinnedFile>,
 }
 
-struct OpenedFile {
+struct PinnedFile {
     file: File,
     /// Its path and those of the files in which it keeps tensors, each with its stamp.
     stamps: Vec<(String, u64)>,
 }
 
-impl Opening {
-    fn new(source: &Source, directory: &str, draft: &Draft) -> Result<Self, Error> {
+impl PinnedFiles {
+    fn new(source: &ModelSource, directory: &str, draft: &ConfigDraft) -> Result<Self, Error> {
         let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
         let path = format!("{directory}/{name}");
         let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
@@ -494,10 +500,10 @@ impl Opening {
             let stamp = source.repository.stamp(&place);
             stamps.push((place, stamp));
         }
-        Ok(Self { file: Some(OpenedFile { file, stamps }) })
+        Ok(Self { file: Some(PinnedFile { file, stamps }) })
     }
 
-    fn check(&self, source: &Source) -> Result<(), Error> {
+    fn check(&self, source: &ModelSource) -> Result<(), Error> {
         let stamps = self.file.iter().flat_map(|opened| &opened.stamps);
         match stamps.into_iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
             Some((path, _)) => {
@@ -510,7 +516,7 @@ impl Opening {
     /// Loads it with an engine.
     fn load(&self, backend: &dyn Backend, spec: &Arc<ModelSpec>, path: &Path) -> Result<Box<dyn LoadedModel>, Error> {
         match &self.file {
-            Some(OpenedFile { file, stamps }) if stamps.len() == 1 => backend.load_opened(spec, path, file.as_fd()),
+            Some(PinnedFile { file, stamps }) if stamps.len() == 1 => backend.load_opened(spec, path, file.as_fd()),
             _ => backend.load(spec, path),
         }
     }
@@ -521,7 +527,7 @@ impl Opening {
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
-    (path, opened): (&Path, &Opening),
+    (path, opened): (&Path, &PinnedFiles),
     settings: &Settings,
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
@@ -530,27 +536,30 @@ fn load_engine(
     let told = begun_inputs(sequence, spec.has_batch_axis());
     let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
-    Ok(Box::new(Sequential::new(inner, spec, Arc::clone(sequence), bytes_max)))
+    Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
 
 /// What hands out the resources that all models share, where there is a rate limit.
-pub fn limiter(settings: &Settings) -> Option<Arc<Limiter>> {
+pub fn limiter(settings: &Settings) -> Option<Arc<RateLimiter>> {
     let supply = |resource: &RateResource| Supply {
         name: resource.name.clone(),
         count: resource.count,
         device: resource.device,
     };
     let supplies = settings.rate_resources.iter().map(supply).collect();
-    settings.is_rate_limited.then(|| Arc::new(Limiter::new(supplies)))
+    settings.is_rate_limited.then(|| Arc::new(RateLimiter::new(supplies)))
 }
 
 /// Sees to it that every instance of these versions can have what it needs. What they are registered
 /// for they give back when they are dropped.
-pub fn register(mut versions: Vec<Loaded>, limiter: Option<&Arc<Limiter>>) -> Result<Vec<Loaded>, Failure> {
+pub fn register(
+    mut versions: Vec<LoadedVersion>,
+    limiter: Option<&Arc<RateLimiter>>,
+) -> Result<Vec<LoadedVersion>, LoadFailure> {
     for loaded in &mut versions {
         let demands: Vec<_> = loaded.demands().collect();
         let registration = limiter.map(|limiter| limiter.register(&demands)).transpose();
-        let refused = |error: RateError| Failure::Version(loaded.version, Error::invalid(error.to_string()));
+        let refused = |error: RateError| LoadFailure::Version(loaded.version, Error::invalid(error.to_string()));
         loaded.registration = registration.map_err(refused)?;
     }
     Ok(versions)
@@ -558,10 +567,10 @@ pub fn register(mut versions: Vec<Loaded>, limiter: Option<&Arc<Limiter>>) -> Re
 
 /// The configuration of a version with what its file says, checked.
 pub fn complete(
-    source: &Source,
+    source: &ModelSource,
     directory: &ModelDirectory,
     version: u64,
-    draft: &Draft,
+    draft: &ConfigDraft,
     labels: &BTreeMap<String, Arc<Labels>>,
     settings: &Settings,
 ) -> Result<ModelSpec, Error> {
@@ -584,17 +593,17 @@ pub fn complete(
     Ok(spec)
 }
 
-fn completion(settings: &Settings, backend: &str) -> Completion {
-    let default = Completion::default();
+fn completion(settings: &Settings, backend: &str) -> CompletionRules {
+    let default = CompletionRules::default();
     let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
-    Completion { is_on: settings.auto_complete, rows_max_default }
+    CompletionRules { is_on: settings.auto_complete, rows_max_default }
 }
 
 /// The label files that a configuration names.
 pub fn read_labels(
-    source: &Source,
+    source: &ModelSource,
     directory: &ModelDirectory,
-    draft: &Draft,
+    draft: &ConfigDraft,
 ) -> Result<BTreeMap<String, Arc<Labels>>, Error> {
     let mut labels = BTreeMap::new();
     for name in draft.label_filenames() {
@@ -608,9 +617,9 @@ pub fn read_labels(
 
 /// The initial states of sequences, from the files that the configuration names.
 fn read_states(
-    source: &Source,
+    source: &ModelSource,
     directory: &ModelDirectory,
-    draft: &Draft,
+    draft: &ConfigDraft,
 ) -> Result<BTreeMap<String, Arc<[u8]>>, Error> {
     let mut states = BTreeMap::new();
     for name in draft.state_filenames() {
@@ -674,17 +683,17 @@ mod tests {
         symlink(root.join("outside"), version.join("out")).unwrap();
         symlink("../x", version.join("in")).unwrap();
         symlink(&root, version.join("folder_out")).unwrap();
-        let source = Source::of_directory(root.join("models")).unwrap();
-        let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let source = ModelSource::of_directory(root.join("models")).unwrap();
+        let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
         let spec = {
             let text = b"backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: 1 } \
                          output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
-            let draft = Draft::new("m", Some(text), &[]).unwrap();
-            Arc::new(draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap())
+            let draft = ConfigDraft::new("m", Some(text), &[]).unwrap();
+            Arc::new(draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap())
         };
         let told = |place: Option<&str>| {
             fs::write(version.join("model.onnx"), onnx(place)).unwrap();
-            let opening = Opening::new(&source, "m/1", &draft);
+            let opening = PinnedFiles::new(&source, "m/1", &draft);
             let outcome = opening.and_then(|opening| opening.load(&Told, &spec, Path::new("P")));
             outcome.err().unwrap().text().to_owned()
         };
@@ -704,7 +713,7 @@ mod tests {
         }
         // What it keeps there must be the same before and after, too.
         fs::write(version.join("model.onnx"), onnx(Some("w.bin"))).unwrap();
-        let opening = Opening::new(&source, "m/1", &draft).unwrap();
+        let opening = PinnedFiles::new(&source, "m/1", &draft).unwrap();
         assert!(opening.check(&source).is_ok());
         fs::remove_file(version.join("w.bin")).unwrap();
         symlink(root.join("outside"), version.join("w.bin")).unwrap();
@@ -722,9 +731,9 @@ mod tests {
         for path in [version.join("model.onnx"), root.join("elsewhere/model.onnx")] {
             fs::write(path, onnx(None)).unwrap();
         }
-        let source = Source::of_directory(root.join("models")).unwrap();
-        let draft = Draft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
-        let open = || Opening::new(&source, "m/1", &draft);
+        let source = ModelSource::of_directory(root.join("models")).unwrap();
+        let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let open = || PinnedFiles::new(&source, "m/1", &draft);
         let told = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
         let opened = open().unwrap();
         assert_eq!(told(opened.check(&source)), "");
@@ -750,19 +759,19 @@ mod tests {
             Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
         let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
         let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
-        let loader = Loader {
+        let loader = ModelLoader {
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
-            machine: Machine::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+            machine: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");
             fs::create_dir_all(&version).unwrap();
             fs::write(version.join("model.onnx"), &file).unwrap();
             fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
-            let source = Source::of_directory(root.clone()).unwrap();
+            let source = ModelSource::of_directory(root.clone()).unwrap();
             let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
-            let lying = Lying { source: &source, directory: &directory };
+            let lying = ModelLocation { source: &source, directory: &directory };
             let opened = loader.open(lying).map_err(|failure| failure.error().clone())?;
             loader.load_version(lying, &opened, 1)
         };

@@ -35,16 +35,16 @@ use signal_hook::iterator::Signals;
 use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
-use crate::server::control::job::Tools;
-use crate::server::control::model::{Models, Version};
-use crate::server::control::{Control, Event};
-use crate::server::load::Loader;
-use crate::server::plan::{Plan, Planned};
+use crate::server::control::job::LoadContext;
+use crate::server::control::model::{ModelRecords, VersionRecord};
+use crate::server::control::{ControlMessage, ControlThread};
+use crate::server::load::ModelLoader;
+use crate::server::plan::{PlannedModel, ServerPlan};
 use crate::server::repositories::Repositories;
-use crate::server::start::Start;
-use crate::server::threads::{Crew, Ended, Failure, Roster, spawn, start_shards};
-use crate::shard::catalogue::Tell;
-use crate::shard::executor::Parts;
+use crate::server::start::InitialLoad;
+use crate::server::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
+use crate::shard::catalogue::ControlSender;
+use crate::shard::executor::ShardParts;
 use crate::shard::{Addresses, clock, io as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
@@ -76,25 +76,25 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
     }
-    let loader = Arc::new(Loader::new(&settings)?);
+    let loader = Arc::new(ModelLoader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
     let limiter = load::limiter(&settings);
-    let Start { loaded, models } = start::load(&settings, &loader, &repositories, limiter.as_ref())?;
+    let InitialLoad { loaded, models } = start::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
     let told = events.clone();
     // Nobody listens any more where the server has ended.
-    let tell: Tell = Arc::new(move |what| drop(told.send(Event::Told(what))));
+    let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
     let (desk, ends) = regions::desk(&settings).unzip();
-    let plan = Plan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
+    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
     let threads = describe(&plan);
-    let Plan { world, planned, cores } = plan;
+    let ServerPlan { world, planned, cores } = plan;
     if let Some(ends) = ends {
         let loader = Arc::clone(&loader);
         regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
     }
     let (roster, ended) = roster(&events);
-    let tools = Tools {
+    let tools = LoadContext {
         settings,
         loader,
         repositories,
@@ -113,7 +113,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         clock::now().since(crate::time::Instant::ZERO).as_millis(),
         loading_ended.since(began).as_millis(),
     ));
-    let has_failed = Control::new(Arc::new(tools), heard, models).run();
+    let has_failed = ControlThread::new(Arc::new(tools), heard, models).run();
     for shard in shards {
         // What became of it was told when it happened.
         let _ = shard.join();
@@ -128,11 +128,11 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
 }
 
 /// Hands signals on to the control thread.
-fn pass_on(mut signals: Signals, events: &mpsc::Sender<Event>) -> Result<(), Error> {
+fn pass_on(mut signals: Signals, events: &mpsc::Sender<ControlMessage>) -> Result<(), Error> {
     let events = events.clone();
     let body = move || {
         for signal in signals.forever() {
-            if events.send(Event::Signal(signal)).is_err() {
+            if events.send(ControlMessage::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -140,22 +140,22 @@ fn pass_on(mut signals: Signals, events: &mpsc::Sender<Event>) -> Result<(), Err
     spawn("signals".to_owned(), body).map(drop)
 }
 
-fn roster(events: &mpsc::Sender<Event>) -> (Roster, mpsc::Receiver<std::convert::Infallible>) {
+fn roster(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
     let (running, ended) = mpsc::channel();
     let events = events.clone();
-    (Roster { running, ended: Arc::new(move || drop(events.send(Event::WorkerEnded))) }, ended)
+    (ThreadHooks { running, ended: Arc::new(move || drop(events.send(ControlMessage::WorkerEnded))) }, ended)
 }
 
 /// Starts workers, then shards; returns when all of them serve.
 fn begin(
-    tools: &Tools,
-    planned: Vec<Planned>,
-    mut models: Models,
+    tools: &LoadContext,
+    planned: Vec<PlannedModel>,
+    mut models: ModelRecords,
     addresses: Addresses,
-) -> Result<(Models, Vec<JoinHandle<()>>), Error> {
+) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
     let mut shards: Vec<Vec<_>> = tools.world.mailboxes.iter().map(|_| Vec::new()).collect();
-    for Planned { served, lanes, places, took } in planned {
-        let crew = Crew::begin(&served, &places, &tools.roster)?;
+    for PlannedModel { served, lanes, places, took } in planned {
+        let crew = WorkerGroup::begin(&served, &places, &tools.roster)?;
         for (shard, lane) in shards.iter_mut().zip(lanes) {
             shard.push((Arc::clone(&served), lane));
         }
@@ -164,13 +164,13 @@ fn begin(
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = places.into_iter().map(|place| place.cores).collect();
         model.shared = Some(model.mark.shared);
-        model.serving.insert(number, Version { served, crew, cores, mark, took, overlay: None });
+        model.serving.insert(number, VersionRecord { served, crew, cores, mark, took, overlay: None });
     }
     for version in models.values().flat_map(|model| model.serving.values()) {
         version.crew.wait()?;
     }
-    let overview = Control::overview(&models);
-    let parts = shards.into_iter().enumerate().map(|(index, models)| Parts {
+    let overview = ControlThread::overview(&models);
+    let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
         index,
         core: tools.cores.shards.get(index).copied(),
         world: Arc::clone(&tools.world),
@@ -179,22 +179,22 @@ fn begin(
         addresses: addresses.of_shard(index),
     });
     let events = tools.events.clone();
-    let ended: Ended = Arc::new(move || drop(events.send(Event::ShardEnded)));
+    let ended: EndedHook = Arc::new(move || drop(events.send(ControlMessage::ShardEnded)));
     let shards = start_shards(parts.collect(), &ended, &end_on_failure(&tools.events))?;
     Ok((models, shards))
 }
 
 /// What a shard does that cannot go on: the server drains the others and ends, as after a signal,
 /// with an error.
-fn end_on_failure(events: &mpsc::Sender<Event>) -> Failure {
+fn end_on_failure(events: &mpsc::Sender<ControlMessage>) -> FatalHook {
     let events = events.clone();
     Arc::new(move |text: &str| {
         log::error(text);
-        drop(events.send(Event::Failed));
+        drop(events.send(ControlMessage::Failed));
     })
 }
 
-fn describe(plan: &Plan) -> String {
+fn describe(plan: &ServerPlan) -> String {
     let shards = format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards));
     let places = || plan.planned.iter().flat_map(|planned| &planned.places);
     let workers: Vec<_> = places().flat_map(|place| place.cores.iter().copied()).collect();
@@ -218,7 +218,7 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
     Ok(Addresses { http: claim(settings.http)?, grpc: claim(settings.grpc)?, metrics: claim(settings.metrics)? })
 }
 
-fn announce(addresses: Addresses, models: &Models) {
+fn announce(addresses: Addresses, models: &ModelRecords) {
     if let Some(address) = addresses.grpc {
         log::info(&format!("Started GRPCInferenceService at {address}"));
     }
@@ -242,7 +242,7 @@ mod tests {
         let (events, heard) = mpsc::channel();
         let failure = end_on_failure(&events);
         let thread = std::thread::spawn(move || failure("a thread of the tests fails, as it should"));
-        assert!(matches!(heard.recv(), Ok(Event::Failed)));
+        assert!(matches!(heard.recv(), Ok(ControlMessage::Failed)));
         thread.join().unwrap();
     }
 }

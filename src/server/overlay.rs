@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags};
 
-use crate::protocol::repository::Load;
-use crate::server::source::Source;
+use crate::protocol::repository::LoadOrder;
+use crate::server::source::ModelSource;
 
 /// How many names are tried for the directory: another process may have left some behind.
 const NAMES_TRIED: u32 = 100;
@@ -22,19 +22,19 @@ const NAMES_TRIED: u32 = 100;
 const PREFIX: &str = "deuteron-model-";
 
 /// A directory with one model in it.
-pub struct Overlay {
+pub struct UploadedFiles {
     root: PathBuf,
-    source: Source,
+    source: ModelSource,
     /// Its lock, which ends with this process however it ends.
     _lock: OwnedFd,
 }
 
-impl Overlay {
+impl UploadedFiles {
     /// Writes the files. Nobody else may look into the directory, and it is new: what lies at its
     /// name already, a link among that, is left alone.
-    pub fn new(load: &Load) -> io::Result<Self> {
+    pub fn new(load: &LoadOrder) -> io::Result<Self> {
         let (root, lock) = make_directory()?;
-        let written = write(&root, load).and_then(|()| Source::of_directory(root.clone()));
+        let written = write(&root, load).and_then(|()| ModelSource::of_directory(root.clone()));
         match written {
             Ok(source) => Ok(Self { root, source, _lock: lock }),
             Err(error) => {
@@ -45,12 +45,12 @@ impl Overlay {
     }
 
     /// Where it is read.
-    pub const fn source(&self) -> &Source {
+    pub const fn source(&self) -> &ModelSource {
         &self.source
     }
 }
 
-impl Drop for Overlay {
+impl Drop for UploadedFiles {
     fn drop(&mut self) {
         remove(&self.root);
     }
@@ -109,7 +109,7 @@ fn make_locked(new: &Path, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// The paths were checked: plain names beneath a version's directory.
-fn write(root: &Path, load: &Load) -> io::Result<()> {
+fn write(root: &Path, load: &LoadOrder) -> io::Result<()> {
     let model = root.join(&load.name);
     for (path, contents) in &load.files {
         let path = model.join(path);
@@ -132,9 +132,9 @@ mod tests {
     fn files_lie_in_a_directory_of_their_own_until_it_is_dropped() {
         let file = |path: &str| (path.to_owned(), bytes::Bytes::from_static(b"x"));
         let files = vec![file("1/model.onnx"), file("1/weights/a"), file("3/model.onnx")];
-        let load = Load { name: "m".to_owned(), config: None, files };
-        let overlay = Overlay::new(&load).unwrap();
-        let other = Overlay::new(&load).unwrap();
+        let load = LoadOrder { name: "m".to_owned(), config: None, files };
+        let overlay = UploadedFiles::new(&load).unwrap();
+        let other = UploadedFiles::new(&load).unwrap();
         assert_ne!(overlay.root, other.root);
         let settings = crate::config::Settings::default();
         let model = overlay.source().find("m", &settings).unwrap().unwrap();

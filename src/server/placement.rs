@@ -11,7 +11,7 @@ use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
-use crate::server::kept::Kept;
+use crate::server::kept::InternalSink;
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
@@ -27,9 +27,9 @@ pub const PARAMETER: &str = "placement";
 
 /// Where the instances of a model should run, and why, for the log.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct PlacementChoice {
     /// Where.
-    pub site: Site,
+    pub site: InstanceSite,
     /// Why there.
     pub why: String,
     /// The shortest run of one row, where it was measured.
@@ -38,7 +38,7 @@ pub struct Choice {
 
 /// Where the instances of a model run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Site {
+pub enum InstanceSite {
     /// There are none: it is an ensemble.
     Ensemble,
     /// Inside each shard.
@@ -47,7 +47,7 @@ pub enum Site {
     Worker,
 }
 
-impl Site {
+impl InstanceSite {
     /// Its name in the configuration.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -81,8 +81,8 @@ pub fn choose(
     loaded: &dyn LoadedModel,
     threads: &Threads,
     bound_by: Option<&str>,
-) -> Result<Choice, Error> {
-    let worker = |why: &str| Choice { site: Site::Worker, why: why.to_owned(), run: None };
+) -> Result<PlacementChoice, Error> {
+    let worker = |why: &str| PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run: None };
     let bound_by = bound_by.or_else(|| (!loaded.may_run_inline()).then_some("it sleeps or waits"));
     match (spec.parameters.get(PARAMETER).map(String::as_str), bound_by) {
         (Some("worker"), _) => return Ok(worker("configured")),
@@ -93,7 +93,7 @@ pub fn choose(
             )));
         }
         (Some("inline"), None) => {
-            return Ok(Choice { site: Site::Inline, why: "configured".to_owned(), run: None });
+            return Ok(PlacementChoice { site: InstanceSite::Inline, why: "configured".to_owned(), run: None });
         }
         (Some(other), _) => {
             return Err(Error::invalid(format!(
@@ -110,9 +110,9 @@ pub fn choose(
     choose_measured(spec, &mut loaded.new_instance(threads)?)
 }
 
-fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result<Choice, Error> {
-    let worker = |why: &str, run| Ok(Choice { site: Site::Worker, why: why.to_owned(), run });
-    let Some(run) = measure(spec, instance, Trial { rows: 1, variable_size: 1 }) else {
+fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result<PlacementChoice, Error> {
+    let worker = |why: &str, run| Ok(PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run });
+    let Some(run) = measure(spec, instance, TrialRun { rows: 1, variable_size: 1 }) else {
         return worker("one row of zeros is no input for it", None);
     };
     let why = format!("one row takes {run:?}");
@@ -120,9 +120,11 @@ fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result
         return worker(&why, Some(run));
     }
     // The largest request must not hold up the shard's connections either.
-    let largest = Trial { rows: i64::from(spec.rows_max.max(1)), variable_size: VARIABLE_SIZE };
+    let largest = TrialRun { rows: i64::from(spec.rows_max.max(1)), variable_size: VARIABLE_SIZE };
     match measure(spec, instance, largest) {
-        Some(longest) if longest <= INLINE_LONGEST_MAX => Ok(Choice { site: Site::Inline, why, run: Some(run) }),
+        Some(longest) if longest <= INLINE_LONGEST_MAX => {
+            Ok(PlacementChoice { site: InstanceSite::Inline, why, run: Some(run) })
+        }
         Some(longest) => worker(&format!("a large request takes {longest:?}"), Some(run)),
         None => worker("how long a large request takes is not known", Some(run)),
     }
@@ -130,7 +132,7 @@ fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result
 
 /// What is tried: rows, and the size of dimensions that may have any.
 #[derive(Clone, Copy)]
-struct Trial {
+struct TrialRun {
     rows: i64,
     variable_size: i64,
 }
@@ -148,12 +150,12 @@ fn has_queue(batching: &Batching, rows_max: u32) -> bool {
 }
 
 /// The shortest of some runs of zeros; `None` where the model takes no such request.
-fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: Trial) -> Option<Duration> {
+fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: TrialRun) -> Option<Duration> {
     let inputs: Vec<Tensor> = spec.inputs.iter().map(|input| zeros(spec, input, trial)).collect::<Option<_>>()?;
     let rows = u32::try_from(trial.rows).ok()?;
     let mut shortest = None;
     for _ in 0..RUNS {
-        let kept = Arc::new(Kept::default());
+        let kept = Arc::new(InternalSink::default());
         let began = clock::now();
         let responder = kept.responder(0, rows);
         let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None }];
@@ -167,7 +169,7 @@ fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: Trial) -> 
     shortest
 }
 
-fn zeros(spec: &ModelSpec, input: &TensorSpec, trial: Trial) -> Option<Tensor> {
+fn zeros(spec: &ModelSpec, input: &TensorSpec, trial: TrialRun) -> Option<Tensor> {
     let datatype = input.datatype;
     let (pattern, has_axis) = match input.is_shape_tensor {
         true => (&input.shape, false),
@@ -193,7 +195,7 @@ mod tests {
 
     use super::*;
     use crate::backend::threads;
-    use crate::model::config::{Completion, Draft};
+    use crate::model::config::{CompletionRules, ConfigDraft};
 
     /// A model whose runs take so long: one row, and more.
     #[derive(Clone, Copy)]
@@ -227,11 +229,11 @@ mod tests {
             "backend: 'identity' max_batch_size: 8 {more}\n\
              input {{ name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }} output {{ name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }}"
         );
-        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-        draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap()
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
     }
 
-    fn chosen(spec: &ModelSpec, slow: Slow, bound_by: Option<&str>) -> Result<Choice, Error> {
+    fn chosen(spec: &ModelSpec, slow: Slow, bound_by: Option<&str>) -> Result<PlacementChoice, Error> {
         threads::enter(1, |threads| choose(spec, &slow, threads, bound_by))
     }
 
@@ -244,10 +246,10 @@ mod tests {
             assert!(choice.site == site && choice.why.starts_with(why), "{choice:?}");
             assert!(choice.run.unwrap() >= slow.one);
         };
-        check(FAST, Site::Inline, "one row takes ");
-        check(Slow { one: INLINE_RUN_MAX * 2, ..FAST }, Site::Worker, "one row takes ");
-        check(Slow { more: INLINE_LONGEST_MAX * 2, ..FAST }, Site::Worker, "a large request takes ");
-        check(Slow { more: INLINE_LONGEST_MAX / 8, ..FAST }, Site::Inline, "one row takes ");
+        check(FAST, InstanceSite::Inline, "one row takes ");
+        check(Slow { one: INLINE_RUN_MAX * 2, ..FAST }, InstanceSite::Worker, "one row takes ");
+        check(Slow { more: INLINE_LONGEST_MAX * 2, ..FAST }, InstanceSite::Worker, "a large request takes ");
+        check(Slow { more: INLINE_LONGEST_MAX / 8, ..FAST }, InstanceSite::Inline, "one row takes ");
     }
 
     #[test]
@@ -255,8 +257,8 @@ mod tests {
         let placed =
             |site: &str| spec(&format!("parameters {{ key: 'placement' value {{ string_value: '{site}' }} }}"));
         let far = Slow { one: INLINE_RUN_MAX * 2, more: INLINE_LONGEST_MAX * 2 };
-        assert_eq!(chosen(&placed("inline"), far, None).unwrap().site, Site::Inline);
-        assert_eq!(chosen(&placed("worker"), FAST, None).unwrap().site, Site::Worker);
+        assert_eq!(chosen(&placed("inline"), far, None).unwrap().site, InstanceSite::Inline);
+        assert_eq!(chosen(&placed("worker"), FAST, None).unwrap().site, InstanceSite::Worker);
         assert_eq!(chosen(&spec(""), FAST, Some("so")).unwrap().why, "so");
         let error = chosen(&placed("inline"), FAST, Some("a reason")).unwrap_err();
         assert_eq!(error.text(), "model 'm' cannot be placed inline: a reason; remove the parameter 'placement'");

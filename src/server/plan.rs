@@ -11,46 +11,46 @@ use crate::error::Error;
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
 use crate::scheduler::Policy;
-use crate::server::cores::{self, Cores, Wishes};
-use crate::server::load::Loaded;
+use crate::server::cores::{self, CorePlan, CoreRequest};
+use crate::server::load::LoadedVersion;
 use crate::server::log;
-use crate::server::placement::Site;
-use crate::shard::World;
-use crate::shard::catalogue::{Mailbox, Tell};
-use crate::shard::errand::Orders;
-use crate::shard::feed::{Bounds, Feed, Lane, Seat};
+use crate::server::placement::InstanceSite;
+use crate::shard::ServerContext;
+use crate::shard::catalogue::{ControlSender, ShardMailbox};
+use crate::shard::errand::ControlRequests;
+use crate::shard::feed::{ModelQueue, Parking, QueueBounds, QueueProducer};
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::limiter::Registration;
-use crate::shard::models::{Placement, Served};
-use crate::shard::permits::Permits;
-use crate::shard::regions::Desk;
+use crate::shard::limiter::RateRegistration;
+use crate::shard::models::{Placement, ServedModel};
+use crate::shard::permits::Semaphore;
+use crate::shard::regions::SharedMemoryClient;
 use crate::shard::runtime::IoPath;
 
 /// What will run where, from the start.
-pub struct Plan {
+pub struct ServerPlan {
     /// What all threads share.
-    pub world: Arc<World>,
+    pub world: Arc<ServerContext>,
     /// The model versions.
-    pub planned: Vec<Planned>,
+    pub planned: Vec<PlannedModel>,
     /// Which cores are whose.
-    pub cores: Cores,
+    pub cores: CorePlan,
 }
 
 /// A model version with a way for each shard and a place for each worker.
-pub struct Planned {
+pub struct PlannedModel {
     /// The model version.
-    pub served: Arc<Served>,
+    pub served: Arc<ServedModel>,
     /// For each shard, its lane; none where the model runs inside it.
-    pub lanes: Vec<Option<Lane>>,
+    pub lanes: Vec<Option<QueueProducer>>,
     /// The places of its worker threads.
-    pub places: Vec<WorkerPlace>,
+    pub places: Vec<WorkerPlacement>,
     /// How long its load took.
     pub took: Duration,
 }
 
 /// The place of one worker thread.
 #[derive(Clone, Debug)]
-pub struct WorkerPlace {
+pub struct WorkerPlacement {
     /// The instance's seat among the model's.
     pub seat: usize,
     /// The cores of its threads.
@@ -61,29 +61,34 @@ pub struct WorkerPlace {
     pub gpu: Option<u32>,
 }
 
-impl Plan {
+impl ServerPlan {
     /// Plans for models.
     pub fn new(
         settings: &Settings,
-        models: Vec<Loaded>,
-        tell: &Tell,
+        models: Vec<LoadedVersion>,
+        tell: &ControlSender,
         gpus: &Arc<GpuBoard>,
-        regions: Option<Desk>,
+        regions: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
-        let cores = Cores::new(&cores::available(), &wishes(settings, &models))?;
+        let cores = CorePlan::new(&cores::available(), &wishes(settings, &models))?;
         let places = places(settings, &models, &cores);
         let shards = cores.shards.len();
         let planned = models.into_iter().zip(places).map(|(loaded, places)| plan(settings, loaded, shards, places));
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(World { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
+        Ok(Self { world: Arc::new(ServerContext { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
     }
 }
 
-impl Planned {
+impl PlannedModel {
     /// Plans for a model version that is loaded while others serve. Its workers go where the
     /// fewest are: `taken` are the cores of each worker there is.
-    pub fn later(settings: &Settings, loaded: Loaded, cores: &Cores, taken: &[Vec<usize>]) -> Result<Self, Error> {
+    pub fn later(
+        settings: &Settings,
+        loaded: LoadedVersion,
+        cores: &CorePlan,
+        taken: &[Vec<usize>],
+    ) -> Result<Self, Error> {
         warn_of_unknown_policies(settings, &loaded);
         let groups = || instances(&loaded).map(|(group, ..)| policy(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
@@ -94,11 +99,11 @@ impl Planned {
             places.push(match policy(settings, group) {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
-                    WorkerPlace { seat, cores: cores::share(all, seat, of_policy), shared: all.clone(), gpu }
+                    WorkerPlacement { seat, cores: cores::share(all, seat, of_policy), shared: all.clone(), gpu }
                 }
                 None => {
                     let own = least.next().unwrap_or_else(|| cores.workers.clone());
-                    WorkerPlace { seat, cores: own, shared: cores.workers.clone(), gpu }
+                    WorkerPlacement { seat, cores: own, shared: cores.workers.clone(), gpu }
                 }
             });
         }
@@ -106,40 +111,40 @@ impl Planned {
     }
 }
 
-fn plan(settings: &Settings, loaded: Loaded, shards: usize, places: Vec<WorkerPlace>) -> Planned {
-    let bounds = Bounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
+fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, places: Vec<WorkerPlacement>) -> PlannedModel {
+    let bounds = QueueBounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
     let seats = seats(&loaded);
     let (placement, lanes) = match loaded.choice.site {
-        Site::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
-        Site::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
-        Site::Worker => {
+        InstanceSite::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
+        InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
+        InstanceSite::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
             let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
-            let (feed, lanes) = Feed::with_seats(policy, bounds, shards, seats, loaded.registration, sequences);
+            let (feed, lanes) = ModelQueue::with_seats(policy, bounds, shards, seats, loaded.registration, sequences);
             (Placement::Worker(feed), lanes.into_iter().map(Some).collect())
         }
     };
     let (run, took) = (loaded.choice.run, loaded.took);
-    let served = Served::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-    Planned { served: Arc::new(served.measured(run)), lanes, places, took }
+    let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
+    PlannedModel { served: Arc::new(served.measured(run)), lanes, places, took }
 }
 
 /// The permits of each step of an ensemble, where their number is bounded.
-fn permits(spec: &ModelSpec) -> Arc<[Arc<Permits>]> {
+fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     let bounded = spec.ensemble.iter().filter(|ensemble| ensemble.in_flight_max > 0);
-    let of_step = |most: u32| Arc::new(Permits::new(most));
+    let of_step = |most: u32| Arc::new(Semaphore::new(most));
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) -> World {
-    World {
+fn world(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
+    ServerContext {
         id: settings.id.clone(),
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
         gpus: Arc::clone(gpus),
         lifecycle: Lifecycle::new(shards),
-        mailboxes: (0..shards).map(|_| Mailbox::default()).collect(),
+        mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
         tell: Arc::clone(tell),
-        orders: Orders::default(),
+        orders: ControlRequests::default(),
         regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
@@ -164,10 +169,10 @@ fn world(settings: &Settings, shards: usize, tell: &Tell, gpus: &Arc<GpuBoard>) 
 }
 
 /// The seats of a model's instances, in the order of [`instances`].
-fn seats(loaded: &Loaded) -> Vec<Arc<Seat>> {
-    let mut rate_ids = loaded.registration.iter().flat_map(Registration::ids);
+fn seats(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
+    let mut rate_ids = loaded.registration.iter().flat_map(RateRegistration::ids);
     let seat = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
-        let seat = Seat::new(name);
+        let seat = Parking::new(name);
         if group.is_passive {
             return seat.passive();
         }
@@ -180,7 +185,7 @@ fn seats(loaded: &Loaded) -> Vec<Arc<Seat>> {
 }
 
 /// The instances of a model that have a worker thread, with their names and GPUs.
-fn instances(loaded: &Loaded) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
+fn instances(loaded: &LoadedVersion) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
     loaded.worker_groups().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
 }
 
@@ -188,12 +193,12 @@ fn policy<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<u
     settings.host_policies.get(&group.host_policy)
 }
 
-fn wishes(settings: &Settings, models: &[Loaded]) -> Wishes {
-    let groups = || models.iter().flat_map(Loaded::worker_groups);
+fn wishes(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
+    let groups = || models.iter().flat_map(LoadedVersion::worker_groups);
     let named: BTreeMap<_, _> =
         groups().filter_map(|group| Some((group.host_policy.clone(), policy(settings, group)?.clone()))).collect();
     let free = groups().filter(|group| policy(settings, group).is_none());
-    Wishes {
+    CoreRequest {
         shards: settings.shards,
         worker_cores: settings.worker_cores.clone(),
         policy_cores: named.into_iter().collect(),
@@ -205,7 +210,7 @@ fn wishes(settings: &Settings, models: &[Loaded]) -> Wishes {
 
 /// Of the workers of each model. Those who follow one host policy share its cores, all others
 /// share the workers' cores.
-fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<Vec<WorkerPlace>> {
+fn places(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
     let key = |group: &InstanceGroup| policy(settings, group).map(|_| group.host_policy.clone());
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (group, ..) in models.iter().flat_map(instances) {
@@ -219,13 +224,13 @@ fn places(settings: &Settings, models: &[Loaded], cores: &Cores) -> Vec<Vec<Work
         let all = policy(settings, group).unwrap_or(&cores.workers);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlace { seat, cores: own, shared: all.clone(), gpu }
+        WorkerPlacement { seat, cores: own, shared: all.clone(), gpu }
     };
     models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
 }
 
 /// Triton runs them anywhere and says nothing.
-fn warn_of_unknown_policies(settings: &Settings, loaded: &Loaded) {
+fn warn_of_unknown_policies(settings: &Settings, loaded: &LoadedVersion) {
     for group in &loaded.spec.instance_groups {
         let is_default = matches!(group.host_policy.as_str(), "cpu" | "model") || !group.gpus.is_empty();
         if !is_default && policy(settings, group).is_none() {

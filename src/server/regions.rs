@@ -17,20 +17,21 @@ use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::protocol::shared_memory::{
-    Description, Memory, MemoryError, Place, Region, RegionOrder, Registration, Registry, key_name, without_gpus,
+    MemoryError, Region, RegionDescription, RegionMemory, RegionOrder, RegionPlace, RegionRegistration, RegionRegistry,
+    key_name, without_gpus,
 };
 use crate::server::log;
 use crate::server::threads::spawn;
-use crate::shard::World;
-use crate::shard::regions::{Copy, Desk, Ordered, Promise, Published};
+use crate::shard::ServerContext;
+use crate::shard::regions::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
 
 /// Where the system keeps POSIX shared memory (`shm_open`).
 const DIRECTORY: &str = "/dev/shm";
 
-/// The other end of a [`Desk`].
-pub struct Ends {
-    orders: Receiver<Ordered>,
-    copies: (Sender<Copy>, Receiver<Copy>),
+/// The other end of a [`SharedMemoryClient`].
+pub struct SharedMemoryReceivers {
+    orders: Receiver<OrderedRegions>,
+    copies: (Sender<CopyRequest>, Receiver<CopyRequest>),
     request_size_max: usize,
 }
 
@@ -38,20 +39,20 @@ pub struct Ends {
 pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
 
 /// How the shards reach who keeps the regions, where clients may register any.
-pub fn desk(settings: &Settings) -> Option<(Desk, Ends)> {
+pub fn desk(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
     let request_size_max = settings.client_shm_bytes_max;
     settings.allows_client_shm.then(|| {
         let ((orders, ordered), copies) = (channel(), channel());
-        let desk = Desk::new(orders, copies.0.clone(), request_size_max);
-        (desk, Ends { orders: ordered, copies, request_size_max })
+        let desk = SharedMemoryClient::new(orders, copies.0.clone(), request_size_max);
+        (desk, SharedMemoryReceivers { orders: ordered, copies, request_size_max })
     })
 }
 
 /// Starts the threads.
-pub fn begin(ends: Ends, world: &Arc<World>, gpus: FindGpus) -> Result<(), Error> {
-    let Ends { orders, copies: (copying, copies), request_size_max } = ends;
-    let (registry, contexts) = (Registry::new(request_size_max), SharedContexts::default());
-    let mut keeper = Keeper { registry, world: Arc::downgrade(world), gpus, contexts, copying };
+pub fn begin(ends: SharedMemoryReceivers, world: &Arc<ServerContext>, gpus: FindGpus) -> Result<(), Error> {
+    let SharedMemoryReceivers { orders, copies: (copying, copies), request_size_max } = ends;
+    let (registry, contexts) = (RegionRegistry::new(request_size_max), SharedContexts::default());
+    let mut keeper = RegionOwner { registry, world: Arc::downgrade(world), gpus, contexts, copying };
     spawn("shared-memory".to_owned(), move || {
         for (order, promise) in orders {
             keeper.handle_order(order, promise);
@@ -62,17 +63,17 @@ pub fn begin(ends: Ends, world: &Arc<World>, gpus: FindGpus) -> Result<(), Error
 }
 
 /// Who keeps the regions, alone and in one thread.
-struct Keeper {
-    registry: Registry,
+struct RegionOwner {
+    registry: RegionRegistry,
     /// It holds the sender that this thread ends with.
-    world: Weak<World>,
+    world: Weak<ServerContext>,
     gpus: FindGpus,
     contexts: SharedContexts,
-    copying: Sender<Copy>,
+    copying: Sender<CopyRequest>,
 }
 
-impl Keeper {
-    fn handle_order(&mut self, order: RegionOrder, promise: Promise<Vec<Description>>) {
+impl RegionOwner {
+    fn handle_order(&mut self, order: RegionOrder, promise: RegionReply<Vec<RegionDescription>>) {
         let before = Arc::downgrade(self.registry.regions());
         match order {
             RegionOrder::Status(kind, name) => return promise.send(self.registry.status(kind, &name)),
@@ -86,26 +87,26 @@ impl Keeper {
         if before.as_ptr() == Arc::as_ptr(self.registry.regions()) {
             return promise.send(Ok(Vec::new()));
         }
-        let published = Arc::new(Published::new(Arc::clone(self.registry.regions()), promise));
+        let published = Arc::new(PublishedRegions::new(Arc::clone(self.registry.regions()), promise));
         for mailbox in self.world.upgrade().iter().flat_map(|world| &world.mailboxes) {
             mailbox.push_regions(Arc::clone(&published));
         }
     }
 
-    fn register(&mut self, registration: &Registration) -> Result<(), Error> {
+    fn register(&mut self, registration: &RegionRegistration) -> Result<(), Error> {
         let description = &registration.description;
         self.registry.check(&description.name)?;
-        let memory: Box<dyn Memory> = match &description.place {
-            Place::System { key, offset } => Box::new(SystemMemory::open(description, key, *offset)?),
-            Place::Cuda { device } => Box::new(self.open_cuda(description, *device, &registration.handle)?),
+        let memory: Box<dyn RegionMemory> = match &description.place {
+            RegionPlace::System { key, offset } => Box::new(SystemMemory::open(description, key, *offset)?),
+            RegionPlace::Cuda { device } => Box::new(self.open_cuda(description, *device, &registration.handle)?),
         };
         self.registry.insert(Region::new(description.clone(), memory));
         Ok(())
     }
 }
 
-impl Keeper {
-    fn open_cuda(&mut self, description: &Description, device: u64, handle: &[u8]) -> Result<CudaMemory, Error> {
+impl RegionOwner {
+    fn open_cuda(&mut self, description: &RegionDescription, device: u64, handle: &[u8]) -> Result<CudaMemory, Error> {
         let gpus = (self.gpus)();
         if gpus.all().is_empty() {
             return Err(without_gpus(&description.name));
@@ -129,7 +130,7 @@ impl Keeper {
 struct CudaMemory {
     /// There until it is dropped.
     memory: Option<SharedMemory>,
-    copying: Sender<Copy>,
+    copying: Sender<CopyRequest>,
 }
 
 impl CudaMemory {
@@ -143,7 +144,7 @@ impl CudaMemory {
     }
 }
 
-impl Memory for CudaMemory {
+impl RegionMemory for CudaMemory {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         let (memory, offset) = self.opened(offset)?;
         memory.read(offset, out).map_err(|error| MemoryError::Other(error.into()))
@@ -159,17 +160,17 @@ impl Drop for CudaMemory {
     /// A shard may drop the last hold of a region, and closing it waits for the GPU.
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            let _ = self.copying.send(Copy::End(Box::new(memory)));
+            let _ = self.copying.send(CopyRequest::End(Box::new(memory)));
         }
     }
 }
 
 /// One copy from or to a GPU.
-fn copy(copy: Copy) {
+fn copy(copy: CopyRequest) {
     match copy {
-        Copy::Read(slice, promise) => promise.send(slice.read()),
-        Copy::Write(slice, bytes, promise) => promise.send(slice.write(&bytes)),
-        Copy::End(memory) => drop(memory),
+        CopyRequest::Read(slice, promise) => promise.send(slice.read()),
+        CopyRequest::Write(slice, bytes, promise) => promise.send(slice.write(&bytes)),
+        CopyRequest::End(memory) => drop(memory),
     }
 }
 
@@ -183,7 +184,7 @@ struct SystemMemory {
 
 impl SystemMemory {
     /// Opens the file of a key, which holds the region from `begin` on.
-    fn open(description: &Description, key: &str, begin: u64) -> Result<Self, Error> {
+    fn open(description: &RegionDescription, key: &str, begin: u64) -> Result<Self, Error> {
         let name = key_name(&description.name, key)?;
         let refused = |_| Error::internal(format!("Unable to open shared memory region: '{key}'"));
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -210,7 +211,7 @@ impl SystemMemory {
     }
 }
 
-impl Memory for SystemMemory {
+impl RegionMemory for SystemMemory {
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
         let mut done = 0;
         while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -258,10 +259,10 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::backend::gpu::driver::{Fault, SharedHandle};
+    use crate::backend::gpu::driver::{GpuFault, SharedHandle};
     use crate::backend::gpu::fake::Fake;
     use crate::error::Code;
-    use crate::protocol::shared_memory::Kind;
+    use crate::protocol::shared_memory::RegionKind;
 
     /// A file of shared memory, removed in the end.
     struct File(PathBuf);
@@ -276,8 +277,8 @@ mod tests {
 
         fn open(&self, offset: u64, size: u64) -> Result<SystemMemory, Error> {
             let key = format!("/{}", self.0.file_name().unwrap().to_str().unwrap());
-            let place = Place::System { key: key.clone(), offset };
-            SystemMemory::open(&Description { name: "r".to_owned(), size, place }, &key, offset)
+            let place = RegionPlace::System { key: key.clone(), offset };
+            SystemMemory::open(&RegionDescription { name: "r".to_owned(), size, place }, &key, offset)
         }
 
         fn resize(&self, size: u64) {
@@ -327,15 +328,16 @@ mod tests {
     }
 
     /// A keeper with the devices of a driver, and what is to be copied.
-    fn keeper(gpus: Gpus) -> (Keeper, Receiver<Copy>) {
+    fn keeper(gpus: Gpus) -> (RegionOwner, Receiver<CopyRequest>) {
         let (copying, copies) = channel();
-        let (registry, contexts) = (Registry::new(64), SharedContexts::default());
-        let keeper = Keeper { registry, world: Weak::new(), gpus: Box::new(move || gpus.clone()), contexts, copying };
+        let (registry, contexts) = (RegionRegistry::new(64), SharedContexts::default());
+        let keeper =
+            RegionOwner { registry, world: Weak::new(), gpus: Box::new(move || gpus.clone()), contexts, copying };
         (keeper, copies)
     }
 
-    fn cuda(name: &str, handle: SharedHandle, device: u64, size: u64) -> Registration {
-        Registration::cuda(name, handle.to_vec(), device, size).unwrap()
+    fn cuda(name: &str, handle: SharedHandle, device: u64, size: u64) -> RegionRegistration {
+        RegionRegistration::cuda(name, handle.to_vec(), device, size).unwrap()
     }
 
     #[test]
@@ -345,17 +347,17 @@ mod tests {
         let handle = fake.share(&[7; 64]);
         assert_eq!(keeper.register(&cuda("g", handle, 1, 48)), Ok(()));
         assert_eq!(keeper.register(&cuda("g", handle, 1, 48)).unwrap_err().code(), Code::AlreadyExists);
-        let find = |keeper: &Keeper, offset, size| keeper.registry.regions().find("g", offset, size);
+        let find = |keeper: &RegionOwner, offset, size| keeper.registry.regions().find("g", offset, size);
         let slice = find(&keeper, 8, 4).unwrap();
         assert_eq!(slice.write(&[1, 2, 3, 4]), Ok(()));
         assert_eq!(find(&keeper, 6, 8).unwrap().read().unwrap()[..], [7, 7, 1, 2, 3, 4, 7, 7]);
         assert_eq!(fake.shared(&handle)[8..12], [1, 2, 3, 4]);
         assert!(find(&keeper, 40, 9).is_err(), "the rest is not registered");
-        fake.fail_next("download", Fault::Sticky);
+        fake.fail_next("download", GpuFault::Sticky);
         let error = slice.read().unwrap_err();
         assert_eq!(error.code(), Code::Unavailable);
         assert!(error.text().starts_with("shared memory region 'g': the GPU failed: CUDA_ERROR"), "{error}");
-        keeper.registry.remove(Kind::Cuda, "g");
+        keeper.registry.remove(RegionKind::Cuda, "g");
         drop(slice);
         assert_eq!(fake.open_count(), 1, "not closed by whoever dropped it");
         copies.try_iter().for_each(copy);
@@ -367,7 +369,8 @@ mod tests {
         let fake = Fake::new(1);
         let handle = fake.share(&[7; 64]);
         let (mut keeper, copies) = keeper(fake.gpus(1_000, 1_000));
-        let mut refusal = |registration: &Registration| keeper.register(registration).unwrap_err().text().to_owned();
+        let mut refusal =
+            |registration: &RegionRegistration| keeper.register(registration).unwrap_err().text().to_owned();
         let invalid = "failed to register shared memory region 'g': invalid args";
         assert_eq!(refusal(&cuda("g", handle, 0, 65)), invalid, "too large");
         assert_eq!(refusal(&cuda("g", [9; 64], 0, 64)), invalid, "no such memory");
@@ -389,7 +392,7 @@ mod tests {
         let slice = || keeper.registry.regions().find("g", 0, 8).unwrap();
         let (orders, _ordered) = channel();
         let (copying, copies) = channel();
-        let desk = Desk::new(orders, copying, 8);
+        let desk = SharedMemoryClient::new(orders, copying, 8);
         let mut write = std::pin::pin!(desk.write(slice(), Bytes::from_static(&[1; 8])));
         let mut read = std::pin::pin!(desk.read(slice()));
         let mut context = Context::from_waker(Waker::noop());

@@ -7,20 +7,20 @@ use std::sync::Arc;
 
 use crate::config::Settings;
 use crate::error::Error;
-use crate::model::changes::{NOT_UNIQUE, Sighting, Sightings};
-use crate::model::repository::{Found, ModelDirectory};
+use crate::model::changes::{ModelSighting, NOT_UNIQUE, Sightings};
+use crate::model::repository::{FoundModels, ModelDirectory};
 use crate::server::log;
-use crate::server::source::Source;
+use crate::server::source::ModelSource;
 
 /// All model repositories, in the order of their flags.
 pub struct Repositories {
     settings: Arc<Settings>,
-    all: Vec<Source>,
+    all: Vec<ModelSource>,
 }
 
 /// One look at them.
 #[derive(Default)]
-pub struct Look {
+pub struct RepositoryScan {
     /// What was found, with marks.
     pub sightings: Sightings,
     /// The models' directories, by repository and name.
@@ -32,19 +32,19 @@ pub struct Look {
 impl Repositories {
     /// Opens the paths; fails where one is not there.
     pub fn open(settings: &Arc<Settings>) -> Result<Self, Error> {
-        let open = |path: &PathBuf| Source::open(path, settings);
+        let open = |path: &PathBuf| ModelSource::open(path, settings);
         let all = settings.repositories.iter().map(open).collect::<Result<_, Error>>()?;
         Ok(Self { settings: Arc::clone(settings), all })
     }
 
     /// One of them.
-    pub fn source(&self, origin: usize) -> Option<&Source> {
+    pub fn source(&self, origin: usize) -> Option<&ModelSource> {
         self.all.get(origin)
     }
 
     /// Looks at all of them.
-    pub fn look(&self) -> Look {
-        let mut look = Look::default();
+    pub fn look(&self) -> RepositoryScan {
+        let mut look = RepositoryScan::default();
         for (origin, source) in self.all.iter().enumerate() {
             match source.look(&self.settings) {
                 Ok(found) => look.take(origin, found),
@@ -83,15 +83,15 @@ impl Repositories {
     }
 }
 
-impl Look {
-    fn take(&mut self, origin: usize, found: Found) {
+impl RepositoryScan {
+    fn take(&mut self, origin: usize, found: FoundModels) {
         for (name, error) in found.refused {
             let mark = Err(error.text().to_owned());
-            self.sightings.models.push(Sighting { name, origin, mark });
+            self.sightings.models.push(ModelSighting { name, origin, mark });
         }
         for directory in found.models {
             let name = directory.name.clone();
-            self.sightings.models.push(Sighting { name: name.clone(), origin, mark: Ok(directory.mark.clone()) });
+            self.sightings.models.push(ModelSighting { name: name.clone(), origin, mark: Ok(directory.mark.clone()) });
             self.directories.insert((origin, name), directory);
         }
     }

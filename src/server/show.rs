@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::model::text::Notation;
 use crate::model::write;
 use crate::server::load;
-use crate::server::source::Source;
+use crate::server::source::ModelSource;
 use crate::wire::proto::inference::ModelConfig;
 
 /// Prints it, or why there is none; what `main` returns.
@@ -30,7 +30,7 @@ pub fn run(settings: &Settings, form: ConfigForm) -> ExitCode {
 
 fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
     let Some(path) = settings.repositories.first() else { return Ok(String::new()) };
-    let source = Source::open(path, settings)?;
+    let source = ModelSource::open(path, settings)?;
     let found = source.look(settings)?;
     let model = match (found.models.as_slice(), found.refused.as_slice()) {
         ([model], []) => model,

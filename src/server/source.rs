@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 use crate::config::Settings;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
-use crate::model::config::{Draft, configured_name};
-use crate::model::repository::{Found, Listing, ModelDirectory};
+use crate::model::config::{ConfigDraft, configured_name};
+use crate::model::repository::{FoundModels, Listing, ModelDirectory};
 use crate::model::text::Notation;
-use crate::server::beneath::Repository;
+use crate::server::beneath::RepositoryRoot;
 
 /// A path that was opened.
-pub struct Source {
+pub struct ModelSource {
     /// Files are read beneath it.
-    pub repository: Repository,
+    pub repository: RepositoryRoot,
     /// Where it lies.
     pub root: PathBuf,
-    kind: Kind,
+    kind: SourceKind,
 }
 
 /// What a path holds.
-enum Kind {
+enum SourceKind {
     /// A model's directory, as it was named.
     Directory(PathBuf),
     /// An ONNX file, as it was named, and where it lies.
@@ -32,50 +32,51 @@ enum Kind {
     Repository,
 }
 
-impl Source {
+impl ModelSource {
     /// Opens a path.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
         if path.is_file() {
             // What a link leads to may lie anywhere: the user named it.
             let file = path.canonicalize().map_err(|error| cannot("open the model", path, &error))?;
             let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-            let repository = Repository::open(&root).map_err(|error| cannot("open the model", path, &error))?;
-            return Ok(Self { repository, root, kind: Kind::File(path.to_path_buf(), file) });
+            let repository = RepositoryRoot::open(&root).map_err(|error| cannot("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file) });
         }
-        let repository = Repository::open(path).map_err(|error| cannot("open the model repository", path, &error))?;
+        let repository =
+            RepositoryRoot::open(path).map_err(|error| cannot("open the model repository", path, &error))?;
         let listing = repository.list().map_err(|error| cannot("list", path, &error))?;
         let kind = match listing.is_model() {
-            true => Kind::Directory(path.to_path_buf()),
+            true => SourceKind::Directory(path.to_path_buf()),
             false if settings.model_name.is_some() => {
                 return Err(Error::invalid(format!(
                     "--model-name is for a path that holds one model, and '{}' is a model repository",
                     path.display()
                 )));
             }
-            false => Kind::Repository,
+            false => SourceKind::Repository,
         };
         Ok(Self { repository, root: path.to_path_buf(), kind })
     }
 
     /// Opens a directory that holds models and nothing else.
     pub fn of_directory(root: PathBuf) -> io::Result<Self> {
-        Ok(Self { repository: Repository::open(&root)?, root, kind: Kind::Repository })
+        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository })
     }
 
     /// Looks for models.
-    pub fn look(&self, settings: &Settings) -> Result<Found, Error> {
+    pub fn look(&self, settings: &Settings) -> Result<FoundModels, Error> {
         let list = |path: &Path| self.repository.list().map_err(|error| cannot("list", path, &error));
         let model = match &self.kind {
-            Kind::Repository => return Ok(list(&self.root)?.find_models()),
-            Kind::File(given, file) => file_model(given, file, &self.repository, settings)?,
-            Kind::Directory(path) => directory_model(path, list(path)?, &self.repository, settings)?,
+            SourceKind::Repository => return Ok(list(&self.root)?.find_models()),
+            SourceKind::File(given, file) => file_model(given, file, &self.repository, settings)?,
+            SourceKind::Directory(path) => directory_model(path, list(path)?, &self.repository, settings)?,
         };
-        Ok(Found { models: vec![model], ..Found::default() })
+        Ok(FoundModels { models: vec![model], ..FoundModels::default() })
     }
 
     /// Looks for one model; none where it has none of this name.
     pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
-        if let Kind::Repository = self.kind {
+        if let SourceKind::Repository = self.kind {
             let has = self.repository.has(name);
             return has.then(|| ModelDirectory::from_entry(&self.repository.list_model(name))).transpose();
         }
@@ -84,7 +85,7 @@ impl Source {
 
     /// The names of its models.
     pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
-        if let Kind::Repository = self.kind {
+        if let SourceKind::Repository = self.kind {
             let names = self.repository.names().map_err(|error| cannot("list", &self.root, &error))?;
             let models = names.into_iter().filter(|entry| entry.is_directory && !entry.name.starts_with('.'));
             return Ok(models.map(|entry| entry.name).collect());
@@ -93,14 +94,14 @@ impl Source {
     }
 
     /// Reads and checks a model's configuration, as far as its own file says it.
-    pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<Draft, Error> {
+    pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         if let Some((notation, text)) = &model.given {
-            return Draft::read(&model.name, *notation, text.as_bytes(), files);
+            return ConfigDraft::read(&model.name, *notation, text.as_bytes(), files);
         }
         let Some(notation) = model.notation()? else {
             if settings.auto_complete {
-                return Draft::read(&model.name, Notation::Text, b"", files);
+                return ConfigDraft::read(&model.name, Notation::Text, b"", files);
             }
             let path = self.root.join(model.file(Notation::Text.filename()));
             return Err(Error::invalid(format!(
@@ -109,7 +110,7 @@ impl Source {
             )));
         };
         let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
-        Draft::read(&model.name, notation, &text, files)
+        ConfigDraft::read(&model.name, notation, &text, files)
     }
 
     /// The bytes of a file, by its path beneath the root.
@@ -126,7 +127,7 @@ fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
 fn file_model(
     given: &Path,
     file: &Path,
-    repository: &Repository,
+    repository: &RepositoryRoot,
     settings: &Settings,
 ) -> Result<ModelDirectory, Error> {
     let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
@@ -147,7 +148,7 @@ fn file_model(
 fn directory_model(
     path: &Path,
     listing: Listing,
-    repository: &Repository,
+    repository: &RepositoryRoot,
     settings: &Settings,
 ) -> Result<ModelDirectory, Error> {
     let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());

@@ -10,34 +10,34 @@ use std::time::Duration;
 
 use crate::config::{ControlMode, Settings};
 use crate::error::Error;
-use crate::model::changes::{Action, actions};
-use crate::model::ensemble::{self, Members};
-use crate::model::index::Progress;
+use crate::model::changes::{ModelAction, actions};
+use crate::model::ensemble::{self, ComposingModels};
+use crate::model::index::LoadProgress;
 use crate::model::repository::ModelDirectory;
-use crate::server::control::job::Place;
-use crate::server::control::model::Models;
-use crate::server::load::{self, Failure, Held, Loaded, Loader, Lying};
+use crate::server::control::job::ModelOrigin;
+use crate::server::control::model::ModelRecords;
+use crate::server::load::{self, LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions};
 use crate::server::log;
 use crate::server::repositories::Repositories;
 use crate::shard::clock;
-use crate::shard::limiter::Limiter;
+use crate::shard::limiter::RateLimiter;
 
 /// How often a person is told what still loads.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// What was loaded.
-pub struct Start {
+pub struct InitialLoad {
     /// The model versions, by name, the highest version of each first.
-    pub loaded: Vec<Loaded>,
+    pub loaded: Vec<LoadedVersion>,
     /// What is known of all models that were asked for.
-    pub models: Models,
+    pub models: ModelRecords,
 }
 
 /// One model that is to be loaded.
-struct Task {
+struct LoadTask {
     origin: usize,
     directory: ModelDirectory,
-    progress: Arc<Progress>,
+    progress: Arc<LoadProgress>,
     /// The models that it is made of, where it is an ensemble.
     composing: Vec<String>,
     /// Whether it is loaded for its own sake, and not for an ensemble's.
@@ -45,20 +45,20 @@ struct Task {
 }
 
 /// What came of it.
-struct Done {
-    task: Task,
-    outcome: Result<Vec<Loaded>, Failure>,
+struct FinishedTask {
+    task: LoadTask,
+    outcome: Result<Vec<LoadedVersion>, LoadFailure>,
     took: Duration,
 }
 
 /// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
 pub fn load(
     settings: &Settings,
-    loader: &Loader,
+    loader: &ModelLoader,
     repositories: &Repositories,
-    limiter: Option<&Arc<Limiter>>,
-) -> Result<Start, Error> {
-    let mut start = Start { loaded: Vec::new(), models: Models::new() };
+    limiter: Option<&Arc<RateLimiter>>,
+) -> Result<InitialLoad, Error> {
+    let mut start = InitialLoad { loaded: Vec::new(), models: ModelRecords::new() };
     let tasks = start.find(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
@@ -74,10 +74,10 @@ pub fn load(
     Ok(start)
 }
 
-impl Start {
+impl InitialLoad {
     /// What there is to load. Fails where a repository cannot be read at all: nobody waits for a mistyped
     /// path to come.
-    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<Task>, Error> {
+    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<LoadTask>, Error> {
         let is_explicit = settings.control_mode == ControlMode::Explicit;
         let mut tasks = VecDeque::new();
         if !is_explicit || settings.load_models.iter().any(|name| name == "*") {
@@ -87,14 +87,14 @@ impl Start {
             }
             for action in actions(&[], &look.sightings) {
                 match action {
-                    Action::Load { name, origin } => {
+                    ModelAction::Load { name, origin } => {
                         let directory = look.directories.remove(&(origin, name));
                         tasks.extend(directory.map(|directory| task(origin, directory)));
                     }
-                    Action::Refuse { name, why } | Action::Unload { name, why: Some(why) } => {
+                    ModelAction::Refuse { name, why } | ModelAction::Unload { name, why: Some(why) } => {
                         self.refuse(&name, why);
                     }
-                    Action::Unload { why: None, .. } => {}
+                    ModelAction::Unload { why: None, .. } => {}
                 }
             }
         } else {
@@ -112,14 +112,16 @@ impl Start {
     }
 
     /// Loads ensembles, those first that others are made of.
-    fn load_ensembles(&mut self, ensembles: Vec<Task>, loader: &Loader, repositories: &Repositories) {
+    fn load_ensembles(&mut self, ensembles: Vec<LoadTask>, loader: &ModelLoader, repositories: &Repositories) {
         let names: Vec<_> =
             ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
         let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
         for (index, refusal) in ensemble::order(&names) {
             let Some(task) = tasks.get_mut(index).and_then(Option::take) else { continue };
             let done = match refusal {
-                Some(error) => Done { outcome: Err(Failure::Composition(error)), took: Duration::ZERO, task },
+                Some(error) => {
+                    FinishedTask { outcome: Err(LoadFailure::Composition(error)), took: Duration::ZERO, task }
+                }
                 None => run(task, loader, repositories, &self.members()),
             };
             // It takes no resources itself.
@@ -128,9 +130,9 @@ impl Start {
     }
 
     /// What was loaded so far, for the ensembles that are made of it.
-    fn members(&self) -> Members {
+    fn members(&self) -> ComposingModels {
         let known = self.models.iter().map(|(name, model)| (name.clone(), model.member()));
-        let mut members = Members { models: known.collect() };
+        let mut members = ComposingModels { models: known.collect() };
         for loaded in &self.loaded {
             let member = members.models.entry(loaded.spec.name.clone()).or_default();
             member.versions.push((loaded.version, Arc::clone(&loaded.spec)));
@@ -146,14 +148,15 @@ impl Start {
         model.loads.failed += 1;
     }
 
-    fn take(&mut self, done: Done, limiter: Option<&Arc<Limiter>>) {
-        let Done { task, outcome, took } = done;
+    fn take(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
+        let FinishedTask { task, outcome, took } = done;
         let name = task.directory.name.clone();
         let outcome = outcome.and_then(|loaded| load::register(loaded, limiter));
         let model = self.models.entry(name.clone()).or_default();
         (model.origin, model.is_asked) = (Some(task.origin), task.is_asked);
         model.composing.clone_from(&task.composing);
-        model.place = (!task.composing.is_empty()).then(|| Place::Known(task.origin, Box::new(task.directory.clone())));
+        model.place =
+            (!task.composing.is_empty()).then(|| ModelOrigin::Known(task.origin, Box::new(task.directory.clone())));
         model.mark = task.directory.mark;
         model.loads.time += took;
         match outcome {
@@ -170,22 +173,22 @@ impl Start {
     }
 }
 
-fn task(origin: usize, directory: ModelDirectory) -> Task {
-    Task { origin, directory, progress: Arc::default(), composing: Vec::new(), is_asked: true }
+fn task(origin: usize, directory: ModelDirectory) -> LoadTask {
+    LoadTask { origin, directory, progress: Arc::default(), composing: Vec::new(), is_asked: true }
 }
 
 /// The same tasks with what ensembles among them are made of; where the flags name the models to load,
 /// that is loaded too.
 fn with_composing(
-    mut tasks: VecDeque<Task>,
+    mut tasks: VecDeque<LoadTask>,
     settings: &Settings,
-    loader: &Loader,
+    loader: &ModelLoader,
     repositories: &Repositories,
-) -> Vec<Task> {
-    let mut all: Vec<Task> = Vec::with_capacity(tasks.len());
+) -> Vec<LoadTask> {
+    let mut all: Vec<LoadTask> = Vec::with_capacity(tasks.len());
     while let Some(mut next) = tasks.pop_front() {
         if let Some(source) = repositories.source(next.origin) {
-            next.composing = loader.composing(Lying { source, directory: &next.directory });
+            next.composing = loader.composing(ModelLocation { source, directory: &next.directory });
         }
         let composing = next.composing.clone();
         all.push(next);
@@ -196,7 +199,7 @@ fn with_composing(
             let is_there = all.iter().chain(&tasks).any(|task| task.directory.name == name);
             // One that is not found is missed when the ensemble is loaded.
             if let (false, Ok((origin, directory))) = (is_there, repositories.find(&name)) {
-                tasks.push_back(Task { is_asked: false, ..task(origin, directory) });
+                tasks.push_back(LoadTask { is_asked: false, ..task(origin, directory) });
             }
         }
     }
@@ -205,13 +208,13 @@ fn with_composing(
 
 /// Loads so many at a time.
 fn load_side_by_side(
-    mut tasks: VecDeque<Task>,
+    mut tasks: VecDeque<LoadTask>,
     threads: usize,
-    loader: &Loader,
+    loader: &ModelLoader,
     repositories: &Repositories,
-) -> Vec<Done> {
+) -> Vec<FinishedTask> {
     let mut all = Vec::with_capacity(tasks.len());
-    let mut running: BTreeMap<String, Arc<Progress>> = BTreeMap::new();
+    let mut running: BTreeMap<String, Arc<LoadProgress>> = BTreeMap::new();
     let (ended, outcomes) = mpsc::channel();
     thread::scope(|scope| {
         while !tasks.is_empty() || !running.is_empty() {
@@ -220,7 +223,7 @@ fn load_side_by_side(
                 running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
                 let ended = ended.clone();
                 // Its outcome is awaited below.
-                scope.spawn(move || drop(ended.send(run(task, loader, repositories, &Members::default()))));
+                scope.spawn(move || drop(ended.send(run(task, loader, repositories, &ComposingModels::default()))));
             }
             match outcomes.recv_timeout(TELL_INTERVAL) {
                 Ok(done) => {
@@ -236,23 +239,23 @@ fn load_side_by_side(
     all
 }
 
-fn run(task: Task, loader: &Loader, repositories: &Repositories, members: &Members) -> Done {
+fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, members: &ComposingModels) -> FinishedTask {
     let began = clock::now();
     let load = || {
         let gone = || Error::internal("its repository is gone");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
-        let lying = Lying { source, directory: &task.directory };
-        loader.load_model(lying, &Held::default(), members, &task.progress).map(|(loaded, _)| loaded)
+        let lying = ModelLocation { source, directory: &task.directory };
+        loader.load_model(lying, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {
         Err(Error::internal(format!("its load panicked: {}", crate::shard::worker::panic_text(&*panic))).into())
     });
-    Done { outcome, took: clock::now().since(began), task }
+    FinishedTask { outcome, took: clock::now().since(began), task }
 }
 
-fn tell(running: &BTreeMap<String, Arc<Progress>>) {
-    let text = |(name, progress): (&String, &Arc<Progress>)| {
+fn tell(running: &BTreeMap<String, Arc<LoadProgress>>) {
+    let text = |(name, progress): (&String, &Arc<LoadProgress>)| {
         let (done, versions) = progress.versions();
         format!("'{name}' ({}, {done} of {versions} versions)", progress.stage().as_str())
     };

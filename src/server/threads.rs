@@ -11,45 +11,45 @@ use std::thread::JoinHandle;
 
 use crate::backend::{Instance, Threads, threads};
 use crate::error::Error;
-use crate::server::plan::WorkerPlace;
+use crate::server::plan::WorkerPlacement;
 use crate::server::{cores, log};
-use crate::shard::executor::{self, Parts};
-use crate::shard::feed::Feed;
-use crate::shard::models::{Placement, Served};
+use crate::shard::executor::{self, ShardParts};
+use crate::shard::feed::ModelQueue;
+use crate::shard::models::{Placement, ServedModel};
 use crate::shard::runtime::pin;
 use crate::shard::worker;
 use crate::shard::worker::panic_text;
 
 /// What is done, and with which words, when the server cannot go on. Called from any thread.
-pub type Failure = Arc<dyn Fn(&str) + Send + Sync>;
+pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Called when a thread has ended, on that thread.
-pub type Ended = Arc<dyn Fn() + Send + Sync>;
+pub type EndedHook = Arc<dyn Fn() + Send + Sync>;
 
 /// What every worker thread is given to say that it has ended.
 #[derive(Clone)]
-pub struct Roster {
+pub struct ThreadHooks {
     /// Held by each until it ends; nobody sends.
     pub running: mpsc::Sender<Infallible>,
     /// Called by each when it ends.
-    pub ended: Ended,
+    pub ended: EndedHook,
 }
 
 /// The worker threads of one model version. Dropped, they are told to end.
-pub struct Crew {
-    feed: Option<Arc<Feed>>,
+pub struct WorkerGroup {
+    feed: Option<Arc<ModelQueue>>,
     workers: Vec<JoinHandle<()>>,
     left: Arc<AtomicUsize>,
     ready: mpsc::Receiver<Result<(), Error>>,
 }
 
 /// What a worker leaves behind at its end, however it comes.
-struct Leaving {
+struct WorkerExit {
     left: Arc<AtomicUsize>,
-    roster: Roster,
+    roster: ThreadHooks,
 }
 
-impl Drop for Leaving {
+impl Drop for WorkerExit {
     fn drop(&mut self) {
         self.left.fetch_sub(1, Ordering::SeqCst);
         (self.roster.ended)();
@@ -58,9 +58,9 @@ impl Drop for Leaving {
 
 /// What a thread says when it has started, or why it could not: once, and by itself where it ends
 /// before.
-struct Started(Cell<Option<mpsc::Sender<Result<(), Error>>>>);
+struct StartSignal(Cell<Option<mpsc::Sender<Result<(), Error>>>>);
 
-impl Started {
+impl StartSignal {
     fn by(sender: &mpsc::Sender<Result<(), Error>>) -> Self {
         Self(Cell::new(Some(sender.clone())))
     }
@@ -73,23 +73,23 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for StartSignal {
     fn drop(&mut self) {
         self.tell(Err(Error::internal("a thread ended before it served")));
     }
 }
 
-impl Crew {
+impl WorkerGroup {
     /// Starts the workers of a model version; they make their instances while the caller goes on.
-    pub fn begin(served: &Arc<Served>, places: &[WorkerPlace], roster: &Roster) -> Result<Self, Error> {
+    pub fn begin(served: &Arc<ServedModel>, places: &[WorkerPlacement], roster: &ThreadHooks) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
         let mut crew = Self { feed: None, workers: Vec::new(), left: Arc::default(), ready };
         let Placement::Worker(feed) = &served.placement else { return Ok(crew) };
         crew.feed = Some(Arc::clone(feed));
         for place in places {
             crew.left.fetch_add(1, Ordering::SeqCst);
-            let leaving = Leaving { left: Arc::clone(&crew.left), roster: roster.clone() };
-            let started = Started::by(&started);
+            let leaving = WorkerExit { left: Arc::clone(&crew.left), roster: roster.clone() };
+            let started = StartSignal::by(&started);
             crew.workers.push(start_worker(Arc::clone(served), Arc::clone(feed), place.clone(), (started, leaving))?);
         }
         Ok(crew)
@@ -122,17 +122,17 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for WorkerGroup {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
 fn start_worker(
-    served: Arc<Served>,
-    feed: Arc<Feed>,
-    place: WorkerPlace,
-    (started, leaving): (Started, Leaving),
+    served: Arc<ServedModel>,
+    feed: Arc<ModelQueue>,
+    place: WorkerPlacement,
+    (started, leaving): (StartSignal, WorkerExit),
 ) -> Result<JoinHandle<()>, Error> {
     let name = format!("w{}-{}", place.seat, served.spec.name);
     spawn(name.clone(), move || {
@@ -161,18 +161,27 @@ fn start_worker(
 
 /// Starts the shards and returns when all of them serve. `ended` is called as each ends, `failure`
 /// where one does so before its time.
-pub fn start_shards(parts: Vec<Parts>, ended: &Ended, failure: &Failure) -> Result<Vec<JoinHandle<()>>, Error> {
+pub fn start_shards(
+    parts: Vec<ShardParts>,
+    ended: &EndedHook,
+    failure: &FatalHook,
+) -> Result<Vec<JoinHandle<()>>, Error> {
     let (started, ready) = mpsc::channel();
     let count = parts.len();
     let mut shards = Vec::with_capacity(count);
     for parts in parts {
-        shards.push(start_shard(parts, Started::by(&started), Arc::clone(ended), Arc::clone(failure))?);
+        shards.push(start_shard(parts, StartSignal::by(&started), Arc::clone(ended), Arc::clone(failure))?);
     }
     wait(&ready, count)?;
     Ok(shards)
 }
 
-fn start_shard(parts: Parts, started: Started, ended: Ended, failure: Failure) -> Result<JoinHandle<()>, Error> {
+fn start_shard(
+    parts: ShardParts,
+    started: StartSignal,
+    ended: EndedHook,
+    failure: FatalHook,
+) -> Result<JoinHandle<()>, Error> {
     let (name, index) = (format!("shard-{}", parts.index), parts.index);
     spawn(name.clone(), move || {
         let tell = move |outcome: Result<&'static str, Error>| {
@@ -190,7 +199,7 @@ fn start_shard(parts: Parts, started: Started, ended: Ended, failure: Failure) -
 
 /// Makes the instance of a worker. Threads that it was configured to have besides a worker's only
 /// one share the cores of all workers like it.
-fn make_instance(served: &Served, place: &WorkerPlace, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+fn make_instance(served: &ServedModel, place: &WorkerPlacement, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
     if place.cores.len() > 1 {
         return served.loaded.new_instance(threads);
     }

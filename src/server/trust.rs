@@ -8,7 +8,7 @@ use crate::backend::{Batch, Instance, LoadedModel, Request, run_to_end, threads}
 use crate::error::Error;
 use crate::limits::GPU_CHECK_TOLERANCE;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::server::kept::Kept;
+use crate::server::kept::InternalSink;
 use crate::shard::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
@@ -83,7 +83,7 @@ fn draw(seed: &mut u64) -> f32 {
 }
 
 fn run(instance: &mut dyn Instance, rows: u32, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-    let kept = Arc::new(Kept::default());
+    let kept = Arc::new(InternalSink::default());
     let request = Request { inputs, rows, responder: kept.responder(0, rows), sequence: None };
     run_to_end(instance, Batch { requests: vec![request], rows, clock: clock::now, ended: Vec::new() });
     let answer = kept.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
@@ -125,15 +125,15 @@ fn floats(tensor: &Tensor) -> Vec<f32> {
 mod tests {
     use super::*;
     use crate::backend::Threads;
-    use crate::model::config::{Completion, Draft};
+    use crate::model::config::{CompletionRules, ConfigDraft};
 
     fn spec(rows_max: u32) -> ModelSpec {
         let text = format!(
             "backend: 'onnxruntime' max_batch_size: {rows_max} input {{ name: 'x' data_type: TYPE_FP32 dims: 3 }} \
              output {{ name: 'y' data_type: TYPE_FP32 dims: 3 }}"
         );
-        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-        draft.complete(None, &Default::default(), Completion::default()).unwrap()
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &Default::default(), CompletionRules::default()).unwrap()
     }
 
     /// Gives its input, and something else where its rows are so many.

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::backend::gpu::Figures;
+use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::model::warm_up::{self, WarmUp, WarmUpInput, WarmUpSource};
 use crate::model::{ModelSpec, TensorSpec};
-use crate::server::kept::Kept;
+use crate::server::kept::InternalSink;
 use crate::shard::clock;
 use crate::tensor::strings::Strings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
 /// One sample with its bytes.
-struct Sample {
+struct WarmUpSample {
     name: String,
     requests: u32,
     runs: u32,
@@ -27,9 +27,9 @@ struct Sample {
 }
 
 /// A model whose instances are warm when they are made.
-struct Warmed {
+struct WarmedModel {
     model: Box<dyn LoadedModel>,
-    samples: Vec<Sample>,
+    samples: Vec<WarmUpSample>,
 }
 
 /// A model whose instances answer the samples of its configuration when they are made. `read` gives
@@ -45,10 +45,10 @@ pub fn warmed(
         return Ok(model);
     }
     let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, told, &read)).collect::<Result<_, _>>()?;
-    Ok(Box::new(Warmed { model, samples }))
+    Ok(Box::new(WarmedModel { model, samples }))
 }
 
-impl LoadedModel for Warmed {
+impl LoadedModel for WarmedModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let mut instance = self.model.new_instance(threads)?;
         for sample in &self.samples {
@@ -64,13 +64,13 @@ impl LoadedModel for Warmed {
         self.model.may_run_inline()
     }
 
-    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.model.gpu_figures()
     }
 }
 
-fn run(instance: &mut dyn Instance, sample: &Sample) -> Result<(), Error> {
-    let kept = Arc::new(Kept::default());
+fn run(instance: &mut dyn Instance, sample: &WarmUpSample) -> Result<(), Error> {
+    let kept = Arc::new(InternalSink::default());
     let requests = (0..sample.requests).map(|index| {
         let responder = kept.responder(index, sample.requests);
         Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
@@ -89,7 +89,7 @@ fn prepare(
     sample: &WarmUp,
     told: &[Tensor],
     read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
-) -> Result<Sample, Error> {
+) -> Result<WarmUpSample, Error> {
     let mut inputs = Vec::with_capacity(spec.inputs.len());
     let asked = spec.inputs.len().saturating_sub(told.len());
     let told = (0..asked).map(|_| None).chain(told.iter().map(Some));
@@ -100,7 +100,7 @@ fn prepare(
             None => Tensor { datatype: input.datatype, shape: Shape::new(), contents: Bytes::new() },
         });
     }
-    Ok(Sample { name: sample.name.clone(), requests: sample.requests, runs: sample.runs, inputs })
+    Ok(WarmUpSample { name: sample.name.clone(), requests: sample.requests, runs: sample.runs, inputs })
 }
 
 fn tensor(
@@ -186,7 +186,7 @@ mod tests {
 
     use super::*;
     use crate::backend::{Backend, Identity, threads};
-    use crate::model::config::{Completion, Draft};
+    use crate::model::config::{CompletionRules, ConfigDraft};
 
     fn spec(warm_up: &str) -> Result<ModelSpec, Error> {
         let text = format!(
@@ -197,8 +197,8 @@ mod tests {
                       {{ name: 't' data_type: TYPE_STRING dims: 2 }} ]\n\
              model_warmup [ {warm_up} ]"
         );
-        let draft = Draft::new("m", Some(text.as_bytes()), &[])?;
-        draft.complete(None, &BTreeMap::new(), Completion::default())
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[])?;
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default())
     }
 
     fn make(warm_up: &str) -> Result<(), Error> {
@@ -349,8 +349,8 @@ mod tests {
                  model_warmup {{ name: 'w' batch_size: 1 inputs {{ key: 'x' value {{ data_type: TYPE_INT32 dims: 1 \
                  zero_data: true }} }} {more} }}"
             );
-            let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-            let spec = draft.complete(None, &BTreeMap::new(), Completion::default())?;
+            let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+            let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default())?;
             let sequence = spec.sequence.clone().unwrap();
             let told = crate::backend::sequence::begun_inputs(&sequence, true);
             let kept = Arc::new(SegQueue::new());

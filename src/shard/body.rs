@@ -35,13 +35,14 @@ impl BodyBuffer for AlignedBuffer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::http1::{Connection, Settings};
+    use crate::connection::http1::{Http1Connection, Http1Settings};
     use crate::limits::TENSOR_ALIGNMENT;
     use crate::time::Instant;
 
     fn body(input: &[u8], piece_size_max: usize) -> Bytes {
-        let settings = Settings { aligned_after: Some("inference-header-content-length"), ..Settings::default() };
-        let mut connection = Connection::<AlignedBuffer>::new(settings);
+        let settings =
+            Http1Settings { aligned_after: Some("inference-header-content-length"), ..Http1Settings::default() };
+        let mut connection = Http1Connection::<AlignedBuffer>::new(settings);
         let mut input = input;
         while !input.is_empty() {
             let space = connection.input_space();

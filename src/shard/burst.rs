@@ -6,18 +6,18 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use crate::shard::feed::Feed;
+use crate::shard::feed::ModelQueue;
 
 /// The feeds to wake at the end of this turn.
 #[derive(Default)]
-pub struct Bursts {
-    feeds: RefCell<Vec<Arc<Feed>>>,
+pub struct DeferredWakes {
+    feeds: RefCell<Vec<Arc<ModelQueue>>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Bursts {
+impl DeferredWakes {
     /// A request was queued whose instances must be woken.
-    pub fn handle_submission(&self, feed: &Arc<Feed>) {
+    pub fn handle_submission(&self, feed: &Arc<ModelQueue>) {
         let mut feeds = self.feeds.borrow_mut();
         if feeds.iter().any(|have| Arc::ptr_eq(have, feed)) {
             return;

@@ -22,7 +22,7 @@ const ENTRY_SIZE: usize = 512;
 
 /// What names an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct CacheKey {
     /// The address of the model version's configuration, which an entry keeps alive.
     model: usize,
     inputs: [u64; 2],
@@ -31,10 +31,10 @@ pub struct Key {
 /// Answers of one shard's models. Lives on its shard.
 pub struct ResponseCache {
     hashers: [RandomState; 2],
-    cache: Cache<Answered>,
+    cache: LruCache<CachedAnswer>,
 }
 
-struct Answered {
+struct CachedAnswer {
     outputs: Vec<Tensor>,
     /// Held, so that no other version is ever found at its address.
     _spec: Arc<ModelSpec>,
@@ -43,12 +43,12 @@ struct Answered {
 impl ResponseCache {
     /// A cache of so many bytes.
     pub fn new(size_max: usize) -> Self {
-        Self { hashers: [RandomState::new(), RandomState::new()], cache: Cache::new(size_max) }
+        Self { hashers: [RandomState::new(), RandomState::new()], cache: LruCache::new(size_max) }
     }
 
     /// The name of the answer to these inputs. The keys of the hash are this process's secret, so that
     /// nobody can make two requests that are taken for one.
-    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> Key {
+    pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> CacheKey {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
             for input in inputs {
@@ -60,52 +60,52 @@ impl ResponseCache {
             }
             hasher.finish()
         };
-        Key { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
+        CacheKey { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
     }
 
     /// The outputs of an answer that is there.
-    pub fn find(&mut self, key: &Key) -> Option<Vec<Tensor>> {
+    pub fn find(&mut self, key: &CacheKey) -> Option<Vec<Tensor>> {
         self.cache.find(key).map(|answered| answered.outputs.clone())
     }
 
     /// Keeps an answer, in memory of its own: an output may be a part of a large batch. One that is
     /// larger than the cache is not kept.
-    pub fn keep(&mut self, key: Key, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
+    pub fn keep(&mut self, key: CacheKey, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
         let size = outputs.iter().fold(ENTRY_SIZE, |size, output| size.saturating_add(output.contents.len()));
         if size > self.cache.size_max {
             return;
         }
         let copy = |output: &Tensor| Tensor { contents: Bytes::copy_from_slice(&output.contents), ..output.clone() };
         let outputs = outputs.iter().map(copy).collect();
-        self.cache.insert(key, Answered { outputs, _spec: Arc::clone(spec) }, size);
+        self.cache.insert(key, CachedAnswer { outputs, _spec: Arc::clone(spec) }, size);
     }
 }
 
 /// Values by key, up to so many bytes; the one that was used the longest ago goes first.
-struct Cache<V> {
+struct LruCache<V> {
     size_max: usize,
     size: usize,
-    by_key: HashMap<Key, usize>,
-    entries: Slab<Entry<V>>,
+    by_key: HashMap<CacheKey, usize>,
+    entries: Slab<CacheEntry<V>>,
     /// The ends of the list of entries by their last use.
     newest: Option<usize>,
     oldest: Option<usize>,
 }
 
-struct Entry<V> {
-    key: Key,
+struct CacheEntry<V> {
+    key: CacheKey,
     value: V,
     size: usize,
     newer: Option<usize>,
     older: Option<usize>,
 }
 
-impl<V> Cache<V> {
+impl<V> LruCache<V> {
     fn new(size_max: usize) -> Self {
         Self { size_max, size: 0, by_key: HashMap::new(), entries: Slab::new(), newest: None, oldest: None }
     }
 
-    fn find(&mut self, key: &Key) -> Option<&V> {
+    fn find(&mut self, key: &CacheKey) -> Option<&V> {
         let index = *self.by_key.get(key)?;
         self.unlink(index);
         self.link_newest(index);
@@ -113,7 +113,7 @@ impl<V> Cache<V> {
     }
 
     /// Puts a value in; what does not fit beside it goes.
-    fn insert(&mut self, key: Key, value: V, size: usize) {
+    fn insert(&mut self, key: CacheKey, value: V, size: usize) {
         if let Some(index) = self.by_key.get(&key).copied() {
             self.remove(index);
         }
@@ -124,7 +124,7 @@ impl<V> Cache<V> {
             let Some(oldest) = self.oldest else { break };
             self.remove(oldest);
         }
-        let index = self.entries.insert(Entry { key, value, size, newer: None, older: None });
+        let index = self.entries.insert(CacheEntry { key, value, size, newer: None, older: None });
         self.by_key.insert(key, index);
         self.size += size;
         self.link_newest(index);
@@ -169,13 +169,13 @@ mod tests {
     use crate::backend::trial::{spec, tensor};
     use crate::tensor::Datatype;
 
-    fn key(name: char) -> Key {
-        Key { model: 0, inputs: [u64::from(u32::from(name)), 0] }
+    fn key(name: char) -> CacheKey {
+        CacheKey { model: 0, inputs: [u64::from(u32::from(name)), 0] }
     }
 
     /// `+a3` puts in, `?a` asks; what is there afterwards from the newest to the oldest, and the bytes.
     fn script(size_max: usize, text: &str) -> String {
-        let mut cache = Cache::new(size_max);
+        let mut cache = LruCache::new(size_max);
         for word in text.split_whitespace() {
             let name = word.chars().nth(1).unwrap();
             match word.split_at(2) {

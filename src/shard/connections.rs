@@ -12,7 +12,7 @@ use crate::time::Instant;
 
 /// Why a connection is woken though nothing arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum WakeReason {
     /// The server drains: finish and take no more.
     Drain,
     /// The instant it waited for has come.
@@ -21,14 +21,14 @@ pub enum Verdict {
 
 /// What the sweep knows of one connection.
 #[derive(Default)]
-pub struct Watch {
+pub struct ConnectionWatch {
     active_at: Cell<Instant>,
     deadline: Cell<Option<Instant>>,
-    verdict: Cell<Option<Verdict>>,
+    verdict: Cell<Option<WakeReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Watch {
+impl ConnectionWatch {
     /// The connection was opened, or answered: its client may be about to send.
     pub fn set_active(&self, now: Instant) {
         self.active_at.set(now);
@@ -42,14 +42,14 @@ impl Watch {
 
     /// When to wake the connection if nothing happens. The end of an earlier wait is forgotten.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
-        if self.verdict.get() == Some(Verdict::Timeout) {
+        if self.verdict.get() == Some(WakeReason::Timeout) {
             self.verdict.set(None);
         }
         self.deadline.set(deadline);
     }
 
     /// The verdict, once.
-    pub fn take_verdict(&self) -> Option<Verdict> {
+    pub fn take_verdict(&self) -> Option<WakeReason> {
         self.verdict.take()
     }
 
@@ -61,7 +61,7 @@ impl Watch {
         }
     }
 
-    fn judge(&self, verdict: Verdict) {
+    fn judge(&self, verdict: WakeReason) {
         self.verdict.set(Some(verdict));
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -71,16 +71,16 @@ impl Watch {
 
 /// The connections of one shard.
 pub struct Connections {
-    watches: RefCell<Slab<Rc<Watch>>>,
+    watches: RefCell<Slab<Rc<ConnectionWatch>>>,
     count_max: usize,
     is_draining: Cell<bool>,
 }
 
 /// A place in the table; leaves it when dropped.
-pub struct Membership {
+pub struct ConnectionGuard {
     connections: Rc<Connections>,
     key: usize,
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionWatch>,
 }
 
 impl Connections {
@@ -90,18 +90,18 @@ impl Connections {
     }
 
     /// Takes a connection in that was opened just now; `None` when there are too many.
-    pub fn enter(self: &Rc<Self>, now: Instant) -> Option<Membership> {
+    pub fn enter(self: &Rc<Self>, now: Instant) -> Option<ConnectionGuard> {
         let mut watches = self.watches.borrow_mut();
         if watches.len() >= self.count_max {
             return None;
         }
-        let watch = Rc::new(Watch::default());
+        let watch = Rc::new(ConnectionWatch::default());
         watch.set_active(now);
         if self.is_draining() {
-            watch.judge(Verdict::Drain);
+            watch.judge(WakeReason::Drain);
         }
         let key = watches.insert(Rc::clone(&watch));
-        Some(Membership { connections: Rc::clone(self), key, watch })
+        Some(ConnectionGuard { connections: Rc::clone(self), key, watch })
     }
 
     /// How many are open.
@@ -124,7 +124,7 @@ impl Connections {
         for (_, watch) in self.watches.borrow().iter() {
             if watch.deadline.get().is_some_and(|deadline| deadline <= now) {
                 watch.deadline.set(None);
-                watch.judge(Verdict::Timeout);
+                watch.judge(WakeReason::Timeout);
             }
         }
     }
@@ -133,19 +133,19 @@ impl Connections {
     pub fn drain(&self) {
         self.is_draining.set(true);
         for (_, watch) in self.watches.borrow().iter() {
-            watch.judge(Verdict::Drain);
+            watch.judge(WakeReason::Drain);
         }
     }
 }
 
-impl Membership {
+impl ConnectionGuard {
     /// What the sweep knows of this connection.
-    pub const fn watch(&self) -> &Rc<Watch> {
+    pub const fn watch(&self) -> &Rc<ConnectionWatch> {
         &self.watch
     }
 }
 
-impl Drop for Membership {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.connections.watches.borrow_mut().try_remove(self.key);
     }
@@ -173,7 +173,7 @@ mod tests {
         due.watch().set_deadline(Some(Instant::from_micros(5)));
         later.watch().set_deadline(Some(Instant::from_micros(6)));
         connections.sweep(Instant::from_micros(5));
-        assert_eq!((due.watch().take_verdict(), later.watch().take_verdict()), (Some(Verdict::Timeout), None));
+        assert_eq!((due.watch().take_verdict(), later.watch().take_verdict()), (Some(WakeReason::Timeout), None));
         connections.sweep(Instant::from_micros(5));
         assert_eq!(due.watch().take_verdict(), None);
         connections.sweep(Instant::from_micros(6));
@@ -183,7 +183,7 @@ mod tests {
         assert!(connections.is_draining());
         assert_eq!(
             (due.watch().take_verdict(), later.watch().take_verdict()),
-            (Some(Verdict::Drain), Some(Verdict::Drain))
+            (Some(WakeReason::Drain), Some(WakeReason::Drain))
         );
     }
 }

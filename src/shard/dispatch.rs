@@ -8,33 +8,35 @@ use std::time::Duration;
 
 use futures_lite::future;
 
-use crate::backend::{self, Answer, Batch, Instance, Part, Request, Responder, Ticket, Wish, Wishes};
+use crate::backend::{self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::metrics::{Computed, Departure, FailureReason, ModelCells, ShardCells};
+use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
-use crate::shard::cache::Key;
+use crate::shard::cache::CacheKey;
 use crate::shard::clock;
-use crate::shard::feed::{Feed, Hold, Lane, Refusal, Waiting, deadline_exceeded, timeout_expired};
-use crate::shard::models::{LocalModel, Ran, Way, run_guarded};
+use crate::shard::feed::{
+    ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired,
+};
+use crate::shard::models::{InstanceRoute, LocalModel, RunOutcome, run_guarded};
 use crate::shard::runtime;
-use crate::shard::ticket::{Pending, Sink};
+use crate::shard::ticket::{PartSink, PendingAnswer};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
 /// One inference request in the books, from its last byte read to its answer. Dropped before it
 /// is settled, its client has left.
-pub struct Account<'a> {
+pub struct RequestMetrics<'a> {
     cells: Arc<ShardCells>,
     departure: &'a Cell<Departure>,
     is_settled: bool,
 }
 
-impl<'a> Account<'a> {
+impl<'a> RequestMetrics<'a> {
     /// A request was received. `departure` says, when its client leaves before the answer, how.
     pub fn open(cells: &Arc<ShardCells>, departure: &'a Cell<Departure>) -> Self {
         cells.received.add(1);
@@ -51,7 +53,7 @@ impl<'a> Account<'a> {
     }
 }
 
-impl Drop for Account<'_> {
+impl Drop for RequestMetrics<'_> {
     fn drop(&mut self) {
         if !self.is_settled {
             self.cells.count_cancelled(self.departure.get());
@@ -68,20 +70,20 @@ struct Submission {
     timeout: Duration,
     sequence: Option<SequenceMark>,
     arrival: Arrival,
-    sink: Option<Rc<dyn Sink>>,
-    wishes: Wishes,
+    sink: Option<Rc<dyn PartSink>>,
+    wishes: OutputNeeds,
 }
 
 /// What came of looking into the response cache.
-enum Lookup {
+enum CacheLookup {
     /// The outputs of an answer.
     Hit(Vec<Tensor>, Stamps),
     /// Nothing under this key, after so long.
-    Miss(Key, Duration),
+    Miss(CacheKey, Duration),
 }
 
 /// What a model gave for a request.
-pub struct Inferred {
+pub struct InferOutcome {
     /// In the order of the model's outputs.
     pub outputs: Vec<Tensor>,
     /// What the response needs.
@@ -108,7 +110,7 @@ impl Shard {
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-    ) -> Result<Inferred, Error> {
+    ) -> Result<InferOutcome, Error> {
         let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
         Ok(inferred)
     }
@@ -120,16 +122,16 @@ impl Shard {
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-        sink: Option<Rc<dyn Sink>>,
+        sink: Option<Rc<dyn PartSink>>,
         has_run: &Cell<bool>,
-    ) -> Result<(Inferred, Part), Error> {
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
         // The answers of decoupled models are not kept: a configuration that asks for it is refused.
         let lookup = self.look_up(model, &request, arrival);
-        if let Some(Lookup::Hit(outputs, stamps)) = lookup {
-            return Ok((Inferred { outputs, plan: request.plan, stamps }, Part::Last));
+        if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
+            return Ok((InferOutcome { outputs, plan: request.plan, stamps }, AnswerPart::Last));
         }
         let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
-        if let Some(Lookup::Miss(key, took)) = lookup {
+        if let Some(CacheLookup::Miss(key, took)) = lookup {
             self.remember(model, key, &inferred.outputs, took);
         }
         Ok((inferred, part))
@@ -140,33 +142,33 @@ impl Shard {
         model: &Rc<LocalModel>,
         request: InferRequest,
         arrival: Arrival,
-        sink: Option<Rc<dyn Sink>>,
+        sink: Option<Rc<dyn PartSink>>,
         has_run: &Cell<bool>,
-    ) -> Result<(Inferred, Part), Error> {
-        if let Way::Ensemble(steps) = model.way() {
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
+        if let InstanceRoute::Ensemble(steps) = model.way() {
             // What becomes of its steps is its answer, as in Triton.
             has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         let ticket = self.open_ticket()?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
-        let books = ModelBooks::open(model, self.index, rows, arrival.received);
+        let books = ModelMetrics::open(model, self.index, rows, arrival.received);
         let wishes = wishes(&model.served().spec, &plan);
         let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes };
         let answer = match model.way() {
-            Way::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
-            Way::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
-            Way::Ensemble(_) | Way::Gone => {
+            InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
+            InstanceRoute::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            InstanceRoute::Ensemble(_) | InstanceRoute::Gone => {
                 self.tickets.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
             }
         };
-        let part = answer.as_ref().map_or(Part::Last, |answer| answer.part);
+        let part = answer.as_ref().map_or(AnswerPart::Last, |answer| answer.part);
         has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
         let spec = &model.served().spec;
-        let shaped = |outputs: Vec<Tensor>| if part == Part::End { Ok(outputs) } else { spec.to_client(outputs) };
+        let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
-        books.settle(answer).map(|(outputs, stamps)| (Inferred { outputs, plan, stamps }, part))
+        books.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
     }
 
     /// A ticket for a request, if one is left.
@@ -180,24 +182,24 @@ impl Shard {
 
     /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
     /// kept.
-    fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<Lookup> {
+    fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<CacheLookup> {
         let served = model.served();
         let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
         let began = clock::now();
         let key = cache.key(&served.spec, &request.inputs);
         let found = cache.find(&key);
         let now = clock::now();
-        let Some(outputs) = found else { return Some(Lookup::Miss(key, now.since(began))) };
+        let Some(outputs) = found else { return Some(CacheLookup::Miss(key, now.since(began))) };
         if let Some(cells) = served.cells.get(self.index) {
             cells.count_cache_hit(arrival.received, began, now, clock::epoch_millis(now));
         }
         let stamps =
             Stamps { received: arrival.received, batched: began, input_end: began, infer_end: began, output_end: now };
-        Some(Lookup::Hit(outputs, stamps))
+        Some(CacheLookup::Hit(outputs, stamps))
     }
 
     /// Keeps an answer; what looking for it and keeping it took is what the miss cost.
-    fn remember(&self, model: &LocalModel, key: Key, outputs: &[Tensor], looked_up: Duration) {
+    fn remember(&self, model: &LocalModel, key: CacheKey, outputs: &[Tensor], looked_up: Duration) {
         let began = clock::now();
         if let Some(cache) = &self.cache {
             cache.borrow_mut().keep(key, &model.served().spec, outputs);
@@ -218,7 +220,7 @@ impl Shard {
         inbox.claim(ticket);
         let pending = self.tickets.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
-        let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::Inbox>, ticket, stamps);
+        let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::AnswerSink>, ticket, stamps);
         responder.set_batch(rows, true);
         let requests = vec![Request { inputs, rows, responder, sequence: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
@@ -228,7 +230,7 @@ impl Shard {
         }
         let renew = || served.loaded.new_instance(&self.threads);
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
-        model.set_alive(backend::answering_myself(run) != Ran::Dead);
+        model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.tickets.drain();
         let answer = pending.await;
         // As Triton: a batch of which no request succeeds is not counted.
@@ -241,7 +243,7 @@ impl Shard {
     async fn enqueue(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        lane: &RefCell<Lane>,
+        lane: &RefCell<QueueProducer>,
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
@@ -253,8 +255,8 @@ impl Shard {
         let inbox = Arc::clone(self.tickets.inbox());
         let level = feed.policy().level(priority);
         let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
-        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Hold::default());
-        let token = Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None, wishes };
+        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Reservation::default());
+        let token = QueuedRequest { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None, wishes };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -279,7 +281,7 @@ impl Shard {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
         if let Some(sequence) = sequence {
-            let presence = Presence { feed, id: Some(sequence), since: queued_at };
+            let presence = SequenceGuard { feed, id: Some(sequence), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
             return unless_late(presence.answer(pending, timeout_at), deadline).await;
         }
@@ -294,16 +296,16 @@ impl Shard {
 
 /// What of each output a client asks for, where the instance can use that: one on a GPU, whose answers
 /// are not kept for others.
-fn wishes(spec: &ModelSpec, plan: &ResponsePlan) -> Wishes {
+fn wishes(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
-        return Wishes::default();
+        return OutputNeeds::default();
     }
     let wish = |index| match plan.outputs.iter().find(|output| output.index == index) {
-        None => Wish::Nothing,
-        Some(OutputPlan { class_count: 0, .. }) => Wish::Whole,
-        Some(OutputPlan { class_count, .. }) => Wish::Classes(*class_count),
+        None => OutputNeed::Nothing,
+        Some(OutputPlan { class_count: 0, .. }) => OutputNeed::Whole,
+        Some(OutputPlan { class_count, .. }) => OutputNeed::Classes(*class_count),
     };
-    Wishes((0..spec.outputs.len()).map(wish).collect())
+    OutputNeeds((0..spec.outputs.len()).map(wish).collect())
 }
 
 /// The answer, if it comes before the client has given up.
@@ -321,16 +323,16 @@ pub(super) async fn unless_late<T>(
 
 /// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
 /// sequence ends: what comes next would be made of a state that lacks this request.
-struct Presence {
-    feed: Arc<Feed>,
+struct SequenceGuard {
+    feed: Arc<ModelQueue>,
     id: Option<CorrelationId>,
     since: Instant,
 }
 
-impl Presence {
+impl SequenceGuard {
     /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
     /// instance be busy.
-    async fn answer(mut self, mut pending: Pending, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+    async fn answer(mut self, mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
         if let Some(timeout_at) = timeout_at {
             let timer = async {
                 sleep_until(timeout_at).await;
@@ -349,7 +351,7 @@ impl Presence {
     }
 }
 
-impl Drop for Presence {
+impl Drop for SequenceGuard {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
             self.feed.depart(id, self.since);
@@ -359,7 +361,7 @@ impl Drop for Presence {
 
 /// The answer, or a refusal where the request still waits when its queue timeout passes. What a
 /// batch has by then is answered.
-async fn answer_unless_expired(mut pending: Pending, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+async fn answer_unless_expired(mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
     let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
     let timer = async {
         sleep_until(timeout_at).await;
@@ -378,7 +380,7 @@ async fn sleep_until(at: Instant) {
 
 /// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
 /// its client has left.
-pub(super) struct ModelBooks {
+pub(super) struct ModelMetrics {
     model: Rc<LocalModel>,
     shard: usize,
     rows: u32,
@@ -386,14 +388,14 @@ pub(super) struct ModelBooks {
     is_settled: bool,
 }
 
-impl ModelBooks {
+impl ModelMetrics {
     /// A request of so many rows reached a model.
     pub(super) fn open(model: &Rc<LocalModel>, shard: usize, rows: u32, received: Instant) -> Self {
         Self { model: Rc::clone(model), shard, rows, received, is_settled: false }
     }
 
     /// An ensemble was answered, or not; its steps have taken so long.
-    pub(super) fn settle_ensemble(mut self, is_answered: bool, computed: &Computed) {
+    pub(super) fn settle_ensemble(mut self, is_answered: bool, computed: &StepTimes) {
         self.is_settled = true;
         let Some(cells) = self.cells() else { return };
         let now = clock::now();
@@ -432,7 +434,7 @@ impl ModelBooks {
     }
 }
 
-impl Drop for ModelBooks {
+impl Drop for ModelMetrics {
     fn drop(&mut self) {
         if !self.is_settled {
             self.count_failure(FailureReason::Canceled);
@@ -445,10 +447,10 @@ fn is_refusal(error: &Error) -> bool {
     matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
 }
 
-fn refusal_text(refusal: Refusal) -> String {
+fn refusal_text(refusal: QueueRefusal) -> String {
     match refusal {
-        Refusal::Full => "Exceeds maximum queue size".to_owned(),
-        Refusal::Late(late) => {
+        QueueRefusal::Full => "Exceeds maximum queue size".to_owned(),
+        QueueRefusal::Late(late) => {
             let late = late.as_micros();
             format!("by measured run times it would be answered {late} us after its deadline (--admission=deadline)")
         }
@@ -473,14 +475,14 @@ fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shard::inbox::Inbox;
+    use crate::shard::inbox::Completions;
     use crate::shard::runtime::{IoPath, Runtime};
-    use crate::shard::ticket::Tickets;
+    use crate::shard::ticket::RequestSlots;
 
     const TIMEOUT: Duration = Duration::from_millis(5);
 
-    fn tickets() -> Rc<Tickets> {
-        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    fn tickets() -> Rc<RequestSlots> {
+        Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
     fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
@@ -562,7 +564,7 @@ mod tests {
             let start = clock::now();
             let backend = async {
                 sleep_until(start + TIMEOUT * 3).await;
-                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::Inbox>;
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
                 Responder::new(inbox, ticket, Stamps::default()).send(Ok(Vec::new()));
                 tickets.drain();
                 future::pending().await

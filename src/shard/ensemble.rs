@@ -18,40 +18,40 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::backend::{Answer, Part, Ticket};
+use crate::backend::{Answer, AnswerPart, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ENSEMBLE_DEPTH_MAX, ENSEMBLE_FRAMES_MAX, INLINE_LONGEST_MAX};
-use crate::metrics::Computed;
+use crate::metrics::StepTimes;
 use crate::model::ensemble::{Ensemble, Wiring, fits};
 use crate::model::{ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
-use crate::scheduler::ensemble::{Edges, Graph, Launch, Run};
-use crate::shard::dispatch::{Arrival, Inferred, ModelBooks, unless_late};
-use crate::shard::feed::Feed;
+use crate::scheduler::ensemble::{EnsembleRun, StepEdges, StepGraph, StepLaunch};
+use crate::shard::dispatch::{Arrival, InferOutcome, ModelMetrics, unless_late};
+use crate::shard::feed::ModelQueue;
 use crate::shard::models::{LocalModel, Placement};
-use crate::shard::permits::Permits;
-use crate::shard::ticket::{Sink, Tickets};
+use crate::shard::permits::Semaphore;
+use crate::shard::ticket::{PartSink, RequestSlots};
 use crate::shard::{Shard, clock};
 use crate::tensor::{Shape, Tensor};
 use crate::time::Stamps;
 
 /// How the tensors of an ensemble go between the models that serve now. Lives on its shard.
 #[derive(Default)]
-pub struct Steps {
-    bound: RefCell<Option<Rc<Bound>>>,
+pub struct EnsembleSteps {
+    bound: RefCell<Option<Rc<BoundSteps>>>,
 }
 
 /// The same for models that were found.
-struct Bound {
+struct BoundSteps {
     specs: Vec<Arc<ModelSpec>>,
     wiring: Wiring,
-    graph: Arc<Graph>,
+    graph: Arc<StepGraph>,
 }
 
 /// A tensor between two steps.
 #[derive(Clone)]
-struct Piece {
+struct StepTensor {
     /// None where an optional input was left out.
     tensor: Option<Tensor>,
     /// Its rows, where it has a batch axis; else 0.
@@ -59,69 +59,69 @@ struct Piece {
 }
 
 /// What is the same for all steps of a request.
-struct Common {
+struct EnsembleContext {
     shard: Rc<Shard>,
     spec: Arc<ModelSpec>,
     models: Vec<Rc<LocalModel>>,
-    bound: Rc<Bound>,
-    permits: Arc<[Arc<Permits>]>,
+    bound: Rc<BoundSteps>,
+    permits: Arc<[Arc<Semaphore>]>,
     rows: u32,
     priority: u64,
     timeout: Duration,
     sequence: Option<SequenceMark>,
     plan: ResponsePlan,
     arrival: Arrival,
-    sink: Option<Rc<dyn Sink>>,
+    sink: Option<Rc<dyn PartSink>>,
 }
 
 /// A request of an ensemble that is under way.
-struct Running {
-    common: Common,
-    run: Run<Piece>,
-    flights: Vec<Flight>,
-    window: Rc<Window>,
-    computed: Computed,
+struct RunningEnsemble {
+    common: EnsembleContext,
+    run: EnsembleRun<StepTensor>,
+    flights: Vec<StepInFlight>,
+    window: Rc<AnswerWindow>,
+    computed: StepTimes,
     /// The response of an ensemble that has one.
     outputs: Option<Vec<Tensor>>,
 }
 
 /// A step that is under way.
-struct Flight {
+struct StepInFlight {
     frame: usize,
     step: usize,
     rows: u32,
     /// Where its answers come that others follow.
-    parts: Option<Rc<Parts>>,
-    work: Work,
+    parts: Option<Rc<UnreadAnswers>>,
+    work: StepFuture,
 }
 
-type Work = Pin<Box<dyn Future<Output = Result<(Inferred, Part), Error>>>>;
+type StepFuture = Pin<Box<dyn Future<Output = Result<(InferOutcome, AnswerPart), Error>>>>;
 
 /// How much of the answers of decoupled steps is under way, and whether the client reads.
-struct Window {
+struct AnswerWindow {
     frames: Cell<usize>,
-    outer: Option<Rc<dyn Sink>>,
+    outer: Option<Rc<dyn PartSink>>,
 }
 
 /// The answers of a decoupled step that were not looked at yet.
-struct Parts {
+struct UnreadAnswers {
     answers: RefCell<VecDeque<Answer>>,
-    window: Rc<Window>,
+    window: Rc<AnswerWindow>,
 }
 
 /// What came of a request.
-struct Outcome {
+struct EnsembleOutcome {
     outputs: Vec<Tensor>,
-    computed: Computed,
+    computed: StepTimes,
 }
 
 /// A ticket that counts among those in flight, and names no request of a queue.
-struct Seat {
-    tickets: Rc<Tickets>,
+struct SlotGuard {
+    tickets: Rc<RequestSlots>,
     ticket: Ticket,
 }
 
-impl Drop for Seat {
+impl Drop for SlotGuard {
     fn drop(&mut self) {
         self.tickets.release(self.ticket);
     }
@@ -132,36 +132,36 @@ impl Shard {
     pub(super) async fn infer_ensemble(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        steps: &Steps,
+        steps: &EnsembleSteps,
         request: InferRequest,
-        (arrival, sink): (Arrival, Option<Rc<dyn Sink>>),
-    ) -> Result<(Inferred, Part), Error> {
+        (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
         let began = clock::now();
-        let _seat = Seat { tickets: Rc::clone(&self.tickets), ticket: self.open_ticket()? };
-        let books = ModelBooks::open(model, self.index, request.rows, arrival.received);
+        let _seat = SlotGuard { tickets: Rc::clone(&self.tickets), ticket: self.open_ticket()? };
+        let books = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
         let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
             Ok(running) => unless_late(running, arrival.deadline).await,
             Err(error) => Err(error),
         };
-        let computed = outcome.as_ref().map_or_else(|_| Computed::default(), |outcome| outcome.computed);
+        let computed = outcome.as_ref().map_or_else(|_| StepTimes::default(), |outcome| outcome.computed);
         books.settle_ensemble(outcome.is_ok(), &computed);
-        let Outcome { outputs, .. } =
+        let EnsembleOutcome { outputs, .. } =
             outcome.map_err(|error| error.with_prefix(&format!("in ensemble '{}', ", spec.name)))?;
         let stamps = computed.stamps(arrival.received, began, clock::now());
         if spec.is_decoupled {
-            return Ok((Inferred { outputs, plan, stamps }, Part::End));
+            return Ok((InferOutcome { outputs, plan, stamps }, AnswerPart::End));
         }
-        Ok((Inferred { outputs: spec.to_client(outputs)?, plan, stamps }, Part::Last))
+        Ok((InferOutcome { outputs: spec.to_client(outputs)?, plan, stamps }, AnswerPart::Last))
     }
 
     fn begin_ensemble(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        steps: &Steps,
+        steps: &EnsembleSteps,
         request: InferRequest,
-        (arrival, sink): (Arrival, Option<Rc<dyn Sink>>),
-    ) -> Result<Running, Error> {
+        (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
+    ) -> Result<RunningEnsemble, Error> {
         if arrival.depth > ENSEMBLE_DEPTH_MAX {
             return Err(Error::internal(format!("ensembles are more than {ENSEMBLE_DEPTH_MAX} deep")));
         }
@@ -174,12 +174,12 @@ impl Shard {
         let bound = steps.bind(&served.spec, ensemble, &models)?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
         let batch_rows = if served.spec.has_batch_axis() { rows } else { 0 };
-        let piece = |tensor: Tensor| Piece { tensor: tensor.is_given().then_some(tensor), rows: batch_rows };
+        let piece = |tensor: Tensor| StepTensor { tensor: tensor.is_given().then_some(tensor), rows: batch_rows };
         let brought = ensemble.inputs.iter().copied().zip(inputs.into_iter().map(piece));
         let wanted = plan.outputs.iter().filter_map(|output| ensemble.outputs.get(output.index).copied()).collect();
-        let run = Run::new(Arc::clone(&bound.graph), brought, wanted);
-        let window = Rc::new(Window { frames: Cell::new(0), outer: sink.clone() });
-        let common = Common {
+        let run = EnsembleRun::new(Arc::clone(&bound.graph), brought, wanted);
+        let window = Rc::new(AnswerWindow { frames: Cell::new(0), outer: sink.clone() });
+        let common = EnsembleContext {
             shard: Rc::clone(self),
             spec: Arc::clone(&served.spec),
             models,
@@ -193,12 +193,12 @@ impl Shard {
             arrival,
             sink,
         };
-        Ok(Running { common, run, flights: Vec::new(), window, computed: Computed::default(), outputs: None })
+        Ok(RunningEnsemble { common, run, flights: Vec::new(), window, computed: StepTimes::default(), outputs: None })
     }
 
     /// The models of the steps, in their versions.
     fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
-        let find = |step: &crate::model::ensemble::Step| {
+        let find = |step: &crate::model::ensemble::EnsembleStep| {
             let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
             self.models.find(&step.model, version)
         };
@@ -211,7 +211,7 @@ impl Shard {
     }
 
     /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
-    pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<Feed>> {
+    pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
         let feed = |model: &Rc<LocalModel>| match &model.served().placement {
             Placement::Worker(feed) => model.served().spec.sequence.is_some().then(|| Arc::clone(feed)),
             _ => None,
@@ -235,10 +235,10 @@ impl Shard {
     }
 }
 
-impl Steps {
+impl EnsembleSteps {
     /// How tensors go between these models: as before, unless one of them is another by now.
-    fn bind(&self, spec: &ModelSpec, ensemble: &Ensemble, models: &[Rc<LocalModel>]) -> Result<Rc<Bound>, Error> {
-        let is_same = |bound: &&Rc<Bound>| {
+    fn bind(&self, spec: &ModelSpec, ensemble: &Ensemble, models: &[Rc<LocalModel>]) -> Result<Rc<BoundSteps>, Error> {
+        let is_same = |bound: &&Rc<BoundSteps>| {
             let pairs = bound.specs.iter().zip(models);
             bound.specs.len() == models.len()
                 && pairs.into_iter().all(|(spec, model)| Arc::ptr_eq(spec, &model.served().spec))
@@ -253,20 +253,20 @@ impl Steps {
             return Err(Error::unavailable("one of its models answers any number of times by now; it is loaded anew"));
         }
         let tensors = |wires: &[(usize, usize)]| wires.iter().map(|(_, tensor)| *tensor).collect();
-        let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| Edges {
+        let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| StepEdges {
             inputs: tensors(&step.inputs),
             outputs: tensors(&step.outputs),
             is_decoupled: spec.is_decoupled,
         });
-        let graph = Arc::new(Graph::new(edges.collect(), ensemble.tensors.len(), &ensemble.inputs));
-        let bound = Rc::new(Bound { specs, wiring, graph });
+        let graph = Arc::new(StepGraph::new(edges.collect(), ensemble.tensors.len(), &ensemble.inputs));
+        let bound = Rc::new(BoundSteps { specs, wiring, graph });
         self.bound.replace(Some(Rc::clone(&bound)));
         Ok(bound)
     }
 }
 
-impl Future for Running {
-    type Output = Result<Outcome, Error>;
+impl Future for RunningEnsemble {
+    type Output = Result<EnsembleOutcome, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = self.advance(context);
@@ -278,8 +278,8 @@ impl Future for Running {
     }
 }
 
-impl Running {
-    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<Outcome, Error>> {
+impl RunningEnsemble {
+    fn advance(&mut self, context: &mut Context<'_>) -> Poll<Result<EnsembleOutcome, Error>> {
         let began = clock::now();
         loop {
             let mut has_moved = false;
@@ -327,14 +327,14 @@ impl Running {
             };
             let flight = self.flights.swap_remove(index);
             has_moved = true;
-            let (Inferred { outputs, stamps, .. }, part) = outcome?;
+            let (InferOutcome { outputs, stamps, .. }, part) = outcome?;
             self.computed.add(&stamps);
             if flight.parts.is_none() {
                 let outputs = self.common.pieces(step, rows, outputs);
                 self.run.handle_outputs(flight.frame, step, outputs);
                 continue;
             }
-            if part != Part::End {
+            if part != AnswerPart::End {
                 self.run.handle_part(step, self.common.pieces(step, rows, outputs));
             }
             self.run.handle_end(flight.frame);
@@ -358,7 +358,7 @@ impl Running {
                         stamps,
                         batch_rows: 0,
                         is_first: false,
-                        part: Part::More,
+                        part: AnswerPart::More,
                     });
                 }
             }
@@ -366,27 +366,27 @@ impl Running {
         Ok(has_moved)
     }
 
-    fn end(&mut self) -> Result<Outcome, Error> {
+    fn end(&mut self) -> Result<EnsembleOutcome, Error> {
         let computed = self.computed;
         if self.common.spec.is_decoupled {
-            return Ok(Outcome { outputs: Vec::new(), computed });
+            return Ok(EnsembleOutcome { outputs: Vec::new(), computed });
         }
         let outputs = self.outputs.take().ok_or_else(|| {
             let text = "unexpected deadlock, at least one output is not set while no more ensemble steps can be made";
             Error::invalid(format!("{}{text}", check::prefix(&self.common.plan.id)))
         })?;
-        Ok(Outcome { outputs, computed })
+        Ok(EnsembleOutcome { outputs, computed })
     }
 }
 
-impl Common {
+impl EnsembleContext {
     fn spec_of(&self, step: usize) -> Result<&Arc<ModelSpec>, Error> {
         self.bound.specs.get(step).ok_or_else(|| Error::internal("a step has a model"))
     }
 
     /// Submits a step, as a client's request would be.
-    fn begin(&self, launch: Launch<Piece>, window: &Rc<Window>) -> Result<Flight, Error> {
-        let Launch { frame, step, inputs } = launch;
+    fn begin(&self, launch: StepLaunch<StepTensor>, window: &Rc<AnswerWindow>) -> Result<StepInFlight, Error> {
+        let StepLaunch { frame, step, inputs } = launch;
         let (Some(model), Some(wiring)) = (self.models.get(step), self.bound.wiring.steps.get(step)) else {
             return Err(Error::internal("a step has a model"));
         };
@@ -406,9 +406,10 @@ impl Common {
         let plan = ResponsePlan { id: self.plan.id.clone(), outputs, ..ResponsePlan::default() };
         let (priority, timeout, sequence) = (self.priority, self.timeout, self.sequence.clone());
         let request = InferRequest { inputs, rows, priority, timeout, sequence, plan };
-        let parts =
-            spec.is_decoupled.then(|| Rc::new(Parts { answers: RefCell::default(), window: Rc::clone(window) }));
-        let sink = parts.clone().map(|parts| parts as Rc<dyn Sink>);
+        let parts = spec
+            .is_decoupled
+            .then(|| Rc::new(UnreadAnswers { answers: RefCell::default(), window: Rc::clone(window) }));
+        let sink = parts.clone().map(|parts| parts as Rc<dyn PartSink>);
         let (shard, model, permits) = (Rc::clone(&self.shard), Rc::clone(model), self.permits.get(step).cloned());
         let (deadline, depth) = (self.arrival.deadline, self.arrival.depth + 1);
         let successor = self.successor(step);
@@ -428,7 +429,7 @@ impl Common {
                 outcome => outcome,
             }
         });
-        Ok(Flight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
+        Ok(StepInFlight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
     }
 
     /// Finds the model that serves now instead of that of a step, if it has the same tensors.
@@ -446,18 +447,18 @@ impl Common {
     }
 
     /// What a step gave, in the order of its wiring.
-    fn pieces(&self, step: usize, rows: u32, outputs: Vec<Tensor>) -> Vec<Piece> {
+    fn pieces(&self, step: usize, rows: u32, outputs: Vec<Tensor>) -> Vec<StepTensor> {
         let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
         let wires = self.bound.wiring.steps.get(step).into_iter().flat_map(|wiring| &wiring.outputs);
         let piece = |(index, _): &(usize, usize)| {
             let tensor = outputs.get_mut(*index).and_then(Option::take);
-            Piece { tensor, rows }
+            StepTensor { tensor, rows }
         };
         wires.map(piece).collect()
     }
 
     /// The outputs of the ensemble in its order; those that nobody asked for are empty.
-    fn outputs(&self, response: Vec<Piece>) -> Result<Vec<Tensor>, Error> {
+    fn outputs(&self, response: Vec<StepTensor>) -> Result<Vec<Tensor>, Error> {
         let spec = &self.spec;
         let empty = |datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
         let mut outputs: Vec<_> = spec.outputs.iter().map(|output| empty(output.datatype)).collect();
@@ -476,7 +477,7 @@ impl Common {
     }
 }
 
-impl Sink for Parts {
+impl PartSink for UnreadAnswers {
     fn has_room(&self) -> bool {
         let under_way = self.window.frames.get() + self.answers.borrow().len();
         under_way < ENSEMBLE_FRAMES_MAX && self.window.outer.as_ref().is_none_or(|outer| outer.has_room())

@@ -1,6 +1,6 @@
 //! An order of a client on its way to the control thread, and the answer on its way back. The
-//! shard's task awaits [`Awaited`]; the control thread, or whichever thread loads, holds the
-//! [`Reply`]. Bounded by [`Orders`] in number and in bytes.
+//! shard's task awaits [`PendingReply`]; the control thread, or whichever thread loads, holds the
+//! [`ControlReply`]. Bounded by [`ControlRequests`] in number and in bytes.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,45 +11,45 @@ use std::task::{Context, Poll};
 use crate::error::Error;
 use crate::limits::{ORDERS_MAX, ORDERS_SIZE_MAX};
 use crate::model::index::IndexEntry;
-use crate::protocol::repository::Order;
+use crate::protocol::repository::RepositoryOrder;
 use crate::shard::sync::{AtomicWaker, SegQueue};
 
 /// What became of an order: the repository index where it was asked for, else nothing.
-pub type Outcome = Result<Vec<IndexEntry>, Error>;
+pub type ControlOutcome = Result<Vec<IndexEntry>, Error>;
 
 /// What is ordered at a time, over all shards.
 #[derive(Default)]
-pub struct Orders {
-    books: Arc<Books>,
+pub struct ControlRequests {
+    books: Arc<RequestBudget>,
 }
 
 #[derive(Default)]
-struct Books {
+struct RequestBudget {
     count: AtomicUsize,
     size: AtomicUsize,
 }
 
 /// The end that answers, once; dropped before, it says that the server stops.
-pub struct Reply {
-    slot: Arc<Slot>,
-    books: Arc<Books>,
+pub struct ControlReply {
+    slot: Arc<ReplySlot>,
+    books: Arc<RequestBudget>,
     size: usize,
 }
 
 /// The end that waits.
-pub struct Awaited {
-    slot: Arc<Slot>,
+pub struct PendingReply {
+    slot: Arc<ReplySlot>,
 }
 
 #[derive(Default)]
-struct Slot {
-    outcome: SegQueue<Outcome>,
+struct ReplySlot {
+    outcome: SegQueue<ControlOutcome>,
     waker: AtomicWaker,
 }
 
-impl Orders {
+impl ControlRequests {
     /// Lets an order in, or refuses it at a bound.
-    pub fn enter(&self, order: &Order) -> Result<(Reply, Awaited), Error> {
+    pub fn enter(&self, order: &RepositoryOrder) -> Result<(ControlReply, PendingReply), Error> {
         let (books, size) = (&self.books, order.size());
         let take = |have: &AtomicUsize, more: usize, max: usize| {
             let within = |have: usize| have.checked_add(more).filter(|sum| *sum <= max);
@@ -64,19 +64,19 @@ impl Orders {
             let text = format!("the model control requests that wait hold {ORDERS_SIZE_MAX} bytes, the most they may");
             return Err(Error::unavailable(text));
         }
-        let slot = Arc::<Slot>::default();
-        Ok((Reply { slot: Arc::clone(&slot), books: Arc::clone(books), size }, Awaited { slot }))
+        let slot = Arc::<ReplySlot>::default();
+        Ok((ControlReply { slot: Arc::clone(&slot), books: Arc::clone(books), size }, PendingReply { slot }))
     }
 }
 
-impl Reply {
+impl ControlReply {
     /// Answers.
-    pub fn send(self, outcome: Outcome) {
+    pub fn send(self, outcome: ControlOutcome) {
         self.slot.outcome.push(outcome);
     }
 }
 
-impl Drop for Reply {
+impl Drop for ControlReply {
     fn drop(&mut self) {
         self.books.count.fetch_sub(1, Ordering::Relaxed);
         self.books.size.fetch_sub(self.size, Ordering::Relaxed);
@@ -86,10 +86,10 @@ impl Drop for Reply {
     }
 }
 
-impl Future for Awaited {
-    type Output = Outcome;
+impl Future for PendingReply {
+    type Output = ControlOutcome;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Outcome> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<ControlOutcome> {
         self.slot.waker.register(context.waker());
         self.slot.outcome.pop().map_or(Poll::Pending, Poll::Ready)
     }
@@ -105,14 +105,14 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
-    use crate::protocol::repository::Load;
+    use crate::protocol::repository::LoadOrder;
 
-    fn load(size: usize) -> Order {
+    fn load(size: usize) -> RepositoryOrder {
         let files = vec![("1/model.onnx".to_owned(), vec![0; size].into())];
-        Order::Load(Load { name: "m".to_owned(), config: None, files })
+        RepositoryOrder::Load(LoadOrder { name: "m".to_owned(), config: None, files })
     }
 
-    fn poll(awaited: &mut Awaited) -> Option<Outcome> {
+    fn poll(awaited: &mut PendingReply) -> Option<ControlOutcome> {
         match Pin::new(awaited).poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending => None,
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_order_is_answered_once_also_where_nobody_answers() {
-        let orders = Orders::default();
+        let orders = ControlRequests::default();
         let (reply, mut awaited) = orders.enter(&load(0)).unwrap();
         assert_eq!(poll(&mut awaited), None);
         reply.send(Ok(Vec::new()));
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn orders_are_bounded_in_number_and_in_bytes_and_give_back_what_they_took() {
-        let orders = Orders::default();
+        let orders = ControlRequests::default();
         let held: Vec<_> = (0..ORDERS_MAX).map(|_| orders.enter(&load(0)).unwrap()).collect();
         let error = orders.enter(&load(0)).err().unwrap();
         assert!(error.text().contains("256 model control requests wait"), "{error}");

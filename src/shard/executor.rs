@@ -8,29 +8,29 @@ use std::sync::Arc;
 
 use crate::backend::Threads;
 use crate::error::Error;
-use crate::model::index::Overview;
-use crate::shard::burst::Bursts;
+use crate::model::index::RepositoryOverview;
+use crate::shard::burst::DeferredWakes;
 use crate::shard::cache::ResponseCache;
 use crate::shard::connections::Connections;
-use crate::shard::feed::Lane;
-use crate::shard::inbox::Inbox;
-use crate::shard::models::{LocalModel, LocalModels, Served};
+use crate::shard::feed::QueueProducer;
+use crate::shard::inbox::Completions;
+use crate::shard::models::{LocalModel, ModelTable, ServedModel};
 use crate::shard::runtime::Runtime;
-use crate::shard::ticket::Tickets;
-use crate::shard::{Addresses, Shard, World};
+use crate::shard::ticket::RequestSlots;
+use crate::shard::{Addresses, ServerContext, Shard};
 
 /// What a shard is made of.
-pub struct Parts {
+pub struct ShardParts {
     /// Its place among the shards.
     pub index: usize,
     /// The core it is pinned to.
     pub core: Option<usize>,
     /// What all threads share.
-    pub world: Arc<World>,
+    pub world: Arc<ServerContext>,
     /// The models that serve from the start, and its lane of each that runs on workers.
-    pub models: Vec<(Arc<Served>, Option<Lane>)>,
+    pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
     /// What is known of all models.
-    pub overview: Arc<Overview>,
+    pub overview: Arc<RepositoryOverview>,
     /// Where it listens.
     pub addresses: Addresses,
 }
@@ -39,7 +39,7 @@ pub struct Parts {
 /// listens, with the name of what runs its tasks, or with why it does not. Fails where it ends
 /// before the server has drained.
 pub fn run(
-    parts: Parts,
+    parts: ShardParts,
     threads: &Threads,
     started: impl Fn(Result<&'static str, Error>) + 'static,
 ) -> Result<(), Error> {
@@ -74,8 +74,8 @@ pub fn run(
 }
 
 impl Shard {
-    fn new(parts: Parts, threads: &Threads) -> Result<Self, Error> {
-        let Parts { index, world, models, overview, .. } = parts;
+    fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
+        let ShardParts { index, world, models, overview, .. } = parts;
         if let Some(mailbox) = world.mailboxes.get(index) {
             mailbox.set_threads(threads);
         }
@@ -84,11 +84,11 @@ impl Shard {
         Ok(Self {
             index,
             cells: world.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
-            models: LocalModels::new(models, overview, Arc::clone(&world.tell)),
-            tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))),
+            models: ModelTable::new(models, overview, Arc::clone(&world.tell)),
+            tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
             connections: Rc::new(Connections::new(world.connections_max)),
             threads: threads.clone(),
-            bursts: Bursts::default(),
+            bursts: DeferredWakes::default(),
             cache: cache(&world),
             regions: RefCell::new(world.regions.as_ref().map(|desk| Arc::new(desk.regions()))),
             buffers: RefCell::default(),
@@ -98,7 +98,7 @@ impl Shard {
 }
 
 /// A shard's share of the response cache.
-fn cache(world: &World) -> Option<RefCell<ResponseCache>> {
+fn cache(world: &ServerContext) -> Option<RefCell<ResponseCache>> {
     let size = world.cache_size.checked_div(world.shard_cells.len()).filter(|size| *size > 0);
     size.map(|size| RefCell::new(ResponseCache::new(size)))
 }

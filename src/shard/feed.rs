@@ -16,32 +16,32 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crate::backend::{self, Batch, Executions, Flight, Request, Responder, Ticket, Wishes};
+use crate::backend::{self, Batch, ExecutionCounter, InFlightState, OutputNeeds, Request, Responder, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::scheduler::sequence::{End, SequencePolicy, Sequences};
-use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, Released, Scheduler};
-use crate::shard::feed::former::{Formed, FormedRow, Former, NotTaken, Over};
-use crate::shard::feed::gate::Taken;
+use crate::scheduler::sequence::{SequenceEnd, SequencePolicy, Sequences};
+use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, ReleaseReason, Scheduler};
+use crate::shard::feed::former::{BatchRow, Batcher, EndedRequest, FormedBatch, RejectedRequest};
+use crate::shard::feed::gate::GateOutcome;
 use crate::shard::feed::iteration::Iterations;
-use crate::shard::inbox::Inbox;
-use crate::shard::limiter::Registration;
-use crate::shard::order::Order;
+use crate::shard::inbox::Completions;
+use crate::shard::limiter::RateRegistration;
+use crate::shard::order::ResponseOrder;
 use crate::shard::sync::{self, AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
-pub use crate::scheduler::Bounds;
-pub use crate::shard::feed::flight::Next;
-pub use crate::shard::feed::hold::Hold;
-pub use crate::shard::feed::seat::Seat;
+pub use crate::scheduler::QueueBounds;
+pub use crate::shard::feed::flight::NextWork;
+pub use crate::shard::feed::hold::Reservation;
+pub use crate::shard::feed::seat::Parking;
 
 /// A request in a queue.
-pub struct Waiting {
+pub struct QueuedRequest {
     /// The shard that answers it.
-    pub inbox: Arc<Inbox>,
+    pub inbox: Arc<Completions>,
     /// Its name there.
     pub ticket: Ticket,
     /// Its tensors, in the order of the model's inputs.
@@ -57,16 +57,16 @@ pub struct Waiting {
     /// `received` is set.
     pub stamps: Stamps,
     /// What of each output its client asks for.
-    pub wishes: Wishes,
+    pub wishes: OutputNeeds,
     /// The memory of its tensors in the books of the feed, which opens them.
-    pub hold: Hold,
+    pub hold: Reservation,
     /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
     pub again: Option<Responder>,
 }
 
 /// What one request takes of the bounds of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct RequestSize {
     /// Its priority level, as the policy has it.
     pub level: u64,
     /// Its rows.
@@ -77,7 +77,7 @@ pub struct Room {
 
 /// Why a request is not let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum QueueRefusal {
     /// A bound is reached.
     Full,
     /// It would be answered so long after its deadline.
@@ -85,42 +85,42 @@ pub enum Refusal {
 }
 
 /// The queue of one model version, shared by shards and instances.
-pub struct Feed {
-    lanes: Mutex<Lanes>,
+pub struct ModelQueue {
+    lanes: Mutex<LockedQueue>,
     policy: Policy,
     admission: Admission,
     /// Where requests are refused that would be late (`--admission=deadline`).
     forecast: Option<Forecast>,
     /// Where answers keep the order of their requests.
-    order: Option<Arc<Order>>,
+    order: Option<Arc<ResponseOrder>>,
     /// Bytes of all that is in the rings and the scheduler: those that have gone hold theirs.
     held: Arc<AtomicUsize>,
     held_max: usize,
-    releases: [AtomicUsize; Released::ALL.len()],
+    releases: [AtomicUsize; ReleaseReason::ALL.len()],
     /// Requests that were refused because they would be late.
     late: AtomicUsize,
     /// Where the model serves sequences.
-    sequences: Option<SequenceFeed>,
+    sequences: Option<SequenceQueue>,
     batches: Arc<BatchCells>,
-    seats: Box<[Arc<Seat>]>,
-    limiter: Option<Registration>,
+    seats: Box<[Arc<Parking>]>,
+    limiter: Option<RateRegistration>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
     is_stopped: AtomicBool,
 }
 
 /// What is there only where a model serves sequences.
-struct SequenceFeed {
+struct SequenceQueue {
     iterations: Arc<Iterations>,
     /// Ids that were given to iterative sequences.
     ids: AtomicU64,
     is_iterative: bool,
     /// Sequences that a client left, until an instance hears of it.
-    departures: SegQueue<Departure>,
+    departures: SegQueue<SequenceDeparture>,
     counts: SequenceCounts,
 }
 
-struct Departure {
+struct SequenceDeparture {
     id: CorrelationId,
     since: Instant,
 }
@@ -130,24 +130,24 @@ struct Departure {
 pub struct SequenceCounts {
     active: AtomicUsize,
     backlogged: AtomicUsize,
-    ends: [AtomicUsize; End::ALL.len()],
+    ends: [AtomicUsize; SequenceEnd::ALL.len()],
 }
 
-struct Lanes {
-    rings: Vec<sync::Consumer<Entry<Waiting>>>,
-    former: Former,
-    arrived: Vec<Entry<Waiting>>,
-    watch: Option<Watch>,
+struct LockedQueue {
+    rings: Vec<sync::Consumer<Entry<QueuedRequest>>>,
+    former: Batcher,
+    arrived: Vec<Entry<QueuedRequest>>,
+    watch: Option<TimeoutWatch>,
 }
 
 /// The one instance that sleeps only until the scheduler must be asked again.
-struct Watch {
+struct TimeoutWatch {
     seat_index: usize,
     at: Instant,
 }
 
 /// What an instance is told.
-enum Polled {
+enum PollOutcome {
     Batch(Batch),
     /// Nothing waits, and the feed was stopped.
     Ended,
@@ -160,15 +160,20 @@ enum Polled {
 }
 
 /// One shard's end of a feed.
-pub struct Lane {
-    ring: sync::Producer<Entry<Waiting>>,
-    feed: Arc<Feed>,
+pub struct QueueProducer {
+    ring: sync::Producer<Entry<QueuedRequest>>,
+    feed: Arc<ModelQueue>,
 }
 
-impl Feed {
+impl ModelQueue {
     /// The feed of a model version, with a lane for every shard and a seat for every instance.
-    pub fn new(policy: Policy, bounds: Bounds, shards: usize, instances: usize) -> (Arc<Self>, Vec<Lane>) {
-        let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
+    pub fn new(
+        policy: Policy,
+        bounds: QueueBounds,
+        shards: usize,
+        instances: usize,
+    ) -> (Arc<Self>, Vec<QueueProducer>) {
+        let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
         Self::with_seats(policy, bounds, shards, seats, None, None)
     }
 
@@ -176,12 +181,12 @@ impl Feed {
     /// registered with the limiter. A model that serves sequences does it by its name and a policy.
     pub fn with_seats(
         policy: Policy,
-        bounds: Bounds,
+        bounds: QueueBounds,
         shards: usize,
-        seats: Vec<Arc<Seat>>,
-        limiter: Option<Registration>,
+        seats: Vec<Arc<Parking>>,
+        limiter: Option<RateRegistration>,
         sequences: Option<(String, SequencePolicy)>,
-    ) -> (Arc<Self>, Vec<Lane>) {
+    ) -> (Arc<Self>, Vec<QueueProducer>) {
         limiter.iter().for_each(|limiter| limiter.sit(&seats));
         let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
@@ -191,7 +196,7 @@ impl Feed {
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
-        let own = sequences.as_ref().map(|(_, policy)| SequenceFeed {
+        let own = sequences.as_ref().map(|(_, policy)| SequenceQueue {
             iterations: Arc::new(Iterations::new(&seats)),
             ids: AtomicU64::new(0),
             is_iterative: policy.is_iterative,
@@ -199,17 +204,17 @@ impl Feed {
             counts: SequenceCounts::default(),
         });
         let former = match sequences {
-            None => Former::Queue(Box::new(Scheduler::new(policy.clone()))),
+            None => Batcher::Queue(Box::new(Scheduler::new(policy.clone()))),
             Some((model, policy)) => {
                 let policy = SequencePolicy { instances, ..policy };
-                Former::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
+                Batcher::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
             }
         };
         let feed = Arc::new(Self {
-            lanes: Mutex::new(Lanes { rings, former, arrived: Vec::new(), watch: None }),
+            lanes: Mutex::new(LockedQueue { rings, former, arrived: Vec::new(), watch: None }),
             batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
             forecast: policy.refuses_late.then(|| Forecast::new(&policy, instances)),
-            order: policy.preserves_order.then(|| Arc::new(Order::new(shards))),
+            order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
             policy,
             admission,
             held: Arc::default(),
@@ -222,7 +227,7 @@ impl Feed {
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
-        let lanes = producers.into_iter().map(|ring| Lane { ring, feed: Arc::clone(&feed) }).collect();
+        let lanes = producers.into_iter().map(|ring| QueueProducer { ring, feed: Arc::clone(&feed) }).collect();
         (feed, lanes)
     }
 
@@ -248,7 +253,7 @@ impl Feed {
     }
 
     /// Batches that left so far for a reason.
-    pub fn released(&self, reason: Released) -> usize {
+    pub fn released(&self, reason: ReleaseReason) -> usize {
         self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
@@ -268,20 +273,20 @@ impl Feed {
     }
 
     /// Its instances, those that are given no work among them.
-    pub fn seats(&self) -> &[Arc<Seat>] {
+    pub fn seats(&self) -> &[Arc<Parking>] {
         &self.seats
     }
 
-    fn enter(&self, room: Room, deadline: Option<Instant>, now: Instant) -> Result<(), Refusal> {
+    fn enter(&self, room: RequestSize, deadline: Option<Instant>, now: Instant) -> Result<(), QueueRefusal> {
         let forecast = self.forecast.as_ref();
         let answered_at = forecast.and_then(|forecast| forecast.answered_at(room.level, room.rows, now));
         if let Some((answered_at, deadline)) = answered_at.zip(deadline)
             && answered_at + ADMISSION_SLACK > deadline
         {
             self.late.fetch_add(1, Ordering::Relaxed);
-            return Err(Refusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
+            return Err(QueueRefusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
         }
-        self.admission.enter(room.level, room.size).map_err(|_| Refusal::Full)?;
+        self.admission.enter(room.level, room.size).map_err(|_| QueueRefusal::Full)?;
         if let Some(forecast) = forecast {
             forecast.handle_request(room.level, room.rows);
         }
@@ -289,7 +294,7 @@ impl Feed {
     }
 
     /// A request left the queue: it was taken, or its shard withdrew it.
-    pub fn leave(&self, room: Room) {
+    pub fn leave(&self, room: RequestSize) {
         self.admission.leave(room.level, room.size);
         if let Some(forecast) = &self.forecast {
             forecast.handle_leave(room.level, room.rows);
@@ -305,7 +310,7 @@ impl Feed {
         if self.sequences.is_some() {
             let mut lanes = self.lock();
             lanes.drain(now, self);
-            lanes.former.handle_death(seat_index, is_renewed, now, &mut Taking(self));
+            lanes.former.handle_death(seat_index, is_renewed, now, &mut RequestClaims(self));
             self.handle_released(&mut lanes, now);
             self.handle_news(&mut lanes, seat_index, now);
         }
@@ -330,7 +335,7 @@ impl Feed {
     /// A client left a sequence. `since` is when the last of its requests that it knows of arrived.
     pub fn depart(&self, id: CorrelationId, since: Instant) {
         if let Some(sequences) = &self.sequences {
-            sequences.departures.push(Departure { id, since });
+            sequences.departures.push(SequenceDeparture { id, since });
             self.wake();
         }
     }
@@ -351,8 +356,8 @@ impl Feed {
 
     /// Tells those whom it concerns what became of sequences. Whether there is something for the
     /// instance that looks.
-    fn handle_news(&self, lanes: &mut Lanes, seat_index: usize, now: Instant) -> bool {
-        while let Some(Over { waiting, error }) = lanes.former.poll_over(now) {
+    fn handle_news(&self, lanes: &mut LockedQueue, seat_index: usize, now: Instant) -> bool {
+        while let Some(EndedRequest { waiting, error }) = lanes.former.poll_over(now) {
             self.refuse(waiting, error);
         }
         let mut is_concerned = false;
@@ -362,7 +367,7 @@ impl Feed {
                 seat.unpark();
             }
         }
-        if let (Some(own), Former::Sequences { sequences, .. }) = (&self.sequences, &lanes.former) {
+        if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &lanes.former) {
             own.counts.set(sequences);
         }
         is_concerned
@@ -391,9 +396,9 @@ impl Feed {
     /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
     /// was stopped and nothing waits.
     pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
-        match self.next_beside(seat_index, clock, &mut Flight::default) {
-            Next::Batch(batch) => Some(batch),
-            Next::Ended | Next::Lost => None,
+        match self.next_beside(seat_index, clock, &mut InFlightState::default) {
+            NextWork::Batch(batch) => Some(batch),
+            NextWork::Ended | NextWork::Lost => None,
         }
     }
 
@@ -412,7 +417,7 @@ impl Feed {
         }
     }
 
-    fn poll(&self, seat_index: usize, clock: Clock, flight: &Flight) -> Polled {
+    fn poll(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
         let now = clock();
         let mut lanes = self.lock();
         self.handle_run(seat_index, &mut lanes.former, now, flight);
@@ -428,19 +433,19 @@ impl Feed {
             }
             self.handle_news(&mut lanes, seat_index, now);
             match self.take(&mut lanes, seat_index, now) {
-                Taken::Batch(taken) => break taken,
-                Taken::Blocked => {
+                GateOutcome::Batch(taken) => break taken,
+                GateOutcome::Blocked => {
                     drop(lanes);
                     if let Some(forecast) = &self.forecast {
                         forecast.handle_idle(seat_index);
                     }
                     // An instance that needs less may be idle.
                     self.wake_one();
-                    return Polled::Blocked;
+                    return PollOutcome::Blocked;
                 }
                 // Its own sequences may have something new by now.
-                Taken::Nothing if self.handle_news(&mut lanes, seat_index, now) => continue,
-                Taken::Nothing => {}
+                GateOutcome::Nothing if self.handle_news(&mut lanes, seat_index, now) => continue,
+                GateOutcome::Nothing => {}
             }
             if let Some(forecast) = &self.forecast {
                 forecast.handle_idle(seat_index);
@@ -449,17 +454,17 @@ impl Feed {
             if is_stopped && !lanes.former.has_flights() {
                 // Others may have slept for what was under way, or for resources to run what another ran.
                 self.wake_all();
-                return Polled::Ended;
+                return PollOutcome::Ended;
             }
             let until = lanes.watch(seat_index);
             if lanes.watch.is_none() {
-                return Polled::Nothing(until);
+                return PollOutcome::Nothing(until);
             }
             // The handshake again: what is queued now counts down what we want, or we see it.
             self.rows_wanted.store(lanes.former.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
             if lanes.rings.iter().all(sync::Consumer::is_empty) {
-                return Polled::Nothing(until);
+                return PollOutcome::Nothing(until);
             }
         };
         self.handle_news(&mut lanes, seat_index, now);
@@ -471,19 +476,19 @@ impl Feed {
         if is_more {
             self.wake_one();
         }
-        Polled::Batch(self.make_batch(taken, turns, clock))
+        PollOutcome::Batch(self.make_batch(taken, turns, clock))
     }
 
     /// The ways by which the answers of a batch keep their order; none where they need not.
-    fn turns(&self, taken: &Formed) -> Vec<Arc<dyn backend::Inbox>> {
-        let inbox = |waiting: &Waiting| Arc::clone(&waiting.inbox) as Arc<dyn backend::Inbox>;
+    fn turns(&self, taken: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
+        let inbox = |waiting: &QueuedRequest| Arc::clone(&waiting.inbox) as Arc<dyn backend::AnswerSink>;
         let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
         let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
         turns.collect()
     }
 
     /// The instance in a seat takes a batch.
-    fn handle_batch(&self, seat_index: usize, taken: &Formed, now: Instant) {
+    fn handle_batch(&self, seat_index: usize, taken: &FormedBatch, now: Instant) {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
@@ -501,28 +506,28 @@ impl Feed {
 
     /// The instance in a seat is back from a batch, if it had one. How long one took that is in flight
     /// is known when it ends.
-    fn handle_run(&self, seat_index: usize, former: &mut Former, now: Instant, flight: &Flight) {
+    fn handle_run(&self, seat_index: usize, former: &mut Batcher, now: Instant, flight: &InFlightState) {
         let Some(seat) = self.seats.get(seat_index) else { return };
         let ran = seat.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
         let Some((rows, took)) = flight.landed.or(ran) else { return };
         former.handle_run(seat_index, rows, took, now);
-        if let (Some(forecast), Former::Queue(scheduler)) = (&self.forecast, &*former) {
+        if let (Some(forecast), Batcher::Queue(scheduler)) = (&self.forecast, &*former) {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
     }
 
     /// `turns` are the ways by which answers keep their order, where they do.
-    fn make_batch(&self, taken: Formed, turns: Vec<Arc<dyn backend::Inbox>>, clock: Clock) -> Batch {
+    fn make_batch(&self, taken: FormedBatch, turns: Vec<Arc<dyn backend::AnswerSink>>, clock: Clock) -> Batch {
         let mut turns = turns.into_iter();
         let batched = clock();
-        let Formed { rows: taken, ended, .. } = taken;
+        let FormedBatch { rows: taken, ended, .. } = taken;
         let waiting = || taken.iter().filter_map(|row| row.request.as_ref());
         let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
         // A row without a request has the inputs of another: the model must have some.
         let spare = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
         let mut is_first = true;
         let is_iterative = self.sequences.as_ref().is_some_and(|own| own.is_iterative);
-        let requests = taken.into_iter().map(|FormedRow { request, sequence, flight }| {
+        let requests = taken.into_iter().map(|BatchRow { request, sequence, flight }| {
             let Some(waiting) = request else {
                 return Request { inputs: spare.clone(), rows: 1, responder: Responder::nobody(), sequence };
             };
@@ -537,21 +542,21 @@ impl Feed {
                 }
             };
             request.responder.set_batch(rows, std::mem::take(&mut is_first));
-            request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn Executions>);
+            request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn ExecutionCounter>);
             request
         });
         Batch { requests: requests.collect(), rows, clock, ended }
     }
 
-    fn refuse(&self, mut waiting: Waiting, error: Error) {
+    fn refuse(&self, mut waiting: QueuedRequest, error: Error) {
         if let Some(responder) = waiting.again.take() {
             responder.send(Err(error));
-        } else if Taking(self).claim(&waiting) {
+        } else if RequestClaims(self).claim(&waiting) {
             Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Lanes> {
+    fn lock(&self) -> MutexGuard<'_, LockedQueue> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -585,23 +590,23 @@ impl SequenceCounts {
     }
 
     /// Sequences that ended for a reason.
-    pub fn ended(&self, end: End) -> usize {
+    pub fn ended(&self, end: SequenceEnd) -> usize {
         self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
-    fn set(&self, sequences: &Sequences<CorrelationId, Waiting>) {
+    fn set(&self, sequences: &Sequences<CorrelationId, QueuedRequest>) {
         self.active.store(sequences.active(), Ordering::Relaxed);
         self.backlogged.store(sequences.backlogged(), Ordering::Relaxed);
-        for (end, count) in End::ALL.into_iter().zip(&self.ends) {
+        for (end, count) in SequenceEnd::ALL.into_iter().zip(&self.ends) {
             count.store(usize::try_from(sequences.ended(end)).unwrap_or(usize::MAX), Ordering::Relaxed);
         }
     }
 }
 
-impl Waiting {
+impl QueuedRequest {
     /// One row that nobody said more of.
     #[cfg(test)]
-    pub fn plain(ticket: Ticket, inbox: Arc<Inbox>) -> Self {
+    pub fn plain(ticket: Ticket, inbox: Arc<Completions>) -> Self {
         Self {
             inbox,
             ticket,
@@ -611,30 +616,30 @@ impl Waiting {
             level: 0,
             mark: None,
             stamps: Stamps::default(),
-            hold: Hold::default(),
+            hold: Reservation::default(),
             again: None,
-            wishes: Wishes::default(),
+            wishes: OutputNeeds::default(),
         }
     }
 
     /// What it takes of the queue's bounds.
-    pub const fn room(&self) -> Room {
-        Room { level: self.level, rows: self.rows, size: self.size }
+    pub const fn room(&self) -> RequestSize {
+        RequestSize { level: self.level, rows: self.rows, size: self.size }
     }
 }
 
 /// What the scheduler takes from the shards.
-struct Taking<'a>(&'a Feed);
+struct RequestClaims<'a>(&'a ModelQueue);
 
-impl Claims<Waiting> for Taking<'_> {
-    fn is_waiting(&mut self, waiting: &Waiting) -> bool {
+impl Claims<QueuedRequest> for RequestClaims<'_> {
+    fn is_waiting(&mut self, waiting: &QueuedRequest) -> bool {
         match &waiting.again {
             None => waiting.inbox.is_waiting(waiting.ticket),
             Some(responder) => !responder.has_left(),
         }
     }
 
-    fn claim(&mut self, waiting: &Waiting) -> bool {
+    fn claim(&mut self, waiting: &QueuedRequest) -> bool {
         if waiting.again.is_some() {
             // It was claimed before.
             return self.is_waiting(waiting);
@@ -648,9 +653,9 @@ impl Claims<Waiting> for Taking<'_> {
     }
 }
 
-impl Lanes {
+impl LockedQueue {
     /// Moves what arrived into the scheduler, in arrival order over all shards.
-    fn drain(&mut self, now: Instant, feed: &Feed) {
+    fn drain(&mut self, now: Instant, feed: &ModelQueue) {
         for ring in &mut self.rings {
             while let Ok(entry) = ring.pop() {
                 if entry.token.inbox.is_waiting(entry.token.ticket) {
@@ -661,19 +666,19 @@ impl Lanes {
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
             let Err(refused) = self.former.handle_request(entry, now) else { continue };
-            let NotTaken { entry, error } = *refused;
+            let RejectedRequest { entry, error } = *refused;
             if let Some(error) = error {
                 feed.refuse(entry.token, error);
                 continue;
             }
             // Half of them at least have gone: admission lets no more wait.
-            self.former.forget_gone(now, &mut Taking(feed));
+            self.former.forget_gone(now, &mut RequestClaims(feed));
             if let Err(refused) = self.former.handle_request(entry, now) {
                 feed.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
             }
         }
-        while let Some(Departure { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {
-            self.former.handle_departure(&id, since, now, &mut Taking(feed));
+        while let Some(SequenceDeparture { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {
+            self.former.handle_departure(&id, since, now, &mut RequestClaims(feed));
         }
     }
 
@@ -681,8 +686,8 @@ impl Lanes {
     /// are named, but only one of all keeps their time.
     fn has_more(&self) -> bool {
         match &self.former {
-            Former::Queue(scheduler) => !scheduler.is_empty(),
-            Former::Sequences { sequences, .. } => {
+            Batcher::Queue(scheduler) => !scheduler.is_empty(),
+            Batcher::Sequences { sequences, .. } => {
                 let watched = self.watch.as_ref().map(|watch| watch.at);
                 sequences.poll_timeout().is_some_and(|at| watched.is_none_or(|watched| watched > at))
             }
@@ -695,27 +700,27 @@ impl Lanes {
         if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
             return None;
         }
-        self.watch = Some(Watch { seat_index, at });
+        self.watch = Some(TimeoutWatch { seat_index, at });
         Some(at)
     }
 }
 
-impl Lane {
+impl QueueProducer {
     /// The feed it belongs to.
-    pub const fn feed(&self) -> &Arc<Feed> {
+    pub const fn feed(&self) -> &Arc<ModelQueue> {
         &self.feed
     }
 
-    /// Queues a request and says whether [`Feed::wake`] must be called, once for a burst. What is
+    /// Queues a request and says whether [`ModelQueue::wake`] must be called, once for a burst. What is
     /// refused is dropped; its ticket is still its shard's.
-    pub fn submit(&mut self, entry: Entry<Waiting>) -> Result<bool, Refusal> {
+    pub fn submit(&mut self, entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
         let room = entry.token.room();
         self.feed.enter(room, entry.deadline, entry.queued_at)?;
         let Some(hold) = self.feed.hold(room.size, entry.queued_at) else {
             self.feed.leave(room);
-            return Err(Refusal::Full);
+            return Err(QueueRefusal::Full);
         };
-        let entry = Entry { token: Waiting { hold, ..entry.token }, ..entry };
+        let entry = Entry { token: QueuedRequest { hold, ..entry.token }, ..entry };
         // Of a shape that the others may not have, it may end their batch; a deadline may close it.
         let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();
         let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
@@ -745,7 +750,7 @@ pub fn batch_sizes(rows_max: u32) -> usize {
 }
 
 /// Whoever waited for the answers may have gone: the worker counts.
-impl Executions for BatchCells {
+impl ExecutionCounter for BatchCells {
     fn count(&self, rows: u32, stamps: &Stamps) {
         self.count_shared(rows, stamps);
     }

@@ -9,18 +9,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
-use crate::connection::http2::{CallFault, Deadline, Plan, Status, Taken};
+use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
 use crate::metrics::Departure;
-use crate::protocol::grpc::encode::Parts;
+use crate::protocol::grpc::encode::FramedParts;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
-use crate::protocol::shared_memory::{self, Kind};
+use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::Timing;
-use crate::shard::dispatch::{Account, Arrival, Inferred};
-use crate::shard::http2::Link;
+use crate::shard::dispatch::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::http2::Http2Link;
 use crate::shard::stream::{self, StreamFault};
 use crate::shard::{Shard, clock, runtime};
 use crate::time::Instant;
@@ -32,7 +32,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(50);
 pub const RAW_CONTENTS: u32 = 7;
 
 /// What takes the messages of a call one by one.
-pub enum Each {
+pub enum MessageConsumer {
     /// [`stream_infer`].
     Infer {
         /// When the client gives up on the stream.
@@ -44,7 +44,7 @@ pub enum Each {
 
 /// A call begins: says how its messages are wanted, or refuses it. What takes them, where it takes
 /// them one by one.
-pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -> Option<Each> {
+pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDeadline) -> Option<MessageConsumer> {
     let rpc = link.with(|connection| {
         if is_post {
             Rpc::from_path(connection.path(stream))
@@ -53,18 +53,21 @@ pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -
         }
     });
     let rpc = rpc.and_then(|rpc| match (deadline, rpc) {
-        (Deadline::Malformed, _) => {
+        (CallDeadline::Malformed, _) => {
             Err(Error::invalid("grpc-timeout is not a number of at most 8 digits and one of H M S m u n"))
         }
         (_, Rpc::Unbuilt(name)) => Err(service::unbuilt(name)),
         (_, rpc) => Ok(rpc),
     });
     let (plan, each) = match rpc {
-        Ok(Rpc::ModelStreamInfer) => {
-            (Plan::Each, Some(Each::Infer { deadline: if let Deadline::At(at) = deadline { Some(at) } else { None } }))
-        }
-        Ok(Rpc::ServerReflectionInfo) => (Plan::Each, Some(Each::Reflection)),
-        Ok(rpc) => (Plan::One(rpc), None),
+        Ok(Rpc::ModelStreamInfer) => (
+            MessageDelivery::Each,
+            Some(MessageConsumer::Infer {
+                deadline: if let CallDeadline::At(at) = deadline { Some(at) } else { None },
+            }),
+        ),
+        Ok(Rpc::ServerReflectionInfo) => (MessageDelivery::Each, Some(MessageConsumer::Reflection)),
+        Ok(rpc) => (MessageDelivery::One(rpc), None),
         Err(ref error) => {
             end(link, stream, Some(error));
             return None;
@@ -77,7 +80,7 @@ pub fn begin(link: &Link, stream: StreamId, is_post: bool, deadline: Deadline) -
 /// Answers the requests of a stream. `departure` says how its client left where this is dropped before.
 pub async fn stream_infer(
     shard: Rc<Shard>,
-    link: Rc<Link>,
+    link: Rc<Http2Link>,
     stream: StreamId,
     deadline: Option<Instant>,
     departure: Rc<Cell<Departure>>,
@@ -91,7 +94,7 @@ pub async fn stream_infer(
 }
 
 /// A call whose request cannot be read.
-pub fn refuse(link: &Link, stream: StreamId, fault: CallFault) {
+pub fn refuse(link: &Http2Link, stream: StreamId, fault: CallFault) {
     end(link, stream, Some(&fault_error(fault)));
 }
 
@@ -107,7 +110,7 @@ fn fault_error(fault: CallFault) -> Error {
 }
 
 /// A call whose one message is here.
-pub struct Call {
+pub struct UnaryCall {
     /// Its stream.
     pub stream: StreamId,
     /// What it asks for.
@@ -119,11 +122,11 @@ pub struct Call {
 }
 
 /// Answers a call. `departure` says how its client left where this is dropped before.
-pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<Cell<Departure>>) {
-    let Call { stream, rpc, message, deadline } = call;
+pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
+    let UnaryCall { stream, rpc, message, deadline } = call;
     let outcome = match rpc {
         Rpc::ModelInfer => {
-            let account = Account::open(&shard.cells, &departure);
+            let account = RequestMetrics::open(&shard.cells, &departure);
             let is_timed = shard.world.tells_timing || link.with(|connection| connection.wants_timing(stream));
             let outcome = infer(&shard, message, deadline, is_timed).await;
             account.settle(&outcome);
@@ -145,7 +148,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Link>, call: Call, departure: Rc<
     }
 }
 
-async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<Parts, Error> {
+async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
     if rpc != RepositoryRpc::Index && !shard.world.is_controlled {
         return Err(not_explicit());
     }
@@ -153,7 +156,11 @@ async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Re
     rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
-async fn regions(shard: &Rc<Shard>, (kind, action): (Kind, RegionAction), message: &[u8]) -> Result<Parts, Error> {
+async fn regions(
+    shard: &Rc<Shard>,
+    (kind, action): (RegionKind, RegionAction),
+    message: &[u8],
+) -> Result<FramedParts, Error> {
     if shard.world.regions.is_none() {
         return Err(shared_memory::disabled());
     }
@@ -162,11 +169,11 @@ async fn regions(shard: &Rc<Shard>, (kind, action): (Kind, RegionAction), messag
 }
 
 /// Answers the messages of a reflection one by one.
-pub async fn reflection(link: Rc<Link>, stream: StreamId) {
+pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
     let outcome = loop {
         let answer = match link.next(stream).await {
-            Ok(Taken::End | Taken::Nothing) => break Ok(()),
-            Ok(Taken::Message(message)) => protocol_reflection::answer(&message),
+            Ok(NextMessage::End | NextMessage::Nothing) => break Ok(()),
+            Ok(NextMessage::Message(message)) => protocol_reflection::answer(&message),
             Err(fault) => Err(fault_error(fault)),
         };
         match answer {
@@ -179,7 +186,7 @@ pub async fn reflection(link: Rc<Link>, stream: StreamId) {
 }
 
 /// Tells the server's health now and whenever it changes, until the client leaves or the server ends.
-async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
+async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
     let mut told = None;
     loop {
         let is_ready = shard.is_ready();
@@ -196,13 +203,13 @@ async fn watch(shard: &Rc<Shard>, link: &Link, stream: StreamId) {
     }
 }
 
-fn end(link: &Link, stream: StreamId, error: Option<&Error>) {
+fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
         let is_unsupported = error.code() == Code::Unsupported;
         let fields = is_unsupported.then_some(("grpc-accept-encoding", Cow::Borrowed("identity")));
-        Status { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
+        CallStatus { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
     });
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
@@ -213,7 +220,7 @@ async fn infer(
     message: Bytes,
     deadline: Option<Instant>,
     is_timed: bool,
-) -> Result<(Parts, Option<Status>), Error> {
+) -> Result<(FramedParts, Option<CallStatus>), Error> {
     let received = clock::now();
     let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
@@ -228,7 +235,7 @@ async fn infer(
     }
     let decoded = is_timed.then(clock::now);
     let arrival = Arrival { received, deadline, depth: 0 };
-    let Inferred { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     if plan.shared.is_some() {
         Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
     }
@@ -238,7 +245,7 @@ async fn infer(
 }
 
 /// The end of a call that went well and says where its time went.
-fn timed_end(timing: &Timing) -> Status {
+fn timed_end(timing: &Timing) -> CallStatus {
     let fields = SmallVec::from_iter([("server-timing", Cow::Owned(timing.text()))]);
-    Status { code: 0, text: String::new(), fields }
+    CallStatus { code: 0, text: String::new(), fields }
 }

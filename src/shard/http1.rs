@@ -8,10 +8,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::connection::http1::{Connection, Settings};
+use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
-use crate::shard::connections::{Membership, Verdict};
+use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::io::Socket;
 use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, runtime, service};
@@ -30,7 +30,7 @@ const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard) {
     let answering = Rc::clone(shard);
     let answer = move |message: Message| {
         let shard = Rc::clone(&answering);
@@ -43,24 +43,24 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
 }
 
 /// Serves requests by `answer` until the connection ends.
-pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership, answer: A)
+pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard, answer: A)
 where
     A: Fn(Message) -> F,
     F: Future<Output = Reply>,
 {
-    let settings = Settings {
+    let settings = Http1Settings {
         body_size_max: shard.world.http_input_size_max,
         aligned_after: Some("inference-header-content-length"),
-        ..Settings::default()
+        ..Http1Settings::default()
     };
-    let mut session = Session {
+    let mut session = Http1Session {
         shard,
         socket,
         membership,
-        connection: Connection::new(settings),
+        connection: Http1Connection::new(settings),
         out: Vec::new(),
         is_input_ended: false,
-        probe: Probe::default(),
+        probe: DepartureProbe::default(),
     };
     session.take_first(&first);
     drop(first);
@@ -68,22 +68,22 @@ where
     let _ = session.run(answer).await;
 }
 
-struct Session<'a> {
+struct Http1Session<'a> {
     shard: &'a Rc<Shard>,
     socket: Socket,
-    membership: &'a Membership,
-    connection: Connection<AlignedBuffer>,
+    membership: &'a ConnectionGuard,
+    connection: Http1Connection<AlignedBuffer>,
     /// Replies on their way out: those of pipelined requests go in one send.
     out: Vec<u8>,
     is_input_ended: bool,
-    probe: Probe,
+    probe: DepartureProbe,
 }
 
 /// Finds out whether a client that closed its side while its request waits still reads: the end of
 /// its input looks the same either way. One that has gone answers whatever it is sent with a reset,
 /// so it is sent an interim response, which others leave out (RFC 9110 §15.2.1). Why:
 /// `docs/decisions/0004-half-closed-connections.md`.
-struct Probe {
+struct DepartureProbe {
     /// What is still to be sent.
     rest: &'static [u8],
     /// When to look for the reset, and how long to wait after that.
@@ -91,13 +91,13 @@ struct Probe {
     pause: Duration,
 }
 
-impl Default for Probe {
+impl Default for DepartureProbe {
     fn default() -> Self {
         Self { rest: CONTINUE, timer: None, pause: PROBE_PAUSE_MIN }
     }
 }
 
-impl Session<'_> {
+impl Http1Session<'_> {
     fn take_first(&mut self, mut first: &[u8]) {
         while !first.is_empty() {
             let space = self.connection.input_space();
@@ -166,7 +166,7 @@ impl Session<'_> {
             }
             let verdict = watch.take_verdict();
             if !shard.connections.is_draining() || connection.is_within_message() {
-                return if verdict == Some(Verdict::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
+                return if verdict == Some(WakeReason::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
             }
             if clock::now() >= watch.quiet_at() {
                 return Poll::Ready(Ok(None));
@@ -316,8 +316,8 @@ impl Session<'_> {
             }
             watch.register(context);
             match watch.take_verdict() {
-                Some(Verdict::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                Some(Verdict::Drain) | None => Poll::Pending,
+                Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+                Some(WakeReason::Drain) | None => Poll::Pending,
             }
         })
         .await;
@@ -354,8 +354,8 @@ impl Session<'_> {
                 }
                 watch.register(context);
                 match watch.take_verdict() {
-                    Some(Verdict::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
-                    Some(Verdict::Drain) | None => Poll::Pending,
+                    Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
+                    Some(WakeReason::Drain) | None => Poll::Pending,
                 }
             })
             .await

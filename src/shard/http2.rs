@@ -14,12 +14,12 @@ use std::task::{Context, Poll, Waker};
 use futures_lite::FutureExt;
 use smallvec::SmallVec;
 
-use crate::connection::http2::{CallFault, Connection, Counts, Event, Settings, Taken};
+use crate::connection::http2::{CallFault, ConnectionEvent, Http2Connection, Http2Counts, Http2Settings, NextMessage};
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
-use crate::shard::connections::{Membership, Verdict};
-use crate::shard::grpc::Each;
+use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::grpc::MessageConsumer;
 use crate::shard::io::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, clock, grpc, runtime, service};
@@ -33,12 +33,12 @@ use crate::wire::message::Message;
 const READS_MAX: usize = 8;
 
 /// The state machine of a shard's connections.
-pub type Machine = Connection<AlignedBuffer, Rpc>;
+pub type Http2Machine = Http2Connection<AlignedBuffer, Rpc>;
 
 /// Serves a connection whose first bytes were read already, the preface among them.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &Membership) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard) {
     let world = &shard.world;
-    let settings = Settings {
+    let settings = Http2Settings {
         streams_max: world.http2_streams_max,
         client_resets_max: world.http2_resets_max,
         control_frames_max: world.http2_control_frames_max,
@@ -46,15 +46,15 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
         message_size_max: world.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: grpc::RAW_CONTENTS,
-        ..Settings::default()
+        ..Http2Settings::default()
     };
-    let link = Rc::new(Link {
-        connection: RefCell::new(Connection::new(settings, clock::now())),
+    let link = Rc::new(Http2Link {
+        connection: RefCell::new(Http2Connection::new(settings, clock::now())),
         waker: RefCell::default(),
         is_running: Cell::new(false),
         works: RefCell::default(),
     });
-    let mut session = Session { shard, socket, membership, link, give_up_at: None };
+    let mut session = Http2Session { shard, socket, membership, link, give_up_at: None };
     session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
     drop(first);
     // An error of the socket ends the connection; there is nobody left to tell.
@@ -69,17 +69,17 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
 }
 
 /// What the task of a connection shares with those of its streams. Lives on its shard.
-pub struct Link {
-    connection: RefCell<Machine>,
+pub struct Http2Link {
+    connection: RefCell<Http2Machine>,
     /// The connection's own task, and whether it runs: then it looks at all that is done before it
     /// ends its turn.
     waker: RefCell<Option<Waker>>,
     is_running: Cell<bool>,
     /// The streams whose work waits, each in a task of its own.
-    works: RefCell<Vec<Work>>,
+    works: RefCell<Vec<StreamWork>>,
 }
 
-struct Work {
+struct StreamWork {
     stream: StreamId,
     /// How its client leaves, if it does: as far as is known before.
     departure: Rc<Cell<Departure>>,
@@ -88,9 +88,9 @@ struct Work {
     waker: Option<Waker>,
 }
 
-impl Link {
+impl Http2Link {
     /// Does something to the connection; what it has to send then goes out with all else of this turn.
-    pub fn with<O>(&self, act: impl FnOnce(&mut Machine) -> O) -> O {
+    pub fn with<O>(&self, act: impl FnOnce(&mut Http2Machine) -> O) -> O {
         let outcome = act(&mut self.connection.borrow_mut());
         if !self.is_running.get()
             && let Some(waker) = self.waker.borrow().as_ref()
@@ -101,19 +101,19 @@ impl Link {
     }
 
     /// The next message of a call.
-    pub async fn next(&self, stream: StreamId) -> Result<Taken, CallFault> {
+    pub async fn next(&self, stream: StreamId) -> Result<NextMessage, CallFault> {
         poll_fn(|_| match self.connection.borrow_mut().take_next(stream) {
-            Ok(Taken::Nothing) => Poll::Pending,
+            Ok(NextMessage::Nothing) => Poll::Pending,
             taken => Poll::Ready(taken),
         })
         .await
     }
 
     /// The next message of a call, if it is here; its work is woken when it comes.
-    pub fn take_next(&self, stream: StreamId) -> Result<Taken, CallFault> {
+    pub fn take_next(&self, stream: StreamId) -> Result<NextMessage, CallFault> {
         let taken = self.connection.borrow_mut().take_next(stream);
         // What was taken leaves room for more: the peer is to be told.
-        if let Ok(Taken::Message(_)) = &taken {
+        if let Ok(NextMessage::Message(_)) = &taken {
             self.with(|_| ());
         }
         taken
@@ -153,14 +153,14 @@ impl Link {
         is_reset
     }
 
-    fn note(&self, stream: StreamId, note: impl FnOnce(&mut Work)) {
+    fn note(&self, stream: StreamId, note: impl FnOnce(&mut StreamWork)) {
         if let Some(work) = self.works.borrow_mut().iter_mut().find(|work| work.stream == stream) {
             note(work);
         }
     }
 
     fn begin_work(&self, stream: StreamId, departure: Rc<Cell<Departure>>) {
-        let work = Work { stream, departure, is_reset: false, waits_for_room: false, waker: None };
+        let work = StreamWork { stream, departure, is_reset: false, waits_for_room: false, waker: None };
         self.works.borrow_mut().push(work);
     }
 
@@ -170,7 +170,7 @@ impl Link {
 
     /// Wakes the work of a stream.
     fn wake(&self, stream: StreamId) {
-        self.note(stream, Work::wake);
+        self.note(stream, StreamWork::wake);
     }
 
     fn reset(&self, stream: StreamId, code: ErrorCode) {
@@ -205,7 +205,7 @@ impl Link {
     }
 }
 
-impl Work {
+impl StreamWork {
     fn wake(&mut self) {
         if let Some(waker) = &self.waker {
             waker.wake_by_ref();
@@ -213,16 +213,16 @@ impl Work {
     }
 }
 
-struct Session<'a> {
+struct Http2Session<'a> {
     shard: &'a Rc<Shard>,
     socket: Socket,
-    membership: &'a Membership,
-    link: Rc<Link>,
+    membership: &'a ConnectionGuard,
+    link: Rc<Http2Link>,
     /// When it ends whether its last frames have gone or not.
     give_up_at: Option<Instant>,
 }
 
-impl Session<'_> {
+impl Http2Session<'_> {
     fn take_first(&self, mut first: &[u8]) {
         let mut connection = self.link.connection.borrow_mut();
         while !first.is_empty() {
@@ -282,14 +282,14 @@ impl Session<'_> {
     fn handle_verdict(&self) {
         let verdict = self.membership.watch().take_verdict();
         let mut connection = self.link.connection.borrow_mut();
-        if verdict == Some(Verdict::Timeout) {
+        if verdict == Some(WakeReason::Timeout) {
             connection.handle_timeout(clock::now());
         }
         if self.shard.connections.is_draining() {
             connection.begin_drain(clock::now());
             drop(connection);
             // A stream that waits for more requests waits for nothing.
-            self.link.works.borrow_mut().iter_mut().for_each(Work::wake);
+            self.link.works.borrow_mut().iter_mut().for_each(StreamWork::wake);
         }
     }
 
@@ -312,37 +312,37 @@ impl Session<'_> {
             let event = self.link.connection.borrow_mut().poll_event(now);
             match event {
                 None => return,
-                Some(Event::Call { stream, is_post, deadline }) => {
+                Some(ConnectionEvent::Call { stream, is_post, deadline }) => {
                     let link = Rc::clone(&self.link);
                     match grpc::begin(&link, stream, is_post, deadline) {
-                        Some(Each::Infer { deadline }) => {
+                        Some(MessageConsumer::Infer { deadline }) => {
                             let shard = Rc::clone(self.shard);
                             self.attend(stream, Departure::CallCancelled, context, |departure| {
                                 grpc::stream_infer(shard, link, stream, deadline, departure)
                             });
                         }
-                        Some(Each::Reflection) => {
+                        Some(MessageConsumer::Reflection) => {
                             self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
                         }
                         None => {}
                     }
                 }
-                Some(Event::Whole { stream, token, message, deadline }) => {
+                Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    let call = grpc::Call { stream, rpc: token, message, deadline };
+                    let call = grpc::UnaryCall { stream, rpc: token, message, deadline };
                     self.attend(stream, Departure::CallCancelled, context, |departure| {
                         grpc::answer(shard, link, call, departure)
                     });
                 }
-                Some(Event::Message { stream, message }) => {
+                Some(ConnectionEvent::Message { stream, message }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
                     self.attend(stream, Departure::StreamReset, context, |departure| {
                         answer(shard, link, stream, message, departure)
                     });
                 }
-                Some(Event::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
-                Some(Event::Next(stream)) => self.link.wake(stream),
-                Some(Event::Reset { stream, code }) => self.link.reset(stream, code),
+                Some(ConnectionEvent::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
+                Some(ConnectionEvent::Next(stream)) => self.link.wake(stream),
+                Some(ConnectionEvent::Reset { stream, code }) => self.link.reset(stream, code),
             }
         }
     }
@@ -408,7 +408,7 @@ impl Session<'_> {
 
     fn count(&self) {
         let counts = self.link.connection.borrow_mut().take_counts();
-        if counts != Counts::default() {
+        if counts != Http2Counts::default() {
             self.shard.cells.client_resets.add(counts.client_resets);
             self.shard.cells.server_resets.add(counts.server_resets);
             self.shard.cells.timeouts.add(counts.timeouts);
@@ -425,12 +425,12 @@ impl Session<'_> {
     }
 }
 
-type Outcome = Result<(), Box<dyn Any + Send>>;
+type IoOutcome = Result<(), Box<dyn Any + Send>>;
 
 /// Works on to the end, unless the stream is reset before.
-async fn continue_work<W>(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, mut work: Pin<Box<W>>)
+async fn continue_work<W>(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, mut work: Pin<Box<W>>)
 where
-    W: Future<Output = Outcome>,
+    W: Future<Output = IoOutcome>,
 {
     let outcome =
         poll_fn(
@@ -444,7 +444,7 @@ where
     finish(&shard, &link, stream, outcome);
 }
 
-fn finish(shard: &Shard, link: &Link, stream: StreamId, outcome: Outcome) {
+fn finish(shard: &Shard, link: &Http2Link, stream: StreamId, outcome: IoOutcome) {
     if outcome.is_err() {
         shard.cells.panics.add(1);
     }
@@ -452,7 +452,13 @@ fn finish(shard: &Shard, link: &Link, stream: StreamId, outcome: Outcome) {
 }
 
 /// A plain message: REST over HTTP/2.
-async fn answer(shard: Rc<Shard>, link: Rc<Link>, stream: StreamId, message: Message, departure: Rc<Cell<Departure>>) {
+async fn answer(
+    shard: Rc<Shard>,
+    link: Rc<Http2Link>,
+    stream: StreamId,
+    message: Message,
+    departure: Rc<Cell<Departure>>,
+) {
     let reply = service::handle_message(&shard, message, clock::now(), &departure).await;
     link.with(|connection| connection.send_reply(stream, reply, clock::now()));
 }

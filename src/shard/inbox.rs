@@ -5,12 +5,12 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
-use crate::backend::{self, Answer, Part, Ticket};
+use crate::backend::{self, Answer, AnswerPart, Ticket};
 use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
 use crate::shard::sync::{AtomicU64, AtomicWaker, SegQueue};
 
 /// The answers that come back to one shard, and who holds each of its requests.
-pub struct Inbox {
+pub struct Completions {
     answers: SegQueue<(Ticket, Answer)>,
     claims: Box<[AtomicU64]>,
     /// Answers of decoupled models that were not read yet, by ticket. A hint to the model, no more.
@@ -22,7 +22,7 @@ pub struct Inbox {
 /// The generation tells it from earlier requests in the same place.
 #[derive(Clone, Copy)]
 #[repr(u64)]
-enum Claim {
+enum ClaimState {
     Dropped = 0,
     Waiting = 1,
     Taken = 2,
@@ -30,13 +30,13 @@ enum Claim {
     Left = 3,
 }
 
-impl Claim {
+impl ClaimState {
     const fn of(self, ticket: Ticket) -> u64 {
         ((ticket.generation as u64) << 2) | self as u64
     }
 }
 
-impl Inbox {
+impl Completions {
     /// An inbox without requests.
     pub fn new() -> Self {
         Self::with_tickets(IN_FLIGHT_MAX)
@@ -52,7 +52,7 @@ impl Inbox {
     /// A new request begins to wait. Called by the shard, before the request is submitted.
     pub fn open(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
-            claim.store(Claim::Waiting.of(ticket), Ordering::Release);
+            claim.store(ClaimState::Waiting.of(ticket), Ordering::Release);
         }
         if let Some(unread) = self.unread.get(ticket.index as usize) {
             unread.store(0, Ordering::Relaxed);
@@ -61,18 +61,18 @@ impl Inbox {
 
     /// Takes the request into a batch; false where it has gone.
     pub fn claim(&self, ticket: Ticket) -> bool {
-        self.settle(ticket, Claim::Taken)
+        self.settle(ticket, ClaimState::Taken)
     }
 
     /// Takes the request back; false where a batch has it, so that an answer will come.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
-        self.settle(ticket, Claim::Dropped)
+        self.settle(ticket, ClaimState::Dropped)
     }
 
     /// The client of a request that a batch has gives up on it.
     pub fn leave(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
-            let (taken, left) = (Claim::Taken.of(ticket), Claim::Left.of(ticket));
+            let (taken, left) = (ClaimState::Taken.of(ticket), ClaimState::Left.of(ticket));
             // Where it is another's by now there is nothing to leave.
             let _ = claim.compare_exchange(taken, left, Ordering::AcqRel, Ordering::Relaxed);
         }
@@ -81,7 +81,7 @@ impl Inbox {
     /// Whether the request still waits.
     pub fn is_waiting(&self, ticket: Ticket) -> bool {
         let claim = self.claims.get(ticket.index as usize);
-        claim.is_some_and(|claim| claim.load(Ordering::Acquire) == Claim::Waiting.of(ticket))
+        claim.is_some_and(|claim| claim.load(Ordering::Acquire) == ClaimState::Waiting.of(ticket))
     }
 
     /// One of several answers was read.
@@ -102,26 +102,26 @@ impl Inbox {
         self.waker.register(waker);
     }
 
-    fn settle(&self, ticket: Ticket, claim: Claim) -> bool {
-        let (waiting, settled) = (Claim::Waiting.of(ticket), claim.of(ticket));
+    fn settle(&self, ticket: Ticket, claim: ClaimState) -> bool {
+        let (waiting, settled) = (ClaimState::Waiting.of(ticket), claim.of(ticket));
         self.claims
             .get(ticket.index as usize)
             .is_some_and(|have| have.compare_exchange(waiting, settled, Ordering::AcqRel, Ordering::Acquire).is_ok())
     }
 }
 
-impl Default for Inbox {
+impl Default for Completions {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl backend::Inbox for Inbox {
+impl backend::AnswerSink for Completions {
     fn push(&self, ticket: Ticket, mut answer: Answer) {
-        if answer.part == Part::Again {
-            (answer.part, answer.outputs) = (Part::Last, Err(backend::reschedule_refused()));
+        if answer.part == AnswerPart::Again {
+            (answer.part, answer.outputs) = (AnswerPart::Last, Err(backend::reschedule_refused()));
         }
-        if answer.part == Part::More
+        if answer.part == AnswerPart::More
             && let Some(unread) = self.unread.get(ticket.index as usize)
         {
             unread.fetch_add(1, Ordering::Relaxed);
@@ -142,7 +142,7 @@ impl backend::Inbox for Inbox {
 
     fn has_left(&self, ticket: Ticket) -> bool {
         let claim = self.claims.get(ticket.index as usize);
-        claim.is_none_or(|claim| claim.load(Ordering::Relaxed) != Claim::Taken.of(ticket))
+        claim.is_none_or(|claim| claim.load(Ordering::Relaxed) != ClaimState::Taken.of(ticket))
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_request_is_taken_or_dropped_never_both_and_never_twice() {
-        let inbox = Inbox::new();
+        let inbox = Completions::new();
         let ticket = Ticket { index: 3, generation: 1 };
         assert!(!inbox.claim(ticket), "nothing waits yet");
         inbox.open(ticket);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn two_threads_that_race_for_a_request_agree_on_who_has_it() {
-        let inbox = Inbox::new();
+        let inbox = Completions::new();
         for generation in 1..2_000 {
             let ticket = Ticket { index: 0, generation };
             inbox.open(ticket);

@@ -13,43 +13,43 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 
 use crate::scheduler::rate::{Demand, Rate, RateError, Supply};
-use crate::shard::feed::Seat;
+use crate::shard::feed::Parking;
 
 /// Who may run, of all instances that take resources.
-pub struct Limiter {
-    shares: Mutex<Shares>,
+pub struct RateLimiter {
+    shares: Mutex<RateShares>,
 }
 
-struct Shares {
+struct RateShares {
     rate: Rate,
     /// By the ids of `rate`.
-    seats: BTreeMap<usize, Arc<Seat>>,
+    seats: BTreeMap<usize, Arc<Parking>>,
 }
 
 /// The instances of one model version among those that take resources, for as long as it is held.
-pub struct Registration {
-    limiter: Arc<Limiter>,
+pub struct RateRegistration {
+    limiter: Arc<RateLimiter>,
     ids: Range<usize>,
 }
 
-type Granted = SmallVec<[(usize, Arc<Seat>); 4]>;
+type GrantedInstances = SmallVec<[(usize, Arc<Parking>); 4]>;
 
-impl Limiter {
+impl RateLimiter {
     /// Nothing is registered. Without a supply there is as much of each resource as the instance that
     /// needs most of it needs.
     pub fn new(supplies: Vec<Supply>) -> Self {
-        Self { shares: Mutex::new(Shares { rate: Rate::new(supplies), seats: BTreeMap::new() }) }
+        Self { shares: Mutex::new(RateShares { rate: Rate::new(supplies), seats: BTreeMap::new() }) }
     }
 
     /// Registers the instances of a model version, all or none. Those of others that wait may run by
     /// what that adds.
-    pub fn register(self: &Arc<Self>, demands: &[Demand]) -> Result<Registration, RateError> {
+    pub fn register(self: &Arc<Self>, demands: &[Demand]) -> Result<RateRegistration, RateError> {
         let mut shares = self.lock();
         let ids = shares.rate.register(demands)?;
         let granted = shares.grant();
         drop(shares);
         wake(&granted);
-        Ok(Registration { limiter: Arc::clone(self), ids })
+        Ok(RateRegistration { limiter: Arc::clone(self), ids })
     }
 
     /// The last run of an instance, if there was one, is over, and it has work or has none.
@@ -91,30 +91,30 @@ impl Limiter {
         is_any_idle
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shares> {
+    fn lock(&self) -> MutexGuard<'_, RateShares> {
         self.shares.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Registration {
+impl RateRegistration {
     /// The ids of the instances, in the order of their demands.
     pub fn ids(&self) -> Range<usize> {
         self.ids.clone()
     }
 
     /// The limiter.
-    pub fn limiter(&self) -> &Limiter {
+    pub fn limiter(&self) -> &RateLimiter {
         &self.limiter
     }
 
     /// Where the instances sleep: before any of them asks. Those that have no id are not registered.
-    pub fn sit<'a>(&self, seats: impl IntoIterator<Item = &'a Arc<Seat>>) {
+    pub fn sit<'a>(&self, seats: impl IntoIterator<Item = &'a Arc<Parking>>) {
         let by_id = seats.into_iter().filter_map(|seat| Some((seat.rate_id()?, Arc::clone(seat))));
         self.limiter.lock().seats.extend(by_id);
     }
 }
 
-impl Drop for Registration {
+impl Drop for RateRegistration {
     fn drop(&mut self) {
         let mut shares = self.limiter.lock();
         shares.rate.unregister(self.ids.clone());
@@ -125,9 +125,9 @@ impl Drop for Registration {
     }
 }
 
-impl Shares {
-    fn grant(&mut self) -> Granted {
-        let mut granted = Granted::new();
+impl RateShares {
+    fn grant(&mut self) -> GrantedInstances {
+        let mut granted = GrantedInstances::new();
         while let Some(id) = self.rate.poll_grant() {
             self.set_blocked(id, false);
             granted.extend(self.seats.get(&id).map(|seat| (id, Arc::clone(seat))));
@@ -143,7 +143,7 @@ impl Shares {
 }
 
 /// An instance that was about to sleep is not asleep yet, and asks once more before it is.
-fn wake(granted: &Granted) {
+fn wake(granted: &GrantedInstances) {
     for (_, seat) in granted {
         seat.unpark();
     }

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use crate::limits::READ_SIZE;
 use crate::shard::clock;
-use crate::shard::connections::Watch;
+use crate::shard::connections::ConnectionWatch;
 use crate::shard::io::Socket;
 
 /// Bytes that are read and thrown away.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
 /// Says that nothing more will be sent, and reads until the peer has closed too, or is given up.
-pub async fn linger(socket: &mut Socket, watch: &Watch, timeout: Duration) -> io::Result<()> {
+pub async fn linger(socket: &mut Socket, watch: &ConnectionWatch, timeout: Duration) -> io::Result<()> {
     socket.shutdown_write().await?;
     watch.set_deadline(Some(clock::now() + timeout));
     let (mut scratch, mut left) = (vec![0; READ_SIZE], LINGER_SIZE_MAX);

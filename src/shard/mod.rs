@@ -51,17 +51,17 @@ use crate::backend::Threads;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
-use crate::shard::burst::Bursts;
+use crate::shard::burst::DeferredWakes;
 use crate::shard::cache::ResponseCache;
-use crate::shard::catalogue::{Mailbox, Tell, Told};
+use crate::shard::catalogue::{ControlEvent, ControlSender, ShardMailbox};
 use crate::shard::connections::Connections;
-use crate::shard::errand::Orders;
+use crate::shard::errand::ControlRequests;
 use crate::shard::io::Listener;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::models::LocalModels;
-use crate::shard::regions::Desk;
+use crate::shard::models::ModelTable;
+use crate::shard::regions::SharedMemoryClient;
 use crate::shard::runtime::{IoPath, Task};
-use crate::shard::ticket::Tickets;
+use crate::shard::ticket::RequestSlots;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -73,7 +73,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
 
 /// What all threads of a server share.
-pub struct World {
+pub struct ServerContext {
     /// Name of the server in its metadata.
     pub id: String,
     /// What each shard counts.
@@ -83,13 +83,13 @@ pub struct World {
     /// Serving or draining.
     pub lifecycle: Lifecycle,
     /// What each shard has still to take up of changes to the models.
-    pub mailboxes: Box<[Mailbox]>,
+    pub mailboxes: Box<[ShardMailbox]>,
     /// How the control thread is told of what it must see to.
-    pub tell: Tell,
+    pub tell: ControlSender,
     /// The orders of clients that wait for the control thread.
-    pub orders: Orders,
+    pub orders: ControlRequests,
     /// How the keeper of the regions of shared memory is reached, where clients may have any.
-    pub regions: Option<Desk>,
+    pub regions: Option<SharedMemoryClient>,
     /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
     pub is_controlled: bool,
     /// Whether one model that is not ready makes the server not ready.
@@ -136,19 +136,19 @@ pub struct Shard {
     /// Its place among the shards.
     pub index: usize,
     /// What all threads share.
-    pub world: Arc<World>,
+    pub world: Arc<ServerContext>,
     /// What it counts.
     pub cells: Arc<ShardCells>,
     /// Its hold on the models.
-    pub models: LocalModels,
+    pub models: ModelTable,
     /// Its requests that wait for an answer.
-    pub tickets: Rc<Tickets>,
+    pub tickets: Rc<RequestSlots>,
     /// Its connections.
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
     /// The instances to wake at the end of this turn.
-    pub bursts: Bursts,
+    pub bursts: DeferredWakes,
     /// Answers that may be given again, where the server has a cache.
     pub cache: Option<RefCell<ResponseCache>>,
     /// The regions of shared memory, where clients may have any.
@@ -205,7 +205,7 @@ impl Shard {
         while let Some(change) = mailbox.poll_change() {
             let number = change.number;
             self.models.handle_change(change);
-            (self.world.tell)(Told::Changed(number));
+            (self.world.tell)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
@@ -226,7 +226,7 @@ impl Shard {
     /// do that are to see it. Then takes in the connections that are being made before the listeners
     /// close: closing would reset them, with the requests that they brought. An accept that is under way is never cancelled,
     /// for the ring may have taken a connection for it already.
-    async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, Kind)>, accepting: Vec<Task<()>>) {
+    async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
         runtime::sleep(DRAIN_LISTEN).await;
         for (listener, _) in &listeners {
             listener.stop_handshakes();
@@ -243,14 +243,15 @@ impl Shard {
 
 /// What a listener is for.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ListenerKind {
     Inference,
     Metrics,
 }
 
-fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, Kind)>> {
-    let inference = [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, Kind::Inference));
-    let all = inference.chain(addresses.metrics.map(|address| (address, Kind::Metrics)));
+fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKind)>> {
+    let inference =
+        [addresses.http, addresses.grpc].into_iter().flatten().map(|address| (address, ListenerKind::Inference));
+    let all = inference.chain(addresses.metrics.map(|address| (address, ListenerKind::Metrics)));
     all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
 }
 
@@ -286,7 +287,7 @@ async fn sweep(shard: Rc<Shard>) {
     }
 }
 
-async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: Kind) {
+async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
     let mut failures = 0_u64;
     loop {
         match listener.accept().await {
@@ -307,7 +308,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: Kind) {
     }
 }
 
-fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
+fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: ListenerKind) {
     let Some(membership) = shard.connections.enter(clock::now()) else {
         shard.cells.connections_refused.add(1);
         return;
@@ -318,8 +319,8 @@ fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: Kind) {
         let cells = Arc::clone(&shard.cells);
         let session = async {
             match kind {
-                Kind::Inference => session::run(&shard, socket, &membership).await,
-                Kind::Metrics => scrape::run(&shard, socket, &membership).await,
+                ListenerKind::Inference => session::run(&shard, socket, &membership).await,
+                ListenerKind::Metrics => scrape::run(&shard, socket, &membership).await,
             }
         };
         // A panic in a task would end the whole executor.

@@ -1,4 +1,4 @@
-//! The models that are served. [`Served`] is shared by all threads; [`LocalModel`] is one shard's
+//! The models that are served. [`ServedModel`] is shared by all threads; [`LocalModel`] is one shard's
 //! hold on it: its lane to the workers, or its own instance. Nothing here is locked; what is served
 //! changes by messages (`shard::catalogue`).
 
@@ -10,21 +10,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::backend::gpu::Figures;
+use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
-use crate::model::index::Overview;
-use crate::scheduler::Released;
-use crate::scheduler::sequence::End;
-use crate::shard::catalogue::{Change, HeldWay, Hold, Tell, Told};
-use crate::shard::ensemble::Steps;
-use crate::shard::feed::{Feed, Lane, SequenceCounts, batch_sizes};
-use crate::shard::permits::Permits;
+use crate::model::index::RepositoryOverview;
+use crate::scheduler::ReleaseReason;
+use crate::scheduler::sequence::SequenceEnd;
+use crate::shard::catalogue::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
+use crate::shard::ensemble::EnsembleSteps;
+use crate::shard::feed::{ModelQueue, QueueProducer, SequenceCounts, batch_sizes};
+use crate::shard::permits::Semaphore;
 
 /// One model version that is served.
-pub struct Served {
+pub struct ServedModel {
     /// Its checked configuration.
     pub spec: Arc<ModelSpec>,
     /// Its version.
@@ -46,12 +46,12 @@ pub enum Placement {
     /// Inside each shard: a run costs less than a hop.
     Inline,
     /// On worker threads, which the shards feed.
-    Worker(Arc<Feed>),
+    Worker(Arc<ModelQueue>),
     /// There are none: its steps run other models. The permits of each, where their number is bounded.
-    Ensemble(Arc<[Arc<Permits>]>),
+    Ensemble(Arc<[Arc<Semaphore>]>),
 }
 
-impl Served {
+impl ServedModel {
     /// A model version for so many shards; ready.
     pub fn new(
         spec: Arc<ModelSpec>,
@@ -97,9 +97,9 @@ impl Served {
         };
         let seats = feed.map_or(&[][..], |feed| feed.seats());
         let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
-        let releases = Released::ALL.iter().map(|reason| {
+        let releases = ReleaseReason::ALL.iter().map(|reason| {
             let by_workers = feed.map_or(0, |feed| feed.released(*reason) as u64);
-            (reason.as_str(), by_workers + if *reason == Released::Idle { inline } else { 0 })
+            (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
         });
         ModelFigures {
             name: &self.spec.name,
@@ -125,9 +125,9 @@ impl Served {
     }
 }
 
-fn gpu_figures(figures: &Figures) -> GpuFigures {
-    let Figures { upload_us, compute_us, download_us, .. } = figures;
-    let Figures { failures_memory, failures_transient, failures_sticky, hangs, .. } = figures;
+fn gpu_figures(figures: &GpuInstanceFigures) -> GpuFigures {
+    let GpuInstanceFigures { upload_us, compute_us, download_us, .. } = figures;
+    let GpuInstanceFigures { failures_memory, failures_transient, failures_sticky, hangs, .. } = figures;
     GpuFigures {
         begun: figures.batches_begun.get(),
         done: figures.batches_done.get(),
@@ -147,55 +147,60 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
     SequenceFigures {
         active: counts.active() as u64,
         backlogged: counts.backlogged() as u64,
-        ends: End::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
+        ends: SequenceEnd::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
     }
 }
 
 /// One shard's hold on a model version. Lives on its shard, until the last request that uses it has
 /// its answer; what it is made of goes back to the control thread then.
 pub struct LocalModel {
-    served: Arc<Served>,
-    way: Way,
+    served: Arc<ServedModel>,
+    way: InstanceRoute,
     /// Whether the shard's own instance died and could not be made anew.
     is_dead: Cell<bool>,
-    tell: Tell,
+    tell: ControlSender,
 }
 
 /// How a shard reaches an instance.
-pub enum Way {
+pub enum InstanceRoute {
     /// Its own.
     Inline(RefCell<Box<dyn Instance>>),
     /// The workers', by a lane.
-    Lane(RefCell<Lane>),
+    Lane(RefCell<QueueProducer>),
     /// By those of other models.
-    Ensemble(Steps),
+    Ensemble(EnsembleSteps),
     /// No longer: it was given back.
     Gone,
 }
 
 impl LocalModel {
     /// A shard's hold, as the control thread made it.
-    pub fn new(hold: Hold, tell: &Tell) -> Self {
+    pub fn new(hold: ModelHandle, tell: &ControlSender) -> Self {
         let way = match hold.way {
-            HeldWay::Ensemble => Way::Ensemble(Steps::default()),
-            HeldWay::Lane(lane) => Way::Lane(RefCell::new(lane)),
-            HeldWay::Instance(instance) => Way::Inline(RefCell::new(instance)),
+            HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
+            HandleRoute::Lane(lane) => InstanceRoute::Lane(RefCell::new(lane)),
+            HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
         };
         Self { served: hold.served, way, is_dead: Cell::new(false), tell: Arc::clone(tell) }
     }
 
     /// The same at the start of the server, when the shard makes what runs inside it itself.
-    pub fn begin(served: Arc<Served>, lane: Option<Lane>, threads: &Threads, tell: &Tell) -> Result<Self, Error> {
+    pub fn begin(
+        served: Arc<ServedModel>,
+        lane: Option<QueueProducer>,
+        threads: &Threads,
+        tell: &ControlSender,
+    ) -> Result<Self, Error> {
         let way = match (lane, &served.placement) {
-            (Some(lane), _) => HeldWay::Lane(lane),
-            (None, Placement::Ensemble(_)) => HeldWay::Ensemble,
-            (None, _) => HeldWay::Instance(served.loaded.new_instance(threads)?),
+            (Some(lane), _) => HandleRoute::Lane(lane),
+            (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
+            (None, _) => HandleRoute::Instance(served.loaded.new_instance(threads)?),
         };
-        Ok(Self::new(Hold { served, way }, tell))
+        Ok(Self::new(ModelHandle { served, way }, tell))
     }
 
     /// The model version.
-    pub const fn served(&self) -> &Arc<Served> {
+    pub const fn served(&self) -> &Arc<ServedModel> {
         &self.served
     }
 
@@ -210,30 +215,30 @@ impl LocalModel {
 
     /// Whether what is queued for it is not served any more: another version, or none, is instead.
     pub fn is_stopped(&self) -> bool {
-        matches!(&self.way, Way::Lane(lane) if lane.borrow().feed().is_stopped())
+        matches!(&self.way, InstanceRoute::Lane(lane) if lane.borrow().feed().is_stopped())
     }
 
     /// How to reach an instance.
-    pub const fn way(&self) -> &Way {
+    pub const fn way(&self) -> &InstanceRoute {
         &self.way
     }
 }
 
 impl Drop for LocalModel {
     fn drop(&mut self) {
-        let way = match std::mem::replace(&mut self.way, Way::Gone) {
-            Way::Inline(instance) => HeldWay::Instance(instance.into_inner()),
-            Way::Lane(lane) => HeldWay::Lane(lane.into_inner()),
-            Way::Ensemble(_) => HeldWay::Ensemble,
-            Way::Gone => return,
+        let way = match std::mem::replace(&mut self.way, InstanceRoute::Gone) {
+            InstanceRoute::Inline(instance) => HandleRoute::Instance(instance.into_inner()),
+            InstanceRoute::Lane(lane) => HandleRoute::Lane(lane.into_inner()),
+            InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
+            InstanceRoute::Gone => return,
         };
-        (self.tell)(Told::Released(Hold { served: Arc::clone(&self.served), way }));
+        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), way }));
     }
 }
 
 /// What became of an instance in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ran {
+pub enum RunOutcome {
     /// It lives.
     Well,
     /// It died, and was made anew: what it kept is gone.
@@ -248,16 +253,16 @@ pub fn run_guarded(
     instance: &mut Box<dyn Instance>,
     batch: Batch,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
-) -> Ran {
+) -> RunOutcome {
     if catch_unwind(AssertUnwindSafe(|| instance.run(batch))).is_ok() {
-        return Ran::Well;
+        return RunOutcome::Well;
     }
     match catch_unwind(AssertUnwindSafe(renew)) {
         Ok(Ok(new)) => {
             *instance = new;
-            Ran::Renewed
+            RunOutcome::Renewed
         }
-        Ok(Err(_)) | Err(_) => Ran::Dead,
+        Ok(Err(_)) | Err(_) => RunOutcome::Dead,
     }
 }
 
@@ -266,21 +271,21 @@ pub fn run_guarded(
 pub fn renew_guarded(
     instance: &mut Box<dyn Instance>,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
-) -> Ran {
-    *instance = Box::new(Gone);
+) -> RunOutcome {
+    *instance = Box::new(GoneInstance);
     match catch_unwind(AssertUnwindSafe(renew)) {
         Ok(Ok(new)) => {
             *instance = new;
-            Ran::Renewed
+            RunOutcome::Renewed
         }
-        Ok(Err(_)) | Err(_) => Ran::Dead,
+        Ok(Err(_)) | Err(_) => RunOutcome::Dead,
     }
 }
 
 /// Stands where an instance was, until there is another.
-struct Gone;
+struct GoneInstance;
 
-impl Instance for Gone {
+impl Instance for GoneInstance {
     fn run(&mut self, batch: Batch) {
         let error = Error::unavailable("the instance was lost and cannot be made anew for now; try again");
         batch.requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
@@ -288,15 +293,19 @@ impl Instance for Gone {
 }
 
 /// The models of one shard by name and version. Lives on its shard.
-pub struct LocalModels {
+pub struct ModelTable {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
-    overview: RefCell<Arc<Overview>>,
-    tell: Tell,
+    overview: RefCell<Arc<RepositoryOverview>>,
+    tell: ControlSender,
 }
 
-impl LocalModels {
+impl ModelTable {
     /// Takes the models in.
-    pub fn new(models: impl IntoIterator<Item = LocalModel>, overview: Arc<Overview>, tell: Tell) -> Self {
+    pub fn new(
+        models: impl IntoIterator<Item = LocalModel>,
+        overview: Arc<RepositoryOverview>,
+        tell: ControlSender,
+    ) -> Self {
         let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
         models.into_iter().for_each(|model| new.insert(model));
         new
@@ -304,7 +313,7 @@ impl LocalModels {
 
     /// Takes a change up, between two requests. What is served no more is given back when nothing
     /// of it waits for an answer.
-    pub fn handle_change(&self, change: Change) {
+    pub fn handle_change(&self, change: ModelChange) {
         self.overview.replace(change.overview);
         for gone in &change.gone {
             let mut by_name = self.by_name.borrow_mut();
@@ -346,7 +355,7 @@ impl LocalModels {
     }
 
     /// What is known of all models.
-    pub fn overview(&self) -> Arc<Overview> {
+    pub fn overview(&self) -> Arc<RepositoryOverview> {
         Arc::clone(&self.overview.borrow())
     }
 
@@ -356,7 +365,7 @@ impl LocalModels {
     }
 
     /// All model versions that serve, by name, the highest version of each first.
-    pub fn served(&self) -> Vec<Arc<Served>> {
+    pub fn served(&self) -> Vec<Arc<ServedModel>> {
         let by_name = self.by_name.borrow();
         let mut served: Vec<_> = by_name.values().flatten().map(|model| Arc::clone(&model.served)).collect();
         served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
@@ -370,8 +379,8 @@ mod tests {
 
     use super::*;
     use crate::backend::Batch;
-    use crate::model::config::{Completion, Draft};
-    use crate::model::index::{ModelOverview, State, UNLOADED, VersionOverview};
+    use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::model::index::{ModelOverview, UNLOADED, VersionOverview, VersionState};
     use crate::shard::sync::SegQueue;
 
     struct Nothing;
@@ -390,44 +399,48 @@ mod tests {
         fn run(&mut self, _: Batch) {}
     }
 
-    fn served(name: &str, version: u64) -> Arc<Served> {
+    fn served(name: &str, version: u64) -> Arc<ServedModel> {
         let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }\n\
                     output { name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }";
-        let draft = Draft::new(name, Some(text.as_bytes()), &[]).unwrap();
-        let spec = Arc::new(draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap());
-        Arc::new(Served::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
+        let draft = ConfigDraft::new(name, Some(text.as_bytes()), &[]).unwrap();
+        let spec = Arc::new(draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap());
+        Arc::new(ServedModel::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
     }
 
-    fn hold(served: &Arc<Served>) -> Hold {
-        Hold { served: Arc::clone(served), way: HeldWay::Instance(Box::new(Nothing)) }
+    fn hold(served: &Arc<ServedModel>) -> ModelHandle {
+        ModelHandle { served: Arc::clone(served), way: HandleRoute::Instance(Box::new(Nothing)) }
     }
 
-    fn change(gone: &[&Arc<Served>], come: &[&Arc<Served>]) -> Change {
+    fn change(gone: &[&Arc<ServedModel>], come: &[&Arc<ServedModel>]) -> ModelChange {
         let (gone, come) = (gone.iter().map(|served| Arc::clone(served)), come.iter().map(|served| hold(served)));
-        let version =
-            VersionOverview { version: 9, state: State::Unavailable, reason: UNLOADED.to_owned(), load_time: None };
+        let version = VersionOverview {
+            version: 9,
+            state: VersionState::Unavailable,
+            reason: UNLOADED.to_owned(),
+            load_time: None,
+        };
         let model = ModelOverview { name: "m".to_owned(), versions: vec![version], ..ModelOverview::default() };
-        Change {
+        ModelChange {
             number: 1,
-            overview: Arc::new(Overview { models: vec![model] }),
+            overview: Arc::new(RepositoryOverview { models: vec![model] }),
             gone: gone.collect(),
             come: come.collect(),
         }
     }
 
     /// No models, and the versions that are given back.
-    fn models() -> (LocalModels, Arc<SegQueue<u64>>) {
+    fn models() -> (ModelTable, Arc<SegQueue<u64>>) {
         let released = Arc::new(SegQueue::new());
         let told = Arc::clone(&released);
-        let tell: Tell = Arc::new(move |what| {
-            if let Told::Released(hold) = what {
+        let tell: ControlSender = Arc::new(move |what| {
+            if let ControlEvent::Released(hold) = what {
                 told.push(hold.served.version);
             }
         });
-        (LocalModels::new([], Arc::default(), tell), released)
+        (ModelTable::new([], Arc::default(), tell), released)
     }
 
-    fn found(models: &LocalModels, version: Option<u64>) -> Result<u64, String> {
+    fn found(models: &ModelTable, version: Option<u64>) -> Result<u64, String> {
         let model = models.find("m", version).map_err(|error| error.text().to_owned())?;
         Ok(model.served.version)
     }

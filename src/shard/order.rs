@@ -8,31 +8,31 @@
 
 use std::sync::{Arc, PoisonError};
 
-use crate::backend::{self, Answer, Part, Ticket, wake_afterwards};
+use crate::backend::{self, Answer, AnswerPart, Ticket, wake_afterwards};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::scheduler::{Ordering, Turn};
+use crate::scheduler::{Ordering, ResponseTurn};
 use crate::shard::sync::Mutex;
 
 /// The order of one model version.
-pub struct Order {
-    ordering: Mutex<Ordering<Held>>,
+pub struct ResponseOrder {
+    ordering: Mutex<Ordering<HeldAnswer>>,
 }
 
 /// An answer on its way to the shard that waits for it.
-struct Held {
-    inbox: Arc<dyn backend::Inbox>,
+struct HeldAnswer {
+    inbox: Arc<dyn backend::AnswerSink>,
     ticket: Ticket,
     answer: Answer,
 }
 
 /// Where one request is answered when its turn has come.
-struct InTurn {
-    order: Arc<Order>,
-    turn: Turn,
-    inbox: Arc<dyn backend::Inbox>,
+struct OrderedSink {
+    order: Arc<ResponseOrder>,
+    turn: ResponseTurn,
+    inbox: Arc<dyn backend::AnswerSink>,
 }
 
-impl Order {
+impl ResponseOrder {
     /// Nothing is under way; for so many shards, each of which has [`IN_FLIGHT_MAX`] requests at
     /// most and each of those one answer.
     pub fn new(shards: usize) -> Self {
@@ -40,19 +40,19 @@ impl Order {
     }
 
     /// A batch took the next request: the inbox by which it is answered in turn.
-    pub fn handle_request(self: &Arc<Self>, inbox: Arc<dyn backend::Inbox>) -> Arc<dyn backend::Inbox> {
+    pub fn handle_request(self: &Arc<Self>, inbox: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
         let turn = self.ordering.lock().unwrap_or_else(PoisonError::into_inner).handle_request();
-        Arc::new(InTurn { order: Arc::clone(self), turn, inbox })
+        Arc::new(OrderedSink { order: Arc::clone(self), turn, inbox })
     }
 
-    fn handle_answer(&self, turn: Turn, held: Held) {
+    fn handle_answer(&self, turn: ResponseTurn, held: HeldAnswer) {
         let part = held.answer.part;
         let mut ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
         if let Err(held) = ordering.handle_response(turn, held) {
             // Out of turn, but never unanswered.
             held.send();
         }
-        if part != Part::More {
+        if part != AnswerPart::More {
             ordering.handle_finished(turn);
         }
         // Under the lock, or another instance could overtake with what comes next.
@@ -62,16 +62,16 @@ impl Order {
     }
 }
 
-impl Held {
+impl HeldAnswer {
     fn send(self) {
         self.inbox.push(self.ticket, self.answer);
         wake_afterwards(self.inbox);
     }
 }
 
-impl backend::Inbox for InTurn {
+impl backend::AnswerSink for OrderedSink {
     fn push(&self, ticket: Ticket, answer: Answer) {
-        self.order.handle_answer(self.turn, Held { inbox: Arc::clone(&self.inbox), ticket, answer });
+        self.order.handle_answer(self.turn, HeldAnswer { inbox: Arc::clone(&self.inbox), ticket, answer });
     }
 
     /// The shards that got something are woken as it is sent.
@@ -92,21 +92,22 @@ mod tests {
 
     use super::*;
     use crate::backend::{Responder, answering};
-    use crate::shard::inbox::Inbox;
-    use crate::shard::ticket::Tickets;
+    use crate::shard::inbox::Completions;
+    use crate::shard::ticket::RequestSlots;
     use crate::time::Stamps;
 
     #[test]
     fn answers_reach_their_shards_in_turn_whichever_instance_is_first() {
-        let order = Arc::new(Order::new(2));
-        let shards: [Rc<Tickets>; 2] = std::array::from_fn(|_| Rc::new(Tickets::new(Arc::new(Inbox::new()))));
+        let order = Arc::new(ResponseOrder::new(2));
+        let shards: [Rc<RequestSlots>; 2] =
+            std::array::from_fn(|_| Rc::new(RequestSlots::new(Arc::new(Completions::new()))));
         let mut responders: Vec<_> = (0..4)
             .map(|index| {
                 let tickets = &shards[index % 2];
                 let ticket = tickets.open().unwrap();
                 std::mem::forget(tickets.pending(ticket, || ()));
                 assert!(tickets.inbox().claim(ticket));
-                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::Inbox>;
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
                 Some(Responder::new(order.handle_request(inbox), ticket, Stamps::default()))
             })
             .collect();

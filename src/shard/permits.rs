@@ -13,10 +13,10 @@ use std::task::{Context, Poll};
 use crate::shard::sync::{AtomicU64, AtomicWaker, SharedQueue, fence};
 
 /// The permits of one step.
-pub struct Permits {
+pub struct Semaphore {
     most: u64,
     taken: AtomicU64,
-    waiting: SharedQueue<Arc<Waiter>>,
+    waiting: SharedQueue<Arc<SemaphoreWaiter>>,
     /// Those of `waiting` that have left, about.
     gone: AtomicU64,
 }
@@ -25,7 +25,7 @@ pub struct Permits {
 const GONE_MAX: u64 = 1_024;
 
 /// One who waits. Its state goes from waiting to granted or to gone, once.
-struct Waiter {
+struct SemaphoreWaiter {
     state: AtomicU64,
     waker: AtomicWaker,
 }
@@ -35,17 +35,17 @@ const GRANTED: u64 = 1;
 const GONE: u64 = 2;
 
 /// One request that is under way. Dropped, it is no longer.
-pub struct Permit {
-    permits: Arc<Permits>,
+pub struct SemaphorePermit {
+    permits: Arc<Semaphore>,
 }
 
 /// A permit, when there is one.
-pub struct Acquire {
-    permits: Arc<Permits>,
-    waiter: Option<Arc<Waiter>>,
+pub struct AcquireFuture {
+    permits: Arc<Semaphore>,
+    waiter: Option<Arc<SemaphoreWaiter>>,
 }
 
-impl Permits {
+impl Semaphore {
     /// So many, at least one.
     pub fn new(most: u32) -> Self {
         Self {
@@ -57,8 +57,8 @@ impl Permits {
     }
 
     /// Waits for one.
-    pub fn acquire(self: &Arc<Self>) -> Acquire {
-        Acquire { permits: Arc::clone(self), waiter: None }
+    pub fn acquire(self: &Arc<Self>) -> AcquireFuture {
+        AcquireFuture { permits: Arc::clone(self), waiter: None }
     }
 
     /// Those that are out.
@@ -124,24 +124,24 @@ impl Permits {
     }
 }
 
-impl Waiter {
+impl SemaphoreWaiter {
     /// Whether it was waiting until now.
     fn become_state(&self, state: u64) -> bool {
         self.state.compare_exchange(WAITING, state, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 }
 
-impl Future for Acquire {
-    type Output = Permit;
+impl Future for AcquireFuture {
+    type Output = SemaphorePermit;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Permit> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<SemaphorePermit> {
         let permits = Arc::clone(&self.permits);
         let waiter = match &self.waiter {
             Some(waiter) => Arc::clone(waiter),
             // Not before those who wait already.
-            None if permits.waiting.is_empty() && permits.take() => return Poll::Ready(Permit { permits }),
+            None if permits.waiting.is_empty() && permits.take() => return Poll::Ready(SemaphorePermit { permits }),
             None => {
-                let waiter = Arc::new(Waiter { state: AtomicU64::new(WAITING), waker: AtomicWaker::new() });
+                let waiter = Arc::new(SemaphoreWaiter { state: AtomicU64::new(WAITING), waker: AtomicWaker::new() });
                 waiter.waker.register(context.waker());
                 permits.waiting.push(Arc::clone(&waiter));
                 fence(Ordering::SeqCst);
@@ -155,11 +155,11 @@ impl Future for Acquire {
             return Poll::Pending;
         }
         self.waiter = None;
-        Poll::Ready(Permit { permits })
+        Poll::Ready(SemaphorePermit { permits })
     }
 }
 
-impl Drop for Acquire {
+impl Drop for AcquireFuture {
     fn drop(&mut self) {
         // One that was granted meanwhile goes to the next.
         match self.waiter.take() {
@@ -170,7 +170,7 @@ impl Drop for Acquire {
     }
 }
 
-impl Drop for Permit {
+impl Drop for SemaphorePermit {
     fn drop(&mut self) {
         self.permits.give_back();
     }
@@ -181,13 +181,13 @@ mod tests {
     use super::*;
     use futures_lite::future::{block_on, poll_once};
 
-    fn now(acquire: &mut Acquire) -> Option<Permit> {
+    fn now(acquire: &mut AcquireFuture) -> Option<SemaphorePermit> {
         block_on(poll_once(acquire))
     }
 
     #[test]
     fn so_many_are_out_and_those_who_wait_have_them_in_order() {
-        let permits = Arc::new(Permits::new(2));
+        let permits = Arc::new(Semaphore::new(2));
         let (mut one, mut two, mut three, mut four) =
             (permits.acquire(), permits.acquire(), permits.acquire(), permits.acquire());
         let first = now(&mut one).expect("there are two");
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn one_who_leaves_hands_on_what_it_was_given() {
-        let permits = Arc::new(Permits::new(1));
+        let permits = Arc::new(Semaphore::new(1));
         let (mut one, mut two, mut three) = (permits.acquire(), permits.acquire(), permits.acquire());
         let first = now(&mut one).expect("there is one");
         assert!(now(&mut two).is_none() && now(&mut three).is_none());
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn those_who_leave_are_forgotten_though_nothing_is_given_back() {
-        let permits = Arc::new(Permits::new(1));
+        let permits = Arc::new(Semaphore::new(1));
         let (mut one, mut last) = (permits.acquire(), permits.acquire());
         let held = now(&mut one).expect("there is one");
         assert!(now(&mut last).is_none());
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn many_threads_pass_them_round_and_never_have_more() {
-        let permits = Arc::new(Permits::new(3));
+        let permits = Arc::new(Semaphore::new(3));
         let at_once = Arc::new(std::sync::atomic::AtomicUsize::new(0));
         let threads: Vec<_> = (0..8)
             .map(|index| {

@@ -21,28 +21,28 @@ use crate::limits::SHARED_MEMORY_TASKS_MAX;
 use crate::model::ModelSpec;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
-use crate::protocol::shared_memory::{self, Description, Kind, RegionOrder, Regions, Slice};
+use crate::protocol::shared_memory::{self, RegionDescription, RegionKind, RegionOrder, RegionSlice, Regions};
 use crate::shard::Shard;
 use crate::shard::sync::{AtomicWaker, SegQueue};
 use crate::tensor::Tensor;
 
 /// What becomes of an order: the regions that were asked for, else nothing.
-pub type Ordered = (RegionOrder, Promise<Vec<Description>>);
+pub type OrderedRegions = (RegionOrder, RegionReply<Vec<RegionDescription>>);
 
 /// A copy that waits for a device.
-pub enum Copy {
+pub enum CopyRequest {
     /// Out of a region.
-    Read(Slice, Promise<Bytes>),
+    Read(RegionSlice, RegionReply<Bytes>),
     /// Into a region.
-    Write(Slice, Bytes, Promise<()>),
+    Write(RegionSlice, Bytes, RegionReply<()>),
     /// None: what ends here waits for a device when it is dropped.
     End(Box<dyn Send>),
 }
 
 /// How the shards reach those who keep the regions and copy.
-pub struct Desk {
-    orders: Sender<Ordered>,
-    copies: Sender<Copy>,
+pub struct SharedMemoryClient {
+    orders: Sender<OrderedRegions>,
+    copies: Sender<CopyRequest>,
     waiting: Arc<AtomicUsize>,
     /// Bytes of inputs that one request may have in shared memory.
     request_size_max: usize,
@@ -50,29 +50,29 @@ pub struct Desk {
 
 /// What a shard is told: the regions from now on. The order that changed them is answered when the last
 /// shard has dropped this.
-pub struct Published {
+pub struct PublishedRegions {
     /// The regions.
     pub regions: Arc<Regions>,
-    promise: Option<Promise<Vec<Description>>>,
+    promise: Option<RegionReply<Vec<RegionDescription>>>,
 }
 
 /// The end that answers, once; dropped before, it says that the server stops.
-pub struct Promise<T> {
-    slot: Arc<Slot<T>>,
+pub struct RegionReply<T> {
+    slot: Arc<RegionReplySlot<T>>,
     waiting: Arc<AtomicUsize>,
 }
 
 /// The end that waits.
-struct Awaited<T>(Arc<Slot<T>>);
+struct PendingRegions<T>(Arc<RegionReplySlot<T>>);
 
-struct Slot<T> {
+struct RegionReplySlot<T> {
     outcome: SegQueue<Result<T, Error>>,
     waker: AtomicWaker,
 }
 
-impl Desk {
+impl SharedMemoryClient {
     /// One whose orders and copies go there.
-    pub fn new(orders: Sender<Ordered>, copies: Sender<Copy>, request_size_max: usize) -> Self {
+    pub fn new(orders: Sender<OrderedRegions>, copies: Sender<CopyRequest>, request_size_max: usize) -> Self {
         Self { orders, copies, waiting: Arc::default(), request_size_max }
     }
 
@@ -81,7 +81,7 @@ impl Desk {
         Regions::new(self.request_size_max)
     }
 
-    async fn order(&self, order: RegionOrder) -> Result<Vec<Description>, Error> {
+    async fn order(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         let (promise, awaited) = self.promise()?;
         // Where nobody takes it, it is dropped, and says so.
         let _ = self.orders.send((order, promise));
@@ -89,39 +89,39 @@ impl Desk {
     }
 
     /// Copies out of memory of a GPU.
-    pub async fn read(&self, slice: Slice) -> Result<Bytes, Error> {
+    pub async fn read(&self, slice: RegionSlice) -> Result<Bytes, Error> {
         let (promise, awaited) = self.promise()?;
-        let _ = self.copies.send(Copy::Read(slice, promise));
+        let _ = self.copies.send(CopyRequest::Read(slice, promise));
         awaited.await
     }
 
     /// Copies into memory of a GPU.
-    pub async fn write(&self, slice: Slice, bytes: Bytes) -> Result<(), Error> {
+    pub async fn write(&self, slice: RegionSlice, bytes: Bytes) -> Result<(), Error> {
         let (promise, awaited) = self.promise()?;
-        let _ = self.copies.send(Copy::Write(slice, bytes, promise));
+        let _ = self.copies.send(CopyRequest::Write(slice, bytes, promise));
         awaited.await
     }
 
-    fn promise<T>(&self) -> Result<(Promise<T>, Awaited<T>), Error> {
+    fn promise<T>(&self) -> Result<(RegionReply<T>, PendingRegions<T>), Error> {
         let within = |waiting: usize| (waiting < SHARED_MEMORY_TASKS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(Error::unavailable(format!(
                 "{SHARED_MEMORY_TASKS_MAX} shared memory requests wait, the most that may; try again later"
             )));
         }
-        let slot = Arc::new(Slot { outcome: SegQueue::new(), waker: AtomicWaker::new() });
-        Ok((Promise { slot: Arc::clone(&slot), waiting: Arc::clone(&self.waiting) }, Awaited(slot)))
+        let slot = Arc::new(RegionReplySlot { outcome: SegQueue::new(), waker: AtomicWaker::new() });
+        Ok((RegionReply { slot: Arc::clone(&slot), waiting: Arc::clone(&self.waiting) }, PendingRegions(slot)))
     }
 }
 
-impl Published {
+impl PublishedRegions {
     /// Regions, and whoever waits until all shards know them.
-    pub const fn new(regions: Arc<Regions>, promise: Promise<Vec<Description>>) -> Self {
+    pub const fn new(regions: Arc<Regions>, promise: RegionReply<Vec<RegionDescription>>) -> Self {
         Self { regions, promise: Some(promise) }
     }
 }
 
-impl Drop for Published {
+impl Drop for PublishedRegions {
     fn drop(&mut self) {
         if let Some(promise) = self.promise.take() {
             promise.send(Ok(Vec::new()));
@@ -129,14 +129,14 @@ impl Drop for Published {
     }
 }
 
-impl<T> Promise<T> {
+impl<T> RegionReply<T> {
     /// Answers.
     pub fn send(self, outcome: Result<T, Error>) {
         self.slot.outcome.push(outcome);
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T> Drop for RegionReply<T> {
     fn drop(&mut self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         // Whoever waits takes the first: what `send` left goes before this.
@@ -145,7 +145,7 @@ impl<T> Drop for Promise<T> {
     }
 }
 
-impl<T> Future for Awaited<T> {
+impl<T> Future for PendingRegions<T> {
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -156,7 +156,7 @@ impl<T> Future for Awaited<T> {
 
 impl Shard {
     /// Has regions registered, listed or taken out, and waits until every shard knows.
-    pub async fn order_regions(&self, order: RegionOrder) -> Result<Vec<Description>, Error> {
+    pub async fn order_regions(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         if self.world.lifecycle.is_draining() {
             return Err(stopping());
         }
@@ -169,8 +169,8 @@ impl Shard {
         let Some(shared) = request.plan.shared.clone() else { return Ok(()) };
         for (index, slice) in &shared.sources {
             let contents = match slice.kind() {
-                Kind::System => slice.read()?,
-                Kind::Cuda => self.desk()?.read(slice.clone()).await?,
+                RegionKind::System => slice.read()?,
+                RegionKind::Cuda => self.desk()?.read(slice.clone()).await?,
             };
             if let Some(input) = request.inputs.get_mut(*index) {
                 input.contents = contents;
@@ -185,14 +185,14 @@ impl Shard {
     pub async fn deliver(&self, spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
         deliver_system(spec, plan, outputs)?;
         let Some(shared) = &plan.shared else { return Ok(()) };
-        for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == Kind::Cuda) {
+        for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
             self.desk()?.write(slice.clone(), std::mem::take(&mut output.contents)).await?;
         }
         Ok(())
     }
 
-    fn desk(&self) -> Result<&Desk, Error> {
+    fn desk(&self) -> Result<&SharedMemoryClient, Error> {
         self.world.regions.as_ref().ok_or_else(shared_memory::disabled)
     }
 }
@@ -201,7 +201,7 @@ impl Shard {
 pub fn deliver_system(spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
     let Some(shared) = &plan.shared else { return Ok(()) };
     shared.check_room(outputs, |index| spec.outputs.get(index).map(|output| output.name.as_str()))?;
-    for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == Kind::System) {
+    for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::System) {
         let Some(output) = outputs.get_mut(*index) else { continue };
         slice.write(&std::mem::take(&mut output.contents))?;
     }
@@ -213,9 +213,9 @@ fn stopping() -> Error {
 }
 
 const fn assert_sendable<T: Send + 'static>() {}
-const _: () = assert_sendable::<Ordered>();
-const _: () = assert_sendable::<Copy>();
-const _: () = assert_sendable::<Published>();
+const _: () = assert_sendable::<OrderedRegions>();
+const _: () = assert_sendable::<CopyRequest>();
+const _: () = assert_sendable::<PublishedRegions>();
 
 #[cfg(test)]
 mod tests {
@@ -234,11 +234,11 @@ mod tests {
     #[test]
     fn an_order_is_answered_when_the_last_shard_has_taken_up_what_it_changed() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let desk = Desk::new(orders, copies, 8);
-        let mut order = std::pin::pin!(desk.order(RegionOrder::Unregister(Kind::System, String::new())));
+        let desk = SharedMemoryClient::new(orders, copies, 8);
+        let mut order = std::pin::pin!(desk.order(RegionOrder::Unregister(RegionKind::System, String::new())));
         assert_eq!(poll(order.as_mut()), None);
         let (_, promise) = ordered.recv().unwrap();
-        let published = Arc::new(Published::new(Arc::default(), promise));
+        let published = Arc::new(PublishedRegions::new(Arc::default(), promise));
         let shards = [Arc::clone(&published), published];
         for shard in shards {
             assert_eq!(poll(order.as_mut()), None);
@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn orders_are_bounded_and_answered_also_where_nobody_answers() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let desk = Desk::new(orders, copies, 8);
-        let status = || RegionOrder::Status(Kind::System, String::new());
+        let desk = SharedMemoryClient::new(orders, copies, 8);
+        let status = || RegionOrder::Status(RegionKind::System, String::new());
         let mut waiting: Vec<_> = (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(desk.order(status()))).collect();
         assert!(waiting.iter_mut().all(|order| poll(order.as_mut()).is_none()));
         let error = poll(Box::pin(desk.order(status())).as_mut()).unwrap().unwrap_err();

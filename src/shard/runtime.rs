@@ -11,7 +11,7 @@ use glommio::{Latency, LocalExecutorBuilder, Placement, Shares};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::shard::clock;
-use crate::shard::ring::{self, Ring, Sleep, Way};
+use crate::shard::ring::{self, DriverKind, Ring, SleepFuture};
 use crate::time::Instant;
 
 /// Entries of a shard's rings: one for each socket that waits; more are queued by glommio.
@@ -51,9 +51,9 @@ impl Runtime {
     /// Makes one for this thread, pinned to a core.
     pub fn new(path: IoPath, core: Option<usize>, spin: Duration) -> io::Result<Self> {
         let ring = match path {
-            IoPath::Auto => Some(Ring::new(Way::Uring, spin).or_else(|_| Ring::new(Way::Epoll, spin))?),
-            IoPath::Epoll => Some(Ring::new(Way::Epoll, spin)?),
-            IoPath::Ring => Some(Ring::new(Way::Uring, spin)?),
+            IoPath::Auto => Some(Ring::new(DriverKind::Uring, spin).or_else(|_| Ring::new(DriverKind::Epoll, spin))?),
+            IoPath::Epoll => Some(Ring::new(DriverKind::Epoll, spin)?),
+            IoPath::Ring => Some(Ring::new(DriverKind::Uring, spin)?),
             IoPath::Glommio => None,
         };
         if let Some(ring) = ring {
@@ -74,8 +74,8 @@ impl Runtime {
         match self {
             Self::Glommio(_) => "glommio",
             Self::Ring(ring) => match ring.way() {
-                Way::Epoll => "epoll",
-                Way::Uring => "ring",
+                DriverKind::Epoll => "epoll",
+                DriverKind::Uring => "ring",
             },
         }
     }
@@ -146,7 +146,7 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
 /// Waits until an instant.
 pub async fn sleep_until(at: Instant) {
     match ring::current() {
-        Some(ring) => Sleep::until(ring, at).await,
+        Some(ring) => SleepFuture::until(ring, at).await,
         None => glommio::timer::sleep(at.since(clock::now())).await,
     }
 }

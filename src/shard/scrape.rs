@@ -9,13 +9,13 @@ use crate::error::{Code, Error};
 use crate::metrics::{self, LoadFigures};
 use crate::model::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
-use crate::shard::connections::Membership;
+use crate::shard::connections::ConnectionGuard;
 use crate::shard::io::Socket;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &Membership) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &ConnectionGuard) {
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
     let answer = move |message: Message| {

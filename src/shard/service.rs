@@ -8,17 +8,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::Error;
-use crate::metrics::{Departure, Statistics};
-use crate::model::index::{IndexEntry, Progress};
-use crate::protocol::grpc::service::{Facts, ModelFacts};
-use crate::protocol::repository::{Order, not_explicit};
+use crate::metrics::{Departure, ModelStatistics};
+use crate::model::index::{IndexEntry, LoadProgress};
+use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
+use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
-use crate::protocol::shared_memory::{self, Kind};
+use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::{self, Timing};
-use crate::shard::catalogue::Told;
-use crate::shard::dispatch::{Account, Arrival, Inferred};
-use crate::shard::models::Served;
+use crate::shard::catalogue::ControlEvent;
+use crate::shard::dispatch::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::models::ServedModel;
 use crate::shard::{Shard, clock, errand};
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
@@ -36,7 +36,7 @@ pub async fn handle_message(
 ) -> Reply {
     let outcome = match route(message.method, &message.path) {
         Ok(Route::ModelInfer(path)) => {
-            let account = Account::open(&shard.cells, departure);
+            let account = RequestMetrics::open(&shard.cells, departure);
             let outcome = infer(shard, path, &message, received).await;
             account.settle(&outcome);
             outcome
@@ -48,7 +48,7 @@ pub async fn handle_message(
     };
     outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
-        if Asked::read(&message.fields).is_coded {
+        if AskedFields::read(&message.fields).is_coded {
             // What a body may come in (RFC 9110 §12.5.3).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
         }
@@ -58,7 +58,7 @@ pub async fn handle_message(
 
 /// What the fields of a request ask for, found in one pass over them.
 #[derive(Default)]
-struct Asked<'a> {
+struct AskedFields<'a> {
     /// Whether its body came in a coding that would have to be undone, as compression; none is built in.
     is_coded: bool,
     /// What tells where the binary section of the body begins.
@@ -67,7 +67,7 @@ struct Asked<'a> {
     wants_timing: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> AskedFields<'a> {
     fn read(fields: &'a Fields) -> Self {
         let mut asked = Self::default();
         for (name, value) in fields.iter() {
@@ -119,7 +119,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
 async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
     let model = shard.models.find(path.name, path.version)?;
     let served = model.served();
-    let asked = Asked::read(&message.fields);
+    let asked = AskedFields::read(&message.fields);
     if asked.is_coded {
         return Err(Error::unsupported("Unsupported compression type"));
     }
@@ -133,7 +133,7 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
     }
     let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None, depth: 0 };
-    let Inferred { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     if plan.shared.is_some() {
         Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
     }
@@ -147,7 +147,7 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
 
 async fn regions(
     shard: &Rc<Shard>,
-    (kind, action, name): (Kind, RegionAction, &str),
+    (kind, action, name): (RegionKind, RegionAction, &str),
     body: &[u8],
 ) -> Result<Reply, Error> {
     if shard.world.regions.is_none() {
@@ -176,19 +176,19 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
 impl Shard {
     /// Has the control thread do something, and waits until it has. Dropped before, it is done all
     /// the same.
-    pub async fn order(&self, order: Order) -> Result<Vec<IndexEntry>, Error> {
+    pub async fn order(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
         if self.world.lifecycle.is_draining() {
             return Err(errand::stopping());
         }
         let (reply, awaited) = self.world.orders.enter(&order)?;
-        (self.world.tell)(Told::Ordered(order, reply));
+        (self.world.tell)(ControlEvent::Ordered(order, reply));
         awaited.await
     }
 
     /// How far the loads are that are under way.
     fn loads(&self) -> Vec<server::LoadNote> {
         let now = clock::now();
-        let note = |(name, progress): (&str, &Progress)| {
+        let note = |(name, progress): (&str, &LoadProgress)| {
             let (done, versions) = progress.versions();
             let stage = progress.stage().as_str();
             let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
@@ -198,7 +198,7 @@ impl Shard {
     }
 }
 
-impl Facts for Shard {
+impl ServerFacts for Shard {
     fn name(&self) -> &str {
         &self.world.id
     }
@@ -234,8 +234,8 @@ impl Facts for Shard {
         Ok(ModelFacts { spec: Arc::clone(&model.served().spec), versions })
     }
 
-    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
-        let is_named = |served: &Served| name.is_none_or(|name| served.spec.name == name);
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error> {
+        let is_named = |served: &ServedModel| name.is_none_or(|name| served.spec.name == name);
         let served = self.models.served();
         let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
         if let Some(name) = name {
@@ -262,7 +262,7 @@ mod tests {
             let mut fields = Fields::new();
             fields.push("Content-Type", "gzip");
             codings.iter().for_each(|coding| fields.push("content-encoding", coding));
-            assert_eq!(Asked::read(&fields).is_coded, want, "{codings:?}");
+            assert_eq!(AskedFields::read(&fields).is_coded, want, "{codings:?}");
         };
         for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
             check(plain, false);

@@ -6,13 +6,13 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
-use crate::shard::connections::{Membership, Verdict};
+use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::io::Socket;
 use crate::shard::{Shard, clock, http1, http2};
 use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership) {
+pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &ConnectionGuard) {
     membership.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
     let Some(first) = read_first(&mut socket, membership).await else { return };
     // Boxed, so that a connection that only waits does not hold the room of either.
@@ -25,7 +25,7 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &Membership)
 
 /// Reads until the bytes are a preface or cannot become one; `None` when the peer left, or waited
 /// too long, before.
-async fn read_first(socket: &mut Socket, membership: &Membership) -> Option<Vec<u8>> {
+async fn read_first(socket: &mut Socket, membership: &ConnectionGuard) -> Option<Vec<u8>> {
     let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
     let watch = membership.watch();
@@ -38,11 +38,11 @@ async fn read_first(socket: &mut Socket, membership: &Membership) -> Option<Vec<
             }
             match watch.take_verdict() {
                 None => Poll::Pending,
-                Some(Verdict::Drain) if clock::now() < watch.quiet_at() => {
+                Some(WakeReason::Drain) if clock::now() < watch.quiet_at() => {
                     watch.set_deadline(Some(watch.quiet_at()));
                     Poll::Pending
                 }
-                Some(Verdict::Drain | Verdict::Timeout) => Poll::Ready(0),
+                Some(WakeReason::Drain | WakeReason::Timeout) => Poll::Ready(0),
             }
         })
         .await;

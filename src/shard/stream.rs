@@ -14,21 +14,21 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::backend::{Answer, Part};
-use crate::connection::http2::{CallFault, Taken};
+use crate::backend::{Answer, AnswerPart};
+use crate::connection::http2::{CallFault, NextMessage};
 use crate::error::Error;
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
-use crate::metrics::{Became, Departure};
+use crate::metrics::{Departure, ResponseOutcome};
 use crate::model::CorrelationId;
-use crate::protocol::grpc::encode::{self, Parts};
+use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::route::version_of;
-use crate::shard::dispatch::{Account, Arrival, Inferred};
-use crate::shard::feed::Feed;
-use crate::shard::http2::Link;
+use crate::shard::dispatch::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::feed::ModelQueue;
+use crate::shard::http2::Http2Link;
 use crate::shard::models::LocalModel;
-use crate::shard::ticket::Sink;
+use crate::shard::ticket::PartSink;
 use crate::shard::{Shard, clock, regions};
 use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
@@ -37,13 +37,13 @@ use crate::wire::http2::StreamId;
 /// the stream itself.
 pub async fn run(
     shard: Rc<Shard>,
-    link: &Rc<Link>,
+    link: &Rc<Http2Link>,
     stream: StreamId,
     deadline: Option<Instant>,
     departure: Rc<Cell<Departure>>,
 ) -> Result<(), StreamFault> {
-    let begun = Rc::new(Begun::default());
-    let mut streaming = Streaming {
+    let begun = Rc::new(BegunSequences::default());
+    let mut streaming = StreamInfer {
         shard,
         link: Rc::clone(link),
         stream,
@@ -64,28 +64,28 @@ pub enum StreamFault {
     Request(Error),
 }
 
-struct Streaming {
+struct StreamInfer {
     shard: Rc<Shard>,
-    link: Rc<Link>,
+    link: Rc<Http2Link>,
     stream: StreamId,
     deadline: Option<Instant>,
     departure: Rc<Cell<Departure>>,
-    begun: Rc<Begun>,
+    begun: Rc<BegunSequences>,
     /// The requests that are under way, in order.
-    flights: VecDeque<Flight>,
+    flights: VecDeque<StreamRequest>,
     is_half_closed: bool,
 }
 
 /// One request that is under way.
-struct Flight {
+struct StreamRequest {
     /// The response that is its last, none where it came before; or what ends the stream.
-    work: Pin<Box<dyn Future<Output = Result<Option<Parts>, Error>>>>,
-    done: Option<Result<Option<Parts>, Error>>,
+    work: Pin<Box<dyn Future<Output = Result<Option<FramedParts>, Error>>>>,
+    done: Option<Result<Option<FramedParts>, Error>>,
     /// Whether its response waits for those before it.
     is_ordered: bool,
 }
 
-impl Streaming {
+impl StreamInfer {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
         loop {
             for flight in self.flights.iter_mut().filter(|flight| flight.done.is_none()) {
@@ -109,9 +109,9 @@ impl Streaming {
                 return Poll::Pending;
             }
             match self.link.take_next(self.stream) {
-                Ok(Taken::Nothing) => return Poll::Pending,
-                Ok(Taken::End) => self.is_half_closed = true,
-                Ok(Taken::Message(message)) => {
+                Ok(NextMessage::Nothing) => return Poll::Pending,
+                Ok(NextMessage::End) => self.is_half_closed = true,
+                Ok(NextMessage::Message(message)) => {
                     if let Err(fault) = self.begin(message) {
                         return Poll::Ready(Err(StreamFault::Request(fault)));
                     }
@@ -146,12 +146,12 @@ impl Streaming {
     /// A request was read: it is queued at once, so that those of one sequence keep their order.
     fn begin(&mut self, message: Bytes) -> Result<(), Error> {
         let is_ordered = !self.is_decoupled(&message)?;
-        let responses = Rc::new(Responses::new(&self.link, self.stream, self.shard.index));
+        let responses = Rc::new(StreamResponses::new(&self.link, self.stream, self.shard.index));
         let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
-            let account = Account::open(&shard.cells, &departure);
+            let account = RequestMetrics::open(&shard.cells, &departure);
             let has_run = Cell::new(false);
             let outcome = answer(&shard, &message, arrival, &responses, (&begun, &has_run)).await;
             account.settle(&outcome);
@@ -165,7 +165,7 @@ impl Streaming {
                 outcome => outcome,
             }
         };
-        self.flights.push_back(Flight { work: Box::pin(work), done: None, is_ordered });
+        self.flights.push_back(StreamRequest { work: Box::pin(work), done: None, is_ordered });
         Ok(())
     }
 
@@ -184,9 +184,9 @@ async fn answer(
     shard: &Rc<Shard>,
     message: &Bytes,
     arrival: Arrival,
-    responses: &Rc<Responses>,
-    (begun, has_run): (&Begun, &Cell<bool>),
-) -> Result<Option<Parts>, Error> {
+    responses: &Rc<StreamResponses>,
+    (begun, has_run): (&BegunSequences, &Cell<bool>),
+) -> Result<Option<FramedParts>, Error> {
     let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
     let version = version_of(request.model_version)?;
     let model = shard.models.find(request.model_name, version)?;
@@ -207,28 +207,30 @@ async fn answer(
     };
     note();
     *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
-    let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn Sink>);
-    let counted = Counted(sink.is_some().then(|| Rc::clone(responses)));
+    let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn PartSink>);
+    let counted = CountedResponse(sink.is_some().then(|| Rc::clone(responses)));
     let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
-    let (Inferred { mut outputs, plan, .. }, part) = outcome?;
+    let (InferOutcome { mut outputs, plan, .. }, part) = outcome?;
     regions::deliver_system(&served.spec, &plan, &mut outputs)?;
     if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
         note();
     }
     match part {
-        Part::End if plan.wants_empty_final => encode::encode_end(&served.spec, served.version, &plan.id).map(Some),
-        Part::End => Ok(None),
-        Part::Again | Part::Last | Part::More => {
+        AnswerPart::End if plan.wants_empty_final => {
+            encode::encode_end(&served.spec, served.version, &plan.id).map(Some)
+        }
+        AnswerPart::End => Ok(None),
+        AnswerPart::Again | AnswerPart::Last | AnswerPart::More => {
             encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
         }
     }
 }
 
 /// Where the responses of a decoupled model go that others follow.
-struct Responses {
-    link: Rc<Link>,
+struct StreamResponses {
+    link: Rc<Http2Link>,
     stream: StreamId,
     shard: usize,
     model: RefCell<Option<(Rc<LocalModel>, ResponsePlan)>>,
@@ -237,14 +239,14 @@ struct Responses {
     last: Cell<Option<Instant>>,
 }
 
-impl Responses {
-    fn new(link: &Rc<Link>, stream: StreamId, shard: usize) -> Self {
+impl StreamResponses {
+    fn new(link: &Rc<Http2Link>, stream: StreamId, shard: usize) -> Self {
         let (model, count, last) = (RefCell::new(None), Cell::new(0), Cell::new(None));
         Self { link: Rc::clone(link), stream, shard, model, count, last }
     }
 
     /// Counts the next response, whose outputs were computed and ready at these instants.
-    fn count(&self, became: Became, infer_end: Instant, output_end: Instant, began: Instant) {
+    fn count(&self, became: ResponseOutcome, infer_end: Instant, output_end: Instant, began: Instant) {
         let began = self.last.get().unwrap_or(began);
         let infer_end = infer_end.max(began).min(output_end.max(began));
         let model = self.model.borrow();
@@ -259,42 +261,42 @@ impl Responses {
 
 /// Counts the last response of a request to a decoupled model, whatever becomes of it. Dropped before it
 /// is settled, its client has left.
-struct Counted(Option<Rc<Responses>>);
+struct CountedResponse(Option<Rc<StreamResponses>>);
 
-impl Counted {
-    fn settle(mut self, outcome: &Result<(Inferred, Part), Error>, has_run: bool) {
+impl CountedResponse {
+    fn settle(mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
         let Some(responses) = self.0.take() else { return };
         let now = clock::now();
         match outcome {
             Ok((inferred, part)) => {
-                let became = if *part == Part::End { Became::Empty } else { Became::Succeeded };
+                let became = if *part == AnswerPart::End { ResponseOutcome::Empty } else { ResponseOutcome::Succeeded };
                 let Stamps { input_end, infer_end, output_end, .. } = inferred.stamps;
-                let infer_end = if became == Became::Empty { output_end } else { infer_end };
+                let infer_end = if became == ResponseOutcome::Empty { output_end } else { infer_end };
                 responses.count(became, infer_end, output_end, input_end);
             }
-            Err(_) if has_run => responses.count(Became::Failed, now, now, now),
+            Err(_) if has_run => responses.count(ResponseOutcome::Failed, now, now, now),
             Err(_) => {}
         }
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedResponse {
     fn drop(&mut self) {
         if let Some(responses) = self.0.take() {
             let now = clock::now();
-            responses.count(Became::Cancelled, now, now, now);
+            responses.count(ResponseOutcome::Cancelled, now, now, now);
         }
     }
 }
 
-impl Sink for Responses {
+impl PartSink for StreamResponses {
     fn has_room(&self) -> bool {
         self.link.has_room(self.stream)
     }
 
     fn take(&self, answer: Answer) {
         let Stamps { input_end, infer_end, output_end, .. } = answer.stamps;
-        self.count(Became::Succeeded, infer_end, output_end, input_end);
+        self.count(ResponseOutcome::Succeeded, infer_end, output_end, input_end);
         let model = self.model.borrow();
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
         let served = model.served();
@@ -314,14 +316,14 @@ impl Sink for Responses {
 /// The sequences that a stream has requests of and did not end: its end ends them. Bounded; those
 /// beyond end when they are idle.
 #[derive(Default)]
-struct Begun {
-    sequences: RefCell<Vec<(Arc<Feed>, CorrelationId, Instant)>>,
+struct BegunSequences {
+    sequences: RefCell<Vec<(Arc<ModelQueue>, CorrelationId, Instant)>>,
     /// Those of the sequences whose request is not queued yet.
     fresh: RefCell<Vec<usize>>,
 }
 
-impl Begun {
-    fn note(&self, feed: &Arc<Feed>, id: &CorrelationId, is_end: bool) {
+impl BegunSequences {
+    fn note(&self, feed: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
         self.handle_queued();
         let mut sequences = self.sequences.borrow_mut();
         let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, feed) && known == id);
@@ -347,7 +349,7 @@ impl Begun {
     }
 }
 
-impl Drop for Begun {
+impl Drop for BegunSequences {
     fn drop(&mut self) {
         self.handle_queued();
         for (feed, id, since) in self.sequences.get_mut().drain(..) {

@@ -1,5 +1,5 @@
 //! The requests of one shard that wait for an answer. Lives on its shard; a connection's task
-//! awaits a [`Pending`], and whoever drains the inbox completes it.
+//! awaits a [`PendingAnswer`], and whoever drains the inbox completes it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -9,42 +9,42 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use crate::backend::{Answer, Part, Ticket};
+use crate::backend::{Answer, AnswerPart, Ticket};
 use crate::error::{Code, Error};
 use crate::limits::{IN_FLIGHT_MAX, RESPONSE_COST, RESPONSES_BYTES_MAX};
-use crate::shard::inbox::Inbox;
+use crate::shard::inbox::Completions;
 
 /// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
-pub struct Tickets {
-    inbox: Arc<Inbox>,
-    table: RefCell<Table>,
+pub struct RequestSlots {
+    inbox: Arc<Completions>,
+    table: RefCell<SlotTable>,
 }
 
 #[derive(Default)]
-struct Table {
-    slots: Vec<Slot>,
+struct SlotTable {
+    slots: Vec<RequestSlot>,
     free: Vec<u32>,
 }
 
-struct Slot {
+struct RequestSlot {
     generation: u32,
-    state: State,
+    state: SlotState,
 }
 
-enum State {
+enum SlotState {
     Free,
     /// Its task waits, or will.
     Open(Option<Waker>),
     Answered(Answer),
     /// Several answers, of a decoupled model.
-    Parts(Box<Parts>),
+    Parts(Box<PartQueue>),
     /// Its task has gone but a batch has the request: the answer will come and be thrown away.
     Abandoned,
 }
 
 /// The answers of a decoupled model that nobody took yet.
 #[derive(Default)]
-struct Parts {
+struct PartQueue {
     answers: VecDeque<Answer>,
     /// Bytes of their tensors.
     size: usize,
@@ -54,7 +54,7 @@ struct Parts {
 }
 
 /// Who takes the answers of a decoupled model one by one.
-pub trait Sink {
+pub trait PartSink {
     /// Whether it takes another now; where it does not, it wakes the task when it does.
     fn has_room(&self) -> bool;
 
@@ -62,7 +62,7 @@ pub trait Sink {
     fn take(&self, answer: Answer);
 }
 
-impl Parts {
+impl PartQueue {
     fn push(&mut self, mut answer: Answer) {
         if self.is_over {
             return;
@@ -72,7 +72,7 @@ impl Parts {
             let text =
                 format!("the client leaves more than {RESPONSES_BYTES_MAX} bytes of this request's responses unread");
             answer.outputs = Err(Error::new(Code::Unavailable, text));
-            answer.part = Part::Last;
+            answer.part = AnswerPart::Last;
             self.is_over = true;
         }
         self.size += size;
@@ -91,14 +91,14 @@ fn size(answer: &Answer) -> usize {
     answer.outputs.iter().flatten().map(|output| output.contents.len()).fold(RESPONSE_COST, usize::saturating_add)
 }
 
-impl Tickets {
+impl RequestSlots {
     /// A shard's table, for the answers of `inbox`.
-    pub fn new(inbox: Arc<Inbox>) -> Self {
+    pub fn new(inbox: Arc<Completions>) -> Self {
         Self { inbox, table: RefCell::default() }
     }
 
     /// The inbox that the answers come to.
-    pub const fn inbox(&self) -> &Arc<Inbox> {
+    pub const fn inbox(&self) -> &Arc<Completions> {
         &self.inbox
     }
 
@@ -108,14 +108,14 @@ impl Tickets {
         let index = match table.free.pop() {
             Some(index) => index,
             None if table.slots.len() < IN_FLIGHT_MAX => {
-                table.slots.push(Slot { generation: 0, state: State::Free });
+                table.slots.push(RequestSlot { generation: 0, state: SlotState::Free });
                 u32::try_from(table.slots.len() - 1).ok()?
             }
             None => return None,
         };
         let slot = table.slots.get_mut(index as usize)?;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.state = State::Open(None);
+        slot.state = SlotState::Open(None);
         let ticket = Ticket { index, generation: slot.generation };
         self.inbox.open(ticket);
         Some(ticket)
@@ -123,8 +123,8 @@ impl Tickets {
 
     /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
     /// `withdrawn` if no batch has it yet.
-    pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> Pending {
-        Pending { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
+    pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> PendingAnswer {
+        PendingAnswer { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
     }
 
     /// Gives the answers that came to those who wait; how many came.
@@ -166,31 +166,31 @@ impl Tickets {
     fn complete(&self, ticket: Ticket, answer: Answer) {
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.slot(ticket) else { return };
-        match std::mem::replace(&mut slot.state, State::Free) {
-            State::Open(waker) => {
-                slot.state = if answer.part == Part::More {
-                    let mut parts = Parts::default();
+        match std::mem::replace(&mut slot.state, SlotState::Free) {
+            SlotState::Open(waker) => {
+                slot.state = if answer.part == AnswerPart::More {
+                    let mut parts = PartQueue::default();
                     parts.push(answer);
-                    State::Parts(Box::new(parts))
+                    SlotState::Parts(Box::new(parts))
                 } else {
-                    State::Answered(answer)
+                    SlotState::Answered(answer)
                 };
                 drop(table);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            State::Parts(mut parts) => {
+            SlotState::Parts(mut parts) => {
                 parts.push(answer);
                 let waker = parts.waker.take();
-                slot.state = State::Parts(parts);
+                slot.state = SlotState::Parts(parts);
                 drop(table);
                 if let Some(waker) = waker {
                     waker.wake();
                 }
             }
-            State::Abandoned if answer.part == Part::More => slot.state = State::Abandoned,
-            State::Abandoned => table.free(ticket),
+            SlotState::Abandoned if answer.part == AnswerPart::More => slot.state = SlotState::Abandoned,
+            SlotState::Abandoned => table.free(ticket),
             other => slot.state = other,
         }
     }
@@ -198,18 +198,18 @@ impl Tickets {
     fn poll_answer(&self, ticket: Ticket, waker: &Waker) -> Poll<Answer> {
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.slot(ticket) else { return Poll::Pending };
-        if let State::Answered(_) = slot.state
-            && let State::Answered(answer) = std::mem::replace(&mut slot.state, State::Free)
+        if let SlotState::Answered(_) = slot.state
+            && let SlotState::Answered(answer) = std::mem::replace(&mut slot.state, SlotState::Free)
         {
             table.free(ticket);
             return Poll::Ready(answer);
         }
-        if let State::Parts(parts) = &mut slot.state {
+        if let SlotState::Parts(parts) = &mut slot.state {
             let Some(answer) = parts.pop() else {
                 parts.waker = Some(waker.clone());
                 return Poll::Pending;
             };
-            if answer.part == Part::More {
+            if answer.part == AnswerPart::More {
                 self.inbox.handle_read(ticket);
             } else {
                 // What a backend sends after too much is nobody's.
@@ -218,7 +218,7 @@ impl Tickets {
             }
             return Poll::Ready(answer);
         }
-        if let State::Open(have) = &mut slot.state
+        if let SlotState::Open(have) = &mut slot.state
             && !have.as_ref().is_some_and(|have| have.will_wake(waker))
         {
             *have = Some(waker.clone());
@@ -232,44 +232,44 @@ impl Tickets {
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.slot(ticket) else { return is_withdrawn };
         let is_over = match &slot.state {
-            State::Answered(_) => true,
-            State::Parts(parts) => parts.answers.back().is_some_and(|last| last.part != Part::More),
-            State::Abandoned | State::Free | State::Open(_) => false,
+            SlotState::Answered(_) => true,
+            SlotState::Parts(parts) => parts.answers.back().is_some_and(|last| last.part != AnswerPart::More),
+            SlotState::Abandoned | SlotState::Free | SlotState::Open(_) => false,
         };
         if is_withdrawn || is_over {
             table.free(ticket);
         } else {
-            slot.state = State::Abandoned;
+            slot.state = SlotState::Abandoned;
             self.inbox.leave(ticket);
         }
         is_withdrawn
     }
 }
 
-impl Table {
-    fn slot(&mut self, ticket: Ticket) -> Option<&mut Slot> {
+impl SlotTable {
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut RequestSlot> {
         self.slots.get_mut(ticket.index as usize).filter(|slot| slot.generation == ticket.generation)
     }
 
     fn free(&mut self, ticket: Ticket) {
         if let Some(slot) = self.slot(ticket) {
-            slot.state = State::Free;
+            slot.state = SlotState::Free;
             self.free.push(ticket.index);
         }
     }
 }
 
 /// The answer of one request, when it comes.
-pub struct Pending {
-    tickets: Rc<Tickets>,
+pub struct PendingAnswer {
+    tickets: Rc<RequestSlots>,
     ticket: Ticket,
     withdrawn: Option<Box<dyn FnOnce()>>,
-    sink: Option<Rc<dyn Sink>>,
+    sink: Option<Rc<dyn PartSink>>,
 }
 
-impl Pending {
+impl PendingAnswer {
     /// The same with somebody who takes the answers that others follow.
-    pub fn with_sink(mut self, sink: Option<Rc<dyn Sink>>) -> Self {
+    pub fn with_sink(mut self, sink: Option<Rc<dyn PartSink>>) -> Self {
         self.sink = sink;
         self
     }
@@ -285,7 +285,7 @@ impl Pending {
     }
 }
 
-impl Future for Pending {
+impl Future for PendingAnswer {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
@@ -296,7 +296,7 @@ impl Future for Pending {
             let Poll::Ready(answer) = self.tickets.poll_answer(self.ticket, context.waker()) else {
                 return Poll::Pending;
             };
-            if answer.part != Part::More {
+            if answer.part != AnswerPart::More {
                 self.withdrawn = None;
                 return Poll::Ready(answer);
             }
@@ -307,7 +307,7 @@ impl Future for Pending {
     }
 }
 
-impl Drop for Pending {
+impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(withdrawn) = self.withdrawn.take()
             && self.tickets.abandon(self.ticket)
@@ -322,19 +322,19 @@ mod tests {
     use std::cell::Cell;
 
     use super::*;
-    use crate::backend::{Inbox as _, Responder};
+    use crate::backend::{AnswerSink as _, Responder};
     use crate::error::Error;
     use crate::time::Stamps;
 
-    fn tickets() -> Rc<Tickets> {
-        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    fn tickets() -> Rc<RequestSlots> {
+        Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
-    fn poll(pending: &mut Pending) -> Poll<Answer> {
+    fn poll(pending: &mut PendingAnswer) -> Poll<Answer> {
         Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn answer(tickets: &Tickets, ticket: Ticket) {
+    fn answer(tickets: &RequestSlots, ticket: Ticket) {
         let inbox = Arc::clone(tickets.inbox());
         Responder::new(inbox, ticket, Stamps::default()).send(Err(Error::internal("x")));
     }
@@ -357,13 +357,13 @@ mod tests {
         taken: Cell<usize>,
     }
 
-    impl Sink for Taker {
+    impl PartSink for Taker {
         fn has_room(&self) -> bool {
             self.room.get() > 0
         }
 
         fn take(&self, answer: Answer) {
-            assert_eq!(answer.part, Part::More);
+            assert_eq!(answer.part, AnswerPart::More);
             self.room.set(self.room.get() - 1);
             self.taken.set(self.taken.get() + 1);
         }
@@ -379,7 +379,7 @@ mod tests {
         let tickets = tickets();
         let ticket = tickets.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
-        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn Sink>));
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
         assert!(tickets.inbox().claim(ticket));
         let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
         (0..3).for_each(|_| responder.send_more(output(1)));
@@ -398,7 +398,7 @@ mod tests {
         responder.end();
         tickets.drain();
         let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
-        assert_eq!((last.part, tickets.open().unwrap().index), (Part::End, ticket.index));
+        assert_eq!((last.part, tickets.open().unwrap().index), (AnswerPart::End, ticket.index));
     }
 
     #[test]
@@ -406,14 +406,14 @@ mod tests {
         let tickets = tickets();
         let ticket = tickets.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
-        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn Sink>));
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
         assert!(tickets.inbox().claim(ticket));
         let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
         (0..3).for_each(|_| responder.send_more(output(RESPONSES_BYTES_MAX / 2 - RESPONSE_COST)));
         tickets.drain();
         sink.room.set(9);
         let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
-        assert_eq!((last.part, sink.taken.get()), (Part::Last, 2));
+        assert_eq!((last.part, sink.taken.get()), (AnswerPart::Last, 2));
         assert!(last.outputs.unwrap_err().text().contains("bytes of this request's responses unread"));
         assert!(responder.has_left());
         let again = tickets.open().unwrap();
@@ -500,7 +500,7 @@ mod tests {
                 stamps: Stamps::default(),
                 batch_rows: 1,
                 is_first: true,
-                part: Part::Last,
+                part: AnswerPart::Last,
             },
         );
         tickets.drain();

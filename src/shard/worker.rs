@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::{Flight, Instance, Threads, answering};
+use crate::backend::{InFlightState, Instance, Threads, answering};
 use crate::shard::clock;
-use crate::shard::feed::{Feed, Next};
-use crate::shard::models::{Ran, Served, renew_guarded, run_guarded};
+use crate::shard::feed::{ModelQueue, NextWork};
+use crate::shard::models::{RunOutcome, ServedModel, renew_guarded, run_guarded};
 
 /// The first pause after an instance could not be made anew; it doubles up to the last.
 const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
@@ -21,8 +21,8 @@ const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 /// pauses; meanwhile its model version is not ready. A panic outside of a batch is a fault of this
 /// server's: it costs the instance for good, and its text is the error.
 pub fn run(
-    served: &Served,
-    feed: &Arc<Feed>,
+    served: &ServedModel,
+    feed: &Arc<ModelQueue>,
     seat: usize,
     instance: Box<dyn Instance>,
     threads: &Threads,
@@ -31,7 +31,7 @@ pub fn run(
     guard(served, feed, seat, || serve(served, feed, seat, instance, threads, warn))
 }
 
-fn guard(served: &Served, feed: &Feed, seat: usize, body: impl FnOnce()) -> Result<(), String> {
+fn guard(served: &ServedModel, feed: &ModelQueue, seat: usize, body: impl FnOnce()) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
         served.handle_death();
         // Others must not wait for what it holds. What panics here did so before, and is told.
@@ -47,8 +47,8 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 }
 
 fn serve(
-    served: &Served,
-    feed: &Arc<Feed>,
+    served: &ServedModel,
+    feed: &Arc<ModelQueue>,
     seat: usize,
     mut instance: Box<dyn Instance>,
     threads: &Threads,
@@ -68,20 +68,20 @@ fn serve(
     loop {
         let mut poll_flight = || answering(|| poll_guarded(&mut *instance));
         let ran = match feed.next_beside(seat, clock::now, &mut poll_flight) {
-            Next::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
-            Next::Lost => {
+            NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
+            NextWork::Lost => {
                 warn(&format!("instance '{name}' of '{}' was lost and is made anew", served.spec.name));
                 renew_guarded(&mut instance, make)
             }
-            Next::Ended => return,
+            NextWork::Ended => return,
         };
         match ran {
-            Ran::Well => continue,
-            Ran::Renewed => {
+            RunOutcome::Well => continue,
+            RunOutcome::Renewed => {
                 feed.handle_death(seat, true, clock::now());
                 continue;
             }
-            Ran::Dead => {}
+            RunOutcome::Dead => {}
         }
         feed.rest(seat);
         feed.handle_death(seat, false, clock::now());
@@ -103,9 +103,9 @@ fn serve(
 }
 
 /// What an instance says of its batches in flight; one that panics is lost.
-fn poll_guarded(instance: &mut dyn Instance) -> Flight {
+fn poll_guarded(instance: &mut dyn Instance) -> InFlightState {
     let polled = catch_unwind(AssertUnwindSafe(|| instance.poll_flight(clock::now)));
-    polled.unwrap_or(Flight { is_lost: true, ..Flight::default() })
+    polled.unwrap_or(InFlightState { is_lost: true, ..InFlightState::default() })
 }
 
 #[cfg(test)]
@@ -115,17 +115,17 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::backend::gpu::driver::Fault;
+    use crate::backend::gpu::driver::GpuFault;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::{Batch, LoadedModel, gpu, threads};
     use crate::error::Error;
     use crate::model::ModelSpec;
-    use crate::model::config::{Completion, Draft};
-    use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
-    use crate::shard::feed::{Lane, Waiting};
-    use crate::shard::inbox::Inbox;
+    use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
+    use crate::shard::feed::{QueueProducer, QueuedRequest};
+    use crate::shard::inbox::Completions;
     use crate::shard::models::Placement;
-    use crate::shard::ticket::Tickets;
+    use crate::shard::ticket::RequestSlots;
 
     /// A model whose first run panics, and which then cannot be made so many times.
     struct Mortal {
@@ -163,19 +163,19 @@ mod tests {
     fn spec() -> ModelSpec {
         let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }\n\
                     output { name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }";
-        let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-        draft.complete(None, &BTreeMap::new(), Completion::default()).unwrap()
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap()
     }
 
-    fn served(model: Arc<dyn LoadedModel>) -> (Arc<Served>, Arc<Feed>, Vec<Lane>) {
-        let (feed, lanes) = Feed::new(Policy::default(), Bounds { requests: 8, bytes: 8 }, 1, 1);
-        let served = Served::new(Arc::new(spec()), 1, model, Placement::Worker(Arc::clone(&feed)), 1);
+    fn served(model: Arc<dyn LoadedModel>) -> (Arc<ServedModel>, Arc<ModelQueue>, Vec<QueueProducer>) {
+        let (feed, lanes) = ModelQueue::new(Policy::default(), QueueBounds { requests: 8, bytes: 8 }, 1, 1);
+        let served = ServedModel::new(Arc::new(spec()), 1, model, Placement::Worker(Arc::clone(&feed)), 1);
         (Arc::new(served), feed, lanes)
     }
 
-    fn submit(lane: &mut Lane, tickets: &Rc<Tickets>) {
+    fn submit(lane: &mut QueueProducer, tickets: &Rc<RequestSlots>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = Waiting::plain(ticket, inbox);
+        let token = QueuedRequest::plain(ticket, inbox);
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -184,7 +184,7 @@ mod tests {
         }
     }
 
-    fn answer(tickets: &Tickets) -> bool {
+    fn answer(tickets: &RequestSlots) -> bool {
         loop {
             if let Some((_, answer)) = tickets.inbox().poll_answer() {
                 return answer.outputs.is_ok();
@@ -210,7 +210,7 @@ mod tests {
                     run(served, &of_worker, 0, instance, threads, warn)
                 })
             });
-            let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
+            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             assert!(served.is_ready());
             submit(&mut lanes[0], &tickets);
             assert!(!answer(&tickets), "its batch died with it");
@@ -245,9 +245,9 @@ mod tests {
         }
     }
 
-    fn submit_row(lane: &mut Lane, tickets: &Rc<Tickets>) {
+    fn submit_row(lane: &mut QueueProducer, tickets: &Rc<RequestSlots>) {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = Waiting { inputs: vec![gpu::trial::row(1.0, 2.0)], ..Waiting::plain(ticket, inbox) };
+        let token = QueuedRequest { inputs: vec![gpu::trial::row(1.0, 2.0)], ..QueuedRequest::plain(ticket, inbox) };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -276,7 +276,7 @@ mod tests {
                     run(served, &of_worker, 0, instance, threads, |_| {})
                 })
             });
-            let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
+            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
             until(|| feed.executions() == 2);
             std::thread::park_timeout(Duration::from_millis(5));
@@ -309,8 +309,8 @@ mod tests {
                     run(served, &of_worker, 0, instance, threads, |_| {})
                 })
             });
-            let tickets = Rc::new(Tickets::new(Arc::new(Inbox::new())));
-            fake.fail_next("matmul", Fault::Sticky);
+            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            fake.fail_next("matmul", GpuFault::Sticky);
             submit_row(&mut lanes[0], &tickets);
             assert!(!answer(&tickets), "it was in flight");
             submit_row(&mut lanes[0], &tickets);

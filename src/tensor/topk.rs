@@ -68,7 +68,7 @@ pub fn best<T: Score>(scores: &[T], count: usize) -> Indices {
     if count == 0 {
         return Indices::new();
     }
-    let mut kept: Kept<T::Key> = SmallVec::new();
+    let mut kept: TopKCandidates<T::Key> = SmallVec::new();
     let capacity = count.saturating_mul(2).max(KEPT_COUNT_MIN);
     let (first, rest) = scores.split_at(capacity.min(scores.len()));
     kept.extend(first.iter().map(|score| score.key()).zip(0..));
@@ -95,7 +95,7 @@ pub fn best<T: Score>(scores: &[T], count: usize) -> Indices {
 }
 
 /// Keys with their indices, of which the best are among the first after [`shrink`].
-type Kept<Key> = SmallVec<[(Key, u32); KEPT_COUNT_MIN]>;
+type TopKCandidates<Key> = SmallVec<[(Key, u32); KEPT_COUNT_MIN]>;
 
 /// Values that are looked at together.
 const CHUNK_COUNT: usize = 16;
@@ -112,7 +112,7 @@ fn has_above<T: Score>(chunk: &[T], bound: T::Key) -> bool {
 }
 
 /// Leaves only the best, of which there are that many, and returns the key of the worst of those.
-fn shrink<Key: Copy + Ord>(kept: &mut Kept<Key>, count: usize) -> Key {
+fn shrink<Key: Copy + Ord>(kept: &mut TopKCandidates<Key>, count: usize) -> Key {
     if count < kept.len() {
         kept.select_nth_unstable_by(count - 1, order);
         kept.truncate(count);

@@ -41,7 +41,7 @@ pub struct Gatherer<B> {
     field: u32,
     prefix: [u8; PREFIX_SIZE],
     prefix_size: usize,
-    state: State<B>,
+    state: GatherState<B>,
 }
 
 /// ```text
@@ -49,7 +49,7 @@ pub struct Gatherer<B> {
 ///    └──────────┴── whole at once ──┘
 /// ```
 #[derive(Debug)]
-enum State<B> {
+enum GatherState<B> {
     /// Waits for the five bytes.
     Prefix,
     /// Keeps the beginning until the place of the payload is known.
@@ -62,46 +62,46 @@ impl<B: BodyBuffer> Gatherer<B> {
     /// Gathers messages of at most `size_max` bytes; the first payload of the top-level field
     /// `field` will be aligned.
     pub const fn new(size_max: usize, field: u32) -> Self {
-        Self { size_max, field, prefix: [0; PREFIX_SIZE], prefix_size: 0, state: State::Prefix }
+        Self { size_max, field, prefix: [0; PREFIX_SIZE], prefix_size: 0, state: GatherState::Prefix }
     }
 
     /// Takes bytes off the front of a chunk, up to the end of a message, which it returns. To be
     /// called until the chunk is empty.
     pub fn handle_chunk(&mut self, chunk: &mut &[u8]) -> Result<Option<Bytes>, GatherError> {
-        if let State::Prefix = self.state {
+        if let GatherState::Prefix = self.state {
             let Some(size) = self.take_prefix(chunk)? else { return Ok(None) };
-            self.state = State::Search { search: PayloadSearch::new(self.field), start: Vec::new(), size };
+            self.state = GatherState::Search { search: PayloadSearch::new(self.field), start: Vec::new(), size };
         }
-        if let State::Search { search, start, size } = &mut self.state {
+        if let GatherState::Search { search, start, size } = &mut self.state {
             let Some(buffer): Option<B> = take_start(search, start, *size, chunk) else { return Ok(None) };
-            self.state = State::Body { filled: buffer.len(), buffer, size: *size };
+            self.state = GatherState::Body { filled: buffer.len(), buffer, size: *size };
         }
         Ok(self.take_body(chunk))
     }
 
     /// Whether the message in progress has a buffer that is being filled.
     pub const fn is_filling(&self) -> bool {
-        matches!(self.state, State::Body { .. })
+        matches!(self.state, GatherState::Body { .. })
     }
 
     /// Where at most `size_max` of the next bytes may be written to, in the message's own buffer;
     /// empty where it has none yet, or is complete.
     pub fn space(&mut self, size_max: usize) -> &mut [u8] {
-        let State::Body { buffer, filled, size } = &mut self.state else { return &mut [] };
+        let GatherState::Body { buffer, filled, size } = &mut self.state else { return &mut [] };
         buffer.resize(filled.saturating_add(size_max).min(*size));
         buffer.as_mut_slice().get_mut(*filled..).unwrap_or_default()
     }
 
     /// `count` bytes were written to the front of `space`. The message, once it is whole.
     pub fn handle_space(&mut self, count: usize) -> Option<Bytes> {
-        let State::Body { buffer, filled, .. } = &mut self.state else { return None };
+        let GatherState::Body { buffer, filled, .. } = &mut self.state else { return None };
         *filled = filled.saturating_add(count).min(buffer.len());
         self.take_body(&mut &[][..])
     }
 
     /// Whether a message has begun and not ended: the stream may not end here.
     pub const fn is_within_message(&self) -> bool {
-        self.prefix_size > 0 || !matches!(self.state, State::Prefix)
+        self.prefix_size > 0 || !matches!(self.state, GatherState::Prefix)
     }
 
     /// The size of the next message, once its prefix is whole.
@@ -129,7 +129,7 @@ impl<B: BodyBuffer> Gatherer<B> {
 
     /// The message, once it is whole.
     fn take_body(&mut self, chunk: &mut &[u8]) -> Option<Bytes> {
-        let State::Body { buffer, filled, size } = &mut self.state else { return None };
+        let GatherState::Body { buffer, filled, size } = &mut self.state else { return None };
         if buffer.len() > *filled {
             buffer.resize(*filled);
         }
@@ -139,9 +139,9 @@ impl<B: BodyBuffer> Gatherer<B> {
         if *filled < *size {
             return None;
         }
-        match std::mem::replace(&mut self.state, State::Prefix) {
-            State::Body { buffer, .. } => Some(buffer.freeze()),
-            State::Prefix | State::Search { .. } => None,
+        match std::mem::replace(&mut self.state, GatherState::Prefix) {
+            GatherState::Body { buffer, .. } => Some(buffer.freeze()),
+            GatherState::Prefix | GatherState::Search { .. } => None,
         }
     }
 }
@@ -164,13 +164,13 @@ fn take_start<B: BodyBuffer>(
         search.poll(start)
     };
     let known = if is_first { count } else { start.len() };
-    if place == Place::Unknown && known < size && known < SEARCH_SIZE_MAX {
+    if place == PayloadPlace::Unknown && known < size && known < SEARCH_SIZE_MAX {
         if is_first {
             start.extend_from_slice(take(chunk, count));
         }
         return None;
     }
-    let aligned_at = if let Place::At(offset) = place { offset } else { 0 };
+    let aligned_at = if let PayloadPlace::At(offset) = place { offset } else { 0 };
     let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
     buffer.extend_from_slice(start);
     Some(buffer)
@@ -185,7 +185,7 @@ fn take<'a>(chunk: &mut &'a [u8], count: usize) -> &'a [u8] {
 
 /// Where the payload begins in a message of which only the beginning is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum PayloadPlace {
     /// At this offset.
     At(usize),
     /// Nowhere: the bytes are no message.
@@ -209,7 +209,7 @@ impl PayloadSearch {
     }
 
     /// Looks on in the message's first bytes, of which there may be more than the last time.
-    pub fn poll(&mut self, bytes: &[u8]) -> Place {
+    pub fn poll(&mut self, bytes: &[u8]) -> PayloadPlace {
         while let Some(mut rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
             let before = rest.len();
             let Some(key) = varint(&mut rest) else { return unfinished(rest) };
@@ -218,16 +218,16 @@ impl PayloadSearch {
                 1 => Some(8),
                 2 => varint(&mut rest),
                 5 => Some(4),
-                _ => return Place::Nowhere,
+                _ => return PayloadPlace::Nowhere,
             };
             let Some(size) = size else { return unfinished(rest) };
             let payload = self.at.saturating_add(before - rest.len());
             if key == u64::from(self.field) << 3 | 2 {
-                return Place::At(payload);
+                return PayloadPlace::At(payload);
             }
             self.at = payload.saturating_add(usize::try_from(size).unwrap_or(usize::MAX));
         }
-        Place::Unknown
+        PayloadPlace::Unknown
     }
 }
 
@@ -240,8 +240,8 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     Some(digits.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f)))
 }
 
-const fn unfinished(rest: &[u8]) -> Place {
-    if rest.len() < VARINT_SIZE_MAX { Place::Unknown } else { Place::Nowhere }
+const fn unfinished(rest: &[u8]) -> PayloadPlace {
+    if rest.len() < VARINT_SIZE_MAX { PayloadPlace::Unknown } else { PayloadPlace::Nowhere }
 }
 
 const VARINT_SIZE_MAX: usize = 10;
@@ -439,19 +439,19 @@ mod tests {
             assert_eq!(PayloadSearch::new(7).poll(bytes), want, "{bytes:?}");
             let mut search = PayloadSearch::new(7);
             let by_byte =
-                (1..=bytes.len()).map(|size| search.poll(&bytes[..size])).find(|place| *place != Place::Unknown);
-            assert_eq!(by_byte.unwrap_or(Place::Unknown), want, "{bytes:?} byte by byte");
+                (1..=bytes.len()).map(|size| search.poll(&bytes[..size])).find(|place| *place != PayloadPlace::Unknown);
+            assert_eq!(by_byte.unwrap_or(PayloadPlace::Unknown), want, "{bytes:?} byte by byte");
         };
-        check(&[], Place::Unknown);
-        check(&[58], Place::Unknown);
-        check(&[58, 0], Place::At(2));
-        check(&[58, 0x80, 1], Place::At(3));
-        check(&[8, 1, 17, 0, 0, 0, 0, 0, 0, 0, 0, 29, 0, 0, 0, 0, 58, 5], Place::At(18));
-        check(&[10, 100, 58, 1], Place::Unknown); // inside field 1
-        check(&[56, 1, 58, 1], Place::At(4)); // the number with another wire type
-        check(&[11, 58, 1], Place::Nowhere); // a group
-        check(&[0x80; 10], Place::Nowhere);
-        check(&[10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 58, 1], Place::Unknown);
+        check(&[], PayloadPlace::Unknown);
+        check(&[58], PayloadPlace::Unknown);
+        check(&[58, 0], PayloadPlace::At(2));
+        check(&[58, 0x80, 1], PayloadPlace::At(3));
+        check(&[8, 1, 17, 0, 0, 0, 0, 0, 0, 0, 0, 29, 0, 0, 0, 0, 58, 5], PayloadPlace::At(18));
+        check(&[10, 100, 58, 1], PayloadPlace::Unknown); // inside field 1
+        check(&[56, 1, 58, 1], PayloadPlace::At(4)); // the number with another wire type
+        check(&[11, 58, 1], PayloadPlace::Nowhere); // a group
+        check(&[0x80; 10], PayloadPlace::Nowhere);
+        check(&[10, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1, 58, 1], PayloadPlace::Unknown);
     }
 
     #[test]

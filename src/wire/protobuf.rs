@@ -31,7 +31,7 @@ pub enum WireError {
 
 /// The value of a field as it lies on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wire<'a> {
+pub enum WireType<'a> {
     /// Wire type 0.
     Varint(u64),
     /// Wire type 1.
@@ -44,7 +44,7 @@ pub enum Wire<'a> {
     Fixed32(&'a [u8; 4]),
 }
 
-impl<'a> Wire<'a> {
+impl<'a> WireType<'a> {
     /// The value of an integer, enum or bool.
     pub const fn as_varint(self) -> Result<u64, WireError> {
         if let Self::Varint(value) = self { Ok(value) } else { Err(WireError::WireType) }
@@ -99,17 +99,17 @@ const fn whole<'a, const N: usize>((values, left): (&'a [[u8; N]], &[u8])) -> Re
 
 /// The fields of one message in order; ends after the first error.
 #[derive(Clone, Debug)]
-pub struct Fields<'a> {
+pub struct MessageFields<'a> {
     rest: &'a [u8],
     depth: u8,
 }
 
 /// The fields of a message that lies in no other.
-pub const fn fields(bytes: &[u8]) -> Fields<'_> {
-    Fields { rest: bytes, depth: 0 }
+pub const fn fields(bytes: &[u8]) -> MessageFields<'_> {
+    MessageFields { rest: bytes, depth: 0 }
 }
 
-impl<'a> Fields<'a> {
+impl<'a> MessageFields<'a> {
     /// The fields of a message that is a field of this one.
     pub const fn inner(&self, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, depth: self.depth.saturating_add(1) }
@@ -121,10 +121,10 @@ impl<'a> Fields<'a> {
         Some((number, kind == KIND_BYTES))
     }
 
-    fn take(&mut self) -> Result<(u32, Wire<'a>), WireError> {
+    fn take(&mut self) -> Result<(u32, WireType<'a>), WireError> {
         let (number, kind) = take_key(&mut self.rest)?;
         let wire = if kind == KIND_GROUP {
-            skip_group(&mut self.rest, number, self.depth).map(|()| Wire::Group)
+            skip_group(&mut self.rest, number, self.depth).map(|()| WireType::Group)
         } else {
             take_plain(&mut self.rest, kind)
         };
@@ -132,8 +132,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Iterator for Fields<'a> {
-    type Item = Result<(u32, Wire<'a>), WireError>;
+impl<'a> Iterator for MessageFields<'a> {
+    type Item = Result<(u32, WireType<'a>), WireError>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -204,12 +204,12 @@ fn take_key(rest: &mut &[u8]) -> Result<(u32, u8), WireError> {
 }
 
 #[inline]
-fn take_plain<'a>(rest: &mut &'a [u8], kind: u8) -> Result<Wire<'a>, WireError> {
+fn take_plain<'a>(rest: &mut &'a [u8], kind: u8) -> Result<WireType<'a>, WireError> {
     match kind {
-        KIND_VARINT => take_varint(rest).map(Wire::Varint),
-        KIND_BYTES => take_bytes(rest).map(Wire::Bytes),
-        KIND_FIXED32 => take_array(rest).map(Wire::Fixed32),
-        KIND_FIXED64 => take_array(rest).map(Wire::Fixed64),
+        KIND_VARINT => take_varint(rest).map(WireType::Varint),
+        KIND_BYTES => take_bytes(rest).map(WireType::Bytes),
+        KIND_FIXED32 => take_array(rest).map(WireType::Fixed32),
+        KIND_FIXED64 => take_array(rest).map(WireType::Fixed64),
         _ => Err(WireError::Group),
     }
 }
@@ -334,7 +334,7 @@ mod tests {
 
     use super::*;
 
-    fn read(bytes: &[u8]) -> Result<Vec<(u32, Wire<'_>)>, WireError> {
+    fn read(bytes: &[u8]) -> Result<Vec<(u32, WireType<'_>)>, WireError> {
         fields(bytes).collect()
     }
 
@@ -342,11 +342,11 @@ mod tests {
     fn fields_of_every_wire_type_are_read_in_order() {
         let bytes = [8, 150, 1, 18, 2, 7, 9, 29, 1, 2, 3, 4, 33, 1, 2, 3, 4, 5, 6, 7, 8, 43, 8, 1, 44];
         let want = vec![
-            (1, Wire::Varint(150)),
-            (2, Wire::Bytes(&[7, 9])),
-            (3, Wire::Fixed32(&[1, 2, 3, 4])),
-            (4, Wire::Fixed64(&[1, 2, 3, 4, 5, 6, 7, 8])),
-            (5, Wire::Group),
+            (1, WireType::Varint(150)),
+            (2, WireType::Bytes(&[7, 9])),
+            (3, WireType::Fixed32(&[1, 2, 3, 4])),
+            (4, WireType::Fixed64(&[1, 2, 3, 4, 5, 6, 7, 8])),
+            (5, WireType::Group),
         ];
         assert_eq!(read(&bytes), Ok(want));
         assert_eq!(read(&[]), Ok(vec![]));
@@ -407,7 +407,7 @@ mod tests {
                 bytes.extend([0xf8, 0x01, 0]);
             }
             (0..groups).for_each(|_| bytes.extend([0xfc, 0x01]));
-            let ours = Fields { rest: &bytes, depth: messages }.next().is_some_and(|field| field.is_ok());
+            let ours = MessageFields { rest: &bytes, depth: messages }.next().is_some_and(|field| field.is_ok());
             let theirs = if messages == 0 {
                 <crate::wire::proto::inference::ModelMetadataRequest as prost::Message>::decode(&bytes[..]).is_ok()
             } else {
@@ -422,25 +422,25 @@ mod tests {
 
     #[test]
     fn repeated_numbers_are_read_packed_or_not() {
-        let varints = |wire: Wire<'_>| wire.as_varints().and_then(|values| values.collect::<Result<Vec<_>, _>>());
-        let count = |wire: Wire<'_>| wire.as_varints().and_then(|values| values.check());
+        let varints = |wire: WireType<'_>| wire.as_varints().and_then(|values| values.collect::<Result<Vec<_>, _>>());
+        let count = |wire: WireType<'_>| wire.as_varints().and_then(|values| values.check());
         for (wire, want) in [
-            (Wire::Varint(5), Ok(vec![5])),
-            (Wire::Bytes(&[1, 2, 0x80, 1]), Ok(vec![1, 2, 128])),
-            (Wire::Bytes(&[1, 2, 3]), Ok(vec![1, 2, 3])),
-            (Wire::Bytes(&[]), Ok(vec![])),
-            (Wire::Bytes(&[1, 0x80]), Err(WireError::Varint)),
-            (Wire::Fixed32(&[0; 4]), Err(WireError::WireType)),
-            (Wire::Group, Err(WireError::WireType)),
+            (WireType::Varint(5), Ok(vec![5])),
+            (WireType::Bytes(&[1, 2, 0x80, 1]), Ok(vec![1, 2, 128])),
+            (WireType::Bytes(&[1, 2, 3]), Ok(vec![1, 2, 3])),
+            (WireType::Bytes(&[]), Ok(vec![])),
+            (WireType::Bytes(&[1, 0x80]), Err(WireError::Varint)),
+            (WireType::Fixed32(&[0; 4]), Err(WireError::WireType)),
+            (WireType::Group, Err(WireError::WireType)),
         ] {
             assert_eq!(count(wire), want.clone().map(|values| values.len()), "{wire:?}");
             assert_eq!(varints(wire), want, "{wire:?}");
         }
-        assert_eq!(Wire::Fixed32(&[1; 4]).as_fixed32s(), Ok(&[[1; 4]][..]));
-        assert_eq!(Wire::Bytes(&[1; 8]).as_fixed32s(), Ok(&[[1; 4], [1; 4]][..]));
-        assert_eq!(Wire::Bytes(&[1; 7]).as_fixed32s(), Err(WireError::Truncated));
-        assert_eq!(Wire::Bytes(&[1; 16]).as_fixed64s(), Ok(&[[1; 8], [1; 8]][..]));
-        assert_eq!(Wire::Varint(1).as_fixed64s(), Err(WireError::WireType));
+        assert_eq!(WireType::Fixed32(&[1; 4]).as_fixed32s(), Ok(&[[1; 4]][..]));
+        assert_eq!(WireType::Bytes(&[1; 8]).as_fixed32s(), Ok(&[[1; 4], [1; 4]][..]));
+        assert_eq!(WireType::Bytes(&[1; 7]).as_fixed32s(), Err(WireError::Truncated));
+        assert_eq!(WireType::Bytes(&[1; 16]).as_fixed64s(), Ok(&[[1; 8], [1; 8]][..]));
+        assert_eq!(WireType::Varint(1).as_fixed64s(), Err(WireError::WireType));
     }
 
     #[test]
@@ -452,7 +452,7 @@ mod tests {
         put_packed(4, &[], &mut out);
         assert_eq!(out.len(), str_size(1, "name") + str_size(2, "") + bytes_size(300, packed_size(&[-1, 4, 300])));
         let got = read(&out).unwrap();
-        assert_eq!(got[0], (1, Wire::Bytes(b"name")));
+        assert_eq!(got[0], (1, WireType::Bytes(b"name")));
         let values: Vec<_> = got[1].1.as_varints().unwrap().map(|value| value.unwrap().cast_signed()).collect();
         assert_eq!((got[1].0, values), (300, vec![-1, 4, 300]));
         assert_eq!(got.len(), 2);
@@ -460,8 +460,8 @@ mod tests {
 
     #[test]
     fn strings_must_be_utf8() {
-        assert_eq!(Wire::Bytes("é".as_bytes()).as_str(), Ok("é"));
-        assert_eq!(Wire::Bytes(&[0xff]).as_str(), Err(WireError::Utf8));
-        assert_eq!(Wire::Varint(1).as_str(), Err(WireError::WireType));
+        assert_eq!(WireType::Bytes("é".as_bytes()).as_str(), Ok("é"));
+        assert_eq!(WireType::Bytes(&[0xff]).as_str(), Err(WireError::Utf8));
+        assert_eq!(WireType::Varint(1).as_str(), Err(WireError::WireType));
     }
 }

@@ -4,11 +4,11 @@
 
 use std::process::Command;
 
-use deuteron::backend::gpu::driver::{Context, DevicePointer, Event, Stream};
+use deuteron::backend::gpu::driver::{DevicePointer, GpuContext, GpuEvent, GpuStream};
 use deuteron::backend::kernel::pointwise::{Activation, activation_plan};
 use deuteron::backend::kernel::reshape::{CopyPart, copy_plan};
-use deuteron::backend::kernel::topk::{Index, TopK};
-use deuteron::backend::kernel::{Plan, Role};
+use deuteron::backend::kernel::topk::{TopK, TopKIndex};
+use deuteron::backend::kernel::{BufferRole, LaunchPlan};
 use deuteron::tensor::Datatype;
 
 use super::Scale;
@@ -91,7 +91,7 @@ impl Bench<'_> {
         const REQUEST_SIZE: usize = 4096;
         let turns = (self.scale.size / 2 / (REQUESTS * REQUEST_SIZE)).max(1);
         // Requests lie apart, as their bodies do.
-        let plans: Vec<(Plan, DevicePointer)> = (0..turns.min(self.scale.runs))
+        let plans: Vec<(LaunchPlan, DevicePointer)> = (0..turns.min(self.scale.runs))
             .map(|turn| {
                 let part = |request: usize| CopyPart {
                     source: ((turn * REQUESTS + request) * 2 * REQUEST_SIZE) as u64,
@@ -106,8 +106,8 @@ impl Bench<'_> {
         let time = self.time(|run| {
             let (plan, table) = &plans[run % plans.len()];
             self.device.enqueue(plan, |role| match role {
-                Role::Parts => *table,
-                Role::Input => input,
+                BufferRole::Parts => *table,
+                BufferRole::Input => input,
                 _ => output,
             });
         });
@@ -120,7 +120,7 @@ impl Bench<'_> {
         output: DevicePointer,
         (rows, classes, count): (usize, usize, usize),
     ) -> Line {
-        let request = TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::I64 };
+        let request = TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: TopKIndex::I64 };
         let multiprocessors = self.device.properties().multiprocessors;
         let plan = request.plan(multiprocessors).expect("the shape is planned");
         let size = rows * classes * 4;
@@ -130,9 +130,9 @@ impl Bench<'_> {
         let align = |size: usize| size.next_multiple_of(256) as u64;
         let time = self.time(|run| {
             self.device.enqueue(&plan, |role| match role {
-                Role::Input => input + (run % turns * size) as u64,
-                Role::Output => output,
-                Role::Indices => output + align(values),
+                BufferRole::Input => input + (run % turns * size) as u64,
+                BufferRole::Output => output,
+                BufferRole::Indices => output + align(values),
                 _ => output + align(values) + align(rows * count * 8),
             });
         });
@@ -172,7 +172,7 @@ impl Bench<'_> {
         [&copies, &kernels].iter().for_each(|side| side.record(context, side.end));
         [&copies, &kernels].iter().for_each(|side| self.device.wait(side.end));
         let elapsed =
-            |begin: Event, end: Event| context.elapsed(begin, end).expect("both were passed").as_secs_f64() * 1e6;
+            |begin: GpuEvent, end: GpuEvent| context.elapsed(begin, end).expect("both were passed").as_secs_f64() * 1e6;
         let firsts = [copies.begin, kernels.begin];
         let together = firsts
             .iter()
@@ -228,18 +228,18 @@ for rows, classes, count in [{}]:
 
 /// A stream with the events around its work.
 struct Side {
-    stream: Stream,
-    begin: Event,
-    end: Event,
+    stream: GpuStream,
+    begin: GpuEvent,
+    end: GpuEvent,
 }
 
 impl Side {
-    fn new(context: &dyn Context) -> Self {
+    fn new(context: &dyn GpuContext) -> Self {
         let event = || context.new_event(true).expect("an event is made");
         Self { stream: context.new_stream().expect("a stream is made"), begin: event(), end: event() }
     }
 
-    fn record(&self, context: &dyn Context, event: Event) {
+    fn record(&self, context: &dyn GpuContext, event: GpuEvent) {
         context.record(event, self.stream).expect("the stream takes an event");
     }
 

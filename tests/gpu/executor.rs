@@ -6,11 +6,11 @@ use std::task::{Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use deuteron::backend::gpu::program::{Blueprint, Work};
-use deuteron::backend::gpu::{GpuModel, Gpus, MemoryLimits, Plan, cuda};
-use deuteron::backend::{Answer, Batch, Inbox, Instance, LoadedModel, Request, Responder, Ticket, threads};
+use deuteron::backend::gpu::program::{ProgramBatch, ProgramSource};
+use deuteron::backend::gpu::{GpuModel, GpuPlan, Gpus, MemoryLimits, cuda};
+use deuteron::backend::{Answer, AnswerSink, Batch, Instance, LoadedModel, Request, Responder, Ticket, threads};
 use deuteron::model::ModelSpec;
-use deuteron::model::config::{Completion, Draft, GpuSupport};
+use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use deuteron::model::onnx::OnnxSignature;
 use deuteron::shard::clock;
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor};
@@ -28,7 +28,7 @@ pub fn print(scale: &Scale) {
     let gpus = Gpus::of_driver(&driver, MemoryLimits { device: usize::MAX, pinned: 1 << 26 });
     let device = gpus.all().first().expect("there is a device").properties().index;
     let spec = spec(device);
-    let plan = Arc::new(Plan::new(DIGITS, &spec).expect("the example is planned"));
+    let plan = Arc::new(GpuPlan::new(DIGITS, &spec).expect("the example is planned"));
     let model = GpuModel::new(&spec, Arc::clone(&plan) as _, &gpus, None);
     let made = threads::enter(1, |threads| model.new_instance(&threads.on(Some(device))));
     let mut instance = made.expect("an instance is made");
@@ -48,9 +48,9 @@ pub fn print(scale: &Scale) {
 fn spec(device: u32) -> Arc<ModelSpec> {
     let text = "backend: 'onnxruntime' max_batch_size: 64 instance_group { kind: KIND_GPU }";
     let support = GpuSupport { devices: vec![device], why_absent: String::new(), takes_auto: true };
-    let draft = Draft::new("digits", Some(text.as_bytes()), &[]).expect("it is well-formed").with_gpus(support);
+    let draft = ConfigDraft::new("digits", Some(text.as_bytes()), &[]).expect("it is well-formed").with_gpus(support);
     let signature = OnnxSignature::decode(DIGITS).expect("the example is a model");
-    let spec = draft.complete(Some(&signature), &BTreeMap::new(), Completion::default());
+    let spec = draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default());
     Arc::new(spec.expect("it goes with the example"))
 }
 
@@ -77,7 +77,7 @@ impl Times {
 }
 
 /// Upload, plan, download, and a look at the event until it was passed.
-fn by_hand(gpus: &Gpus, device: u32, plan: &Plan, rounds: usize) -> Times {
+fn by_hand(gpus: &Gpus, device: u32, plan: &GpuPlan, rounds: usize) -> Times {
     let opened = gpus.find(device).expect("it is there").open().expect("a context is made");
     let program = plan.place(&opened).expect("there is memory");
     let (context, sizes) = (opened.context(), plan.sizes());
@@ -93,8 +93,16 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &Plan, rounds: usize) -> Times {
         // SAFETY: the memory is pinned, of that size, and not touched before the event was passed.
         unsafe { context.copy_in(stream, staged.as_ptr(), input, ROW_SIZE) }.expect("it is enqueued");
         let (inputs, outputs, blas) = ([input], [output], Some(&mut *blas));
-        let mut work =
-            Work { opened: &opened, stream, blas, rows: 1, inputs: &inputs, staged: &[], outputs: &outputs, scratch };
+        let mut work = ProgramBatch {
+            opened: &opened,
+            stream,
+            blas,
+            rows: 1,
+            inputs: &inputs,
+            staged: &[],
+            outputs: &outputs,
+            scratch,
+        };
         program.enqueue(&mut work).expect("it is enqueued");
         // SAFETY: as above.
         unsafe { context.copy_out(stream, output, results.as_ptr(), OUTPUT_SIZE) }.expect("it is enqueued");
@@ -112,7 +120,7 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &Plan, rounds: usize) -> Times {
 }
 
 fn executed(instance: &mut dyn Instance, rounds: usize, pause: fn()) -> Times {
-    let kept: Arc<dyn Inbox> = Arc::new(Dropped);
+    let kept: Arc<dyn AnswerSink> = Arc::new(Dropped);
     let mut contents = AlignedBuffer::with_capacity(ROW_SIZE);
     contents.extend_from_slice(&[0; ROW_SIZE]);
     let tensor = Tensor { datatype: Datatype::Fp32, shape: [1, 64].into_iter().collect(), contents: contents.freeze() };
@@ -138,7 +146,7 @@ impl Wake for Unpark {
 /// Takes answers, which must be some.
 struct Dropped;
 
-impl Inbox for Dropped {
+impl AnswerSink for Dropped {
     fn push(&self, _ticket: Ticket, answer: Answer) {
         answer.outputs.expect("a batch gives outputs");
     }

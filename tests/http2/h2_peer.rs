@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use bytes::{Bytes, BytesMut};
-use deuteron::connection::http2::{Connection, Event, Plan, Settings, Status, Taken};
+use deuteron::connection::http2::{
+    CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage,
+};
 use deuteron::time::Instant;
 use deuteron::wire::http2::PREFACE;
 use deuteron::wire::message::{BodyBuffer, Reply};
@@ -140,7 +142,7 @@ impl BodyBuffer for Plain {
 }
 
 struct Server {
-    connection: Connection<Plain, ()>,
+    connection: Http2Connection<Plain, ()>,
     /// Bytes of the preface that are still to come: whoever reads the socket takes them.
     preface_left: usize,
     now: Instant,
@@ -148,15 +150,19 @@ struct Server {
 
 impl Server {
     fn new(choices: &mut Choices<'_>) -> Self {
-        let settings = Settings {
+        let settings = Http2Settings {
             streams_max: 1 + choices.below(CALLS_MAX) as u32,
             stream_window_size: 65_535 + choices.size(70_000) as u32,
             connection_window_size: 65_535 + choices.size(70_000) as u32,
             client_resets_max: 1_000,
             control_frames_max: 1_000_000,
-            ..Settings::default()
+            ..Http2Settings::default()
         };
-        Self { connection: Connection::new(settings, Instant::ZERO), preface_left: PREFACE.len(), now: Instant::ZERO }
+        Self {
+            connection: Http2Connection::new(settings, Instant::ZERO),
+            preface_left: PREFACE.len(),
+            now: Instant::ZERO,
+        }
     }
 
     /// Reads so many bytes.
@@ -210,27 +216,27 @@ impl Server {
         let (connection, now) = (&mut self.connection, self.now);
         while let Some(event) = connection.poll_event(now) {
             match event {
-                Event::Call { stream, .. } => match connection.path(stream) {
-                    b"/each" => connection.accept_call(stream, Plan::Each),
+                ConnectionEvent::Call { stream, .. } => match connection.path(stream) {
+                    b"/each" => connection.accept_call(stream, MessageDelivery::Each),
                     b"/refused" => {
-                        let status = Status { code: 5, text: "no%20such".to_owned(), fields: Default::default() };
+                        let status = CallStatus { code: 5, text: "no%20such".to_owned(), fields: Default::default() };
                         connection.end_call(stream, Some(status), now);
                     }
-                    _ => connection.accept_call(stream, Plan::One(())),
+                    _ => connection.accept_call(stream, MessageDelivery::One(())),
                 },
-                Event::Message { stream, message } => {
+                ConnectionEvent::Message { stream, message } => {
                     connection.send_reply(stream, Reply::new(200, "text/plain", message.body), now);
                 }
-                Event::Whole { stream, message, .. } => connection.send_answer(stream, framed(message), now),
-                Event::Next(stream) => loop {
+                ConnectionEvent::Whole { stream, message, .. } => connection.send_answer(stream, framed(message), now),
+                ConnectionEvent::Next(stream) => loop {
                     match connection.take_next(stream).expect("the client's calls are well made") {
-                        Taken::Message(message) => connection.send_message(stream, framed(message), now),
-                        Taken::Nothing => break,
-                        Taken::End => break connection.end_call(stream, None, now),
+                        NextMessage::Message(message) => connection.send_message(stream, framed(message), now),
+                        NextMessage::Nothing => break,
+                        NextMessage::End => break connection.end_call(stream, None, now),
                     }
                 },
-                Event::Reset { stream, .. } => connection.handle_gone(stream),
-                Event::Fault { stream, fault } => panic!(
+                ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
+                ConnectionEvent::Fault { stream, fault } => panic!(
                     "the client's calls are well made: {fault:?} {stream:?} {}",
                     connection.path(stream).escape_ascii()
                 ),

@@ -4,7 +4,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant as Now};
 
-use deuteron::connection::http2::{Connection, Event, Plan, Settings, Status, Taken};
+use deuteron::connection::http2::{
+    CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage,
+};
 use deuteron::tensor::AlignedBuffer;
 use deuteron::time::Instant;
 use deuteron::wire::message::Reply;
@@ -105,31 +107,31 @@ impl Session<'_> {
 
 /// The state machine, with a caller that answers every call with two bytes.
 pub struct Machine {
-    connection: Connection<AlignedBuffer, ()>,
+    connection: Http2Connection<AlignedBuffer, ()>,
     piece_size: usize,
 }
 
 impl Machine {
     /// One that gets its input in pieces of at most so many bytes.
     pub fn new(piece_size: usize) -> Self {
-        Self { connection: Connection::new(Settings::default(), Instant::ZERO), piece_size }
+        Self { connection: Http2Connection::new(Http2Settings::default(), Instant::ZERO), piece_size }
     }
 
     fn handle_events(&mut self) {
         let (connection, now) = (&mut self.connection, Instant::ZERO);
         while let Some(event) = connection.poll_event(now) {
             match event {
-                Event::Call { stream, .. } => connection.accept_call(stream, Plan::One(())),
-                Event::Fault { stream, .. } => {
-                    let status = Status { code: 13, text: String::new(), fields: Default::default() };
+                ConnectionEvent::Call { stream, .. } => connection.accept_call(stream, MessageDelivery::One(())),
+                ConnectionEvent::Fault { stream, .. } => {
+                    let status = CallStatus { code: 13, text: String::new(), fields: Default::default() };
                     connection.end_call(stream, Some(status), now);
                 }
-                Event::Message { stream, .. } => {
+                ConnectionEvent::Message { stream, .. } => {
                     connection.send_reply(stream, Reply::new(404, "text/plain", "no"), now);
                 }
-                Event::Next(stream) => assert_eq!(connection.take_next(stream), Ok(Taken::Nothing)),
-                Event::Reset { stream, .. } => connection.handle_gone(stream),
-                Event::Whole { stream, .. } => {
+                ConnectionEvent::Next(stream) => assert_eq!(connection.take_next(stream), Ok(NextMessage::Nothing)),
+                ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
+                ConnectionEvent::Whole { stream, .. } => {
                     connection.send_answer(stream, [bytes::Bytes::from_static(&[0, 0, 0, 0, 2, 8, 1])], now);
                 }
             }

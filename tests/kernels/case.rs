@@ -2,18 +2,18 @@
 //! twins make of it; and the comparison. Outputs are poisoned, so that what a kernel leaves out shows, and what it reads
 //! must come back unchanged.
 
-use deuteron::backend::kernel::{Plan, Role};
+use deuteron::backend::kernel::{BufferRole, LaunchPlan};
 
 /// Launches, the memory that they work on, and what it holds afterwards.
 pub struct Case {
     pub label: String,
-    pub plan: Plan,
+    pub plan: LaunchPlan,
     pub buffers: Vec<Buffer>,
 }
 
 /// A buffer before and after.
 pub struct Buffer {
-    pub role: Role,
+    pub role: BufferRole,
     pub before: Vec<u8>,
     pub after: After,
 }
@@ -40,23 +40,23 @@ pub const POISON: u8 = 0xa5;
 
 impl Case {
     /// A case without buffers, but for its scratch.
-    pub fn new(label: String, plan: Plan) -> Self {
+    pub fn new(label: String, plan: LaunchPlan) -> Self {
         let mut case = Self { label, plan, buffers: Vec::new() };
         if case.plan.scratch_size > 0 {
             let before = vec![POISON; case.plan.scratch_size];
-            case.buffers.push(Buffer { role: Role::Scratch, before, after: After::Scratch });
+            case.buffers.push(Buffer { role: BufferRole::Scratch, before, after: After::Scratch });
         }
         case
     }
 
     /// Adds what is read.
-    pub fn reads(mut self, role: Role, contents: Vec<u8>) -> Self {
+    pub fn reads(mut self, role: BufferRole, contents: Vec<u8>) -> Self {
         self.buffers.push(Buffer { role, after: After::Bytes(contents.clone()), before: contents });
         self
     }
 
     /// Adds what is written.
-    pub fn writes(mut self, role: Role, after: After) -> Self {
+    pub fn writes(mut self, role: BufferRole, after: After) -> Self {
         let size = match &after {
             After::Bytes(bytes) => bytes.len(),
             After::Floats(float, values, _) => float.size() * values.len(),

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs};
 
-use deuteron::backend::kernel::Module;
+use deuteron::backend::kernel::KernelModule;
 
 use super::support::python::Environment;
 
@@ -46,7 +46,7 @@ impl Compiler {
     }
 
     /// Compiles the source, and holds the PTX of the repository to what comes out.
-    pub fn check_ptx(&self, module: Module) {
+    pub fn check_ptx(&self, module: KernelModule) {
         let made = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.ptx", module.name()));
         let output = Command::new(self.home.join("bin/nvcc"))
             .args(["-ptx", "-arch=compute_75", "-std=c++17", "-Werror", "all-warnings", "-o"])
@@ -68,7 +68,7 @@ impl Compiler {
 
     /// Makes machine code of the repository's PTX, and prints what each kernel needs of a multiprocessor: none may put
     /// registers into memory.
-    pub fn check_assembly(&self, module: Module, architecture: &str) {
+    pub fn check_assembly(&self, module: KernelModule, architecture: &str) {
         let output = Command::new(self.home.join("bin/ptxas"))
             .args(["-v", "-arch", architecture, "-o", "/dev/null"])
             .arg(folder("kernels").join(format!("{}.ptx", module.name())))
@@ -88,7 +88,7 @@ impl Compiler {
 }
 
 /// The names of a kernel's parameters in the source, where a macro may have put its name together.
-pub fn parameter_names(module: Module, entry: &str) -> Vec<String> {
+pub fn parameter_names(module: KernelModule, entry: &str) -> Vec<String> {
     let text = fs::read_to_string(source(module)).expect("the source is in the repository").replace('\\', " ");
     // `topk_warp_32(` is written `topk_warp_##BITS(`.
     let stem = entry.rsplit_once('_').map_or(entry, |(stem, _)| stem);
@@ -109,7 +109,7 @@ fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-fn source(module: Module) -> PathBuf {
+fn source(module: KernelModule) -> PathBuf {
     folder("kernels").join(format!("{}.cu", module.name()))
 }
 

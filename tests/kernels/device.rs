@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use deuteron::backend::gpu::cuda;
 use deuteron::backend::gpu::driver::{
-    Context, DevicePointer, DeviceProperties, DriverError, Event, Function, LaunchShape, Stream, Value,
+    DevicePointer, DeviceProperties, DriverError, GpuContext, GpuEvent, GpuFunction, GpuStream, KernelValue,
+    LaunchShape,
 };
-use deuteron::backend::kernel::{Argument, Launch, Module, Plan, Role};
+use deuteron::backend::kernel::{BufferRole, KernelArgument, KernelLaunch, KernelModule, LaunchPlan};
 
 use super::case::Case;
 
 pub struct Device {
-    context: Arc<dyn Context>,
-    stream: Stream,
-    functions: Vec<(&'static str, Function)>,
+    context: Arc<dyn GpuContext>,
+    stream: GpuStream,
+    functions: Vec<(&'static str, GpuFunction)>,
 }
 
 /// Marked bytes before and behind each buffer; the first multiple of what allocations are aligned to.
@@ -31,7 +32,7 @@ impl Device {
         let found = |error: DriverError| error.to_string();
         let stream = context.new_stream().map_err(found)?;
         let mut functions = Vec::new();
-        for module in Module::ALL {
+        for module in KernelModule::ALL {
             let loaded = context.load_module(module.ptx()).map_err(found)?;
             for entry in deuteron::backend::kernel::entries().filter(|entry| entry.module == module) {
                 functions.push((entry.name, context.function(loaded, entry.name).map_err(found)?));
@@ -41,7 +42,7 @@ impl Device {
     }
 
     /// The context.
-    pub fn context(&self) -> &dyn Context {
+    pub fn context(&self) -> &dyn GpuContext {
         &*self.context
     }
 
@@ -50,7 +51,7 @@ impl Device {
     }
 
     /// The stream, as CUDA has it.
-    pub fn stream(&self) -> Stream {
+    pub fn stream(&self) -> GpuStream {
         self.stream
     }
 
@@ -67,12 +68,12 @@ impl Device {
     }
 
     /// Enqueues a plan.
-    pub fn enqueue(&self, plan: &Plan, place: impl Fn(Role) -> DevicePointer) {
+    pub fn enqueue(&self, plan: &LaunchPlan, place: impl Fn(BufferRole) -> DevicePointer) {
         self.enqueue_on(self.stream, plan, place);
     }
 
     /// Enqueues a plan on another stream.
-    pub fn enqueue_on(&self, stream: Stream, plan: &Plan, place: impl Fn(Role) -> DevicePointer) {
+    pub fn enqueue_on(&self, stream: GpuStream, plan: &LaunchPlan, place: impl Fn(BufferRole) -> DevicePointer) {
         for launch in &plan.launches {
             self.launch(stream, launch, &place);
         }
@@ -118,23 +119,23 @@ impl Device {
         case.check(&got);
     }
 
-    fn launch(&self, stream: Stream, launch: &Launch, place: &impl Fn(Role) -> DevicePointer) {
+    fn launch(&self, stream: GpuStream, launch: &KernelLaunch, place: &impl Fn(BufferRole) -> DevicePointer) {
         let entry = launch.entry;
         let function = self.functions.iter().find(|(name, _)| *name == entry.name).expect("the table is loaded").1;
-        let value = |argument: &Argument| match *argument {
-            Argument::Buffer(role) => Value::Pointer(place(role)),
-            Argument::Nowhere => Value::Pointer(0),
-            Argument::U32(number) => Value::U32(number),
-            Argument::U64(number) => Value::U64(number),
+        let value = |argument: &KernelArgument| match *argument {
+            KernelArgument::Buffer(role) => KernelValue::Pointer(place(role)),
+            KernelArgument::Nowhere => KernelValue::Pointer(0),
+            KernelArgument::U32(number) => KernelValue::U32(number),
+            KernelArgument::U64(number) => KernelValue::U64(number),
         };
-        let values: Vec<Value> = launch.arguments.iter().map(value).collect();
+        let values: Vec<KernelValue> = launch.arguments.iter().map(value).collect();
         let shape = LaunchShape { grid: launch.grid, threads: entry.threads, shared_size: launch.shared_size };
         let launched = self.context.launch(stream, function, shape, &values);
         launched.unwrap_or_else(|error| panic!("{}: {error}", entry.name));
     }
 
     /// Waits until an event was passed.
-    pub fn wait(&self, event: Event) {
+    pub fn wait(&self, event: GpuEvent) {
         loop {
             match self.context.is_passed(event) {
                 Ok(true) => return,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-use deuteron::backend::kernel::Argument;
+use deuteron::backend::kernel::KernelArgument;
 
 use super::case::Case;
 
@@ -59,10 +59,10 @@ impl Emulator {
             self.input.write_all(&number(launch.arguments.len()))?;
             for argument in &launch.arguments {
                 let (kind, bits) = match *argument {
-                    Argument::U32(value) => (0, u64::from(value)),
-                    Argument::U64(value) => (1, value),
-                    Argument::Nowhere => (2, u64::MAX),
-                    Argument::Buffer(role) => {
+                    KernelArgument::U32(value) => (0, u64::from(value)),
+                    KernelArgument::U64(value) => (1, value),
+                    KernelArgument::Nowhere => (2, u64::MAX),
+                    KernelArgument::Buffer(role) => {
                         let place = case.buffers.iter().position(|buffer| buffer.role == role);
                         (2, place.unwrap_or_else(|| panic!("{}: no {role:?}", case.label)) as u64)
                     }

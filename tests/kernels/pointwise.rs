@@ -1,8 +1,8 @@
 //! Cases of the pointwise kernels and of softmax.
 
-use deuteron::backend::kernel::Role;
+use deuteron::backend::kernel::BufferRole;
 use deuteron::backend::kernel::pointwise::{
-    Activation, Binary, Operation, Strides, activate, activation_plan, softmax, softmax_plan,
+    Activation, Binary, PointwiseOperation, Strides, activate, activation_plan, softmax, softmax_plan,
 };
 
 use super::case::{After, Case, Float, Random};
@@ -21,8 +21,8 @@ fn activation_case(float: Float, activation: Activation, count: usize, random: &
     activate(&mut values, activation);
     let plan = activation_plan(count, activation, float.datatype()).expect("floats are planned");
     Case::new(format!("{activation:?} of {count} {float:?}"), plan)
-        .reads(Role::Input, input)
-        .writes(Role::Output, after(float, values))
+        .reads(BufferRole::Input, input)
+        .writes(BufferRole::Output, after(float, values))
 }
 
 fn binary_case(float: Float, binary: Binary, random: &mut Random) -> Case {
@@ -35,9 +35,9 @@ fn binary_case(float: Float, binary: Binary, random: &mut Random) -> Case {
     let fits = binary.combine(&float.values(&left), &float.values(&right), &mut values);
     assert!(fits.is_some());
     Case::new(format!("{binary:?} of {float:?}"), binary.plan(float.datatype()).expect("floats are planned"))
-        .reads(Role::Input, left)
-        .reads(Role::Right, right)
-        .writes(Role::Output, after(float, values))
+        .reads(BufferRole::Input, left)
+        .reads(BufferRole::Right, right)
+        .writes(BufferRole::Output, after(float, values))
 }
 
 fn softmax_case(float: Float, rows: u32, columns: u32, random: &mut Random) -> Case {
@@ -52,8 +52,8 @@ fn softmax_case(float: Float, rows: u32, columns: u32, random: &mut Random) -> C
     softmax(&mut values, columns as usize);
     let plan = softmax_plan(rows, columns, float.datatype()).expect("floats are planned");
     Case::new(format!("softmax of {rows} x {columns} {float:?}"), plan)
-        .reads(Role::Input, input)
-        .writes(Role::Output, after(float, values))
+        .reads(BufferRole::Input, input)
+        .writes(BufferRole::Output, after(float, values))
 }
 
 /// The whole grid.
@@ -69,7 +69,7 @@ pub fn cases() -> Vec<Case> {
         let (full, row) = (Strides { row: 33, column: 1 }, Strides { row: 0, column: 1 });
         let (column, one) = (Strides { row: 1, column: 0 }, Strides { row: 0, column: 0 });
         let turned = Strides { row: 1, column: 20 };
-        for operation in Operation::ALL {
+        for operation in PointwiseOperation::ALL {
             for [left, right] in [[full, full], [full, row], [full, column], [one, full], [turned, column]] {
                 let (rows, columns, activation) = (20, 33, Activation::None);
                 let binary = Binary { rows, columns, left, right, operation, activation };

@@ -1,8 +1,8 @@
 //! Cases of the reshape kernels: gather and scatter, padding, transposition, casts.
 
-use deuteron::backend::kernel::Role;
+use deuteron::backend::kernel::BufferRole;
 use deuteron::backend::kernel::reshape::{
-    BoxPart, CopyPart, Format, ZEROS, box_plan, copy, copy_plan, fold, move_boxes,
+    BoxPart, CopyPart, ElementFormat, ZEROS, box_plan, copy, copy_plan, fold, move_boxes,
 };
 use deuteron::tensor::Datatype;
 
@@ -22,9 +22,9 @@ fn copy_case(label: &str, sizes: &[usize], alignment: usize, shift: usize, rando
     let mut output = vec![POISON; target];
     copy(&input, &mut output, &parts).expect("the parts are inside");
     Case::new(format!("copy of {label}"), copy_plan(&parts).expect("the parts are planned"))
-        .reads(Role::Input, input)
-        .reads(Role::Parts, bytemuck::cast_slice(&parts).to_vec())
-        .writes(Role::Output, After::Bytes(output))
+        .reads(BufferRole::Input, input)
+        .reads(BufferRole::Parts, bytemuck::cast_slice(&parts).to_vec())
+        .writes(BufferRole::Output, After::Bytes(output))
 }
 
 /// How a part of a batch lies in both buffers.
@@ -38,7 +38,7 @@ enum Way {
 /// Parts of these shapes; of `padded` and `cropped` ones beside the same larger shape.
 fn box_case(way: Way, shapes: &[&[u32]], large: &[u32], types: [Datatype; 2], folds: bool) -> Case {
     let mut random = Random(shapes.len() as u64 + large.len() as u64);
-    let formats = Format::pair(types[0], types[1]).expect("the datatypes go together");
+    let formats = ElementFormat::pair(types[0], types[1]).expect("the datatypes go together");
     let count = |shape: &[u32]| shape.iter().map(|size| *size as usize).product::<usize>();
     let (mut parts, mut source, mut target) = (Vec::new(), 0, 0);
     for shape in shapes {
@@ -68,9 +68,9 @@ fn box_case(way: Way, shapes: &[&[u32]], large: &[u32], types: [Datatype; 2], fo
     };
     let label = format!("{way:?} boxes {shapes:?} beside {large:?}, {types:?}, folded to {rank}");
     Case::new(label, box_plan(&parts, rank, formats).expect("the parts are planned"))
-        .reads(Role::Input, input)
-        .reads(Role::Parts, bytemuck::cast_slice(&parts).to_vec())
-        .writes(Role::Output, after)
+        .reads(BufferRole::Input, input)
+        .reads(BufferRole::Parts, bytemuck::cast_slice(&parts).to_vec())
+        .writes(BufferRole::Output, after)
 }
 
 /// The whole grid.

@@ -1,7 +1,7 @@
 //! Cases of the top-k kernels: every strategy, datatype and arrangement of values.
 
-use deuteron::backend::kernel::Role;
-use deuteron::backend::kernel::topk::{Index, Strategy, TopK};
+use deuteron::backend::kernel::BufferRole;
+use deuteron::backend::kernel::topk::{TopK, TopKIndex, TopKStrategy};
 use deuteron::tensor::{Datatype, topk};
 use half::{bf16, f16};
 
@@ -162,8 +162,8 @@ pub fn case(request: TopK, values: Values, multiprocessors: u32, random: &mut Ra
     let TopK { datatype, rows, classes, count, .. } = request;
     let plan = request.plan(multiprocessors).expect("the shape is planned");
     let segments = match request.strategy(multiprocessors) {
-        Strategy::Split(segments) => segments as usize,
-        Strategy::Block | Strategy::Warp => 1,
+        TopKStrategy::Split(segments) => segments as usize,
+        TopKStrategy::Block | TopKStrategy::Warp => 1,
     };
     let label = format!(
         "top {count} of {rows} x {classes} {}, {values:?}, {:?} by {:?}",
@@ -183,13 +183,13 @@ pub fn case(request: TopK, values: Values, multiprocessors: u32, random: &mut Ra
             for index in topk::best(row, count) {
                 best.extend(row[index as usize].to_le_bytes());
                 match request.index {
-                    Index::I64 => indices.extend(i64::from(index).to_le_bytes()),
-                    Index::U32 => indices.extend(index.to_le_bytes()),
+                    TopKIndex::I64 => indices.extend(i64::from(index).to_le_bytes()),
+                    TopKIndex::U32 => indices.extend(index.to_le_bytes()),
                 }
             }
         }
-        let case = Case::new(label, plan).reads(Role::Input, contents).writes(Role::Indices, After::Bytes(indices));
-        if request.has_values { case.writes(Role::Output, After::Bytes(best)) } else { case }
+        let case = Case::new(label, plan).reads(BufferRole::Input, contents).writes(BufferRole::Indices, After::Bytes(indices));
+        if request.has_values { case.writes(BufferRole::Output, After::Bytes(best)) } else { case }
     })
 }
 
@@ -209,26 +209,26 @@ const NUMBERS: [Datatype; 12] = [
 ];
 
 /// Rows, classes, count, multiprocessors, and the strategy that these must give.
-const SHAPES: [(usize, usize, usize, u32, Strategy); 19] = [
-    (1, 1, 1, 1, Strategy::Warp),
-    (3, 2, 1, 1, Strategy::Warp),
-    (5, 7, 7, 1, Strategy::Warp),
-    (9, 10, 3, 1, Strategy::Warp),
-    (6, 33, 32, 1, Strategy::Warp),
-    (4, 127, 20, 1, Strategy::Warp),
-    (3, 1000, 5, 132, Strategy::Warp),
-    (3, 1001, 1, 132, Strategy::Warp),
-    (2, 1024, 32, 132, Strategy::Warp),
-    (17, 4093, 5, 1, Strategy::Warp),
-    (2, 50, 40, 132, Strategy::Block),
-    (1, 34, 33, 132, Strategy::Block),
-    (2, 1025, 5, 132, Strategy::Block),
-    (2, 2049, 64, 132, Strategy::Block),
-    (1, 1500, 1024, 132, Strategy::Block),
-    (16, 20_001, 8, 1, Strategy::Block),
-    (1, 16_384, 5, 132, Strategy::Split(2)),
-    (2, 33_333, 40, 132, Strategy::Split(4)),
-    (1, 34_000, 1024, 132, Strategy::Split(2)),
+const SHAPES: [(usize, usize, usize, u32, TopKStrategy); 19] = [
+    (1, 1, 1, 1, TopKStrategy::Warp),
+    (3, 2, 1, 1, TopKStrategy::Warp),
+    (5, 7, 7, 1, TopKStrategy::Warp),
+    (9, 10, 3, 1, TopKStrategy::Warp),
+    (6, 33, 32, 1, TopKStrategy::Warp),
+    (4, 127, 20, 1, TopKStrategy::Warp),
+    (3, 1000, 5, 132, TopKStrategy::Warp),
+    (3, 1001, 1, 132, TopKStrategy::Warp),
+    (2, 1024, 32, 132, TopKStrategy::Warp),
+    (17, 4093, 5, 1, TopKStrategy::Warp),
+    (2, 50, 40, 132, TopKStrategy::Block),
+    (1, 34, 33, 132, TopKStrategy::Block),
+    (2, 1025, 5, 132, TopKStrategy::Block),
+    (2, 2049, 64, 132, TopKStrategy::Block),
+    (1, 1500, 1024, 132, TopKStrategy::Block),
+    (16, 20_001, 8, 1, TopKStrategy::Block),
+    (1, 16_384, 5, 132, TopKStrategy::Split(2)),
+    (2, 33_333, 40, 132, TopKStrategy::Split(4)),
+    (1, 34_000, 1024, 132, TopKStrategy::Split(2)),
 ];
 
 /// The whole grid.
@@ -241,18 +241,18 @@ pub fn cases() -> impl Iterator<Item = Case> {
             let step = if rows * classes > 20_000 { 4 } else { 1 };
             turn += 1;
             let request = |index, has_values| TopK { datatype, rows, classes, count, has_values, index };
-            assert_eq!(request(Index::U32, true).strategy(multiprocessors), strategy, "{rows} x {classes}");
+            assert_eq!(request(TopKIndex::U32, true).strategy(multiprocessors), strategy, "{rows} x {classes}");
             let mut cases: Vec<Case> = ALL_VALUES
                 .into_iter()
                 .enumerate()
                 .filter(|(place, _)| (place + turn).is_multiple_of(step))
                 .map(|(place, values)| {
-                    let index = if place % 2 == 0 { Index::U32 } else { Index::I64 };
+                    let index = if place % 2 == 0 { TopKIndex::U32 } else { TopKIndex::I64 };
                     case(request(index, true), values, multiprocessors, &mut random)
                 })
                 .collect();
             // As for `argmax`.
-            cases.push(case(request(Index::I64, false), Values::Ties, multiprocessors, &mut random));
+            cases.push(case(request(TopKIndex::I64, false), Values::Ties, multiprocessors, &mut random));
             cases
         },
     )
@@ -261,8 +261,14 @@ pub fn cases() -> impl Iterator<Item = Case> {
 /// The largest row there is, few times: by one block, and by many.
 pub fn large() -> Vec<Case> {
     let mut random = Random(12);
-    let shape =
-        |datatype, count| TopK { datatype, rows: 1, classes: 1_000_000, count, has_values: true, index: Index::U32 };
+    let shape = |datatype, count| TopK {
+        datatype,
+        rows: 1,
+        classes: 1_000_000,
+        count,
+        has_values: true,
+        index: TopKIndex::U32,
+    };
     vec![
         case(shape(Datatype::Fp32, 5), Values::Bits, 132, &mut random),
         case(shape(Datatype::Fp32, 5), Values::Rising, 1, &mut random),

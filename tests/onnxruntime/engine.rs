@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use deuteron::backend::threads::enter;
-use deuteron::backend::{Answer, Backend, Batch, Inbox, LoadedModel, Onnxruntime, Request, Responder, Ticket};
+use deuteron::backend::{Answer, AnswerSink, Backend, Batch, LoadedModel, Onnxruntime, Request, Responder, Ticket};
 use deuteron::error::{Code, Error};
 use deuteron::model::ModelSpec;
-use deuteron::model::config::{Completion, Draft};
+use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor, strings};
 use deuteron::time::{Instant, Stamps};
 
@@ -34,8 +34,8 @@ fn onnxruntime() -> Option<&'static Onnxruntime> {
 
 fn spec(config: &str) -> Arc<ModelSpec> {
     let text = format!("backend: 'onnxruntime' {config}");
-    let draft = Draft::new("m", Some(text.as_bytes()), &[]).unwrap();
-    Arc::new(draft.complete(None, &Default::default(), Completion::default()).unwrap())
+    let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+    Arc::new(draft.complete(None, &Default::default(), CompletionRules::default()).unwrap())
 }
 
 fn load(engine: &Onnxruntime, config: &str, file: &[u8]) -> Result<Box<dyn LoadedModel>, Error> {
@@ -49,7 +49,7 @@ fn load(engine: &Onnxruntime, config: &str, file: &[u8]) -> Result<Box<dyn Loade
 
 struct Kept(Sender<(Ticket, Answer)>);
 
-impl Inbox for Kept {
+impl AnswerSink for Kept {
     fn push(&self, ticket: Ticket, answer: Answer) {
         self.0.send((ticket, answer)).unwrap();
     }
@@ -60,7 +60,7 @@ impl Inbox for Kept {
 /// Runs one batch, on an instance of its own, and returns what each request got.
 fn run(model: &dyn LoadedModel, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
     let (sender, receiver): (_, Receiver<(Ticket, Answer)>) = channel();
-    let inbox: Arc<dyn Inbox> = Arc::new(Kept(sender));
+    let inbox: Arc<dyn AnswerSink> = Arc::new(Kept(sender));
     let rows = requests.iter().map(|(_, rows)| rows).sum();
     let request = |(index, (inputs, rows))| {
         let ticket = Ticket { index, generation: 0 };

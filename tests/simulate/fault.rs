@@ -3,13 +3,13 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
-use deuteron::scheduler::{Batch, Claims, Entry, Expired, Ordering, Refused, RunTimes, Scheduler};
+use deuteron::scheduler::{Claims, Entry, EntryBatch, Expired, Ordering, Refused, RunTimes, Scheduler};
 use deuteron::time::Instant;
 
 /// What the world asks of a scheduler, and of what keeps responses in order.
 pub trait Former {
     fn handle_request(&mut self, entry: Entry<usize>, now: Instant) -> Result<(), Refused<usize>>;
-    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<Batch<usize>>;
+    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<EntryBatch<usize>>;
     fn poll_expired(&mut self, now: Instant) -> Option<Expired<usize>>;
     fn poll_timeout(&self) -> Option<Instant>;
     fn poll_expired_timeout(&self) -> Option<Instant>;
@@ -29,7 +29,7 @@ impl Former for Scheduler<usize> {
         self.handle_request(entry, now)
     }
 
-    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<Batch<usize>> {
+    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<EntryBatch<usize>> {
         self.poll_batch(now, claims)
     }
 
@@ -112,7 +112,7 @@ impl Former for Faulty {
         self.inner.handle_request(entry, now)
     }
 
-    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<Batch<usize>> {
+    fn poll_batch(&mut self, now: Instant, claims: &mut impl Claims<usize>) -> Option<EntryBatch<usize>> {
         if self.fault == Fault::Idle && self.inner.len() < 3 {
             return None;
         }

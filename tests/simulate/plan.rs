@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use deuteron::scheduler::{Bounds, Policy, QueuePolicy, TimeoutAction};
+use deuteron::scheduler::{Policy, QueueBounds, QueuePolicy, TimeoutAction};
 use deuteron::time::Instant;
 
 use super::random::Random;
@@ -13,7 +13,7 @@ use super::random::Random;
 pub struct Plan {
     pub seed: u64,
     pub policy: Policy,
-    pub bounds: Bounds,
+    pub bounds: QueueBounds,
     pub instance_count: usize,
     /// A batch runs so long, and longer by each row.
     pub run: Duration,
@@ -44,7 +44,7 @@ pub struct Arrival {
 impl Plan {
     pub fn new(seed: u64) -> Self {
         let mut random = Random::new(seed);
-        let bounds = Bounds { requests: random.one_of(&[2, 6, 12, 100]), bytes: random.one_of(&[40, 1_000]) };
+        let bounds = QueueBounds { requests: random.one_of(&[2, 6, 12, 100]), bytes: random.one_of(&[40, 1_000]) };
         let policy = policy(&mut random, bounds);
         let spread = random.one_of(&[5, 40, 200]);
         let shapes = random.one_of(&[1, 1, 2]);
@@ -88,7 +88,7 @@ fn micros(micros: u64) -> Duration {
     Duration::from_micros(micros)
 }
 
-fn policy(random: &mut Random, bounds: Bounds) -> Policy {
+fn policy(random: &mut Random, bounds: QueueBounds) -> Policy {
     let rows_max = random.one_of(&[0, 1, 4, 8, 8]);
     let preferred = if random.percent(50) { 0 } else { 30 };
     let rows_preferred = (1..=rows_max).filter(|_| random.percent(preferred)).collect();

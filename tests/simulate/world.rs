@@ -3,7 +3,9 @@
 
 use std::collections::VecDeque;
 
-use deuteron::scheduler::{Admission, Batch, Claims, Entry, Full, Ordering, Refused, Released, TimeoutAction, Turn};
+use deuteron::scheduler::{
+    Admission, Claims, Entry, EntryBatch, Ordering, QueueFull, Refused, ReleaseReason, ResponseTurn, TimeoutAction,
+};
 use deuteron::time::Instant;
 
 use super::fault::Former;
@@ -38,7 +40,7 @@ struct Request {
     level: u64,
     timeout_at: Option<Instant>,
     is_delaying: bool,
-    turn: Option<Turn>,
+    turn: Option<ResponseTurn>,
     /// How its run ended, before its response left.
     ran: Option<Outcome>,
 }
@@ -76,7 +78,7 @@ enum Seat {
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; 5],
-    releases: [u64; Released::ALL.len()],
+    releases: [u64; ReleaseReason::ALL.len()],
     /// Responses that were held until it was their turn.
     held: u64,
 }
@@ -96,7 +98,7 @@ impl Counts {
         self.outcomes[outcome as usize]
     }
 
-    pub fn released(&self, released: Released) -> u64 {
+    pub fn released(&self, released: ReleaseReason) -> u64 {
         self.releases[released as usize]
     }
 
@@ -348,7 +350,7 @@ impl<'a, S: Former> World<'a, S> {
         Ok(())
     }
 
-    fn launch(&mut self, seat: usize, batch: Batch<usize>) {
+    fn launch(&mut self, seat: usize, batch: EntryBatch<usize>) {
         let until = self.now + self.plan.run + self.plan.run_row * batch.rows + std::time::Duration::from_micros(1);
         let dies = self.random.percent(self.plan.deaths);
         for index in &batch.tokens {
@@ -376,7 +378,7 @@ impl<'a, S: Former> World<'a, S> {
     }
 
     /// What left: a batch at all, of what may run, and from the front of the queue.
-    fn check_batch(&self, batch: &Batch<usize>, queue: &[usize]) -> Result<(), Violation> {
+    fn check_batch(&self, batch: &EntryBatch<usize>, queue: &[usize]) -> Result<(), Violation> {
         let policy = &self.plan.policy;
         let arrivals = || batch.tokens.iter().map(|index| &self.plan.arrivals[*index]);
         let rows: u32 = arrivals().map(|arrival| arrival.rows).sum();
@@ -402,7 +404,7 @@ impl<'a, S: Former> World<'a, S> {
         if rows == batch.rows { Ok(()) } else { Err(format!("{:?} has {rows} rows, not {}", batch.tokens, batch.rows)) }
     }
 
-    fn check_admission(&self, index: usize, admitted: Result<(), Full>) -> Result<(), Violation> {
+    fn check_admission(&self, index: usize, admitted: Result<(), QueueFull>) -> Result<(), Violation> {
         let (level, size) = (self.requests[index].level, self.plan.arrivals[index].size);
         let own = self.plan.policy.queue(level).entries_max;
         let is_same = |other: &usize| {
@@ -412,8 +414,8 @@ impl<'a, S: Former> World<'a, S> {
         let count = self.waiting().filter(is_same).count();
         let bytes: usize = self.waiting().map(|index| self.plan.arrivals[index].size).sum();
         let want = match if own > 0 { own } else { self.plan.bounds.requests } {
-            max if count >= max => Err(Full::Requests),
-            _ if bytes + size > self.plan.bounds.bytes => Err(Full::Bytes),
+            max if count >= max => Err(QueueFull::Requests),
+            _ if bytes + size > self.plan.bounds.bytes => Err(QueueFull::Bytes),
             _ => Ok(()),
         };
         if admitted == want { Ok(()) } else { Err(format!("{index} should be admitted {want:?}, not {admitted:?}")) }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
 use deuteron::backend::gpu::cuda;
-use deuteron::backend::gpu::driver::{DevicePointer, Fault, LaunchShape, Matmul, Value};
-use deuteron::backend::kernel::{Module, pointwise};
+use deuteron::backend::gpu::driver::{DevicePointer, GpuFault, KernelValue, LaunchShape, MatrixProduct};
+use deuteron::backend::kernel::{KernelModule, pointwise};
 use deuteron::tensor::Datatype;
 
 use super::kernel_device::Device;
@@ -60,7 +60,7 @@ fn products_are_those_of_a_loop_in_every_layout_with_and_without_bias_and_relu()
                 }
             }
             let output = uploaded(&device, &vec![f32::NAN; rows * columns]);
-            let matmul = Matmul {
+            let matmul = MatrixProduct {
                 rows,
                 inner,
                 columns,
@@ -93,11 +93,16 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
         let whole = Device::open().unwrap();
         let run = |device: &Device, count: u64| {
             let context = device.context();
-            let module = context.load_module(Module::Pointwise.ptx()).unwrap();
+            let module = context.load_module(KernelModule::Pointwise.ptx()).unwrap();
             let function = context.function(module, "pointwise_activation").unwrap();
             let memory = device.alloc(1 << 12);
-            let values =
-                [Value::Pointer(memory), Value::Pointer(memory), Value::U64(count), Value::U32(1), Value::U32(6)];
+            let values = [
+                KernelValue::Pointer(memory),
+                KernelValue::Pointer(memory),
+                KernelValue::U64(count),
+                KernelValue::U32(1),
+                KernelValue::U32(6),
+            ];
             let shape = LaunchShape { grid: [4, 1], threads: 256, shared_size: 0 };
             let event = context.new_event(false).unwrap();
             context.launch(device.stream(), function, shape, &values).unwrap();
@@ -114,9 +119,9 @@ fn a_kernel_that_leaves_its_memory_breaks_its_context_and_no_other() {
         let error = run(&device, 1 << 16).unwrap_err();
         assert_eq!(
             (error.fault, error.text.as_str()),
-            (Fault::Sticky, "CUDA_ERROR_ILLEGAL_ADDRESS (700) in cuEventQuery")
+            (GpuFault::Sticky, "CUDA_ERROR_ILLEGAL_ADDRESS (700) in cuEventQuery")
         );
-        assert_eq!(device.context().alloc(16).unwrap_err().fault, Fault::Sticky, "every later call fails");
+        assert_eq!(device.context().alloc(16).unwrap_err().fault, GpuFault::Sticky, "every later call fails");
         assert_eq!(run(&whole, 1 << 10), Ok(()));
     });
     if let Some(machine) = machine {
@@ -138,14 +143,17 @@ fn what_the_documentation_forbids_is_written_down() {
         assert!(context.record(event, stream).is_err());
         assert!(context.elapsed(event, event).is_err());
         assert!(context.upload(&[1, 2, 3], pointer).is_err());
-        assert!(context.function(context.load_module(Module::Topk.ptx()).unwrap(), "nope").is_err());
+        assert!(context.function(context.load_module(KernelModule::Topk.ptx()).unwrap(), "nope").is_err());
         assert!(context.load_module("no PTX").is_err());
         // A word less than the shape allows, and memory that nobody gives back.
-        let function = context.load_module(Module::Pointwise.ptx()).unwrap();
+        let function = context.load_module(KernelModule::Pointwise.ptx()).unwrap();
         let function = context.function(function, "softmax_block").unwrap();
         let stream = context.new_stream().unwrap();
         let shape = LaunchShape { grid: [1, 1], threads: 1024, shared_size: 0 };
-        assert_eq!(context.launch(stream, function, shape, &[Value::U32(0); 5]).unwrap_err().fault, Fault::Transient);
+        assert_eq!(
+            context.launch(stream, function, shape, &[KernelValue::U32(0); 5]).unwrap_err().fault,
+            GpuFault::Transient
+        );
         let taken = context.free_memory().unwrap();
         context.alloc(1 << 20).unwrap();
         assert_eq!(taken - context.free_memory().unwrap(), 1 << 20);

@@ -1,10 +1,10 @@
 use bytes::Bytes;
 
 use super::*;
-use crate::backend::trial::{Answers, spec, tensor};
+use crate::backend::trial::{TrialAnswers, spec, tensor};
 use crate::tensor::Datatype;
 
-const AS_IT_IS: Feed = Feed { alignment: 4, convert: None };
+const AS_IT_IS: InputConversion = InputConversion { alignment: 4, convert: None };
 
 /// A batching model with one FP32 input and output `[-1, 2]`.
 fn pairs() -> Arc<ModelSpec> {
@@ -31,7 +31,7 @@ fn failing(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
 
 #[test]
 fn a_batch_of_one_is_not_copied_where_its_bytes_are_aligned() {
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let mut gather = Gather::new(pairs(), [AS_IT_IS]);
     let input = rows(&[1.0, 2.0]);
 
@@ -50,7 +50,7 @@ fn a_batch_of_one_is_not_copied_where_its_bytes_are_aligned() {
 
 #[test]
 fn requests_of_mixed_rows_lie_behind_one_another_in_buffers_that_are_used_again() {
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let mut gather = Gather::new(pairs(), [AS_IT_IS]);
     let mut address = None;
     for _ in 0..3 {
@@ -68,7 +68,7 @@ fn requests_of_mixed_rows_lie_behind_one_another_in_buffers_that_are_used_again(
 
 #[test]
 fn outputs_are_cut_by_rows_and_share_their_memory() {
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let whole = rows(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);
     let labels = tensor(&[4], &[1_u8, 2, 3, 4]);
     let requests = answers.batch([1, 0, 2, 1].map(|count| (vec![], count)).to_vec()).requests;
@@ -83,7 +83,7 @@ fn outputs_are_cut_by_rows_and_share_their_memory() {
 
 #[test]
 fn outputs_too_short_for_their_rows_are_an_error_and_not_a_panic() {
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let short = Tensor { contents: Bytes::from_static(&[0; 12]), ..rows(&[0.0; 4]) };
     scatter(&pairs(), vec![short], answers.batch(vec![(vec![], 1), (vec![], 1)]).requests);
     let got = answers.outputs(2);
@@ -94,9 +94,9 @@ fn outputs_too_short_for_their_rows_are_an_error_and_not_a_panic() {
 #[test]
 fn a_bad_request_fails_alone_and_leaves_no_trace_in_the_batch() {
     let spec = Arc::new(spec(8, &[("a", Datatype::Uint8, &[2]), ("b", Datatype::Uint8, &[1])], &[]));
-    let bytes = Feed { alignment: 1, convert: None };
-    let mut gather = Gather::new(spec, [bytes, Feed { alignment: 1, convert: Some(failing) }]);
-    let answers = Answers::default();
+    let bytes = InputConversion { alignment: 1, convert: None };
+    let mut gather = Gather::new(spec, [bytes, InputConversion { alignment: 1, convert: Some(failing) }]);
+    let answers = TrialAnswers::default();
     let entry = |a: u8, b: u8| (vec![tensor(&[1, 2], &[a, a]), tensor(&[1, 1], &[b])], 1);
     let requests =
         gather.gather(answers.batch(vec![entry(1, 0xff), entry(2, 2), entry(3, 0xff), entry(4, 4)]).requests);
@@ -121,7 +121,7 @@ fn what_no_decoder_lets_through_is_refused_and_not_run() {
     let spec = Arc::new(spec(8, &[("x", fp32, &[-1])], &[]));
     let sound = tensor(&[1, 2], &[1_f32, 2.0]);
     let check = |tensors: Vec<Tensor>, request_rows, want: &str| {
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let mut gather = Gather::new(Arc::clone(&spec), [AS_IT_IS]);
         let requests = vec![(vec![sound.clone()], 1), (tensors, request_rows)];
         assert_eq!(gather.gather(answers.batch(requests).requests).len(), 1);
@@ -163,8 +163,8 @@ fn strings_of_several_requests_are_gathered_and_cut_apart_again() {
         let shape = [words.len() as i64 / 2, 2].into_iter().collect();
         Tensor { datatype: Datatype::Bytes, shape, contents: contents.into() }
     };
-    let answers = Answers::default();
-    let mut gather = Gather::new(Arc::clone(&spec), [Feed { alignment: 1, convert: None }]);
+    let answers = TrialAnswers::default();
+    let mut gather = Gather::new(Arc::clone(&spec), [InputConversion { alignment: 1, convert: None }]);
     let parts = [words(&["one", ""]), words(&["a", "b", "c", "d"]), words(&["", "last"])];
     let mut entries: Vec<_> = parts.iter().map(|part| (vec![part.clone()], part.shape[0] as u32)).collect();
     // One string too few for its shape.

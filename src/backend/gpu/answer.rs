@@ -5,20 +5,20 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::backend::batch::scatter;
-use crate::backend::gpu::slot::Landed;
-use crate::backend::{Request, Wish};
+use crate::backend::gpu::slot::BatchOutput;
+use crate::backend::{OutputNeed, Request};
 use crate::error::Error;
 use crate::model::classes::{STRING_SIZE_EXPECTED, write_known};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape, Tensor, element_count};
 
 /// Answers every request of a batch.
-pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[Landed; 2]>, requests: Vec<Request>) {
+pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[BatchOutput; 2]>, requests: Vec<Request>) {
     let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
-    if outputs.iter().all(|output| matches!(output, Landed::Whole(_))) {
-        let tensor = |(expected, landed): (&TensorSpec, Landed)| match landed {
-            Landed::Whole(contents) => whole(spec, expected, rows, contents),
-            Landed::Best(..) | Landed::Nothing => whole(spec, expected, rows, Bytes::new()),
+    if outputs.iter().all(|output| matches!(output, BatchOutput::Whole(_))) {
+        let tensor = |(expected, landed): (&TensorSpec, BatchOutput)| match landed {
+            BatchOutput::Whole(contents) => whole(spec, expected, rows, contents),
+            BatchOutput::Best(..) | BatchOutput::Nothing => whole(spec, expected, rows, Bytes::new()),
         };
         return scatter(spec, spec.outputs.iter().zip(outputs).map(tensor).collect(), requests);
     }
@@ -29,7 +29,7 @@ pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[Landed; 2]>, requests:
         before += own;
         let parts = spec.outputs.iter().zip(&outputs).enumerate().map(|(index, (expected, landed))| {
             let wish = request.responder.wishes.of(index);
-            part(spec, expected, landed, Rows { first, count }, wish)
+            part(spec, expected, landed, RequestRows { first, count }, wish)
         });
         let parts = parts.collect::<Option<Vec<_>>>();
         let missing = || Error::internal("a batch on the GPU gave fewer bytes than its requests have rows");
@@ -39,17 +39,23 @@ pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[Landed; 2]>, requests:
 
 /// The rows of one request among those of its batch.
 #[derive(Clone, Copy)]
-struct Rows {
+struct RequestRows {
     first: usize,
     count: usize,
 }
 
 /// A request's part of an output.
-fn part(spec: &ModelSpec, expected: &TensorSpec, landed: &Landed, rows: Rows, wish: Wish) -> Option<Tensor> {
+fn part(
+    spec: &ModelSpec,
+    expected: &TensorSpec,
+    landed: &BatchOutput,
+    rows: RequestRows,
+    wish: OutputNeed,
+) -> Option<Tensor> {
     let request_rows = u32::try_from(rows.count).ok()?;
     let (count, values, indices) = match landed {
-        Landed::Nothing => return Some(whole(spec, expected, request_rows, Bytes::new())),
-        Landed::Whole(contents) => {
+        BatchOutput::Nothing => return Some(whole(spec, expected, request_rows, Bytes::new())),
+        BatchOutput::Whole(contents) => {
             let mut part = whole(spec, expected, request_rows, Bytes::new());
             let size = element_count(&part.shape).ok()?.checked_mul(part.datatype.size()?)?;
             let begin = size.checked_div(rows.count)?.checked_mul(rows.first)?;
@@ -57,10 +63,10 @@ fn part(spec: &ModelSpec, expected: &TensorSpec, landed: &Landed, rows: Rows, wi
                 contents.get(begin..begin.checked_add(size)?).map(|_| contents.slice(begin..begin + size))?;
             return Some(part);
         }
-        Landed::Best(count, values, indices) => (*count, values, indices),
+        BatchOutput::Best(count, values, indices) => (*count, values, indices),
     };
     // Who asked for nothing is given as little.
-    let asked = if let Wish::Classes(asked) = wish { usize::try_from(asked).ok()?.min(count) } else { 0 };
+    let asked = if let OutputNeed::Classes(asked) = wish { usize::try_from(asked).ok()?.min(count) } else { 0 };
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
         let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use libloading::Library as SharedObject;
 
-use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, Fault, Matmul, Stream};
+use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuFault, GpuStream, MatrixProduct};
 use crate::limits::GPU_MATMULS_KEPT_MAX;
 
 /// `cublasStatus_t`; 0 is success.
-type Status = c_int;
+type CublasStatus = c_int;
 /// `cublasLtHandle_t`, descriptors and layouts: all opaque.
 type Opaque = *mut c_void;
 
@@ -34,16 +34,16 @@ struct Algorithm([u64; 8]);
 struct Heuristic {
     algorithm: Algorithm,
     workspace_size: usize,
-    state: Status,
+    state: CublasStatus,
     waves: f32,
     reserved: [c_int; 4],
 }
 
-type Create = unsafe extern "C" fn(*mut Opaque) -> Status;
-type Destroy = unsafe extern "C" fn(Opaque) -> Status;
-type CreateLayout = unsafe extern "C" fn(*mut Opaque, c_int, u64, u64, i64) -> Status;
-type CreateDescription = unsafe extern "C" fn(*mut Opaque, c_int, c_int) -> Status;
-type SetAttribute = unsafe extern "C" fn(Opaque, c_int, *const c_void, usize) -> Status;
+type Create = unsafe extern "C" fn(*mut Opaque) -> CublasStatus;
+type Destroy = unsafe extern "C" fn(Opaque) -> CublasStatus;
+type CreateLayout = unsafe extern "C" fn(*mut Opaque, c_int, u64, u64, i64) -> CublasStatus;
+type CreateDescription = unsafe extern "C" fn(*mut Opaque, c_int, c_int) -> CublasStatus;
+type SetAttribute = unsafe extern "C" fn(Opaque, c_int, *const c_void, usize) -> CublasStatus;
 type FindAlgorithm = unsafe extern "C" fn(
     Opaque,
     Opaque,
@@ -55,7 +55,7 @@ type FindAlgorithm = unsafe extern "C" fn(
     c_int,
     *mut Heuristic,
     *mut c_int,
-) -> Status;
+) -> CublasStatus;
 type Multiply = unsafe extern "C" fn(
     Opaque,
     Opaque,
@@ -73,7 +73,7 @@ type Multiply = unsafe extern "C" fn(
     *mut c_void,
     usize,
     *mut c_void,
-) -> Status;
+) -> CublasStatus;
 
 /// Declares the functions that are used, each by its name in the library.
 macro_rules! symbols {
@@ -151,7 +151,7 @@ impl Library {
 
 /// What tells one kind of product from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Kind {
+struct ProductKind {
     rows: usize,
     inner: usize,
     columns: usize,
@@ -161,7 +161,7 @@ struct Kind {
 }
 
 /// What cuBLASLt needs for a kind of product, found when it is first asked for.
-struct Prepared {
+struct PreparedProduct {
     library: Arc<Library>,
     description: Opaque,
     weight: Opaque,
@@ -174,18 +174,18 @@ struct Prepared {
 pub struct CublasLt {
     library: Arc<Library>,
     handle: Opaque,
-    prepared: HashMap<Kind, Prepared>,
+    prepared: HashMap<ProductKind, PreparedProduct>,
 }
 
 // SAFETY: the handle and the descriptors have one owner; cuBLASLt binds them to no thread.
 unsafe impl Send for CublasLt {}
 
-fn checked(status: Status, call: &str) -> Result<(), DriverError> {
+fn checked(status: CublasStatus, call: &str) -> Result<(), DriverError> {
     match status {
         0 => Ok(()),
         // ALLOC_FAILED; EXECUTION_FAILED and INTERNAL_ERROR tell of a kernel or of the context.
-        3 => Err(DriverError { fault: Fault::Memory, text: format!("CUBLAS_STATUS {status} in {call}") }),
-        13 | 14 => Err(DriverError { fault: Fault::Sticky, text: format!("CUBLAS_STATUS {status} in {call}") }),
+        3 => Err(DriverError { fault: GpuFault::Memory, text: format!("CUBLAS_STATUS {status} in {call}") }),
+        13 | 14 => Err(DriverError { fault: GpuFault::Sticky, text: format!("CUBLAS_STATUS {status} in {call}") }),
         _ => Err(DriverError::transient(format!("CUBLAS_STATUS {status} in {call}"))),
     }
 }
@@ -199,12 +199,12 @@ impl CublasLt {
         Ok(Self { library: Arc::clone(library), handle, prepared: HashMap::new() })
     }
 
-    fn prepare(&mut self, kind: Kind, bias: Option<DevicePointer>) -> Result<&Prepared, DriverError> {
+    fn prepare(&mut self, kind: ProductKind, bias: Option<DevicePointer>) -> Result<&PreparedProduct, DriverError> {
         if !self.prepared.contains_key(&kind) {
             if self.prepared.len() >= GPU_MATMULS_KEPT_MAX {
                 self.prepared.clear();
             }
-            let prepared = Prepared::new(&self.library, self.handle, kind, bias)?;
+            let prepared = PreparedProduct::new(&self.library, self.handle, kind, bias)?;
             self.prepared.insert(kind, prepared);
         }
         self.prepared.get(&kind).ok_or_else(|| DriverError::transient("a product was not prepared"))
@@ -212,11 +212,11 @@ impl CublasLt {
 }
 
 impl Blas for CublasLt {
-    fn enqueue(&mut self, stream: Stream, matmul: &Matmul) -> Result<(), DriverError> {
-        let Matmul { rows, inner, columns, is_transposed, has_relu, input, weight, bias, output } = *matmul;
+    fn enqueue(&mut self, stream: GpuStream, matmul: &MatrixProduct) -> Result<(), DriverError> {
+        let MatrixProduct { rows, inner, columns, is_transposed, has_relu, input, weight, bias, output } = *matmul;
         let has_bias = bias.is_some();
         let handle = self.handle;
-        let prepared = self.prepare(Kind { rows, inner, columns, is_transposed, has_relu, has_bias }, bias)?;
+        let prepared = self.prepare(ProductKind { rows, inner, columns, is_transposed, has_relu, has_bias }, bias)?;
         if let Some(bias) = bias {
             prepared.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
         }
@@ -256,11 +256,11 @@ impl Drop for CublasLt {
     }
 }
 
-impl Prepared {
+impl PreparedProduct {
     fn new(
         library: &Arc<Library>,
         handle: Opaque,
-        kind: Kind,
+        kind: ProductKind,
         bias: Option<DevicePointer>,
     ) -> Result<Self, DriverError> {
         let library = Arc::clone(library);
@@ -285,7 +285,7 @@ impl Prepared {
         if let Some(bias) = bias {
             new.set::<DevicePointer>(ATTRIBUTE_BIAS, &bias)?;
         }
-        let Kind { rows, inner, columns, .. } = kind;
+        let ProductKind { rows, inner, columns, .. } = kind;
         new.weight =
             if kind.is_transposed { layout(&library, inner, columns) } else { layout(&library, columns, inner) }?;
         new.input = layout(&library, inner, rows)?;
@@ -338,7 +338,7 @@ impl Prepared {
     }
 }
 
-impl Drop for Prepared {
+impl Drop for PreparedProduct {
     fn drop(&mut self) {
         // SAFETY: each came from its own call and is destroyed once; null is allowed for none, and left out.
         unsafe {
@@ -384,12 +384,12 @@ mod tests {
             [0, 1, 3, 7, 13, 14, 15].map(fault),
             [
                 None,
-                Some(Fault::Transient),
-                Some(Fault::Memory),
-                Some(Fault::Transient),
-                Some(Fault::Sticky),
-                Some(Fault::Sticky),
-                Some(Fault::Transient),
+                Some(GpuFault::Transient),
+                Some(GpuFault::Memory),
+                Some(GpuFault::Transient),
+                Some(GpuFault::Sticky),
+                Some(GpuFault::Sticky),
+                Some(GpuFault::Transient),
             ]
         );
     }

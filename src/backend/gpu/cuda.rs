@@ -21,8 +21,8 @@ use cudarc::driver::{result, sys};
 
 use crate::backend::gpu::blas::{CublasLt, Library};
 use crate::backend::gpu::driver::{
-    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Function, LaunchShape, Module,
-    SharedHandle, Stream, Value,
+    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuEvent, GpuFunction, GpuModule,
+    GpuStream, KernelValue, LaunchShape, SharedHandle,
 };
 use crate::limits::GPU_KERNEL_ARGUMENTS_MAX;
 
@@ -113,7 +113,7 @@ thread_local! {
 }
 
 /// Finds the driver and its devices, or says why they cannot be used. Called once.
-pub fn find() -> Result<Arc<dyn Driver>, String> {
+pub fn find() -> Result<Arc<dyn GpuDriver>, String> {
     // SAFETY: it loads a library by its usual names; the CUDA driver may be loaded by anybody.
     if !unsafe { sys::is_culib_present() } {
         return Err("the CUDA driver (libcuda.so.1) is not installed".to_owned());
@@ -130,7 +130,7 @@ pub fn find() -> Result<Arc<dyn Driver>, String> {
     probed.unwrap_or_else(|_| Err("the CUDA driver is too old: it lacks a function that CUDA 11.4 has".to_owned()))
 }
 
-fn probe() -> Result<Arc<dyn Driver>, String> {
+fn probe() -> Result<Arc<dyn GpuDriver>, String> {
     result::init().map_err(|error| reason(error, "cuInit"))?;
     let mut version = 0;
     // SAFETY: it writes one number.
@@ -215,12 +215,12 @@ fn checked(outcome: sys::CUresult, call: &str) -> Result<(), DriverError> {
     outcome.result().map_err(|error| failed(error, call))
 }
 
-impl Driver for Cuda {
+impl GpuDriver for Cuda {
     fn devices(&self) -> &[DeviceProperties] {
         &self.devices
     }
 
-    fn new_context(&self, index: u32) -> Result<Arc<dyn Context>, DriverError> {
+    fn new_context(&self, index: u32) -> Result<Arc<dyn GpuContext>, DriverError> {
         let unknown = || DriverError::transient(format!("there is no GPU {index}"));
         let properties = self.devices.iter().find(|device| device.index == index).ok_or_else(unknown)?.clone();
         let mut context = null_mut();
@@ -233,7 +233,7 @@ impl Driver for Cuda {
         Ok(Arc::new(CudaContext { context, number, properties, blas: self.blas.clone(), primary_of: None }))
     }
 
-    fn primary_context(&self, index: u32) -> Result<Arc<dyn Context>, DriverError> {
+    fn primary_context(&self, index: u32) -> Result<Arc<dyn GpuContext>, DriverError> {
         let unknown = || DriverError::transient(format!("there is no GPU {index}"));
         let properties = self.devices.iter().find(|device| device.index == index).ok_or_else(unknown)?.clone();
         // SAFETY: the library is there, and the symbols are not called.
@@ -294,15 +294,15 @@ impl Drop for CudaContext {
     }
 }
 
-const fn stream_of(stream: Stream) -> sys::CUstream {
+const fn stream_of(stream: GpuStream) -> sys::CUstream {
     stream.0 as sys::CUstream
 }
 
-const fn event_of(event: Event) -> sys::CUevent {
+const fn event_of(event: GpuEvent) -> sys::CUevent {
     event.0 as sys::CUevent
 }
 
-impl Context for CudaContext {
+impl GpuContext for CudaContext {
     fn device(&self) -> &DeviceProperties {
         &self.properties
     }
@@ -345,51 +345,51 @@ impl Context for CudaContext {
         }
     }
 
-    fn new_stream(&self) -> Result<Stream, DriverError> {
+    fn new_stream(&self) -> Result<GpuStream, DriverError> {
         self.enter()?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
-        Ok(Stream(stream.map_err(|error| failed(error, "cuStreamCreate"))? as usize))
+        Ok(GpuStream(stream.map_err(|error| failed(error, "cuStreamCreate"))? as usize))
     }
 
-    fn end_stream(&self, stream: Stream) {
+    fn end_stream(&self, stream: GpuStream) {
         if self.enter().is_ok() {
             // SAFETY: it came from `new_stream`, and its owner ends it once.
             let _ = unsafe { result::stream::destroy(stream_of(stream)) };
         }
     }
 
-    fn new_event(&self, is_timed: bool) -> Result<Event, DriverError> {
+    fn new_event(&self, is_timed: bool) -> Result<GpuEvent, DriverError> {
         self.enter()?;
         let flags = match is_timed {
             true => sys::CUevent_flags::CU_EVENT_DEFAULT,
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
         let event = result::event::create(flags).map_err(|error| failed(error, "cuEventCreate"))?;
-        Ok(Event(event as usize))
+        Ok(GpuEvent(event as usize))
     }
 
-    fn end_event(&self, event: Event) {
+    fn end_event(&self, event: GpuEvent) {
         if self.enter().is_ok() {
             // SAFETY: it came from `new_event`, and its owner ends it once.
             let _ = unsafe { result::event::destroy(event_of(event)) };
         }
     }
 
-    fn load_module(&self, ptx: &str) -> Result<Module, DriverError> {
+    fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError> {
         self.enter()?;
         let text = CString::new(ptx).map_err(|_| DriverError::transient("a module holds a zero byte"))?;
         // SAFETY: the text ends with a zero, by which the driver knows PTX from a binary.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
-        Ok(Module(module.map_err(|error| failed(error, "cuModuleLoadData"))? as usize))
+        Ok(GpuModule(module.map_err(|error| failed(error, "cuModuleLoadData"))? as usize))
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError> {
+    fn function(&self, module: GpuModule, name: &str) -> Result<GpuFunction, DriverError> {
         self.enter()?;
         let text = CString::new(name).map_err(|_| DriverError::transient("a kernel's name holds a zero byte"))?;
         // SAFETY: modules are never unloaded before their context.
         let function = unsafe { result::module::get_function(module.0 as sys::CUmodule, text) };
         let function = function.map_err(|error| failed(error, &format!("cuModuleGetFunction of '{name}'")))?;
-        Ok(Function(function as usize))
+        Ok(GpuFunction(function as usize))
     }
 
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
@@ -401,7 +401,7 @@ impl Context for CudaContext {
     // SAFETY: callers see to what the trait says.
     unsafe fn copy_in(
         &self,
-        stream: Stream,
+        stream: GpuStream,
         from: *const u8,
         to: DevicePointer,
         size: usize,
@@ -415,7 +415,7 @@ impl Context for CudaContext {
     // SAFETY: callers see to what the trait says.
     unsafe fn copy_out(
         &self,
-        stream: Stream,
+        stream: GpuStream,
         from: DevicePointer,
         to: *mut u8,
         size: usize,
@@ -468,10 +468,10 @@ impl Context for CudaContext {
 
     fn launch(
         &self,
-        stream: Stream,
-        function: Function,
+        stream: GpuStream,
+        function: GpuFunction,
         shape: LaunchShape,
-        values: &[Value],
+        values: &[KernelValue],
     ) -> Result<(), DriverError> {
         self.enter()?;
         if values.len() > GPU_KERNEL_ARGUMENTS_MAX {
@@ -482,8 +482,8 @@ impl Context for CudaContext {
         for ((word, pointer), value) in words.iter_mut().zip(&mut pointers).zip(values) {
             // Little-endian: the driver reads as many of the bytes as the parameter has.
             *word = match *value {
-                Value::Pointer(number) | Value::U64(number) => number,
-                Value::U32(number) => number.into(),
+                KernelValue::Pointer(number) | KernelValue::U64(number) => number,
+                KernelValue::U32(number) => number.into(),
             };
             *pointer = std::ptr::from_mut(word).cast();
         }
@@ -509,14 +509,14 @@ impl Context for CudaContext {
         checked(outcome, "cuLaunchKernel")
     }
 
-    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
+    fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: both came from this context and live in one owner.
         let outcome = unsafe { result::event::record(event_of(event), stream_of(stream)) };
         outcome.map_err(|error| failed(error, "cuEventRecord"))
     }
 
-    fn is_passed(&self, event: Event) -> Result<bool, DriverError> {
+    fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError> {
         self.enter()?;
         // SAFETY: it came from this context and lives.
         match unsafe { result::event::query(event_of(event)) } {
@@ -526,7 +526,7 @@ impl Context for CudaContext {
         }
     }
 
-    fn elapsed(&self, begin: Event, end: Event) -> Result<Duration, DriverError> {
+    fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError> {
         self.enter()?;
         // SAFETY: both came from this context and live.
         let millis = unsafe { result::event::elapsed(event_of(begin), event_of(end)) };
@@ -535,7 +535,7 @@ impl Context for CudaContext {
     }
 
     // SAFETY: callers see to what the trait says.
-    unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
+    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError> {
         self.enter()?;
         // SAFETY: the caller keeps the waker until it was called.
         let outcome =

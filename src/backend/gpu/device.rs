@@ -14,10 +14,11 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::backend::gpu::driver::{
-    Context, DevicePointer, DeviceProperties, Driver, DriverError, Function, LaunchShape, Stream, Value,
+    DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuFunction, GpuStream, KernelValue,
+    LaunchShape,
 };
-use crate::backend::gpu::memory::Account;
-use crate::backend::kernel::{self, Argument, Module, Plan, Role};
+use crate::backend::gpu::memory::MemoryBudget;
+use crate::backend::kernel::{self, BufferRole, KernelArgument, KernelModule, LaunchPlan};
 use crate::limits::GPU_RUN_MAX;
 
 /// How much memory may be taken.
@@ -38,18 +39,18 @@ pub struct Gpus {
 
 /// One device.
 pub struct Gpu {
-    driver: Arc<dyn Driver>,
+    driver: Arc<dyn GpuDriver>,
     properties: DeviceProperties,
-    device_account: Arc<Account>,
-    pinned_account: Arc<Account>,
-    opened: Mutex<Weak<Opened>>,
-    primary: Arc<Mutex<Primary>>,
+    device_account: Arc<MemoryBudget>,
+    pinned_account: Arc<MemoryBudget>,
+    opened: Mutex<Weak<OpenDevice>>,
+    primary: Arc<Mutex<PrimaryContext>>,
 }
 
 /// What became of the primary context of a device.
 #[derive(Default)]
-struct Primary {
-    opened: Weak<Opened>,
+struct PrimaryContext {
+    opened: Weak<OpenDevice>,
     /// Whether somebody has it, or is giving it back.
     is_taken: bool,
     /// Something in it never ends: nothing can be done there before the process ends.
@@ -57,17 +58,17 @@ struct Primary {
 }
 
 /// A device with a context in which work can be enqueued, until it breaks.
-pub struct Opened {
+pub struct OpenDevice {
     /// Ended first, and not at all where it hangs: that would wait for it.
-    context: Option<Arc<dyn Context>>,
-    kernels: BTreeMap<&'static str, Function>,
-    device_account: Arc<Account>,
-    pinned_account: Arc<Account>,
+    context: Option<Arc<dyn GpuContext>>,
+    kernels: BTreeMap<&'static str, GpuFunction>,
+    device_account: Arc<MemoryBudget>,
+    pinned_account: Arc<MemoryBudget>,
     state: AtomicU8,
     /// What streams may still call.
     wakers: Mutex<Vec<Arc<Waker>>>,
     /// Where the end of a primary context is told.
-    primary: Option<Arc<Mutex<Primary>>>,
+    primary: Option<Arc<Mutex<PrimaryContext>>>,
 }
 
 /// The context takes work.
@@ -79,14 +80,14 @@ const HUNG: u8 = 2;
 
 impl Gpus {
     /// The devices of a driver.
-    pub fn of_driver(driver: &Arc<dyn Driver>, limits: MemoryLimits) -> Self {
-        let pinned = Account::new("pinned memory".to_owned(), "--pinned-memory-pool-byte-size", limits.pinned);
+    pub fn of_driver(driver: &Arc<dyn GpuDriver>, limits: MemoryLimits) -> Self {
+        let pinned = MemoryBudget::new("pinned memory".to_owned(), "--pinned-memory-pool-byte-size", limits.pinned);
         let gpu = |properties: &DeviceProperties| {
             let what = format!("memory of GPU {}", properties.index);
             Arc::new(Gpu {
                 driver: Arc::clone(driver),
                 properties: properties.clone(),
-                device_account: Account::new(what, "--gpu-memory-bytes-max", limits.device),
+                device_account: MemoryBudget::new(what, "--gpu-memory-bytes-max", limits.device),
                 pinned_account: Arc::clone(&pinned),
                 opened: Mutex::default(),
                 primary: Arc::default(),
@@ -133,22 +134,22 @@ impl Gpu {
     }
 
     /// Its memory that is taken.
-    pub const fn account(&self) -> &Arc<Account> {
+    pub const fn account(&self) -> &Arc<MemoryBudget> {
         &self.device_account
     }
 
     /// The pinned memory that is taken, for all devices.
-    pub const fn pinned_account(&self) -> &Arc<Account> {
+    pub const fn pinned_account(&self) -> &Arc<MemoryBudget> {
         &self.pinned_account
     }
 
     /// A context that its instances do not share.
-    pub fn new_context(&self) -> Result<Arc<dyn Context>, DriverError> {
+    pub fn new_context(&self) -> Result<Arc<dyn GpuContext>, DriverError> {
         self.driver.new_context(self.properties.index)
     }
 
     /// The context that its instances share, or a new one where there is none that works.
-    pub fn open(&self) -> Result<Arc<Opened>, DriverError> {
+    pub fn open(&self) -> Result<Arc<OpenDevice>, DriverError> {
         let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(opened) = opened.upgrade().filter(|opened| !opened.is_broken()) {
             return Ok(opened);
@@ -161,13 +162,13 @@ impl Gpu {
     /// The primary context, which all that runs through CUDA's runtime shares. One that broke is refused
     /// until everybody has given it back: what is freed in the next by who had the last would be
     /// another's.
-    pub fn open_primary(&self) -> Result<Arc<Opened>, DriverError> {
+    pub fn open_primary(&self) -> Result<Arc<OpenDevice>, DriverError> {
         let mut primary = locked(&self.primary);
         let (there, hangs) = (primary.opened.upgrade(), primary.hangs);
         if there.is_none() && !primary.is_taken && !hangs {
             let context = self.driver.primary_context(self.properties.index)?;
             let new = self.opened_in(context, Some(Arc::clone(&self.primary)))?;
-            *primary = Primary { opened: Arc::downgrade(&new), is_taken: true, hangs };
+            *primary = PrimaryContext { opened: Arc::downgrade(&new), is_taken: true, hangs };
             return Ok(new);
         }
         // The last who has it locks again.
@@ -186,10 +187,10 @@ impl Gpu {
 
     fn opened_in(
         &self,
-        context: Arc<dyn Context>,
-        primary: Option<Arc<Mutex<Primary>>>,
-    ) -> Result<Arc<Opened>, DriverError> {
-        Ok(Arc::new(Opened {
+        context: Arc<dyn GpuContext>,
+        primary: Option<Arc<Mutex<PrimaryContext>>>,
+    ) -> Result<Arc<OpenDevice>, DriverError> {
+        Ok(Arc::new(OpenDevice {
             kernels: load_kernels(&*context)?,
             context: Some(context),
             device_account: Arc::clone(&self.device_account),
@@ -205,14 +206,14 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Opened {
+impl OpenDevice {
     /// Where work is enqueued.
-    pub fn context(&self) -> &dyn Context {
+    pub fn context(&self) -> &dyn GpuContext {
         self.context.as_deref().expect("it is taken when `self` is dropped")
     }
 
     /// A kernel by the name of its entry.
-    pub fn kernel(&self, name: &str) -> Result<Function, DriverError> {
+    pub fn kernel(&self, name: &str) -> Result<GpuFunction, DriverError> {
         let found = self.kernels.get(name).copied();
         found.ok_or_else(|| DriverError::transient(format!("there is no kernel '{name}'")))
     }
@@ -220,19 +221,19 @@ impl Opened {
     /// Enqueues launches, whose buffers lie where `place` says.
     pub fn launch(
         &self,
-        stream: Stream,
-        plan: &Plan,
-        place: impl Fn(Role) -> Option<DevicePointer>,
+        stream: GpuStream,
+        plan: &LaunchPlan,
+        place: impl Fn(BufferRole) -> Option<DevicePointer>,
     ) -> Result<(), DriverError> {
         for launch in &plan.launches {
             let entry = launch.entry;
-            let value = |argument: &Argument| match argument {
-                Argument::Buffer(role) => place(*role).map(Value::Pointer),
-                Argument::Nowhere => Some(Value::Pointer(0)),
-                Argument::U32(number) => Some(Value::U32(*number)),
-                Argument::U64(number) => Some(Value::U64(*number)),
+            let value = |argument: &KernelArgument| match argument {
+                KernelArgument::Buffer(role) => place(*role).map(KernelValue::Pointer),
+                KernelArgument::Nowhere => Some(KernelValue::Pointer(0)),
+                KernelArgument::U32(number) => Some(KernelValue::U32(*number)),
+                KernelArgument::U64(number) => Some(KernelValue::U64(*number)),
             };
-            let values: Option<SmallVec<[Value; 12]>> = launch.arguments.iter().map(value).collect();
+            let values: Option<SmallVec<[KernelValue; 12]>> = launch.arguments.iter().map(value).collect();
             let values = values.ok_or_else(|| DriverError::transient(format!("'{}' lacks a buffer", entry.name)))?;
             let shape = LaunchShape { grid: launch.grid, threads: entry.threads, shared_size: launch.shared_size };
             self.context().launch(stream, self.kernel(entry.name)?, shape, &values)?;
@@ -241,12 +242,12 @@ impl Opened {
     }
 
     /// Its device's memory that is taken.
-    pub fn device_account(&self) -> &Account {
+    pub fn device_account(&self) -> &MemoryBudget {
         &self.device_account
     }
 
     /// The pinned memory that is taken.
-    pub fn pinned_account(&self) -> &Account {
+    pub fn pinned_account(&self) -> &MemoryBudget {
         &self.pinned_account
     }
 
@@ -286,7 +287,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenDevice {
     fn drop(&mut self) {
         let mut primary = self.primary.as_deref().map(locked);
         if self.is_hung() {
@@ -305,9 +306,9 @@ impl Drop for Opened {
 }
 
 /// Loads every kernel: a driver that does not know them is told before a model is.
-fn load_kernels(context: &dyn Context) -> Result<BTreeMap<&'static str, Function>, DriverError> {
+fn load_kernels(context: &dyn GpuContext) -> Result<BTreeMap<&'static str, GpuFunction>, DriverError> {
     let mut kernels = BTreeMap::new();
-    for kernel in Module::ALL {
+    for kernel in KernelModule::ALL {
         let module = context.load_module(kernel.ptx())?;
         for entry in kernel::entries().filter(|entry| entry.module == kernel) {
             kernels.insert(entry.name, context.function(module, entry.name)?);

@@ -13,16 +13,16 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// CUDA on this machine, with at least one device. Shared by all threads.
-pub trait Driver: Send + Sync {
+pub trait GpuDriver: Send + Sync {
     /// The devices, by their number.
     fn devices(&self) -> &[DeviceProperties];
 
     /// A context of its own on a device: what breaks in it breaks in no other.
-    fn new_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
+    fn new_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 
     /// The context of a device that all libraries share which choose none by themselves, those on CUDA's
     /// runtime. One that broke is made anew by whoever gives it back, who must be the last that has it.
-    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError>;
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError>;
 }
 
 /// One device.
@@ -59,18 +59,18 @@ macro_rules! handles {
 
 handles! {
     /// Work in order; that of two streams goes side by side.
-    Stream;
+    GpuStream;
     /// A place in a stream that was, or will be, passed.
-    Event;
+    GpuEvent;
     /// Kernels that were loaded.
-    Module;
+    GpuModule;
     /// One kernel of them.
-    Function;
+    GpuFunction;
 }
 
 /// The value of a kernel's parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum KernelValue {
     /// A place in device memory.
     Pointer(DevicePointer),
     /// `.u32`.
@@ -93,7 +93,7 @@ pub struct LaunchShape {
 /// `output[rows, columns] = input[rows, inner] x weight[inner, columns] (+ bias[columns])`, in FP32,
 /// row major, and what is below zero cut off where asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Matmul {
+pub struct MatrixProduct {
     /// Rows of the input.
     pub rows: usize,
     /// Columns of the input.
@@ -116,7 +116,7 @@ pub struct Matmul {
 
 /// A context on one device. Its calls may be made by any thread. Memory of the device that a call
 /// names wrongly breaks the context and nothing else; host memory is named to `unsafe` calls alone.
-pub trait Context: Send + Sync {
+pub trait GpuContext: Send + Sync {
     /// The device.
     fn device(&self) -> &DeviceProperties;
 
@@ -142,22 +142,22 @@ pub trait Context: Send + Sync {
     unsafe fn free_pinned(&self, pointer: NonNull<u8>);
 
     /// Makes a stream.
-    fn new_stream(&self) -> Result<Stream, DriverError>;
+    fn new_stream(&self) -> Result<GpuStream, DriverError>;
 
     /// Ends a stream; what it began goes on to its end.
-    fn end_stream(&self, stream: Stream);
+    fn end_stream(&self, stream: GpuStream);
 
     /// Makes an event, which keeps the time if asked.
-    fn new_event(&self, is_timed: bool) -> Result<Event, DriverError>;
+    fn new_event(&self, is_timed: bool) -> Result<GpuEvent, DriverError>;
 
     /// Ends an event.
-    fn end_event(&self, event: Event);
+    fn end_event(&self, event: GpuEvent);
 
     /// Loads kernels from the text of PTX.
-    fn load_module(&self, ptx: &str) -> Result<Module, DriverError>;
+    fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError>;
 
     /// Finds a kernel by the name of its entry.
-    fn function(&self, module: Module, name: &str) -> Result<Function, DriverError>;
+    fn function(&self, module: GpuModule, name: &str) -> Result<GpuFunction, DriverError>;
 
     /// What multiplies matrices in this context; fails where no library does.
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError>;
@@ -169,7 +169,7 @@ pub trait Context: Send + Sync {
     /// has passed the copy.
     unsafe fn copy_in(
         &self,
-        stream: Stream,
+        stream: GpuStream,
         from: *const u8,
         to: DevicePointer,
         size: usize,
@@ -180,8 +180,13 @@ pub trait Context: Send + Sync {
     /// # Safety
     /// `to` is pinned memory of `size` bytes, which nobody reads, writes or gives back until the
     /// stream has passed the copy.
-    unsafe fn copy_out(&self, stream: Stream, from: DevicePointer, to: *mut u8, size: usize)
-    -> Result<(), DriverError>;
+    unsafe fn copy_out(
+        &self,
+        stream: GpuStream,
+        from: DevicePointer,
+        to: *mut u8,
+        size: usize,
+    ) -> Result<(), DriverError>;
 
     /// Copies to the device and returns when the bytes are there: for weights, never for a batch.
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError>;
@@ -198,38 +203,38 @@ pub trait Context: Send + Sync {
     /// Enqueues a kernel.
     fn launch(
         &self,
-        stream: Stream,
-        function: Function,
+        stream: GpuStream,
+        function: GpuFunction,
         shape: LaunchShape,
-        values: &[Value],
+        values: &[KernelValue],
     ) -> Result<(), DriverError>;
 
     /// Enqueues the passing of an event.
-    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError>;
+    fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError>;
 
     /// Whether an event that was recorded was passed.
-    fn is_passed(&self, event: Event) -> Result<bool, DriverError>;
+    fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError>;
 
     /// The time between two events that were passed and keep the time.
-    fn elapsed(&self, begin: Event, end: Event) -> Result<Duration, DriverError>;
+    fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError>;
 
     /// Enqueues a call of a waker, on a thread of the driver's. It is never made where the context
     /// breaks before.
     ///
     /// # Safety
     /// The waker lives until the stream has passed this.
-    unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError>;
+    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError>;
 }
 
 /// Multiplies matrices. Used by one thread; knows by itself what it needs for which shape.
 pub trait Blas: Send {
     /// Enqueues a product.
-    fn enqueue(&mut self, stream: Stream, matmul: &Matmul) -> Result<(), DriverError>;
+    fn enqueue(&mut self, stream: GpuStream, matmul: &MatrixProduct) -> Result<(), DriverError>;
 }
 
 /// What a failure of CUDA leaves behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum GpuFault {
     /// There was no memory for this; all is as before.
     Memory,
     /// The call failed; all is as before.
@@ -242,7 +247,7 @@ pub enum Fault {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverError {
     /// What it leaves behind.
-    pub fault: Fault,
+    pub fault: GpuFault,
     /// CUDA's name of it, and what was tried.
     pub text: String,
 }
@@ -250,7 +255,7 @@ pub struct DriverError {
 impl DriverError {
     /// A failure that leaves all as it was.
     pub fn transient(text: impl Into<String>) -> Self {
-        Self { fault: Fault::Transient, text: text.into() }
+        Self { fault: GpuFault::Transient, text: text.into() }
     }
 
     /// A failure by its number (`CUresult`) and name, of a call by its.
@@ -266,7 +271,7 @@ impl DriverError {
 
     /// Whether the context is broken.
     pub fn is_sticky(&self) -> bool {
-        self.fault == Fault::Sticky
+        self.fault == GpuFault::Sticky
     }
 }
 
@@ -280,8 +285,8 @@ impl fmt::Display for DriverError {
 impl From<DriverError> for Error {
     fn from(error: DriverError) -> Self {
         match error.fault {
-            Fault::Memory | Fault::Sticky => Self::unavailable(format!("the GPU failed: {}", error.text)),
-            Fault::Transient => Self::internal(format!("the GPU failed: {}", error.text)),
+            GpuFault::Memory | GpuFault::Sticky => Self::unavailable(format!("the GPU failed: {}", error.text)),
+            GpuFault::Transient => Self::internal(format!("the GPU failed: {}", error.text)),
         }
     }
 }
@@ -289,19 +294,19 @@ impl From<DriverError> for Error {
 /// What a `CUresult` leaves behind. `cuda.h` says of each of the sticky ones that the context cannot
 /// be used any more; what is not known is taken for one, since a broken context that is used on
 /// answers nothing, and one that is replaced for nothing costs a second.
-const fn fault(code: u32) -> Fault {
+const fn fault(code: u32) -> GpuFault {
     match code {
-        2 => Fault::Memory,
+        2 => GpuFault::Memory,
         // DEINITIALIZED; ECC_UNCORRECTABLE, NVLINK_UNCORRECTABLE; CONTEXT_IS_DESTROYED.
-        4 | 214 | 220 | 709 => Fault::Sticky,
+        4 | 214 | 220 | 709 => GpuFault::Sticky,
         // LAUNCH_OUT_OF_RESOURCES, LAUNCH_INCOMPATIBLE_TEXTURING, PEER_ACCESS_*, PRIMARY_CONTEXT_ACTIVE,
         // TOO_MANY_PEERS, HOST_MEMORY_*, COOPERATIVE_LAUNCH_TOO_LARGE; the rest of 7xx are exceptions of
         // a kernel.
-        701 | 703 | 704 | 705 | 708 | 711 | 712 | 713 | 720 => Fault::Transient,
-        700..=799 => Fault::Sticky,
+        701 | 703 | 704 | 705 | 708 | 711 | 712 | 713 | 720 => GpuFault::Transient,
+        700..=799 => GpuFault::Sticky,
         // NOT_PERMITTED, NOT_SUPPORTED, and the capture of graphs.
-        0..=699 | 800..=804 | 900..=998 => Fault::Transient,
-        _ => Fault::Sticky,
+        0..=699 | 800..=804 | 900..=998 => GpuFault::Transient,
+        _ => GpuFault::Sticky,
     }
 }
 
@@ -317,12 +322,12 @@ mod tests {
                 assert_eq!(fault(*code), want, "{code}");
             }
         };
-        check(&[2], Fault::Memory);
+        check(&[2], GpuFault::Memory);
         // INVALID_VALUE, NO_DEVICE, INVALID_IMAGE, NO_BINARY_FOR_GPU, INVALID_PTX, NOT_FOUND, NOT_READY.
-        check(&[1, 100, 200, 209, 218, 500, 600, 701, 720, 800, 801, 900], Fault::Transient);
+        check(&[1, 100, 200, 209, 218, 500, 600, 701, 720, 800, 801, 900], GpuFault::Transient);
         // ILLEGAL_ADDRESS, LAUNCH_TIMEOUT, ASSERT, ILLEGAL_INSTRUCTION, MISALIGNED_ADDRESS, LAUNCH_FAILED, UNKNOWN.
-        check(&[214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999], Fault::Sticky);
-        check(&[805, 5_000], Fault::Sticky);
+        check(&[214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 999], GpuFault::Sticky);
+        check(&[805, 5_000], GpuFault::Sticky);
     }
 
     #[test]

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use crate::backend::batch::{answer_all, check_request};
 use crate::backend::gpu::answer;
-use crate::backend::gpu::device::Opened;
-use crate::backend::gpu::driver::{DriverError, Fault};
-use crate::backend::gpu::figures::Figures;
-use crate::backend::gpu::program::{Blueprint, Program};
-use crate::backend::gpu::slot::{Aloft, Sizes, Slot, Wanted};
-use crate::backend::{Batch, Flight, Instance, Request, Wish};
+use crate::backend::gpu::device::OpenDevice;
+use crate::backend::gpu::driver::{DriverError, GpuFault};
+use crate::backend::gpu::figures::GpuInstanceFigures;
+use crate::backend::gpu::program::{GpuProgram, ProgramSource};
+use crate::backend::gpu::slot::{BatchSlot, InFlightBatch, OutputTransfer, SlotSizes};
+use crate::backend::{Batch, InFlightState, Instance, OutputNeed, Request};
 use crate::error::Error;
 use crate::limits::{GPU_FLIGHTS_MAX, GPU_POLL, GPU_RUN_MAX};
 use crate::model::ModelSpec;
@@ -29,12 +29,12 @@ use crate::time::Clock;
 /// One instance on a device; it lives on one thread.
 pub struct GpuInstance {
     /// Ended before the program, whose weights their batches read.
-    slots: Vec<Slot>,
+    slots: Vec<BatchSlot>,
     spec: Arc<ModelSpec>,
-    program: Arc<dyn Program>,
-    opened: Arc<Opened>,
-    figures: Arc<Figures>,
-    sizes: Arc<Sizes>,
+    program: Arc<dyn GpuProgram>,
+    opened: Arc<OpenDevice>,
+    figures: Arc<GpuInstanceFigures>,
+    sizes: Arc<SlotSizes>,
     /// The slots with a batch, the oldest first.
     order: VecDeque<usize>,
     /// Requests of a batch that failed, each of which is to run alone.
@@ -50,16 +50,16 @@ impl GpuInstance {
     /// Takes the memory of its slots.
     pub fn new(
         spec: &Arc<ModelSpec>,
-        blueprint: &dyn Blueprint,
-        program: Arc<dyn Program>,
-        opened: &Arc<Opened>,
-        figures: &Arc<Figures>,
+        blueprint: &dyn ProgramSource,
+        program: Arc<dyn GpuProgram>,
+        opened: &Arc<OpenDevice>,
+        figures: &Arc<GpuInstanceFigures>,
     ) -> Result<Self, DriverError> {
         let sizes = blueprint.sizes();
         let mut slots = Vec::with_capacity(GPU_FLIGHTS_MAX);
         for _ in 0..GPU_FLIGHTS_MAX {
             let blas = if blueprint.needs_blas() { Some(opened.context().new_blas()?) } else { None };
-            let mut slot = Slot::new(opened, &sizes, blas)?;
+            let mut slot = BatchSlot::new(opened, &sizes, blas)?;
             slot.prepare(&*program)?;
             slots.push(slot);
         }
@@ -102,18 +102,18 @@ impl GpuInstance {
             let text = format!("a batch of {rows} rows came to an instance of model '{name}' that takes {most}");
             return answer_all(requests, &Error::internal(text));
         }
-        let Some(index) = self.slots.iter().position(Slot::is_free) else {
+        let Some(index) = self.slots.iter().position(BatchSlot::is_free) else {
             return answer_all(requests, &lost("none of its slots is free"));
         };
         let wanted = (0..self.spec.outputs.len()).map(|output| wanted(&self.sizes, output, &requests)).collect();
-        let aloft = Aloft { requests, rows, began: clock(), wanted, failure: None };
+        let aloft = InFlightBatch { requests, rows, began: clock(), wanted, failure: None };
         let Some(slot) = self.slots.get_mut(index) else { return };
         self.order.push_back(index);
         self.figures.batches_begun.add(1);
         self.figures.flights_peak.raise(self.order.len() as u64);
         if let Err(error) = slot.begin(aloft, &*self.program, &self.waker) {
             // When the batch is done will never be known.
-            self.lose(&DriverError { fault: Fault::Sticky, ..error });
+            self.lose(&DriverError { fault: GpuFault::Sticky, ..error });
         }
     }
 
@@ -124,7 +124,7 @@ impl GpuInstance {
         }
         if self.opened.is_broken() {
             return self.lose(&DriverError {
-                fault: Fault::Sticky,
+                fault: GpuFault::Sticky,
                 text: "another instance broke the context that they share".to_owned(),
             });
         }
@@ -161,12 +161,12 @@ impl GpuInstance {
     fn land(&mut self, index: usize, clock: Clock) {
         let Some(slot) = self.slots.get_mut(index) else { return };
         let Some((aloft, outputs)) = slot.land() else { return };
-        let Aloft { mut requests, rows, began, failure, .. } = aloft;
+        let InFlightBatch { mut requests, rows, began, failure, .. } = aloft;
         let now = clock();
         if let Some(error) = failure {
             self.figures.count_failure(error.fault);
             let is_sticky = error.is_sticky();
-            if error.fault == Fault::Transient && self.refuses_inputs && requests.len() > 1 {
+            if error.fault == GpuFault::Transient && self.refuses_inputs && requests.len() > 1 {
                 // One of them may be to blame alone.
                 return self.apart.extend(requests);
             }
@@ -194,7 +194,7 @@ impl GpuInstance {
     fn lose(&mut self, error: &DriverError) {
         self.opened.set_broken();
         self.end(&error.text);
-        self.figures.count_failure(Fault::Sticky);
+        self.figures.count_failure(GpuFault::Sticky);
     }
 
     /// A batch does not end: the memory that the device may still write to is left to it.
@@ -244,9 +244,9 @@ impl Instance for GpuInstance {
         }
     }
 
-    fn poll_flight(&mut self, clock: Clock) -> Flight {
+    fn poll_flight(&mut self, clock: Clock) -> InFlightState {
         self.look(clock);
-        Flight {
+        InFlightState {
             batches: self.order.len() + self.apart.len(),
             has_room: self.apart.is_empty() && self.order.len() < self.slots.len(),
             look_again: (!self.order.is_empty()).then_some(GPU_POLL),
@@ -261,18 +261,18 @@ impl Instance for GpuInstance {
 }
 
 /// What of an output comes back for requests: what all of them need.
-fn wanted(sizes: &Sizes, output: usize, requests: &[Request]) -> Wanted {
+fn wanted(sizes: &SlotSizes, output: usize, requests: &[Request]) -> OutputTransfer {
     let mut most = 0;
     for request in requests {
         match request.responder.wishes.of(output) {
-            Wish::Whole => return Wanted::Whole,
-            Wish::Classes(count) => most = most.max(count),
-            Wish::Nothing => {}
+            OutputNeed::Whole => return OutputTransfer::Whole,
+            OutputNeed::Classes(count) => most = most.max(count),
+            OutputNeed::Nothing => {}
         }
     }
     match most {
-        0 => Wanted::Nothing,
-        most => sizes.best_count(output, most).map_or(Wanted::Whole, Wanted::Best),
+        0 => OutputTransfer::Nothing,
+        most => sizes.best_count(output, most).map_or(OutputTransfer::Whole, OutputTransfer::Best),
     }
 }
 

@@ -13,33 +13,33 @@ use std::time::Duration;
 
 use crate::backend::gpu::device::{Gpu, Gpus, MemoryLimits};
 use crate::backend::gpu::driver::{
-    Blas, Context, DevicePointer, DeviceProperties, Driver, DriverError, Event, Fault, Function, LaunchShape, Matmul,
-    Module, SharedHandle, Stream, Value,
+    Blas, DevicePointer, DeviceProperties, DriverError, GpuContext, GpuDriver, GpuEvent, GpuFault, GpuFunction,
+    GpuModule, GpuStream, KernelValue, LaunchShape, MatrixProduct, SharedHandle,
 };
-use crate::backend::gpu::fake_kernels::{self, Memory};
+use crate::backend::gpu::fake_kernels::{self, HostMemory};
 
 /// What was enqueued.
 #[derive(Debug)]
-enum Step {
+enum EnqueuedStep {
     CopyIn { from: usize, to: DevicePointer, size: usize },
     CopyOut { from: DevicePointer, to: usize, size: usize },
-    Launch { name: String, values: Vec<Value> },
-    Matmul(Matmul),
-    Record(Event),
+    Launch { name: String, values: Vec<KernelValue> },
+    Matmul(MatrixProduct),
+    Record(GpuEvent),
     Wake(usize),
 }
 
 #[derive(Default)]
-struct StreamState {
+struct FakeStream {
     context: usize,
-    steps: VecDeque<Step>,
+    steps: VecDeque<EnqueuedStep>,
 }
 
 #[derive(Default)]
-struct State {
-    memory: Memory,
+struct FakeState {
+    memory: HostMemory,
     pinned: BTreeMap<usize, Box<[u8]>>,
-    streams: Vec<StreamState>,
+    streams: Vec<FakeStream>,
     /// When each event was passed; none while it is recorded and not passed.
     events: Vec<Option<u64>>,
     functions: Vec<String>,
@@ -49,7 +49,7 @@ struct State {
     contexts_broken: Vec<bool>,
     /// By device, the primary contexts that are there.
     primaries: BTreeMap<u32, usize>,
-    failures: Vec<(&'static str, Fault)>,
+    failures: Vec<(&'static str, GpuFault)>,
     /// Whether steps are done only by [`Fake::step`].
     is_held: bool,
     loses_wakes: bool,
@@ -62,7 +62,7 @@ struct State {
 
 /// The driver.
 pub struct Fake {
-    state: Mutex<State>,
+    state: Mutex<FakeState>,
     devices: Vec<DeviceProperties>,
 }
 
@@ -84,7 +84,7 @@ struct FakeBlas {
 }
 
 /// The driver as the executor has it.
-struct Handle(Arc<Fake>);
+struct FakeHandle(Arc<Fake>);
 
 impl Fake {
     /// A driver of so many devices, which does everything at once.
@@ -102,7 +102,7 @@ impl Fake {
 
     /// Its devices, with so many bytes of their memory, and of pinned memory.
     pub fn gpus(self: &Arc<Self>, device: usize, pinned: usize) -> Gpus {
-        let driver: Arc<dyn Driver> = Arc::new(Handle(Arc::clone(self)));
+        let driver: Arc<dyn GpuDriver> = Arc::new(FakeHandle(Arc::clone(self)));
         Gpus::of_driver(&driver, MemoryLimits { device, pinned })
     }
 
@@ -137,7 +137,7 @@ impl Fake {
     }
 
     /// Has the next call of a name fail.
-    pub fn fail_next(&self, call: &'static str, fault: Fault) {
+    pub fn fail_next(&self, call: &'static str, fault: GpuFault) {
         self.lock().failures.push((call, fault));
     }
 
@@ -205,33 +205,39 @@ impl Fake {
         std::mem::take(&mut self.lock().timeline)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, FakeState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a call in a context fails, as told or because it is broken.
-    fn check(&self, context: usize, call: &'static str) -> Result<MutexGuard<'_, State>, DriverError> {
+    fn check(&self, context: usize, call: &'static str) -> Result<MutexGuard<'_, FakeState>, DriverError> {
         let mut state = self.lock();
         if state.contexts_broken[context] {
             return Err(DriverError::from_code(700, "CUDA_ERROR_ILLEGAL_ADDRESS", call));
         }
         let Some(place) = state.failures.iter().position(|(failing, _)| *failing == call) else { return Ok(state) };
         let (_, fault) = state.failures.remove(place);
-        if fault == Fault::Sticky {
+        if fault == GpuFault::Sticky {
             state.contexts_broken[context] = true;
         }
         let (code, name) = match fault {
-            Fault::Memory => (2, "CUDA_ERROR_OUT_OF_MEMORY"),
-            Fault::Transient => (1, "CUDA_ERROR_INVALID_VALUE"),
-            Fault::Sticky => (719, "CUDA_ERROR_LAUNCH_FAILED"),
+            GpuFault::Memory => (2, "CUDA_ERROR_OUT_OF_MEMORY"),
+            GpuFault::Transient => (1, "CUDA_ERROR_INVALID_VALUE"),
+            GpuFault::Sticky => (719, "CUDA_ERROR_LAUNCH_FAILED"),
         };
         Err(DriverError::from_code(code, name, call))
     }
 
-    fn enqueue(&self, context: usize, call: &'static str, stream: Stream, step: Step) -> Result<(), DriverError> {
+    fn enqueue(
+        &self,
+        context: usize,
+        call: &'static str,
+        stream: GpuStream,
+        step: EnqueuedStep,
+    ) -> Result<(), DriverError> {
         let mut state = self.check(context, call)?;
         state.tell('+', stream.0, &step);
-        if let Step::Record(event) = step {
+        if let EnqueuedStep::Record(event) = step {
             state.events[event.0] = None;
         }
         state.streams[stream.0].steps.push_back(step);
@@ -244,41 +250,41 @@ impl Fake {
     }
 }
 
-impl State {
-    fn tell(&mut self, sign: char, stream: usize, step: &Step) {
+impl FakeState {
+    fn tell(&mut self, sign: char, stream: usize, step: &EnqueuedStep) {
         let what = match step {
-            Step::CopyIn { size, .. } => format!("in {size}"),
-            Step::CopyOut { size, .. } => format!("out {size}"),
-            Step::Launch { name, .. } => name.clone(),
-            Step::Matmul(matmul) => format!("matmul {}x{}x{}", matmul.rows, matmul.inner, matmul.columns),
-            Step::Record(_) => return,
-            Step::Wake(_) => "wake".to_owned(),
+            EnqueuedStep::CopyIn { size, .. } => format!("in {size}"),
+            EnqueuedStep::CopyOut { size, .. } => format!("out {size}"),
+            EnqueuedStep::Launch { name, .. } => name.clone(),
+            EnqueuedStep::Matmul(matmul) => format!("matmul {}x{}x{}", matmul.rows, matmul.inner, matmul.columns),
+            EnqueuedStep::Record(_) => return,
+            EnqueuedStep::Wake(_) => "wake".to_owned(),
         };
         self.timeline.push_str(&format!("{sign}s{stream} {what}\n"));
     }
 
     /// Does a step, and says whom to wake.
-    fn run(&mut self, stream: usize, step: Step) -> Option<usize> {
+    fn run(&mut self, stream: usize, step: EnqueuedStep) -> Option<usize> {
         self.now += 1;
         self.tell('-', stream, &step);
         let is_sound = match step {
-            Step::CopyIn { from, to, size } => {
+            EnqueuedStep::CopyIn { from, to, size } => {
                 // SAFETY: who enqueued it keeps the pinned memory as it is until now.
                 let bytes = unsafe { std::slice::from_raw_parts(from as *const u8, size) };
                 self.memory.write(to, bytes)
             }
-            Step::CopyOut { from, to, size } => self.memory.read(from, size).map(<[u8]>::to_vec).map(|bytes| {
+            EnqueuedStep::CopyOut { from, to, size } => self.memory.read(from, size).map(<[u8]>::to_vec).map(|bytes| {
                 // SAFETY: as above.
                 unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, size) }
             }),
-            Step::Launch { name, values } => fake_kernels::launch(&mut self.memory, &name, &values),
-            Step::Matmul(matmul) => fake_kernels::multiply(&mut self.memory, &matmul),
-            Step::Record(event) => {
+            EnqueuedStep::Launch { name, values } => fake_kernels::launch(&mut self.memory, &name, &values),
+            EnqueuedStep::Matmul(matmul) => fake_kernels::multiply(&mut self.memory, &matmul),
+            EnqueuedStep::Record(event) => {
                 self.events[event.0] = Some(self.now);
                 Some(())
             }
-            Step::Wake(waker) if !self.loses_wakes => return Some(waker),
-            Step::Wake(_) => Some(()),
+            EnqueuedStep::Wake(waker) if !self.loses_wakes => return Some(waker),
+            EnqueuedStep::Wake(_) => Some(()),
         };
         if is_sound.is_none() {
             let context = self.streams[stream].context;
@@ -288,12 +294,12 @@ impl State {
     }
 }
 
-impl Driver for Handle {
+impl GpuDriver for FakeHandle {
     fn devices(&self) -> &[DeviceProperties] {
         &self.0.devices
     }
 
-    fn new_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+    fn new_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError> {
         let mut state = self.0.lock();
         state.contexts_broken.push(false);
         let index = state.contexts_broken.len() - 1;
@@ -302,7 +308,7 @@ impl Driver for Handle {
         Ok(Arc::new(FakeContext { fake: Arc::clone(&self.0), index, device }))
     }
 
-    fn primary_context(&self, device: u32) -> Result<Arc<dyn Context>, DriverError> {
+    fn primary_context(&self, device: u32) -> Result<Arc<dyn GpuContext>, DriverError> {
         assert!(!self.0.lock().primaries.contains_key(&device), "it is taken by one for all");
         let context = self.new_context(device)?;
         let mut state = self.0.lock();
@@ -312,7 +318,7 @@ impl Driver for Handle {
     }
 }
 
-impl Context for FakeContext {
+impl GpuContext for FakeContext {
     fn device(&self) -> &DeviceProperties {
         &self.device
     }
@@ -349,33 +355,33 @@ impl Context for FakeContext {
         assert!(self.fake.lock().pinned.remove(&(pointer.as_ptr() as usize)).is_some(), "freed twice");
     }
 
-    fn new_stream(&self) -> Result<Stream, DriverError> {
+    fn new_stream(&self) -> Result<GpuStream, DriverError> {
         let mut state = self.fake.check(self.index, "new_stream")?;
         state.allocations += 1;
-        state.streams.push(StreamState { context: self.index, ..StreamState::default() });
-        Ok(Stream(state.streams.len() - 1))
+        state.streams.push(FakeStream { context: self.index, ..FakeStream::default() });
+        Ok(GpuStream(state.streams.len() - 1))
     }
 
-    fn end_stream(&self, _: Stream) {}
+    fn end_stream(&self, _: GpuStream) {}
 
-    fn new_event(&self, _: bool) -> Result<Event, DriverError> {
+    fn new_event(&self, _: bool) -> Result<GpuEvent, DriverError> {
         let mut state = self.fake.check(self.index, "new_event")?;
         state.allocations += 1;
         state.events.push(Some(0));
-        Ok(Event(state.events.len() - 1))
+        Ok(GpuEvent(state.events.len() - 1))
     }
 
-    fn end_event(&self, _: Event) {}
+    fn end_event(&self, _: GpuEvent) {}
 
-    fn load_module(&self, ptx: &str) -> Result<Module, DriverError> {
+    fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError> {
         assert!(ptx.contains(".entry"), "it is PTX");
-        self.fake.check(self.index, "load_module").map(|_| Module(0))
+        self.fake.check(self.index, "load_module").map(|_| GpuModule(0))
     }
 
-    fn function(&self, _: Module, name: &str) -> Result<Function, DriverError> {
+    fn function(&self, _: GpuModule, name: &str) -> Result<GpuFunction, DriverError> {
         let mut state = self.fake.check(self.index, "function")?;
         state.functions.push(name.to_owned());
-        Ok(Function(state.functions.len() - 1))
+        Ok(GpuFunction(state.functions.len() - 1))
     }
 
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
@@ -388,23 +394,23 @@ impl Context for FakeContext {
     // SAFETY: callers see to what the trait says.
     unsafe fn copy_in(
         &self,
-        stream: Stream,
+        stream: GpuStream,
         from: *const u8,
         to: DevicePointer,
         size: usize,
     ) -> Result<(), DriverError> {
-        self.fake.enqueue(self.index, "copy_in", stream, Step::CopyIn { from: from as usize, to, size })
+        self.fake.enqueue(self.index, "copy_in", stream, EnqueuedStep::CopyIn { from: from as usize, to, size })
     }
 
     // SAFETY: callers see to what the trait says.
     unsafe fn copy_out(
         &self,
-        stream: Stream,
+        stream: GpuStream,
         from: DevicePointer,
         to: *mut u8,
         size: usize,
     ) -> Result<(), DriverError> {
-        self.fake.enqueue(self.index, "copy_out", stream, Step::CopyOut { from, to: to as usize, size })
+        self.fake.enqueue(self.index, "copy_out", stream, EnqueuedStep::CopyOut { from, to: to as usize, size })
     }
 
     fn upload(&self, from: &[u8], to: DevicePointer) -> Result<(), DriverError> {
@@ -435,38 +441,38 @@ impl Context for FakeContext {
 
     fn launch(
         &self,
-        stream: Stream,
-        function: Function,
+        stream: GpuStream,
+        function: GpuFunction,
         shape: LaunchShape,
-        values: &[Value],
+        values: &[KernelValue],
     ) -> Result<(), DriverError> {
         assert!(shape.grid.iter().all(|blocks| *blocks > 0) && shape.threads > 0);
         let name = self.fake.lock().functions[function.0].clone();
-        self.fake.enqueue(self.index, "launch", stream, Step::Launch { name, values: values.to_vec() })
+        self.fake.enqueue(self.index, "launch", stream, EnqueuedStep::Launch { name, values: values.to_vec() })
     }
 
-    fn record(&self, event: Event, stream: Stream) -> Result<(), DriverError> {
-        self.fake.enqueue(self.index, "record", stream, Step::Record(event))
+    fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "record", stream, EnqueuedStep::Record(event))
     }
 
-    fn is_passed(&self, event: Event) -> Result<bool, DriverError> {
+    fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError> {
         Ok(self.fake.check(self.index, "is_passed")?.events[event.0].is_some())
     }
 
-    fn elapsed(&self, begin: Event, end: Event) -> Result<Duration, DriverError> {
+    fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError> {
         let state = self.fake.check(self.index, "elapsed")?;
-        let at = |event: Event| state.events[event.0].ok_or_else(|| DriverError::transient("not passed"));
+        let at = |event: GpuEvent| state.events[event.0].ok_or_else(|| DriverError::transient("not passed"));
         Ok(Duration::from_micros(at(end)? - at(begin)?))
     }
 
     // SAFETY: callers see to what the trait says.
-    unsafe fn wake(&self, stream: Stream, waker: *const Waker) -> Result<(), DriverError> {
-        self.fake.enqueue(self.index, "wake", stream, Step::Wake(waker as usize))
+    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "wake", stream, EnqueuedStep::Wake(waker as usize))
     }
 }
 
 impl Blas for FakeBlas {
-    fn enqueue(&mut self, stream: Stream, matmul: &Matmul) -> Result<(), DriverError> {
-        self.fake.enqueue(self.context, "matmul", stream, Step::Matmul(*matmul))
+    fn enqueue(&mut self, stream: GpuStream, matmul: &MatrixProduct) -> Result<(), DriverError> {
+        self.fake.enqueue(self.context, "matmul", stream, EnqueuedStep::Matmul(*matmul))
     }
 }

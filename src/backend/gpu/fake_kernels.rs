@@ -4,13 +4,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::backend::gpu::driver::{DevicePointer, Matmul, Value};
-use crate::backend::kernel::pointwise::{self, Activation, Binary, Operation, Strides};
+use crate::backend::gpu::driver::{DevicePointer, KernelValue, MatrixProduct};
+use crate::backend::kernel::pointwise::{self, Activation, Binary, PointwiseOperation, Strides};
 
 /// Memory by where it begins, which is where it lies on the host: a library that computes there in a
 /// device's place may use it by its address.
 #[derive(Default)]
-pub struct Memory {
+pub struct HostMemory {
     buffers: BTreeMap<DevicePointer, Vec<u8>>,
     /// What was given back, so that no memory is where other memory was.
     gone: Vec<Vec<u8>>,
@@ -19,7 +19,7 @@ pub struct Memory {
 /// What device memory begins on a multiple of.
 const ALIGNMENT: usize = 256;
 
-impl Memory {
+impl HostMemory {
     /// Takes poisoned memory; never where other memory was.
     pub fn alloc(&mut self, size: usize) -> DevicePointer {
         let bytes = vec![0xa5; size + ALIGNMENT];
@@ -77,15 +77,15 @@ impl Memory {
 }
 
 /// Does what a kernel does.
-pub fn launch(memory: &mut Memory, name: &str, values: &[Value]) -> Option<()> {
+pub fn launch(memory: &mut HostMemory, name: &str, values: &[KernelValue]) -> Option<()> {
     let pointer = |index: usize| match values[index] {
-        Value::Pointer(pointer) => pointer,
+        KernelValue::Pointer(pointer) => pointer,
         other => panic!("argument {index} of {name} is {other:?}"),
     };
     let number = |index: usize| match values[index] {
-        Value::U32(number) => number,
-        Value::U64(number) => u32::try_from(number).unwrap(),
-        Value::Pointer(_) => panic!("argument {index} of {name} is a pointer"),
+        KernelValue::U32(number) => number,
+        KernelValue::U64(number) => u32::try_from(number).unwrap(),
+        KernelValue::Pointer(_) => panic!("argument {index} of {name} is a pointer"),
     };
     let fp32 = |index: usize| assert_eq!(number(index), FP32, "the fake computes in FP32");
     match name {
@@ -100,7 +100,7 @@ pub fn launch(memory: &mut Memory, name: &str, values: &[Value]) -> Option<()> {
             let (rows, columns) = (number(3), number(4));
             let left = Strides { row: number(5), column: number(6) };
             let right = Strides { row: number(7), column: number(8) };
-            let operation = *Operation::ALL.iter().find(|operation| **operation as u32 == number(9))?;
+            let operation = *PointwiseOperation::ALL.iter().find(|operation| **operation as u32 == number(9))?;
             let binary = Binary { rows, columns, left, right, operation, activation: activation(number(10)) };
             let one = memory.operand(pointer(0), rows, columns, left)?;
             let other = memory.operand(pointer(1), rows, columns, right)?;
@@ -125,7 +125,7 @@ pub fn launch(memory: &mut Memory, name: &str, values: &[Value]) -> Option<()> {
 }
 
 /// The number of FP32 among a kernel's formats.
-const FP32: u32 = crate::backend::kernel::reshape::Format::Fp32 as u32;
+const FP32: u32 = crate::backend::kernel::reshape::ElementFormat::Fp32 as u32;
 
 fn activation(number: u32) -> Activation {
     *Activation::ALL.iter().find(|activation| **activation as u32 == number).expect("a kernel's activation")
@@ -133,7 +133,7 @@ fn activation(number: u32) -> Activation {
 
 /// The best of each row of FP32: by a sort of all.
 fn top(
-    memory: &mut Memory,
+    memory: &mut HostMemory,
     [input, values, indices]: [DevicePointer; 3],
     [rows, classes, count, order, index_size]: [u32; 5],
 ) -> Option<()> {
@@ -156,8 +156,8 @@ fn top(
 }
 
 /// `output = input x weight (+ bias)`, and ReLU.
-pub fn multiply(memory: &mut Memory, matmul: &Matmul) -> Option<()> {
-    let Matmul { rows, inner, columns, is_transposed, has_relu, .. } = *matmul;
+pub fn multiply(memory: &mut HostMemory, matmul: &MatrixProduct) -> Option<()> {
+    let MatrixProduct { rows, inner, columns, is_transposed, has_relu, .. } = *matmul;
     let input = memory.floats(matmul.input, rows * inner)?;
     let weight = memory.floats(matmul.weight, inner * columns)?;
     let bias = match matmul.bias {

@@ -3,17 +3,17 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::backend::gpu::driver::Fault;
-use crate::backend::gpu::slot::Times;
+use crate::backend::gpu::driver::GpuFault;
+use crate::backend::gpu::slot::DeviceTimes;
 use crate::error::Error;
 use crate::limits::GPU_RESTARTS_MAX;
 use crate::model::{InstanceGroup, ModelSpec};
 
 /// A count with several writers.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct SharedCount(AtomicU64);
 
-impl Count {
+impl SharedCount {
     /// Adds to it.
     pub fn add(&self, amount: u64) {
         self.0.fetch_add(amount, Ordering::Relaxed);
@@ -36,36 +36,36 @@ impl Count {
 
 /// The counts of one model version, over its instances on all devices.
 #[derive(Debug, Default)]
-pub struct Figures {
+pub struct GpuInstanceFigures {
     /// Batches that were enqueued.
-    pub batches_begun: Count,
+    pub batches_begun: SharedCount,
     /// Those that gave outputs.
-    pub batches_done: Count,
+    pub batches_done: SharedCount,
     /// The most that one instance had on its device at a time.
-    pub flights_peak: Count,
+    pub flights_peak: SharedCount,
     /// Microseconds that the device took to upload inputs.
-    pub upload_us: Count,
+    pub upload_us: SharedCount,
     /// To compute.
-    pub compute_us: Count,
+    pub compute_us: SharedCount,
     /// To bring results back.
-    pub download_us: Count,
+    pub download_us: SharedCount,
     /// Batches for which memory was short.
-    pub failures_memory: Count,
+    pub failures_memory: SharedCount,
     /// Batches that failed and left all as it was.
-    pub failures_transient: Count,
+    pub failures_transient: SharedCount,
     /// Instances whose context broke.
-    pub failures_sticky: Count,
+    pub failures_sticky: SharedCount,
     /// Instances of which a batch never ended.
-    pub hangs: Count,
+    pub hangs: SharedCount,
     /// Instances that were made anew.
-    pub restarts: Count,
+    pub restarts: SharedCount,
     /// Those since the last batch that gave outputs.
     restarts_in_a_row: AtomicU32,
 }
 
-impl Figures {
+impl GpuInstanceFigures {
     /// A batch gave outputs.
-    pub fn handle_success(&self, times: &Times) {
+    pub fn handle_success(&self, times: &DeviceTimes) {
         self.batches_done.add(1);
         self.upload_us.add_time(times.upload);
         self.compute_us.add_time(times.compute);
@@ -74,11 +74,11 @@ impl Figures {
     }
 
     /// A batch, or an instance with all that it had, failed.
-    pub fn count_failure(&self, fault: Fault) {
+    pub fn count_failure(&self, fault: GpuFault) {
         match fault {
-            Fault::Memory => self.failures_memory.add(1),
-            Fault::Transient => self.failures_transient.add(1),
-            Fault::Sticky => self.failures_sticky.add(1),
+            GpuFault::Memory => self.failures_memory.add(1),
+            GpuFault::Transient => self.failures_transient.add(1),
+            GpuFault::Sticky => self.failures_sticky.add(1),
         }
     }
 

@@ -1,5 +1,5 @@
 //! Memory of a device and pinned memory of the host, with owners and within bounds. What is taken
-//! is counted before the driver is asked: an [`Account`] for each device and one for all pinned
+//! is counted before the driver is asked: an [`MemoryBudget`] for each device and one for all pinned
 //! memory, each bounded by a flag. Used when instances are made; a batch takes nothing.
 
 #![expect(unsafe_code, reason = "pinned memory comes from the driver as an address")]
@@ -8,12 +8,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::backend::gpu::device::Opened;
-use crate::backend::gpu::driver::{DevicePointer, DriverError, Fault};
+use crate::backend::gpu::device::OpenDevice;
+use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuFault};
 
 /// Bytes that are taken of one kind of memory, and how many may be.
 #[derive(Debug)]
-pub struct Account {
+pub struct MemoryBudget {
     what: String,
     flag: &'static str,
     limit: usize,
@@ -21,7 +21,7 @@ pub struct Account {
     peak: AtomicUsize,
 }
 
-impl Account {
+impl MemoryBudget {
     /// An account of some memory, which a flag bounds; no bytes are taken.
     pub fn new(what: String, flag: &'static str, limit: usize) -> Arc<Self> {
         Arc::new(Self { what, flag, limit, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
@@ -53,7 +53,7 @@ impl Account {
                 let Self { what, flag, limit, .. } = self;
                 let text =
                     format!("{size} bytes of {what} are wanted, {used} of {limit} are taken; {flag} sets how many");
-                Err(DriverError { fault: Fault::Memory, text })
+                Err(DriverError { fault: GpuFault::Memory, text })
             }
         }
     }
@@ -65,14 +65,14 @@ impl Account {
 
 /// Memory of a device.
 pub struct DeviceBuffer {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
     pointer: DevicePointer,
     size: usize,
 }
 
 impl DeviceBuffer {
     /// Takes so many bytes; none for none.
-    pub fn new(opened: &Arc<Opened>, size: usize) -> Result<Self, DriverError> {
+    pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.device_account();
         account.take(size)?;
         let pointer = match size {
@@ -84,7 +84,7 @@ impl DeviceBuffer {
     }
 
     /// The same, with these bytes in it.
-    pub fn with_contents(opened: &Arc<Opened>, contents: &[u8]) -> Result<Self, DriverError> {
+    pub fn with_contents(opened: &Arc<OpenDevice>, contents: &[u8]) -> Result<Self, DriverError> {
         let buffer = Self::new(opened, contents.len())?;
         if !contents.is_empty() {
             opened.context().upload(contents, buffer.pointer)?;
@@ -118,7 +118,7 @@ impl Drop for DeviceBuffer {
 /// Memory of the host that the device reads and writes. Its owner sees to it that no stream uses it
 /// when it is read, written or dropped.
 pub struct PinnedBuffer {
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
     pointer: NonNull<u8>,
     size: usize,
 }
@@ -128,7 +128,7 @@ unsafe impl Send for PinnedBuffer {}
 
 impl PinnedBuffer {
     /// Takes so many bytes, zeros.
-    pub fn new(opened: &Arc<Opened>, size: usize) -> Result<Self, DriverError> {
+    pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.pinned_account();
         account.take(size)?;
         let pointer = match size {
@@ -191,7 +191,7 @@ mod tests {
         let opened = gpu.open().unwrap();
         let first = DeviceBuffer::new(&opened, 600).unwrap();
         let error = DeviceBuffer::new(&opened, 401).err().unwrap();
-        assert_eq!(error.fault, Fault::Memory);
+        assert_eq!(error.fault, GpuFault::Memory);
         let want =
             "401 bytes of memory of GPU 0 are wanted, 600 of 1000 are taken; --gpu-memory-bytes-max sets how many";
         assert_eq!(error.text, want);
@@ -212,11 +212,11 @@ mod tests {
     fn what_the_driver_refuses_is_not_counted() {
         let fake = Fake::new(1);
         let opened = fake.gpu(1_000, 1_000).open().unwrap();
-        fake.fail_next("alloc", Fault::Memory);
+        fake.fail_next("alloc", GpuFault::Memory);
         assert!(DeviceBuffer::new(&opened, 10).is_err());
-        fake.fail_next("alloc_pinned", Fault::Memory);
+        fake.fail_next("alloc_pinned", GpuFault::Memory);
         assert!(PinnedBuffer::new(&opened, 10).is_err());
-        fake.fail_next("upload", Fault::Transient);
+        fake.fail_next("upload", GpuFault::Transient);
         assert!(DeviceBuffer::with_contents(&opened, &[1, 2]).is_err());
         assert_eq!((opened.device_account().used(), opened.pinned_account().used(), fake.held()), (0, 0, 0));
     }

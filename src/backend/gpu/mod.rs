@@ -30,10 +30,10 @@ mod fake_kernels;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use self::device::{Gpu, Gpus, MemoryLimits, Opened};
+pub use self::device::{Gpu, Gpus, MemoryLimits, OpenDevice};
 pub use self::executor::GpuInstance;
-pub use self::figures::Figures;
+pub use self::figures::GpuInstanceFigures;
 pub use self::model::GpuModel;
 pub use self::nvml::Nvml;
-pub use self::plan::Plan;
+pub use self::plan::GpuPlan;
 pub use self::shared::{SharedContexts, SharedMemory};

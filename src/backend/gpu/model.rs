@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::backend::gpu::device::{Gpus, Opened};
+use crate::backend::gpu::device::{Gpus, OpenDevice};
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::executor::GpuInstance;
-use crate::backend::gpu::figures::Figures;
-use crate::backend::gpu::program::{Blueprint, Program};
+use crate::backend::gpu::figures::GpuInstanceFigures;
+use crate::backend::gpu::program::{GpuProgram, ProgramSource};
 use crate::backend::{Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
@@ -18,25 +18,25 @@ use crate::model::ModelSpec;
 /// A loaded model version.
 pub struct GpuModel {
     spec: Arc<ModelSpec>,
-    blueprint: Arc<dyn Blueprint>,
+    blueprint: Arc<dyn ProgramSource>,
     gpus: Gpus,
     /// The engine of those instances that are on the CPU.
     on_cpu: Option<Box<dyn LoadedModel>>,
-    figures: Arc<Figures>,
-    placed: Mutex<BTreeMap<u32, Placed>>,
+    figures: Arc<GpuInstanceFigures>,
+    placed: Mutex<BTreeMap<u32, PlacedProgram>>,
 }
 
 /// A program on a device, as long as an instance there has it.
-struct Placed {
-    opened: Weak<Opened>,
-    program: Weak<dyn Program>,
+struct PlacedProgram {
+    opened: Weak<OpenDevice>,
+    program: Weak<dyn GpuProgram>,
 }
 
 impl GpuModel {
     /// A model whose instances on GPUs run what the blueprint says; `on_cpu` makes the others.
     pub fn new(
         spec: &Arc<ModelSpec>,
-        blueprint: Arc<dyn Blueprint>,
+        blueprint: Arc<dyn ProgramSource>,
         gpus: &Gpus,
         on_cpu: Option<Box<dyn LoadedModel>>,
     ) -> Self {
@@ -64,7 +64,7 @@ impl GpuModel {
         Ok(Box::new(instance))
     }
 
-    fn program_on(&self, index: u32, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+    fn program_on(&self, index: u32, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError> {
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(there) = placed.get(&index)
             && there.opened.upgrade().is_some_and(|there| Arc::ptr_eq(&there, opened))
@@ -73,13 +73,13 @@ impl GpuModel {
             return Ok(program);
         }
         let program = self.blueprint.place(opened).inspect_err(|error| note(opened, error))?;
-        placed.insert(index, Placed { opened: Arc::downgrade(opened), program: Arc::downgrade(&program) });
+        placed.insert(index, PlacedProgram { opened: Arc::downgrade(opened), program: Arc::downgrade(&program) });
         Ok(program)
     }
 }
 
 /// Whoever comes next opens another context where this one broke.
-fn note(opened: &Opened, error: &DriverError) {
+fn note(opened: &OpenDevice, error: &DriverError) {
     if error.is_sticky() {
         opened.set_broken();
     }
@@ -101,7 +101,7 @@ impl LoadedModel for GpuModel {
         false
     }
 
-    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         Some(Arc::clone(&self.figures))
     }
 }
@@ -109,10 +109,10 @@ impl LoadedModel for GpuModel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::gpu::driver::Fault;
+    use crate::backend::gpu::driver::GpuFault;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::gpu::trial::{Product, product, row, spec};
-    use crate::backend::trial::Answers;
+    use crate::backend::trial::TrialAnswers;
     use crate::backend::{run_to_end, threads};
     use crate::limits::GPU_RESTARTS_MAX;
     use crate::model::InstanceGroup;
@@ -135,7 +135,7 @@ mod tests {
     }
 
     fn run(instance: &mut dyn Instance) -> bool {
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         run_to_end(instance, answers.batch(vec![(vec![row(1.0, 2.0)], 1)]));
         answers.outputs(1).remove(0).is_ok_and(|outputs| outputs == [product(1.0, 2.0)])
     }
@@ -163,19 +163,19 @@ mod tests {
         let model = model(&fake, 1, &[0]);
         let mut instance = make(&model, Some(0)).unwrap();
         for _ in 0..3 * GPU_RESTARTS_MAX {
-            fake.fail_next("matmul", Fault::Sticky);
+            fake.fail_next("matmul", GpuFault::Sticky);
             assert!(!run(&mut *instance));
             drop(instance);
             instance = make(&model, Some(0)).unwrap();
             assert!(run(&mut *instance), "a batch between gives outputs");
         }
         for _ in 0..GPU_RESTARTS_MAX {
-            fake.fail_next("matmul", Fault::Sticky);
+            fake.fail_next("matmul", GpuFault::Sticky);
             assert!(!run(&mut *instance));
             drop(instance);
             instance = make(&model, Some(0)).unwrap();
         }
-        fake.fail_next("matmul", Fault::Sticky);
+        fake.fail_next("matmul", GpuFault::Sticky);
         assert!(!run(&mut *instance));
         let error = make(&model, Some(0)).err().unwrap();
         assert!(error.text().contains("were lost 5 times"), "{error}");
@@ -188,7 +188,7 @@ mod tests {
         let fake = Fake::new(1);
         let model = model(&fake, 1, &[0]);
         let _other = make(&model, Some(0)).unwrap();
-        fake.fail_next("new_stream", Fault::Sticky);
+        fake.fail_next("new_stream", GpuFault::Sticky);
         assert!(make(&model, Some(0)).is_err());
         assert!(run(&mut *make(&model, Some(0)).unwrap()));
         assert_eq!(fake.contexts(), 2);

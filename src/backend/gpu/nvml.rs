@@ -11,7 +11,7 @@ use libloading::Library as SharedObject;
 
 /// What is known of a device at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
+pub struct NvmlSample {
     /// Percent of the time in which a kernel ran.
     pub utilization: Option<u64>,
     /// Bytes of memory.
@@ -27,9 +27,9 @@ pub struct Sample {
 }
 
 /// `nvmlReturn_t`; 0 is success.
-type Status = c_int;
+type NvmlStatus = c_int;
 /// `nvmlDevice_t`.
-type Handle = *mut c_void;
+type NvmlHandle = *mut c_void;
 
 /// `nvmlUtilization_t`.
 #[derive(Default)]
@@ -42,21 +42,21 @@ struct Utilization {
 /// `nvmlMemory_t`.
 #[derive(Default)]
 #[repr(C)]
-struct Memory {
+struct NvmlMemory {
     total: c_ulonglong,
     free: c_ulonglong,
     used: c_ulonglong,
 }
 
-type Init = unsafe extern "C" fn() -> Status;
-type FindDevice = unsafe extern "C" fn(*const c_char, *mut Handle) -> Status;
-type Ask<T> = unsafe extern "C" fn(Handle, *mut T) -> Status;
+type Init = unsafe extern "C" fn() -> NvmlStatus;
+type FindDevice = unsafe extern "C" fn(*const c_char, *mut NvmlHandle) -> NvmlStatus;
+type Ask<T> = unsafe extern "C" fn(NvmlHandle, *mut T) -> NvmlStatus;
 
 /// NVML, initialised.
 pub struct Nvml {
     find_device: FindDevice,
     utilization: Option<Ask<Utilization>>,
-    memory: Option<Ask<Memory>>,
+    memory: Option<Ask<NvmlMemory>>,
     power_usage: Option<Ask<c_uint>>,
     power_limit: Option<Ask<c_uint>>,
     energy: Option<Ask<c_ulonglong>>,
@@ -66,10 +66,10 @@ pub struct Nvml {
 
 /// A device as NVML names it.
 #[derive(Clone, Copy)]
-pub struct Device(Handle);
+pub struct NvmlDevice(NvmlHandle);
 
 // SAFETY: NVML's handles may be used by any thread; so its documentation.
-unsafe impl Send for Device {}
+unsafe impl Send for NvmlDevice {}
 
 impl Nvml {
     /// Loads it, or says why it cannot be used.
@@ -104,19 +104,19 @@ impl Nvml {
     }
 
     /// A device by its UUID.
-    pub fn device(&self, uuid: &str) -> Option<Device> {
+    pub fn device(&self, uuid: &str) -> Option<NvmlDevice> {
         let (uuid, mut handle) = (CString::new(uuid).ok()?, null_mut());
         // SAFETY: the text ends with a zero; it writes one pointer where it succeeds.
         let status = unsafe { (self.find_device)(uuid.as_ptr(), &raw mut handle) };
-        (status == 0).then_some(Device(handle))
+        (status == 0).then_some(NvmlDevice(handle))
     }
 
     /// What is known of a device now.
-    pub fn sample(&self, device: Device) -> Sample {
+    pub fn sample(&self, device: NvmlDevice) -> NvmlSample {
         let memory = ask(self.memory, device);
-        Sample {
+        NvmlSample {
             utilization: ask(self.utilization, device).map(|rates: Utilization| rates.gpu.into()),
-            memory_total: memory.as_ref().map(|memory: &Memory| memory.total),
+            memory_total: memory.as_ref().map(|memory: &NvmlMemory| memory.total),
             memory_used: memory.as_ref().map(|memory| memory.used),
             power_usage: ask(self.power_usage, device).map(u64::from),
             power_limit: ask(self.power_limit, device).map(u64::from),
@@ -134,7 +134,7 @@ unsafe fn symbol<T: Copy>(object: &SharedObject, name: &str) -> Option<T> {
     unsafe { object.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
-fn ask<T: Default>(function: Option<Ask<T>>, device: Device) -> Option<T> {
+fn ask<T: Default>(function: Option<Ask<T>>, device: NvmlDevice) -> Option<T> {
     let mut value = T::default();
     // SAFETY: the handle came from NVML, and the value is of the type that the function writes.
     let status = unsafe { function?(device.0, &raw mut value) };

@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use crate::backend::gpu::device::Opened;
-use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, Stream};
-use crate::backend::gpu::slot::Sizes;
+use crate::backend::gpu::device::OpenDevice;
+use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuStream};
+use crate::backend::gpu::slot::SlotSizes;
 
 /// What a model computes, before it is on any device.
-pub trait Blueprint: Send + Sync {
+pub trait ProgramSource: Send + Sync {
     /// What a batch needs.
-    fn sizes(&self) -> Arc<Sizes>;
+    fn sizes(&self) -> Arc<SlotSizes>;
 
     /// Whether it multiplies matrices.
     fn needs_blas(&self) -> bool;
@@ -28,27 +28,31 @@ pub trait Blueprint: Send + Sync {
     }
 
     /// Puts its weights on a device.
-    fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError>;
+    fn place(&self, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError>;
 }
 
 /// What a model computes, with its weights on a device. The instances there share it.
-pub trait Program: Send + Sync {
+pub trait GpuProgram: Send + Sync {
     /// Enqueues the work of a batch and returns. Takes no memory.
-    fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError>;
+    fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError>;
 
     /// What enqueues on one stream in its place, where each needs something of its own. It ends before
     /// the stream.
-    fn on_stream(&self, _opened: &Arc<Opened>, _stream: Stream) -> Result<Option<Box<dyn Program>>, DriverError> {
+    fn on_stream(
+        &self,
+        _opened: &Arc<OpenDevice>,
+        _stream: GpuStream,
+    ) -> Result<Option<Box<dyn GpuProgram>>, DriverError> {
         Ok(None)
     }
 }
 
 /// One batch for a program.
-pub struct Work<'a> {
+pub struct ProgramBatch<'a> {
     /// Where it runs.
-    pub opened: &'a Opened,
+    pub opened: &'a OpenDevice,
     /// The stream that the inputs come by, and after which the outputs leave.
-    pub stream: Stream,
+    pub stream: GpuStream,
     /// What multiplies matrices.
     pub blas: Option<&'a mut (dyn Blas + 'static)>,
     /// Rows of the batch.

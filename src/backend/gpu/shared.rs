@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::backend::gpu::device::Gpu;
-use crate::backend::gpu::driver::{Context, DevicePointer, DriverError, SharedHandle};
+use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuContext, SharedHandle};
 
 /// The contexts that shared memory is open in, one for each device that has any.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub struct SharedContexts(BTreeMap<u32, Weak<SharedContext>>);
 
 /// A context until it breaks. What was open in it then stays lost.
 struct SharedContext {
-    context: Arc<dyn Context>,
+    context: Arc<dyn GpuContext>,
     is_broken: AtomicBool,
 }
 
@@ -91,7 +91,7 @@ impl fmt::Debug for SharedMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::gpu::driver::Fault;
+    use crate::backend::gpu::driver::GpuFault;
     use crate::backend::gpu::fake::Fake;
 
     #[test]
@@ -136,10 +136,10 @@ mod tests {
         assert!(contexts.open(&gpu, &[9; 64]).is_err_and(|error| !error.is_sticky()));
         let handle = fake.share(&[1; 8]);
         let lost = contexts.open(&gpu, &handle).unwrap();
-        fake.fail_next("download", Fault::Transient);
+        fake.fail_next("download", GpuFault::Transient);
         assert!(lost.read(0, &mut [0; 8]).is_err());
         assert_eq!(lost.read(0, &mut [0; 8]), Ok(()), "all is as before");
-        fake.fail_next("upload", Fault::Sticky);
+        fake.fail_next("upload", GpuFault::Sticky);
         assert!(lost.write(0, &[0; 8]).is_err_and(|error| error.is_sticky()));
         assert!(lost.read(0, &mut [0; 8]).is_err());
         let found = contexts.open(&gpu, &handle).unwrap();

@@ -20,19 +20,19 @@ use bytes::Bytes;
 use smallvec::SmallVec;
 
 use crate::backend::Request;
-use crate::backend::gpu::device::Opened;
-use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, Event, Stream};
+use crate::backend::gpu::device::OpenDevice;
+use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuEvent, GpuStream};
 use crate::backend::gpu::memory::{DeviceBuffer, PinnedBuffer};
-use crate::backend::gpu::program::{Program, Work};
-use crate::backend::kernel::topk::{Index, TopK};
-use crate::backend::kernel::{BUFFER_ALIGNMENT, Role};
+use crate::backend::gpu::program::{GpuProgram, ProgramBatch};
+use crate::backend::kernel::topk::{TopK, TopKIndex};
+use crate::backend::kernel::{BUFFER_ALIGNMENT, BufferRole};
 use crate::limits::{CLASSES_MAX, GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
 use crate::tensor::{AlignedBuffer, Datatype};
 use crate::time::Instant;
 
 /// How much memory the slots of an instance need: bytes of a row of each tensor, and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Sizes {
+pub struct SlotSizes {
     /// Rows of the largest batch.
     pub rows_max: usize,
     /// Bytes of a row of each input.
@@ -48,7 +48,7 @@ pub struct Sizes {
     pub keeps_staged: bool,
 }
 
-impl Sizes {
+impl SlotSizes {
     /// How many of the best of a row of an output are found on the device where so many are asked for;
     /// `None` where the whole output is not much more, too much for a kernel, or not FP32, which the best
     /// of an output are read as.
@@ -70,7 +70,7 @@ const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
 
 /// What of an output comes back to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum OutputTransfer {
     /// The so many best of each row.
     Best(usize),
     /// Nothing: no request asks for it.
@@ -81,7 +81,7 @@ pub enum Wanted {
 
 /// What came back of an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Landed {
+pub enum BatchOutput {
     /// The so many best of each row: their values, and their indices.
     Best(usize, Bytes, Bytes),
     /// Nothing.
@@ -91,7 +91,7 @@ pub enum Landed {
 }
 
 /// A batch that is on the device.
-pub struct Aloft {
+pub struct InFlightBatch {
     /// Its requests.
     pub requests: Vec<Request>,
     /// Its rows.
@@ -99,14 +99,14 @@ pub struct Aloft {
     /// When it began.
     pub began: Instant,
     /// What of each output comes back.
-    pub wanted: SmallVec<[Wanted; 2]>,
+    pub wanted: SmallVec<[OutputTransfer; 2]>,
     /// Why it fails, where not all of it could be enqueued.
     pub failure: Option<DriverError>,
 }
 
 /// How long the parts of a batch took on the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Times {
+pub struct DeviceTimes {
     /// The upload.
     pub upload: Duration,
     /// The program.
@@ -116,28 +116,28 @@ pub struct Times {
 }
 
 /// A place for one batch.
-pub struct Slot {
-    opened: Arc<Opened>,
-    stream: Stream,
-    marks: Marks,
+pub struct BatchSlot {
+    opened: Arc<OpenDevice>,
+    stream: GpuStream,
+    marks: SlotEvents,
     blas: Option<Box<dyn Blas>>,
     /// What enqueues in place of the program that all slots share.
-    own: Option<Box<dyn Program>>,
+    own: Option<Box<dyn GpuProgram>>,
     /// Given up, not given back, where a batch never ends.
-    memory: Option<Memory>,
-    sizes: Arc<Sizes>,
-    aloft: Option<Aloft>,
+    memory: Option<SlotMemory>,
+    sizes: Arc<SlotSizes>,
+    aloft: Option<InFlightBatch>,
 }
 
 /// The events between the parts of a batch.
-struct Marks {
-    begun: Event,
-    uploaded: Event,
-    computed: Event,
-    done: Event,
+struct SlotEvents {
+    begun: GpuEvent,
+    uploaded: GpuEvent,
+    computed: GpuEvent,
+    done: GpuEvent,
 }
 
-struct Memory {
+struct SlotMemory {
     staged: PinnedBuffer,
     inputs: DeviceBuffer,
     outputs: DeviceBuffer,
@@ -148,14 +148,18 @@ struct Memory {
     best_scratch: DeviceBuffer,
 }
 
-impl Slot {
+impl BatchSlot {
     /// Takes what the largest batch needs. `blas` is none where the program multiplies nothing.
-    pub fn new(opened: &Arc<Opened>, sizes: &Arc<Sizes>, blas: Option<Box<dyn Blas>>) -> Result<Self, DriverError> {
+    pub fn new(
+        opened: &Arc<OpenDevice>,
+        sizes: &Arc<SlotSizes>,
+        blas: Option<Box<dyn Blas>>,
+    ) -> Result<Self, DriverError> {
         let context = opened.context();
         let total = |rows: &[usize]| layout(rows, sizes.rows_max).last().copied();
         let too_large = || DriverError::transient("the largest batch has more bytes than can be counted");
         let (inputs, outputs) = total(&sizes.inputs).zip(total(&sizes.outputs)).ok_or_else(too_large)?;
-        let memory = Memory {
+        let memory = SlotMemory {
             staged: PinnedBuffer::new(opened, inputs)?,
             inputs: DeviceBuffer::new(opened, if sizes.keeps_staged { 0 } else { inputs })?,
             outputs: DeviceBuffer::new(opened, outputs)?,
@@ -164,7 +168,7 @@ impl Slot {
             best: DeviceBuffer::new(opened, outputs)?,
             best_scratch: DeviceBuffer::new(opened, best_scratch_size(opened, sizes))?,
         };
-        let marks = Marks {
+        let marks = SlotEvents {
             begun: context.new_event(true)?,
             uploaded: context.new_event(true)?,
             computed: context.new_event(true)?,
@@ -175,7 +179,7 @@ impl Slot {
     }
 
     /// Lets a program make what it needs for this slot's stream.
-    pub fn prepare(&mut self, program: &dyn Program) -> Result<(), DriverError> {
+    pub fn prepare(&mut self, program: &dyn GpuProgram) -> Result<(), DriverError> {
         self.own = program.on_stream(&self.opened, self.stream)?;
         Ok(())
     }
@@ -193,7 +197,12 @@ impl Slot {
     /// Begins a batch: the slot is free. A failure on the way is kept for [`Self::land`], since what
     /// was enqueued before it goes on; one of the end itself is told: it is not known when the batch is
     /// done. `waker` is kept by the context, and called when all is.
-    pub fn begin(&mut self, mut aloft: Aloft, program: &dyn Program, waker: &Arc<Waker>) -> Result<(), DriverError> {
+    pub fn begin(
+        &mut self,
+        mut aloft: InFlightBatch,
+        program: &dyn GpuProgram,
+        waker: &Arc<Waker>,
+    ) -> Result<(), DriverError> {
         let outcome = self.enqueue(&aloft, program);
         let context = self.opened.context();
         let closed = context.record(self.marks.done, self.stream).and_then(|()| {
@@ -205,7 +214,7 @@ impl Slot {
         closed
     }
 
-    fn enqueue(&mut self, aloft: &Aloft, program: &dyn Program) -> Result<(), DriverError> {
+    fn enqueue(&mut self, aloft: &InFlightBatch, program: &dyn GpuProgram) -> Result<(), DriverError> {
         let context = self.opened.context();
         let (stream, marks, rows) = (self.stream, &self.marks, aloft.rows);
         let Some(memory) = &mut self.memory else { return Err(DriverError::transient("a slot without memory")) };
@@ -228,7 +237,7 @@ impl Slot {
         let staged: SmallVec<[&[u8]; 4]> =
             parts.map(|(begin, row)| staged.get(*begin..begin + row * rows).unwrap_or_default()).collect();
         let on_device = if self.sizes.keeps_staged { SmallVec::new() } else { at(memory.inputs.pointer(), &inputs) };
-        self.own.as_deref().unwrap_or(program).enqueue(&mut Work {
+        self.own.as_deref().unwrap_or(program).enqueue(&mut ProgramBatch {
             opened: &self.opened,
             stream,
             blas: self.blas.as_deref_mut(),
@@ -241,20 +250,20 @@ impl Slot {
         context.record(marks.computed, stream)?;
         for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&aloft.wanted) {
             let (source, size) = match *wanted {
-                Wanted::Nothing => continue,
-                Wanted::Whole => (&memory.outputs, row * rows),
-                Wanted::Best(count) => {
+                OutputTransfer::Nothing => continue,
+                OutputTransfer::Whole => (&memory.outputs, row * rows),
+                OutputTransfer::Best(count) => {
                     let top = top_k(rows, row / ELEMENT_SIZE, count);
                     let plan = top.plan(context.device().multiprocessors);
                     let plan = plan.map_err(|error| DriverError::transient(error.text().to_owned()))?;
                     let (values, indices) = best_layout(rows, count);
                     let at = |buffer: &DeviceBuffer, behind: usize| Some(buffer.pointer() + (*offset + behind) as u64);
                     self.opened.launch(stream, &plan, |role| match role {
-                        Role::Input => at(&memory.outputs, 0),
-                        Role::Output => at(&memory.best, 0),
-                        Role::Indices => at(&memory.best, indices),
-                        Role::Scratch => Some(memory.best_scratch.pointer()),
-                        Role::Right | Role::Parts => None,
+                        BufferRole::Input => at(&memory.outputs, 0),
+                        BufferRole::Output => at(&memory.best, 0),
+                        BufferRole::Indices => at(&memory.best, indices),
+                        BufferRole::Scratch => Some(memory.best_scratch.pointer()),
+                        BufferRole::Right | BufferRole::Parts => None,
                     })?;
                     (&memory.best, indices + values)
                 }
@@ -275,7 +284,7 @@ impl Slot {
     }
 
     /// Takes the batch out, whose last event was passed, with the bytes of the outputs that came back.
-    pub fn land(&mut self) -> Option<(Aloft, SmallVec<[Landed; 2]>)> {
+    pub fn land(&mut self) -> Option<(InFlightBatch, SmallVec<[BatchOutput; 2]>)> {
         let aloft = self.aloft.take()?;
         let memory = self.memory.as_ref()?;
         // SAFETY: `done` was passed, which comes after every copy.
@@ -289,11 +298,11 @@ impl Slot {
             buffer.freeze()
         };
         let outputs = parts.map(|((offset, row), wanted)| match *wanted {
-            Wanted::Nothing => Landed::Nothing,
-            Wanted::Whole => Landed::Whole(copied(*offset, row * aloft.rows)),
-            Wanted::Best(count) => {
+            OutputTransfer::Nothing => BatchOutput::Nothing,
+            OutputTransfer::Whole => BatchOutput::Whole(copied(*offset, row * aloft.rows)),
+            OutputTransfer::Best(count) => {
                 let (size, indices) = best_layout(aloft.rows, count);
-                Landed::Best(count, copied(*offset, size), copied(offset + indices, size))
+                BatchOutput::Best(count, copied(*offset, size), copied(offset + indices, size))
             }
         });
         let outputs = outputs.collect();
@@ -301,10 +310,10 @@ impl Slot {
     }
 
     /// How long the parts of the last batch took; nothing is known where it failed.
-    pub fn times(&self) -> Times {
+    pub fn times(&self) -> DeviceTimes {
         let elapsed = |begin, end| self.opened.context().elapsed(begin, end).unwrap_or_default();
-        let Marks { begun, uploaded, computed, done } = self.marks;
-        Times {
+        let SlotEvents { begun, uploaded, computed, done } = self.marks;
+        DeviceTimes {
             upload: elapsed(begun, uploaded),
             compute: elapsed(uploaded, computed),
             download: elapsed(computed, done),
@@ -326,7 +335,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for BatchSlot {
     fn drop(&mut self) {
         drop(self.abandon());
         // It uses the stream.
@@ -352,11 +361,11 @@ fn best_layout(rows: usize, count: usize) -> (usize, usize) {
 }
 
 const fn top_k(rows: usize, classes: usize, count: usize) -> TopK {
-    TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+    TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: TopKIndex::U32 }
 }
 
 /// Bytes that the search for the most best of any output may work in, in a batch of any rows.
-fn best_scratch_size(opened: &Opened, sizes: &Sizes) -> usize {
+fn best_scratch_size(opened: &OpenDevice, sizes: &SlotSizes) -> usize {
     let multiprocessors = opened.context().device().multiprocessors;
     let of_output = |(index, row): (usize, &usize)| {
         let classes = row / ELEMENT_SIZE;
@@ -370,7 +379,7 @@ fn best_scratch_size(opened: &Opened, sizes: &Sizes) -> usize {
 }
 
 /// Puts the rows of all requests behind one another, input by input.
-fn stage(memory: &mut Memory, offsets: &[usize], requests: &[Request]) {
+fn stage(memory: &mut SlotMemory, offsets: &[usize], requests: &[Request]) {
     // SAFETY: the slot is free: the stream has passed every copy.
     let staged = unsafe { memory.staged.as_mut_slice() };
     for (index, offset) in offsets.split_last().map_or(&[][..], |(_, begins)| begins).iter().enumerate() {

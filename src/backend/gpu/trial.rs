@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use smallvec::smallvec;
 
-use crate::backend::gpu::device::{Gpu, Opened};
-use crate::backend::gpu::driver::{DriverError, Matmul};
+use crate::backend::gpu::device::{Gpu, OpenDevice};
+use crate::backend::gpu::driver::{DriverError, MatrixProduct};
 use crate::backend::gpu::executor::GpuInstance;
-use crate::backend::gpu::figures::Figures;
+use crate::backend::gpu::figures::GpuInstanceFigures;
 use crate::backend::gpu::memory::DeviceBuffer;
-use crate::backend::gpu::program::{Blueprint, Program, Work};
-use crate::backend::gpu::slot::Sizes;
+use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource};
+use crate::backend::gpu::slot::SlotSizes;
 use crate::backend::trial::{self, tensor};
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Tensor};
@@ -21,18 +21,18 @@ pub struct Product {
     pub rows_max: usize,
 }
 
-struct Placed {
+struct TrialProgram {
     weight: DeviceBuffer,
 }
 
-impl Blueprint for Product {
-    fn sizes(&self) -> Arc<Sizes> {
-        Arc::new(Sizes {
+impl ProgramSource for Product {
+    fn sizes(&self) -> Arc<SlotSizes> {
+        Arc::new(SlotSizes {
             rows_max: self.rows_max,
             inputs: smallvec![8],
             outputs: smallvec![12],
             datatypes: smallvec![Datatype::Fp32],
-            ..Sizes::default()
+            ..SlotSizes::default()
         })
     }
 
@@ -40,15 +40,15 @@ impl Blueprint for Product {
         true
     }
 
-    fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+    fn place(&self, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError> {
         let weight = bytemuck::cast_slice(&[1.0_f32, 2.0, 3.0, 4.0, 5.0, 6.0]).to_vec();
-        Ok(Arc::new(Placed { weight: DeviceBuffer::with_contents(opened, &weight)? }))
+        Ok(Arc::new(TrialProgram { weight: DeviceBuffer::with_contents(opened, &weight)? }))
     }
 }
 
-impl Program for Placed {
-    fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError> {
-        let matmul = Matmul {
+impl GpuProgram for TrialProgram {
+    fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError> {
+        let matmul = MatrixProduct {
             rows: work.rows,
             inner: 2,
             columns: 3,
@@ -69,7 +69,7 @@ pub fn spec(rows_max: u32) -> Arc<ModelSpec> {
 }
 
 /// An instance of it on a device.
-pub fn instance(gpu: &Gpu, rows_max: u32, figures: &Arc<Figures>) -> Result<GpuInstance, DriverError> {
+pub fn instance(gpu: &Gpu, rows_max: u32, figures: &Arc<GpuInstanceFigures>) -> Result<GpuInstance, DriverError> {
     let (spec, opened) = (spec(rows_max), gpu.open()?);
     let product = Product { rows_max: rows_max.max(1) as usize };
     let program = product.place(&opened)?;

@@ -1,6 +1,6 @@
 //! Our kernels, as seen from Rust: the table of their entries, and pure functions from a shape to the launches that do
-//! the work ([`topk`], [`reshape`], [`pointwise`]), each beside its CPU twin. The GPU executor loads [`Module::ptx`]
-//! and runs [`Launch`]es; nothing here knows the driver. `kernels/*.cu` is the source of the PTX, and `tests/kernels.rs`
+//! the work ([`topk`], [`reshape`], [`pointwise`]), each beside its CPU twin. The GPU executor loads [`KernelModule::ptx`]
+//! and runs [`KernelLaunch`]es; nothing here knows the driver. `kernels/*.cu` is the source of the PTX, and `tests/kernels.rs`
 //! holds the table to it and the kernels to the twins.
 
 pub mod pointwise;
@@ -13,20 +13,20 @@ use crate::error::Error;
 
 /// One kernel of a module.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct KernelEntry {
     /// Its `.entry` in the PTX.
     pub name: &'static str,
     /// Where it is.
-    pub module: Module,
+    pub module: KernelModule,
     /// Threads of a block, always `[threads, 1, 1]`. It is compiled for no more.
     pub threads: u32,
     /// What it takes, in order.
-    pub parameters: &'static [(&'static str, Parameter)],
+    pub parameters: &'static [(&'static str, KernelParameter)],
 }
 
 /// A file of `kernels/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Module {
+pub enum KernelModule {
     /// Bias, activations, sums and products with broadcasting, softmax.
     Pointwise,
     /// Gather, scatter, padding, transposition, casts.
@@ -35,7 +35,7 @@ pub enum Module {
     Topk,
 }
 
-impl Module {
+impl KernelModule {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Pointwise, Self::Reshape, Self::Topk];
 
@@ -60,7 +60,7 @@ impl Module {
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parameter {
+pub enum KernelParameter {
     /// A device address; `.u64` in PTX.
     Pointer,
     /// `.u32`.
@@ -72,7 +72,7 @@ pub enum Parameter {
 /// What a launch reads or writes, by its part in the work; who launches knows where it lies. Every buffer begins on a
 /// multiple of [`BUFFER_ALIGNMENT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Role {
+pub enum BufferRole {
     /// What is read: the tensor, or the memory that offsets count from.
     Input,
     /// The second operand.
@@ -83,15 +83,15 @@ pub enum Role {
     Indices,
     /// Of a reshape its table of [`reshape::CopyPart`]s or [`reshape::BoxPart`]s.
     Parts,
-    /// [`Plan::scratch_size`] bytes of anything, in no use until the plan's last launch is done.
+    /// [`LaunchPlan::scratch_size`] bytes of anything, in no use until the plan's last launch is done.
     Scratch,
 }
 
 /// The value of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Argument {
+pub enum KernelArgument {
     /// The address of a buffer.
-    Buffer(Role),
+    Buffer(BufferRole),
     /// No address: the kernel leaves that part of its work out.
     Nowhere,
     /// A number.
@@ -100,33 +100,33 @@ pub enum Argument {
     U64(u64),
 }
 
-impl Argument {
+impl KernelArgument {
     /// The type of the parameter that it is for.
-    pub const fn parameter(self) -> Parameter {
+    pub const fn parameter(self) -> KernelParameter {
         match self {
-            Self::Buffer(_) | Self::Nowhere => Parameter::Pointer,
-            Self::U32(_) => Parameter::U32,
-            Self::U64(_) => Parameter::U64,
+            Self::Buffer(_) | Self::Nowhere => KernelParameter::Pointer,
+            Self::U32(_) => KernelParameter::U32,
+            Self::U64(_) => KernelParameter::U64,
         }
     }
 }
 
 /// One launch of one kernel, complete but for the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
+pub struct KernelLaunch {
     /// What runs.
-    pub entry: &'static Entry,
+    pub entry: &'static KernelEntry,
     /// Blocks, in x and y; z is 1.
     pub grid: [u32; 2],
     /// Bytes of dynamic shared memory, at most 48 KiB; kernels have no other.
     pub shared_size: u32,
     /// The parameters' values, in order.
-    pub arguments: SmallVec<[Argument; 12]>,
+    pub arguments: SmallVec<[KernelArgument; 12]>,
 }
 
-impl Launch {
+impl KernelLaunch {
     /// A launch whose arguments are of the types that the entry takes.
-    fn new(entry: &'static Entry, grid: [u32; 2], shared_size: u32, arguments: &[Argument]) -> Self {
+    fn new(entry: &'static KernelEntry, grid: [u32; 2], shared_size: u32, arguments: &[KernelArgument]) -> Self {
         debug_assert!(
             arguments.iter().map(|argument| argument.parameter()).eq(entry.parameters.iter().map(|(_, kind)| *kind)),
             "{} takes other parameters",
@@ -139,21 +139,21 @@ impl Launch {
 
 /// Launches that follow one another on one CUDA stream. No launch: nothing is to be done.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct LaunchPlan {
     /// In order; each sees what those before it wrote.
-    pub launches: SmallVec<[Launch; 2]>,
-    /// Bytes behind [`Role::Scratch`].
+    pub launches: SmallVec<[KernelLaunch; 2]>,
+    /// Bytes behind [`BufferRole::Scratch`].
     pub scratch_size: usize,
 }
 
-impl Plan {
-    fn one(launch: Launch) -> Self {
+impl LaunchPlan {
+    fn one(launch: KernelLaunch) -> Self {
         Self { launches: SmallVec::from_iter([launch]), scratch_size: 0 }
     }
 }
 
 /// Every entry of every module.
-pub fn entries() -> impl Iterator<Item = &'static Entry> {
+pub fn entries() -> impl Iterator<Item = &'static KernelEntry> {
     topk::ENTRIES.iter().chain(&reshape::ENTRIES).chain(&pointwise::ENTRIES)
 }
 

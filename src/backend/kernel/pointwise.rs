@@ -2,9 +2,9 @@
 //! twins, which compute in FP32 as the kernels do (narrow floats are cast before and after). Exponentials and their
 //! like differ from a GPU's in the last bits.
 
-use super::Argument::{Buffer, U32, U64};
-use super::reshape::Format;
-use super::{Entry, Launch, Module, Parameter, Plan, Role, refused};
+use super::KernelArgument::{Buffer, U32, U64};
+use super::reshape::ElementFormat;
+use super::{BufferRole, KernelEntry, KernelLaunch, KernelModule, KernelParameter, LaunchPlan, refused};
 use crate::error::Error;
 use crate::tensor::Datatype;
 
@@ -62,7 +62,7 @@ fn erf(x: f32) -> f32 {
 /// A function of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Operation {
+pub enum PointwiseOperation {
     /// `left + right`.
     Add = 0,
     /// `left - right`.
@@ -73,7 +73,7 @@ pub enum Operation {
     Divide = 3,
 }
 
-impl Operation {
+impl PointwiseOperation {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Add, Self::Subtract, Self::Multiply, Self::Divide];
 
@@ -87,15 +87,16 @@ impl Operation {
     }
 }
 
-/// The launch of a function of each of `count` values, from [`Role::Input`] to [`Role::Output`], which may be the same.
-pub fn activation_plan(count: usize, activation: Activation, datatype: Datatype) -> Result<Plan, Error> {
+/// The launch of a function of each of `count` values, from [`BufferRole::Input`] to [`BufferRole::Output`], which may be the same.
+pub fn activation_plan(count: usize, activation: Activation, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if count == 0 {
-        return Ok(Plan::default());
+        return Ok(LaunchPlan::default());
     }
     let count = count as u64;
-    let arguments = [Buffer(Role::Input), Buffer(Role::Output), U64(count), U32(activation as u32), U32(format as u32)];
-    Ok(Plan::one(Launch::new(&ENTRIES[0], [blocks(count), 1], 0, &arguments)))
+    let arguments =
+        [Buffer(BufferRole::Input), Buffer(BufferRole::Output), U64(count), U32(activation as u32), U32(format as u32)];
+    Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[0], [blocks(count), 1], 0, &arguments)))
 }
 
 /// What the launch does.
@@ -121,12 +122,12 @@ pub struct Binary {
     pub rows: u32,
     /// Of the output.
     pub columns: u32,
-    /// Of [`Role::Input`]. Where it lies as the output does it may be the same memory.
+    /// Of [`BufferRole::Input`]. Where it lies as the output does it may be the same memory.
     pub left: Strides,
-    /// Of [`Role::Right`].
+    /// Of [`BufferRole::Right`].
     pub right: Strides,
     /// What is done.
-    pub operation: Operation,
+    pub operation: PointwiseOperation,
     /// What is done to that.
     pub activation: Activation,
 }
@@ -135,19 +136,19 @@ impl Binary {
     /// A matrix and one value for each of its columns: a layer's bias and activation.
     pub const fn bias(rows: u32, columns: u32, activation: Activation) -> Self {
         let (left, right) = (Strides { row: columns, column: 1 }, Strides { row: 0, column: 1 });
-        Self { rows, columns, left, right, operation: Operation::Add, activation }
+        Self { rows, columns, left, right, operation: PointwiseOperation::Add, activation }
     }
 
     /// The launch.
-    pub fn plan(&self, datatype: Datatype) -> Result<Plan, Error> {
+    pub fn plan(&self, datatype: Datatype) -> Result<LaunchPlan, Error> {
         let format = format(datatype)?;
         if self.rows == 0 || self.columns == 0 {
-            return Ok(Plan::default());
+            return Ok(LaunchPlan::default());
         }
         let arguments = [
-            Buffer(Role::Input),
-            Buffer(Role::Right),
-            Buffer(Role::Output),
+            Buffer(BufferRole::Input),
+            Buffer(BufferRole::Right),
+            Buffer(BufferRole::Output),
             U32(self.rows),
             U32(self.columns),
             U32(self.left.row),
@@ -159,7 +160,7 @@ impl Binary {
             U32(format as u32),
         ];
         let count = u64::from(self.rows) * u64::from(self.columns);
-        Ok(Plan::one(Launch::new(&ENTRIES[1], [blocks(count), 1], 0, &arguments)))
+        Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], [blocks(count), 1], 0, &arguments)))
     }
 
     /// What the launch does; `None` where an operand or the output is too short.
@@ -179,19 +180,20 @@ impl Binary {
     }
 }
 
-/// The launch of a softmax over each row, from [`Role::Input`] to [`Role::Output`], which may be the same.
-pub fn softmax_plan(rows: u32, columns: u32, datatype: Datatype) -> Result<Plan, Error> {
+/// The launch of a softmax over each row, from [`BufferRole::Input`] to [`BufferRole::Output`], which may be the same.
+pub fn softmax_plan(rows: u32, columns: u32, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if rows == 0 || columns == 0 {
-        return Ok(Plan::default());
+        return Ok(LaunchPlan::default());
     }
-    let arguments = [Buffer(Role::Input), Buffer(Role::Output), U32(rows), U32(columns), U32(format as u32)];
-    Ok(Plan::one(if columns <= SOFTMAX_WARP_COLUMNS_MAX {
+    let arguments =
+        [Buffer(BufferRole::Input), Buffer(BufferRole::Output), U32(rows), U32(columns), U32(format as u32)];
+    Ok(LaunchPlan::one(if columns <= SOFTMAX_WARP_COLUMNS_MAX {
         let entry = &ENTRIES[2];
-        Launch::new(entry, [rows.div_ceil(entry.threads / 32), 1], 0, &arguments)
+        KernelLaunch::new(entry, [rows.div_ceil(entry.threads / 32), 1], 0, &arguments)
     } else {
         // A sum of each warp.
-        Launch::new(&ENTRIES[3], [rows, 1], THREADS / 32 * 4, &arguments)
+        KernelLaunch::new(&ENTRIES[3], [rows, 1], THREADS / 32 * 4, &arguments)
     }))
 }
 
@@ -205,8 +207,8 @@ pub fn softmax(values: &mut [f32], columns: usize) {
     }
 }
 
-fn format(datatype: Datatype) -> Result<Format, Error> {
-    Format::float(datatype).ok_or_else(|| refused(format!("no arithmetic with {} on the GPU", datatype.name())))
+fn format(datatype: Datatype) -> Result<ElementFormat, Error> {
+    ElementFormat::float(datatype).ok_or_else(|| refused(format!("no arithmetic with {} on the GPU", datatype.name())))
 }
 
 /// Blocks whose threads have so many values to compute; they go round where that is more than the most.
@@ -223,50 +225,54 @@ const BLOCKS_MAX: u64 = 16_384;
 const SOFTMAX_WARP_COLUMNS_MAX: u32 = 1024;
 
 /// Activation, two operands, softmax by a warp, softmax by a block.
-pub static ENTRIES: [Entry; 4] = [
+pub static ENTRIES: [KernelEntry; 4] = [
     entry(
         "pointwise_activation",
         THREADS,
         &[
-            ("input", Parameter::Pointer),
-            ("output", Parameter::Pointer),
-            ("count", Parameter::U64),
-            ("activation", Parameter::U32),
-            ("format", Parameter::U32),
+            ("input", KernelParameter::Pointer),
+            ("output", KernelParameter::Pointer),
+            ("count", KernelParameter::U64),
+            ("activation", KernelParameter::U32),
+            ("format", KernelParameter::U32),
         ],
     ),
     entry(
         "pointwise_binary",
         THREADS,
         &[
-            ("left", Parameter::Pointer),
-            ("right", Parameter::Pointer),
-            ("output", Parameter::Pointer),
-            ("rows", Parameter::U32),
-            ("columns", Parameter::U32),
-            ("left_row_stride", Parameter::U32),
-            ("left_column_stride", Parameter::U32),
-            ("right_row_stride", Parameter::U32),
-            ("right_column_stride", Parameter::U32),
-            ("operation", Parameter::U32),
-            ("activation", Parameter::U32),
-            ("format", Parameter::U32),
+            ("left", KernelParameter::Pointer),
+            ("right", KernelParameter::Pointer),
+            ("output", KernelParameter::Pointer),
+            ("rows", KernelParameter::U32),
+            ("columns", KernelParameter::U32),
+            ("left_row_stride", KernelParameter::U32),
+            ("left_column_stride", KernelParameter::U32),
+            ("right_row_stride", KernelParameter::U32),
+            ("right_column_stride", KernelParameter::U32),
+            ("operation", KernelParameter::U32),
+            ("activation", KernelParameter::U32),
+            ("format", KernelParameter::U32),
         ],
     ),
     entry("softmax_warp", 128, SOFTMAX),
     entry("softmax_block", THREADS, SOFTMAX),
 ];
 
-const SOFTMAX: &[(&str, Parameter)] = &[
-    ("input", Parameter::Pointer),
-    ("output", Parameter::Pointer),
-    ("rows", Parameter::U32),
-    ("columns", Parameter::U32),
-    ("format", Parameter::U32),
+const SOFTMAX: &[(&str, KernelParameter)] = &[
+    ("input", KernelParameter::Pointer),
+    ("output", KernelParameter::Pointer),
+    ("rows", KernelParameter::U32),
+    ("columns", KernelParameter::U32),
+    ("format", KernelParameter::U32),
 ];
 
-const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static str, Parameter)]) -> Entry {
-    Entry { name, module: Module::Pointwise, threads, parameters }
+const fn entry(
+    name: &'static str,
+    threads: u32,
+    parameters: &'static [(&'static str, KernelParameter)],
+) -> KernelEntry {
+    KernelEntry { name, module: KernelModule::Pointwise, threads, parameters }
 }
 
 #[cfg(test)]
@@ -301,7 +307,7 @@ mod tests {
         assert_eq!(output, [2.0, 0.0, 3.0, 5.0, 1.0, 6.0]);
         assert_eq!(bias.combine(&[1.0; 5], &[1.0; 3], &mut output), None);
         assert_eq!(bias.combine(&[1.0; 6], &[1.0; 3], &mut output[..5]), None);
-        let (right, operation) = (Strides { row: 1, column: 0 }, Operation::Divide);
+        let (right, operation) = (Strides { row: 1, column: 0 }, PointwiseOperation::Divide);
         let by_row = Binary { right, operation, activation: Activation::None, ..bias };
         assert_eq!(by_row.combine(&[2.0, 4.0, 6.0, 4.0, 8.0, 12.0], &[2.0, 4.0], &mut output), Some(()));
         assert_eq!(output, [1.0, 2.0, 3.0, 1.0, 2.0, 3.0]);
@@ -321,7 +327,7 @@ mod tests {
     fn long_rows_have_a_block_and_other_datatypes_are_refused() {
         let name = |columns| softmax_plan(9, columns, Datatype::Fp32).unwrap().launches[0].entry.name;
         assert_eq!((name(1024), name(1025)), ("softmax_warp", "softmax_block"));
-        assert_eq!(softmax_plan(0, 10, Datatype::Fp16).unwrap(), Plan::default());
+        assert_eq!(softmax_plan(0, 10, Datatype::Fp16).unwrap(), LaunchPlan::default());
         let refused = activation_plan(3, Activation::Relu, Datatype::Int32).unwrap_err();
         assert_eq!(refused.text(), "no arithmetic with INT32 on the GPU");
     }

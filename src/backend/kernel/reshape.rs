@@ -2,14 +2,14 @@
 //! and the CPU twins that move them. One launch does a tensor of a whole batch.
 //!
 //! The tables ([`CopyPart`], [`BoxPart`]) are what the kernels read, so they are made where they are uploaded from.
-//! Offsets count bytes from the buffers behind [`Role::Input`] and [`Role::Output`]; where parts lie in allocations of
+//! Offsets count bytes from the buffers behind [`BufferRole::Input`] and [`BufferRole::Output`]; where parts lie in allocations of
 //! their own, the buffer is the null address and an offset is an address.
 
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
 
-use super::Argument::{Buffer, U32};
-use super::{Entry, GRID_Y_MAX, Launch, Module, Parameter, Plan, Role, refused};
+use super::KernelArgument::{Buffer, U32};
+use super::{BufferRole, GRID_Y_MAX, KernelEntry, KernelLaunch, KernelModule, KernelParameter, LaunchPlan, refused};
 use crate::error::Error;
 use crate::tensor::Datatype;
 
@@ -29,14 +29,14 @@ pub struct CopyPart {
 pub const ZEROS: u64 = u64::MAX;
 
 /// The launch that moves the parts.
-pub fn copy_plan(parts: &[CopyPart]) -> Result<Plan, Error> {
+pub fn copy_plan(parts: &[CopyPart]) -> Result<LaunchPlan, Error> {
     let size_max = parts.iter().map(|part| part.size).max().unwrap_or(0);
     if size_max == 0 {
-        return Ok(Plan::default());
+        return Ok(LaunchPlan::default());
     }
     let grid = [blocks(size_max.div_ceil(16)), part_count(parts.len())?];
-    let arguments = [Buffer(Role::Input), Buffer(Role::Output), Buffer(Role::Parts)];
-    Ok(Plan::one(Launch::new(&ENTRIES[0], grid, 0, &arguments)))
+    let arguments = [Buffer(BufferRole::Input), Buffer(BufferRole::Output), Buffer(BufferRole::Parts)];
+    Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[0], grid, 0, &arguments)))
 }
 
 /// What the launch does; `None` where a part lies outside, which a launch does not notice.
@@ -160,10 +160,10 @@ pub fn fold(parts: &mut [BoxPart], rank: usize) -> usize {
     left
 }
 
-/// What the bits of an element are where they are cast, else how many there are. `Format` in `kernels/device.cuh`.
+/// What the bits of an element are where they are cast, else how many there are. `ElementFormat` in `kernels/device.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Format {
+pub enum ElementFormat {
     /// One byte of anything.
     Bits8 = 0,
     /// Two bytes of anything.
@@ -180,7 +180,7 @@ pub enum Format {
     Fp32 = 6,
 }
 
-impl Format {
+impl ElementFormat {
     /// The formats that move elements of one datatype to another: floats up to FP32 are cast, others only moved.
     pub fn pair(source: Datatype, target: Datatype) -> Result<[Self; 2], Error> {
         if source == target {
@@ -238,45 +238,45 @@ impl Format {
 }
 
 /// The launch that moves the parts, of which the first `rank` dimensions count ([`fold`] makes them few).
-pub fn box_plan(parts: &[BoxPart], rank: usize, [source, target]: [Format; 2]) -> Result<Plan, Error> {
+pub fn box_plan(parts: &[BoxPart], rank: usize, [source, target]: [ElementFormat; 2]) -> Result<LaunchPlan, Error> {
     let count_max = parts.iter().map(BoxPart::element_count).max().unwrap_or(0);
     if count_max == 0 {
-        return Ok(Plan::default());
+        return Ok(LaunchPlan::default());
     }
     if u32::try_from(count_max).is_err() || rank > RANK_MAX {
         return Err(refused(format!("no part of {count_max} elements and {rank} dimensions on the GPU")));
     }
     let grid = [blocks(count_max), part_count(parts.len())?];
     let arguments = [
-        Buffer(Role::Input),
-        Buffer(Role::Output),
-        Buffer(Role::Parts),
+        Buffer(BufferRole::Input),
+        Buffer(BufferRole::Output),
+        Buffer(BufferRole::Parts),
         U32(u32::try_from(rank).unwrap_or(u32::MAX)),
         U32(source as u32),
         U32(target as u32),
     ];
-    Ok(Plan::one(Launch::new(&ENTRIES[1], grid, BOX_SIZE, &arguments)))
+    Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], grid, BOX_SIZE, &arguments)))
 }
 
 /// What the launch does; `None` where an element lies outside, which a launch does not notice.
-pub fn move_boxes(input: &[u8], output: &mut [u8], parts: &[BoxPart], formats: [Format; 2]) -> Option<()> {
+pub fn move_boxes(input: &[u8], output: &mut [u8], parts: &[BoxPart], formats: [ElementFormat; 2]) -> Option<()> {
     parts.iter().try_for_each(|part| {
         let [source, target] = [i64::try_from(part.source).ok()?, i64::try_from(part.target).ok()?];
-        move_box(input, output, &Walk { part, formats, axis: 0, source, target, is_given: true })
+        move_box(input, output, &BoxWalk { part, formats, axis: 0, source, target, is_given: true })
     })
 }
 
 /// Where in a box a walk over it is.
-struct Walk<'a> {
+struct BoxWalk<'a> {
     part: &'a BoxPart,
-    formats: [Format; 2],
+    formats: [ElementFormat; 2],
     axis: usize,
     source: i64,
     target: i64,
     is_given: bool,
 }
 
-fn move_box(input: &[u8], output: &mut [u8], walk: &Walk<'_>) -> Option<()> {
+fn move_box(input: &[u8], output: &mut [u8], walk: &BoxWalk<'_>) -> Option<()> {
     let part = walk.part;
     let [from, to] = walk.formats;
     let sizes = [from.size(), to.size()].map(|size| size as i64);
@@ -307,7 +307,7 @@ fn move_box(input: &[u8], output: &mut [u8], walk: &Walk<'_>) -> Option<()> {
         return Some(());
     }
     (0..*extent).try_for_each(|place| {
-        let next = Walk {
+        let next = BoxWalk {
             part,
             formats: walk.formats,
             axis: walk.axis + 1,
@@ -365,24 +365,28 @@ const BLOCKS_MAX: u64 = 4096;
 const BOX_SIZE: u32 = size_of::<BoxPart>() as u32;
 
 /// Bytes, boxes.
-pub static ENTRIES: [Entry; 2] = [
-    Entry {
+pub static ENTRIES: [KernelEntry; 2] = [
+    KernelEntry {
         name: "reshape_copy",
-        module: Module::Reshape,
-        threads: THREADS,
-        parameters: &[("input", Parameter::Pointer), ("output", Parameter::Pointer), ("parts", Parameter::Pointer)],
-    },
-    Entry {
-        name: "reshape_box",
-        module: Module::Reshape,
+        module: KernelModule::Reshape,
         threads: THREADS,
         parameters: &[
-            ("input", Parameter::Pointer),
-            ("output", Parameter::Pointer),
-            ("parts", Parameter::Pointer),
-            ("rank", Parameter::U32),
-            ("source_format", Parameter::U32),
-            ("target_format", Parameter::U32),
+            ("input", KernelParameter::Pointer),
+            ("output", KernelParameter::Pointer),
+            ("parts", KernelParameter::Pointer),
+        ],
+    },
+    KernelEntry {
+        name: "reshape_box",
+        module: KernelModule::Reshape,
+        threads: THREADS,
+        parameters: &[
+            ("input", KernelParameter::Pointer),
+            ("output", KernelParameter::Pointer),
+            ("parts", KernelParameter::Pointer),
+            ("rank", KernelParameter::U32),
+            ("source_format", KernelParameter::U32),
+            ("target_format", KernelParameter::U32),
         ],
     },
 ];
@@ -398,7 +402,7 @@ mod tests {
 
     fn moved(parts: &[BoxPart], input: &[u8], size: usize) -> Vec<u16> {
         let mut output = vec![0xa5; size * 2];
-        move_boxes(input, &mut output, parts, [Format::Bits16; 2]).expect("the boxes are inside");
+        move_boxes(input, &mut output, parts, [ElementFormat::Bits16; 2]).expect("the boxes are inside");
         output.chunks(2).map(|chunk| u16::from_le_bytes([chunk[0], chunk[1]])).collect()
     }
 
@@ -463,7 +467,7 @@ mod tests {
             assert_eq!(copy(&[0; 5], &mut output, &[outside]), None, "{outside:?}");
         }
         let box_outside = BoxPart::padded(4, &[3], 0, &[3]).unwrap();
-        assert_eq!(move_boxes(&[0; 8], &mut output, &[box_outside], [Format::Bits16; 2]), None);
+        assert_eq!(move_boxes(&[0; 8], &mut output, &[box_outside], [ElementFormat::Bits16; 2]), None);
     }
 
     #[test]
@@ -471,25 +475,25 @@ mod tests {
         let part = BoxPart::padded(0, &[5], 0, &[5]).unwrap();
         let values = [1.0 + 1.0 / 2048.0, 65520.0, -0.0, f32::NAN, 1e-8];
         let mut output = vec![0; 10];
-        let formats = Format::pair(Datatype::Fp32, Datatype::Fp16).unwrap();
+        let formats = ElementFormat::pair(Datatype::Fp32, Datatype::Fp16).unwrap();
         move_boxes(bytemuck::cast_slice(&values), &mut output, &[part], formats).expect("the box is inside");
         let got: Vec<u16> = output.chunks(2).map(|chunk| u16::from_le_bytes([chunk[0], chunk[1]])).collect();
         assert_eq!(got, [0x3c00, 0x7c00, 0x8000, 0x7e00, 0]);
-        let refused = |source, target| Format::pair(source, target).unwrap_err().text().to_owned();
+        let refused = |source, target| ElementFormat::pair(source, target).unwrap_err().text().to_owned();
         assert_eq!(refused(Datatype::Fp64, Datatype::Fp32), "no cast from FP64 to FP32 on the GPU");
         assert_eq!(refused(Datatype::Bytes, Datatype::Bytes), "no BYTES on the GPU");
     }
 
     #[test]
     fn no_part_is_no_launch_and_too_much_is_refused_by_name() {
-        assert_eq!(copy_plan(&[]).unwrap(), Plan::default());
-        assert_eq!(box_plan(&[], 1, [Format::Bits8; 2]).unwrap(), Plan::default());
+        assert_eq!(copy_plan(&[]).unwrap(), LaunchPlan::default());
+        assert_eq!(box_plan(&[], 1, [ElementFormat::Bits8; 2]).unwrap(), LaunchPlan::default());
         let part = CopyPart { source: 0, target: 0, size: 4096 };
         let plan = copy_plan(&[part; 256]).unwrap();
         assert_eq!(plan.launches[0].grid, [1, 256]);
         assert_eq!(copy_plan(&[part; 65_536]).unwrap_err().text(), "no batch of 65536 parts on the GPU");
         let large = BoxPart::padded(0, &[1 << 16, 1 << 16], 0, &[1 << 16, 1 << 16]).unwrap();
-        let refused = box_plan(&[large], 2, [Format::Bits8; 2]).unwrap_err();
+        let refused = box_plan(&[large], 2, [ElementFormat::Bits8; 2]).unwrap_err();
         assert_eq!(refused.text(), "no part of 4294967296 elements and 2 dimensions on the GPU");
         assert!(BoxPart::padded(0, &[1; 7], 0, &[1; 7]).is_err());
     }

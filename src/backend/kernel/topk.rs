@@ -4,8 +4,11 @@
 //! `argmax` is the best one with `has_values` off: the lowest index of equal ones, and of what is no number only where
 //! a row has nothing else.
 
-use super::Argument::{Buffer, Nowhere, U32};
-use super::{Argument, Entry, Launch, Module, Parameter, Plan, Role, SHARED_SIZE_MAX, refused};
+use super::KernelArgument::{Buffer, Nowhere, U32};
+use super::{
+    BufferRole, KernelArgument, KernelEntry, KernelLaunch, KernelModule, KernelParameter, LaunchPlan, SHARED_SIZE_MAX,
+    refused,
+};
 use crate::error::Error;
 use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX, GPU_TOPK_ROWS_MAX};
 use crate::tensor::Datatype;
@@ -24,19 +27,19 @@ pub struct TopK {
     /// Whether the values are wanted, in the tensor's datatype, bit for bit.
     pub has_values: bool,
     /// What the indices are written as.
-    pub index: Index,
+    pub index: TopKIndex,
 }
 
 /// What indices are written as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Index {
+pub enum TopKIndex {
     /// As ONNX has them.
     I64,
     /// The half of that.
     U32,
 }
 
-impl Index {
+impl TopKIndex {
     /// Bytes of one.
     pub const fn size(self) -> usize {
         match self {
@@ -48,7 +51,7 @@ impl Index {
 
 /// How the rows are shared out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strategy {
+pub enum TopKStrategy {
     /// A warp for each row.
     Warp,
     /// A block for each row.
@@ -58,9 +61,9 @@ pub enum Strategy {
 }
 
 impl TopK {
-    /// The launches on a GPU of so many multiprocessors. Reads [`Role::Input`], writes [`Role::Indices`] and, where they
-    /// are wanted, [`Role::Output`].
-    pub fn plan(&self, multiprocessors: u32) -> Result<Plan, Error> {
+    /// The launches on a GPU of so many multiprocessors. Reads [`BufferRole::Input`], writes [`BufferRole::Indices`] and, where they
+    /// are wanted, [`BufferRole::Output`].
+    pub fn plan(&self, multiprocessors: u32) -> Result<LaunchPlan, Error> {
         let Some((width, order)) = width_and_order(self.datatype) else {
             return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
         };
@@ -70,79 +73,79 @@ impl TopK {
             return Err(refused(format!("no top-k of {count} of {classes} classes in {rows} rows on the GPU")));
         }
         if count == 0 || self.rows == 0 {
-            return Ok(Plan::default());
+            return Ok(LaunchPlan::default());
         }
         // No bound is above 2^20.
         let narrow = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
-        let values = if self.has_values { Buffer(Role::Output) } else { Nowhere };
-        let shape = Shape {
+        let values = if self.has_values { Buffer(BufferRole::Output) } else { Nowhere };
+        let shape = TopKShape {
             width,
             rows: narrow(self.rows),
             classes: narrow(self.classes),
             count: narrow(count),
             order: U32(order),
-            targets: [Buffer(Role::Input), values, Buffer(Role::Indices)],
+            targets: [Buffer(BufferRole::Input), values, Buffer(BufferRole::Indices)],
             index_size: U32(narrow(self.index.size())),
         };
         Ok(match self.strategy(multiprocessors) {
-            Strategy::Warp => Plan::one(shape.warp()),
-            Strategy::Block => Plan::one(shape.block(1)),
-            Strategy::Split(segments) => shape.split(segments),
+            TopKStrategy::Warp => LaunchPlan::one(shape.warp()),
+            TopKStrategy::Block => LaunchPlan::one(shape.block(1)),
+            TopKStrategy::Split(segments) => shape.split(segments),
         })
     }
 
     /// How the rows are shared out on a GPU of so many multiprocessors.
-    pub fn strategy(&self, multiprocessors: u32) -> Strategy {
+    pub fn strategy(&self, multiprocessors: u32) -> TopKStrategy {
         let multiprocessors = usize::try_from(multiprocessors.max(1)).unwrap_or(usize::MAX);
         let fills_by_warps = self.rows >= multiprocessors.saturating_mul(WARPS_PER_MULTIPROCESSOR);
         let warp_classes_max = if fills_by_warps { WARP_CLASSES_MAX } else { WARP_CLASSES_MAX_FEW_ROWS };
         if self.count.min(self.classes) <= WARP_COUNT_MAX && self.classes <= warp_classes_max {
-            return Strategy::Warp;
+            return TopKStrategy::Warp;
         }
         let wanted = multiprocessors.saturating_mul(BLOCKS_PER_MULTIPROCESSOR).div_ceil(self.rows.max(1));
         let segment_min = SEGMENT_MIN.max(self.count.saturating_mul(SEGMENT_MIN_COUNTS));
         match wanted.min(self.classes / segment_min) {
-            0 | 1 => Strategy::Block,
-            segments => Strategy::Split(u32::try_from(segments).unwrap_or(u32::MAX)),
+            0 | 1 => TopKStrategy::Block,
+            segments => TopKStrategy::Split(u32::try_from(segments).unwrap_or(u32::MAX)),
         }
     }
 }
 
 /// What the three kernels take, in their own types.
-struct Shape {
+struct TopKShape {
     width: usize,
     rows: u32,
     classes: u32,
     count: u32,
-    order: Argument,
-    targets: [Argument; 3],
-    index_size: Argument,
+    order: KernelArgument,
+    targets: [KernelArgument; 3],
+    index_size: KernelArgument,
 }
 
-impl Shape {
-    fn warp(&self) -> Launch {
+impl TopKShape {
+    fn warp(&self) -> KernelLaunch {
         let entry = self.entry(WARP_ROW);
         let [input, values, indices] = self.targets;
         let (rows, classes, count) = (U32(self.rows), U32(self.classes), U32(self.count));
         let arguments = [input, values, indices, rows, classes, count, self.order, self.index_size];
         let warps = entry.threads / WARP_LANES;
         let shared_size = warps * selection_size(self.is_wide(), WARP_CAPACITY);
-        Launch::new(entry, [self.rows.div_ceil(warps), 1], shared_size, &arguments)
+        KernelLaunch::new(entry, [self.rows.div_ceil(warps), 1], shared_size, &arguments)
     }
 
-    fn block(&self, segments: u32) -> Launch {
+    fn block(&self, segments: u32) -> KernelLaunch {
         let [input, values, indices] = self.targets;
-        let scratch = if segments > 1 { Buffer(Role::Scratch) } else { Nowhere };
+        let scratch = if segments > 1 { Buffer(BufferRole::Scratch) } else { Nowhere };
         let (classes, count) = (U32(self.classes), U32(self.count));
         let order = self.order;
         let capacity = capacity(self.count);
         let arguments =
             [input, values, indices, scratch, classes, count, order, self.index_size, U32(segments), U32(capacity)];
         let shared_size = selection_size(self.is_wide(), capacity);
-        Launch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
+        KernelLaunch::new(self.entry(BLOCK_ROW), [self.rows * segments, 1], shared_size, &arguments)
     }
 
-    fn split(&self, segments: u32) -> Plan {
+    fn split(&self, segments: u32) -> LaunchPlan {
         let last = self.classes - (segments - 1) * self.classes.div_ceil(segments);
         debug_assert!(last >= self.count, "a segment of {last} keeps {}", self.count);
         let [input, values, indices] = self.targets;
@@ -151,7 +154,7 @@ impl Shape {
             input,
             values,
             indices,
-            Buffer(Role::Scratch),
+            Buffer(BufferRole::Scratch),
             U32(self.classes),
             U32(self.count),
             U32(1 << self.width),
@@ -162,16 +165,16 @@ impl Shape {
         let shared_size = selection_size(self.is_wide(), capacity);
         let [narrow, wide] = [&ENTRIES[MERGE_ROW], &ENTRIES[MERGE_ROW + 1]];
         let entry = if self.is_wide() { wide } else { narrow };
-        let merge = Launch::new(entry, [self.rows, 1], shared_size, &arguments);
+        let merge = KernelLaunch::new(entry, [self.rows, 1], shared_size, &arguments);
         let kept = [self.rows, segments, self.count].into_iter().map(|size| size as usize).product::<usize>();
-        Plan {
+        LaunchPlan {
             launches: [self.block(segments), merge].into_iter().collect(),
             scratch_size: kept * candidate_size(self.is_wide()) as usize,
         }
     }
 
     /// The kernel of this width among those that begin at a row of the table.
-    fn entry(&self, row: usize) -> &'static Entry {
+    fn entry(&self, row: usize) -> &'static KernelEntry {
         ENTRIES.get(row + self.width).expect("the table has a row for each width")
     }
 
@@ -243,8 +246,12 @@ const _: () = assert!(
     "the largest selection fits a block"
 );
 
-const fn entry(name: &'static str, threads: u32, parameters: &'static [(&'static str, Parameter)]) -> Entry {
-    Entry { name, module: Module::Topk, threads, parameters }
+const fn entry(
+    name: &'static str,
+    threads: u32,
+    parameters: &'static [(&'static str, KernelParameter)],
+) -> KernelEntry {
+    KernelEntry { name, module: KernelModule::Topk, threads, parameters }
 }
 
 const WARP_ROW: usize = 0;
@@ -252,7 +259,7 @@ const BLOCK_ROW: usize = 4;
 const MERGE_ROW: usize = 8;
 
 /// By a warp and by a block, each by width; the merge by that of keys.
-pub static ENTRIES: [Entry; 10] = [
+pub static ENTRIES: [KernelEntry; 10] = [
     entry("topk_warp_8", 128, WARP),
     entry("topk_warp_16", 128, WARP),
     entry("topk_warp_32", 128, WARP),
@@ -265,29 +272,29 @@ pub static ENTRIES: [Entry; 10] = [
     entry("topk_merge_wide", 256, MERGE),
 ];
 
-const WARP: &[(&str, Parameter)] = &[INPUT, VALUES, INDICES, number("rows"), CLASSES, COUNT, ORDER, INDEX_SIZE];
-const BLOCK: &[(&str, Parameter)] =
+const WARP: &[(&str, KernelParameter)] = &[INPUT, VALUES, INDICES, number("rows"), CLASSES, COUNT, ORDER, INDEX_SIZE];
+const BLOCK: &[(&str, KernelParameter)] =
     &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, ORDER, INDEX_SIZE, SEGMENTS, CAPACITY];
-const MERGE: &[(&str, Parameter)] =
+const MERGE: &[(&str, KernelParameter)] =
     &[INPUT, VALUES, INDICES, SCRATCH, CLASSES, COUNT, number("element_size"), INDEX_SIZE, SEGMENTS, CAPACITY];
 
-const INPUT: (&str, Parameter) = pointer("input");
-const VALUES: (&str, Parameter) = pointer("values");
-const INDICES: (&str, Parameter) = pointer("indices");
-const SCRATCH: (&str, Parameter) = pointer("scratch");
-const CLASSES: (&str, Parameter) = number("classes");
-const COUNT: (&str, Parameter) = number("count");
-const ORDER: (&str, Parameter) = number("order");
-const INDEX_SIZE: (&str, Parameter) = number("index_size");
-const SEGMENTS: (&str, Parameter) = number("segments");
-const CAPACITY: (&str, Parameter) = number("capacity");
+const INPUT: (&str, KernelParameter) = pointer("input");
+const VALUES: (&str, KernelParameter) = pointer("values");
+const INDICES: (&str, KernelParameter) = pointer("indices");
+const SCRATCH: (&str, KernelParameter) = pointer("scratch");
+const CLASSES: (&str, KernelParameter) = number("classes");
+const COUNT: (&str, KernelParameter) = number("count");
+const ORDER: (&str, KernelParameter) = number("order");
+const INDEX_SIZE: (&str, KernelParameter) = number("index_size");
+const SEGMENTS: (&str, KernelParameter) = number("segments");
+const CAPACITY: (&str, KernelParameter) = number("capacity");
 
-const fn pointer(name: &str) -> (&str, Parameter) {
-    (name, Parameter::Pointer)
+const fn pointer(name: &str) -> (&str, KernelParameter) {
+    (name, KernelParameter::Pointer)
 }
 
-const fn number(name: &str) -> (&str, Parameter) {
-    (name, Parameter::U32)
+const fn number(name: &str) -> (&str, KernelParameter) {
+    (name, KernelParameter::U32)
 }
 
 #[cfg(test)]
@@ -295,7 +302,7 @@ mod tests {
     use super::*;
 
     fn request(rows: usize, classes: usize, count: usize) -> TopK {
-        TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: Index::U32 }
+        TopK { datatype: Datatype::Fp32, rows, classes, count, has_values: true, index: TopKIndex::U32 }
     }
 
     #[test]
@@ -304,21 +311,21 @@ mod tests {
             let got = request(rows, classes, count).strategy(multiprocessors);
             assert_eq!(got, want, "{count} of {rows} x {classes}, {multiprocessors}");
         };
-        check(4096, 1000, 5, 132, Strategy::Warp);
-        check(1, 1024, 32, 132, Strategy::Warp);
-        check(1, 1025, 32, 132, Strategy::Block);
-        check(16 * 132, 4096, 5, 132, Strategy::Warp);
-        check(16 * 132 - 1, 4096, 5, 132, Strategy::Block);
-        check(16 * 132, 4097, 5, 132, Strategy::Block);
-        check(1, 1000, 33, 132, Strategy::Block);
+        check(4096, 1000, 5, 132, TopKStrategy::Warp);
+        check(1, 1024, 32, 132, TopKStrategy::Warp);
+        check(1, 1025, 32, 132, TopKStrategy::Block);
+        check(16 * 132, 4096, 5, 132, TopKStrategy::Warp);
+        check(16 * 132 - 1, 4096, 5, 132, TopKStrategy::Block);
+        check(16 * 132, 4097, 5, 132, TopKStrategy::Block);
+        check(1, 1000, 33, 132, TopKStrategy::Block);
         // More wanted than there is are all.
-        check(1, 30, 1000, 132, Strategy::Warp);
-        check(64, 1_000_000, 5, 132, Strategy::Split(33));
-        check(1, 1_000_000, 5, 132, Strategy::Split(122));
-        check(1, 1_000_000, 1024, 132, Strategy::Split(61));
-        check(4096, 1_000_000, 5, 132, Strategy::Block);
+        check(1, 30, 1000, 132, TopKStrategy::Warp);
+        check(64, 1_000_000, 5, 132, TopKStrategy::Split(33));
+        check(1, 1_000_000, 5, 132, TopKStrategy::Split(122));
+        check(1, 1_000_000, 1024, 132, TopKStrategy::Split(61));
+        check(4096, 1_000_000, 5, 132, TopKStrategy::Block);
         // A GPU of which nothing is known.
-        check(1, 1_000_000, 5, 0, Strategy::Split(16));
+        check(1, 1_000_000, 5, 0, TopKStrategy::Split(16));
     }
 
     #[test]
@@ -335,7 +342,7 @@ mod tests {
     #[test]
     fn no_work_is_no_launch_and_what_is_too_much_is_refused_by_name() {
         for (rows, classes, count) in [(0, 10, 5), (3, 0, 5), (3, 10, 0)] {
-            assert_eq!(request(rows, classes, count).plan(132).unwrap(), Plan::default());
+            assert_eq!(request(rows, classes, count).plan(132).unwrap(), LaunchPlan::default());
         }
         let refused = |request: TopK| request.plan(132).unwrap_err().text().to_owned();
         assert_eq!(refused(request(1, 2000, 1025)), "no top-k of 1025 of 2000 classes in 1 rows on the GPU");

@@ -15,7 +15,7 @@ use super::datatype::{element_type, natural};
 
 /// An input or output: where it is in the configuration, and how it differs from it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Port {
+pub(super) struct OrtBinding {
     /// Its place in the configuration.
     pub(super) index: usize,
     pub(super) datatype: Datatype,
@@ -26,7 +26,7 @@ pub(super) struct Port {
 
 /// Where an input of the model comes from.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Source {
+pub(super) enum InputSource {
     /// It is made of each batch.
     Batch {
         /// Its place among the batch inputs.
@@ -35,11 +35,11 @@ pub(super) enum Source {
         datatype: Datatype,
     },
     /// Each request brings it.
-    Request(Port),
+    Request(OrtBinding),
 }
 
 /// Finds the model's inputs in the configuration, in the model's order: a run takes them so.
-pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<Source>, Error> {
+pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<InputSource>, Error> {
     let required = spec.inputs.iter().filter(|input| !input.is_optional);
     let (want, came) = (required.clone().count() + spec.batch_inputs.len(), outlets.len());
     if want != came {
@@ -52,14 +52,14 @@ pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<So
     outlets.iter().map(|outlet| bind_input(spec, outlet)).collect()
 }
 
-fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<Source, Error> {
+fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<InputSource, Error> {
     let name = outlet.name();
     if let Some((index, input)) = spec.input_index(name).and_then(|index| Some((index, spec.inputs.get(index)?))) {
-        return port(spec, "input", index, input, outlet).map(Source::Request);
+        return port(spec, "input", index, input, outlet).map(InputSource::Request);
     }
     if let Some((index, input)) = spec.batch_inputs.iter().enumerate().find(|(_, input)| input.name == name) {
         check_datatype(spec, "input", name, input.datatype, outlet)?;
-        return Ok(Source::Batch { index, datatype: input.datatype });
+        return Ok(InputSource::Batch { index, datatype: input.datatype });
     }
     let text = format!("input '{name}' of the model is not configured");
     Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)))
@@ -67,13 +67,13 @@ fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<Source, Error> {
 
 /// The inputs that a request may leave out, by their places: the library lists none that has an
 /// initial value. The catalogue has held them against the file.
-pub(super) fn optional_inputs(spec: &ModelSpec) -> Vec<Port> {
+pub(super) fn optional_inputs(spec: &ModelSpec) -> Vec<OrtBinding> {
     let inputs = spec.inputs.iter().enumerate().filter(|(_, input)| input.is_optional);
-    inputs.map(|(index, input)| Port { index, datatype: input.datatype, is_squeezed: false }).collect()
+    inputs.map(|(index, input)| OrtBinding { index, datatype: input.datatype, is_squeezed: false }).collect()
 }
 
 /// Finds the configured outputs in the model, which may have more of them.
-pub(super) fn bind_outputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<Port>, Error> {
+pub(super) fn bind_outputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<OrtBinding>, Error> {
     let outputs = spec.outputs.iter().enumerate();
     let bind = |(index, output): (usize, &TensorSpec)| {
         let outlet = find(outlets, "output", &output.name)?;
@@ -90,11 +90,11 @@ fn find<'a>(outlets: &'a [Outlet], side: &str, name: &str) -> Result<&'a Outlet,
     })
 }
 
-fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<Port, Error> {
+fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<OrtBinding, Error> {
     let rank = check_datatype(spec, side, &tensor.name, tensor.datatype, outlet)?;
     let is_whole = tensor.is_ragged || tensor.scatter_source.is_some();
     let is_squeezed = !is_whole && tensor.has_last_one() && rank + 1 == tensor.model_shape.len();
-    Ok(Port { index, datatype: tensor.datatype, is_squeezed })
+    Ok(OrtBinding { index, datatype: tensor.datatype, is_squeezed })
 }
 
 /// The rank of the model's tensor, where its datatype is the configured one.

@@ -10,8 +10,8 @@ use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider,
 use ort::memory::{AllocationDevice, AllocatorType, MemoryInfo, MemoryType};
 use ort::session::Session;
 
-use crate::backend::gpu::Opened;
-use crate::backend::gpu::driver::{DriverError, Fault, Stream};
+use crate::backend::gpu::OpenDevice;
+use crate::backend::gpu::driver::{DriverError, GpuFault, GpuStream};
 use crate::error::Error;
 use crate::model::{Accelerator, ModelSpec};
 
@@ -41,21 +41,21 @@ const PARAMETERS: &[(&str, &[&str])] = &[
 
 /// Where the sessions of GPU instances compute: the one place where tests put the CPU in CUDA's stead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Device {
+pub(super) enum SessionDevice {
     Cuda,
     /// The host, whose memory is that of the fake driver's devices.
     #[cfg(test)]
     Host,
 }
 
-impl Device {
+impl SessionDevice {
     /// What a session on a GPU is given first, with the stream that it is to use, if it is not to make
     /// one; the CPU comes behind it for what it lacks.
     pub(super) fn provider(
         self,
         options: &CudaOptions,
-        on: &Opened,
-        stream: Option<Stream>,
+        on: &OpenDevice,
+        stream: Option<GpuStream>,
     ) -> ExecutionProviderDispatch {
         match self {
             Self::Cuda => options.provider(on, stream),
@@ -126,7 +126,7 @@ impl CudaOptions {
         Ok(Self(options))
     }
 
-    fn provider(&self, on: &Opened, stream: Option<Stream>) -> ExecutionProviderDispatch {
+    fn provider(&self, on: &OpenDevice, stream: Option<GpuStream>) -> ExecutionProviderDispatch {
         let mut provider = ep::CUDA::default().with_arbitrary_config("device_id", on.context().device().index);
         // The arena of a session may have what all of the server may; a configuration may say less.
         let limit = on.device_account().limit();
@@ -173,16 +173,16 @@ fn read_accelerator(
 
 /// What a failure of the library leaves behind of a device: known by the numbers of CUDA's runtime in its
 /// words, and where there are none, by asking the driver.
-pub(super) fn failure(text: &str, opened: &Opened) -> DriverError {
+pub(super) fn failure(text: &str, opened: &OpenDevice) -> DriverError {
     let error = told(text);
     match error.fault {
-        Fault::Transient => match opened.context().free_memory() {
+        GpuFault::Transient => match opened.context().free_memory() {
             Err(found) if found.is_sticky() => {
-                DriverError { fault: Fault::Sticky, text: format!("{} ({})", error.text, found.text) }
+                DriverError { fault: GpuFault::Sticky, text: format!("{} ({})", error.text, found.text) }
             }
             _ => error,
         },
-        Fault::Memory | Fault::Sticky => error,
+        GpuFault::Memory | GpuFault::Sticky => error,
     }
 }
 
@@ -209,7 +209,7 @@ fn told(text: &str) -> DriverError {
     }
     let is_memory = ["Failed to allocate memory", "out of memory", "STATUS_ALLOC_FAILED"];
     if is_memory.iter().any(|part| text.contains(part)) {
-        return DriverError { fault: Fault::Memory, text: short.to_owned() };
+        return DriverError { fault: GpuFault::Memory, text: short.to_owned() };
     }
     DriverError::transient(short)
 }
@@ -285,21 +285,21 @@ mod tests {
                 "onnx runtime error 1: /a/cuda_call.cc:154 std::conditional_t<THRW, void, S> onnxruntime::CudaCall(E, const char*) [with ERRTYPE = cudaError] CUDA failure {number}: {name} ; GPU=0 ; hostname=h ; file=/a/b.cc ; line=1 ; expr=f(x); "
             )
         };
-        assert_eq!(fault(&line(700, "an illegal memory access was encountered")), Fault::Sticky);
-        assert_eq!(fault(&line(719, "unspecified launch failure")), Fault::Sticky);
-        assert_eq!(fault(&line(2, "out of memory")), Fault::Memory);
-        assert_eq!(fault(&line(1, "invalid argument")), Fault::Transient);
+        assert_eq!(fault(&line(700, "an illegal memory access was encountered")), GpuFault::Sticky);
+        assert_eq!(fault(&line(719, "unspecified launch failure")), GpuFault::Sticky);
+        assert_eq!(fault(&line(2, "out of memory")), GpuFault::Memory);
+        assert_eq!(fault(&line(1, "invalid argument")), GpuFault::Transient);
         assert_eq!(
             fault("onnx runtime error 6: /a/bfc_arena.cc:376 Failed to allocate memory for requested buffer of size 9"),
-            Fault::Memory
+            GpuFault::Memory
         );
-        assert_eq!(fault("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0"), Fault::Memory);
-        assert_eq!(fault("onnx runtime error 2: Got invalid dimensions for input: x"), Fault::Transient);
+        assert_eq!(fault("CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0"), GpuFault::Memory);
+        assert_eq!(fault("onnx runtime error 2: Got invalid dimensions for input: x"), GpuFault::Transient);
         let text = failure(&line(700, "an illegal memory access was encountered"), &opened).text;
         assert_eq!(text, "CUDA failure 700: an illegal memory access was encountered");
         let broken = "CUBLAS failure 13: CUBLAS_STATUS_EXECUTION_FAILED ; GPU=0";
-        assert_eq!(fault(broken), Fault::Transient, "the device works on");
+        assert_eq!(fault(broken), GpuFault::Transient, "the device works on");
         fake.break_contexts();
-        assert_eq!(fault(broken), Fault::Sticky);
+        assert_eq!(fault(broken), GpuFault::Sticky);
     }
 }

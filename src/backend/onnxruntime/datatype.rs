@@ -9,7 +9,7 @@ use half::{bf16, f16};
 use ort::session::{SessionInputValue, SharedSessionInner};
 use ort::value::{DynValue, PrimitiveTensorElementType, TensorElementType, TensorRef};
 
-use crate::backend::batch::Feed;
+use crate::backend::batch::InputConversion;
 use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Datatype};
 
@@ -42,10 +42,10 @@ pub(super) fn natural(ty: TensorElementType) -> Option<Datatype> {
 
 /// How inputs of a datatype get to the library: as they are, where their bytes lie as its elements
 /// do. A BOOL that is neither 0 nor 1 would be undefined for it.
-pub(super) fn feed(datatype: Datatype) -> Feed {
+pub(super) fn feed(datatype: Datatype) -> InputConversion {
     match datatype {
-        Datatype::Bool => Feed { alignment: 1, convert: Some(truths) },
-        _ => Feed { alignment: datatype.size().unwrap_or(1), convert: None },
+        Datatype::Bool => InputConversion { alignment: 1, convert: Some(truths) },
+        _ => InputConversion { alignment: datatype.size().unwrap_or(1), convert: None },
     }
 }
 
@@ -120,13 +120,13 @@ fn of_elements<'a, T: Element>(shape: &'a [i64], elements: &'a [T]) -> Result<Se
 
 /// An output that clients are sent. The session is kept as well: an output that is one of the
 /// model's constants lies in its memory.
-struct Held<T> {
+struct SessionOutput<T> {
     value: DynValue,
     _session: Arc<SharedSessionInner>,
     _element: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<T: Element> AsRef<[u8]> for Held<T> {
+impl<T: Element> AsRef<[u8]> for SessionOutput<T> {
     fn as_ref(&self) -> &[u8] {
         let elements = self.value.try_extract_tensor::<T>();
         elements.map_or(&[], |(_, elements)| bytemuck::cast_slice(elements))
@@ -141,7 +141,7 @@ fn shared<T: Element>(value: DynValue, session: &Arc<SharedSessionInner>) -> Res
         Err(error) => return Err(told(&error)),
     }
     let _session = Arc::clone(session);
-    Ok(Bytes::from_owner(Held::<T> { value, _session, _element: std::marker::PhantomData }))
+    Ok(Bytes::from_owner(SessionOutput::<T> { value, _session, _element: std::marker::PhantomData }))
 }
 
 fn truths(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {

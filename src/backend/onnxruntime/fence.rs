@@ -5,30 +5,30 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::backend::gpu::driver::{DriverError, Fault};
+use crate::backend::gpu::driver::{DriverError, GpuFault};
 use crate::backend::gpu::executor::lost;
-use crate::backend::gpu::figures::Figures;
-use crate::backend::gpu::slot::Times;
-use crate::backend::gpu::{Gpu, Opened};
+use crate::backend::gpu::figures::GpuInstanceFigures;
+use crate::backend::gpu::slot::DeviceTimes;
+use crate::backend::gpu::{Gpu, OpenDevice};
 use crate::error::Error;
 
 use super::cuda;
 
 /// One instance's hold of a device, and what it counts.
-pub(super) struct Fence {
-    opened: Arc<Opened>,
-    figures: Arc<Figures>,
+pub(super) struct DeviceFence {
+    opened: Arc<OpenDevice>,
+    figures: Arc<GpuInstanceFigures>,
     is_lost: bool,
 }
 
-impl Fence {
+impl DeviceFence {
     /// Takes hold of a device's primary context.
-    pub(super) fn new(gpu: &Gpu, figures: &Arc<Figures>) -> Result<Self, DriverError> {
+    pub(super) fn new(gpu: &Gpu, figures: &Arc<GpuInstanceFigures>) -> Result<Self, DriverError> {
         Ok(Self { opened: gpu.open_primary()?, figures: Arc::clone(figures), is_lost: false })
     }
 
     /// The context.
-    pub(super) const fn opened(&self) -> &Arc<Opened> {
+    pub(super) const fn opened(&self) -> &Arc<OpenDevice> {
         &self.opened
     }
 
@@ -40,7 +40,7 @@ impl Fence {
     /// Why nothing can be run any more, where that is so.
     pub(super) fn poll_lost(&mut self) -> Option<Error> {
         if !self.is_lost && self.opened.is_broken() {
-            self.figures.count_failure(Fault::Sticky);
+            self.figures.count_failure(GpuFault::Sticky);
             self.is_lost = true;
         }
         self.is_lost.then(|| lost("the context that all share broke"))
@@ -55,7 +55,7 @@ impl Fence {
     /// A run gave outputs after so long.
     pub(super) fn handle_success(&self, took: Duration) {
         self.opened.context().handle_foreign_call();
-        self.figures.handle_success(&Times { compute: took, ..Times::default() });
+        self.figures.handle_success(&DeviceTimes { compute: took, ..DeviceTimes::default() });
     }
 
     /// A run failed: what its requests are told.
@@ -64,13 +64,13 @@ impl Fence {
         let failure = cuda::failure(error.text(), &self.opened);
         self.figures.count_failure(failure.fault);
         match failure.fault {
-            Fault::Memory => Error::from(failure),
-            Fault::Sticky => {
+            GpuFault::Memory => Error::from(failure),
+            GpuFault::Sticky => {
                 self.opened.set_broken();
                 self.is_lost = true;
                 lost(&failure.text)
             }
-            Fault::Transient => error,
+            GpuFault::Transient => error,
         }
     }
 
@@ -89,8 +89,8 @@ mod tests {
     #[test]
     fn what_breaks_the_device_costs_the_instance_and_the_requests_are_told_to_come_again() {
         let fake = Fake::new(1);
-        let (gpu, figures) = (fake.gpu(1 << 20, 1 << 20), Arc::new(Figures::default()));
-        let mut fences = [(); 2].map(|()| Fence::new(&gpu, &figures).unwrap());
+        let (gpu, figures) = (fake.gpu(1 << 20, 1 << 20), Arc::new(GpuInstanceFigures::default()));
+        let mut fences = [(); 2].map(|()| DeviceFence::new(&gpu, &figures).unwrap());
         let [first, second] = &mut fences;
         let refused = Error::invalid("onnx runtime error 2: Got invalid dimensions for input: x");
         assert_eq!(first.handle_failure(refused.clone()), refused, "the request's own fault");

@@ -16,19 +16,19 @@ use smallvec::SmallVec;
 
 use crate::backend::batch::{Gather, answer_all, check_output, scatter};
 use crate::backend::batch_input::BatchInputs;
-use crate::backend::{Batch, Flight, Instance, Request};
+use crate::backend::{Batch, InFlightState, Instance, Request};
 use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Shape, Tensor};
 use crate::time::Clock;
 
-use super::bind::{Port, Source};
-use super::fence::Fence;
-use super::session::{Seat, Shared};
+use super::bind::{InputSource, OrtBinding};
+use super::fence::DeviceFence;
+use super::session::{SessionTarget, SharedSession};
 use super::{datatype, told};
 
 /// An instance; it lives on one thread.
 pub(super) struct OnnxruntimeInstance {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSession>,
     gather: Gather,
     batch_inputs: BatchInputs,
     options: RunOptions<HasSelectedOutputs>,
@@ -36,18 +36,18 @@ pub(super) struct OnnxruntimeInstance {
     session: Option<Session>,
     threads: usize,
     /// Where it is on a GPU; given back after the session.
-    fence: Option<Fence>,
+    fence: Option<DeviceFence>,
 }
 
 /// What a session gave, by the places of the configuration's outputs.
-type Values = SmallVec<[DynValue; 4]>;
+type SessionOutputs = SmallVec<[DynValue; 4]>;
 
 impl OnnxruntimeInstance {
     /// With a session on so many threads, or beyond a fence.
-    pub(super) fn new(shared: Arc<Shared>, threads: usize, fence: Option<Fence>) -> Result<Self, Error> {
+    pub(super) fn new(shared: Arc<SharedSession>, threads: usize, fence: Option<DeviceFence>) -> Result<Self, Error> {
         let seat = match &fence {
-            Some(fence) => Seat::Gpu(fence.opened(), threads, None),
-            None => Seat::Cpu(threads),
+            Some(fence) => SessionTarget::Gpu(fence.opened(), threads, None),
+            None => SessionTarget::Cpu(threads),
         };
         let session = Some(shared.take_session(seat)?);
         let options = shared.recipe.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
@@ -100,7 +100,7 @@ impl OnnxruntimeInstance {
     /// Runs each request as a batch of its own.
     fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
         for mut request in requests {
-            if let Some(error) = self.fence.as_mut().and_then(Fence::poll_lost) {
+            if let Some(error) = self.fence.as_mut().and_then(DeviceFence::poll_lost) {
                 request.responder.send(Err(error));
                 continue;
             }
@@ -110,17 +110,17 @@ impl OnnxruntimeInstance {
     }
 
     fn is_lost(&self) -> bool {
-        self.fence.as_ref().is_some_and(Fence::is_lost)
+        self.fence.as_ref().is_some_and(DeviceFence::is_lost)
     }
 
     /// One run of the session.
-    fn compute(&mut self, requests: &[Request]) -> Result<Values, Error> {
+    fn compute(&mut self, requests: &[Request]) -> Result<SessionOutputs, Error> {
         let Self { shared, gather, batch_inputs, options, session, .. } = self;
         let inputs = shared.inputs.iter().map(|source| match *source {
-            Source::Batch { index, datatype } => {
+            InputSource::Batch { index, datatype } => {
                 datatype::value(datatype, batch_inputs.shape(index), batch_inputs.contents(index))
             }
-            Source::Request(port) => input(gather, port, requests),
+            InputSource::Request(port) => input(gather, port, requests),
         });
         let inputs: SmallVec<[SessionInputValue<'_>; 4]> = inputs.collect::<Result<_, _>>()?;
         // An optional input that was left out is not bound, as in Triton's backend.
@@ -128,14 +128,14 @@ impl OnnxruntimeInstance {
         let given =
             given.map(|port| Ok((*port, input(gather, *port, requests)?))).collect::<Result<Vec<_>, Error>>()?;
         let session = session.as_mut().ok_or_else(|| Error::internal("the instance is being dropped"))?;
-        let run = || -> ort::Result<Values> {
+        let run = || -> ort::Result<SessionOutputs> {
             let outputs = if given.is_empty() {
                 session.run_with_options(&inputs[..], options)?
             } else {
                 let names = session.inputs().iter().map(|outlet| outlet.name().to_owned()).collect::<Vec<_>>();
                 let spec = &shared.spec;
                 let name =
-                    |port: Port| spec.inputs.get(port.index).map_or_else(String::new, |input| input.name.clone());
+                    |port: OrtBinding| spec.inputs.get(port.index).map_or_else(String::new, |input| input.name.clone());
                 let given = given.into_iter().map(|(port, value)| (name(port), value));
                 session.run_with_options(names.into_iter().zip(inputs).chain(given).collect::<Vec<_>>(), options)?
             };
@@ -150,12 +150,12 @@ impl OnnxruntimeInstance {
     }
 
     /// The outputs as the configuration says they are.
-    fn outputs(&self, values: Values, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
+    fn outputs(&self, values: SessionOutputs, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
         let ports = self.shared.outputs.iter().zip(values);
         ports.map(|(port, value)| self.output(*port, value, requests)).collect()
     }
 
-    fn output(&self, port: Port, value: DynValue, requests: &[Request]) -> Result<Tensor, Error> {
+    fn output(&self, port: OrtBinding, value: DynValue, requests: &[Request]) -> Result<Tensor, Error> {
         let (spec, index) = (&self.shared.spec, port.index);
         let ValueType::Tensor { ty, shape, .. } = value.dtype() else { return Err(self.differs(port, "no tensor")) };
         let Some(datatype) = datatype::natural(*ty).filter(|datatype| *datatype == port.datatype) else {
@@ -180,7 +180,7 @@ impl OnnxruntimeInstance {
         Ok(output)
     }
 
-    fn differs(&self, port: Port, came: &str) -> Error {
+    fn differs(&self, port: OrtBinding, came: &str) -> Error {
         let spec = &self.shared.spec;
         let name = spec.outputs.get(port.index).map_or("", |output| &output.name);
         let want = port.datatype.name();
@@ -204,7 +204,7 @@ impl Drop for OnnxruntimeInstance {
 
 impl Instance for OnnxruntimeInstance {
     fn run(&mut self, batch: Batch) {
-        if let Some(error) = self.fence.as_mut().and_then(Fence::poll_lost) {
+        if let Some(error) = self.fence.as_mut().and_then(DeviceFence::poll_lost) {
             return answer_all(batch.requests, &error);
         }
         if batch.requests.len() > 1 && !self.shared.spec.has_batch_axis() {
@@ -214,9 +214,9 @@ impl Instance for OnnxruntimeInstance {
         }
     }
 
-    fn poll_flight(&mut self, _clock: Clock) -> Flight {
-        let is_lost = self.fence.as_mut().and_then(Fence::poll_lost).is_some();
-        Flight { is_lost, ..Flight::default() }
+    fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
+        let is_lost = self.fence.as_mut().and_then(DeviceFence::poll_lost).is_some();
+        InFlightState { is_lost, ..InFlightState::default() }
     }
 
     fn set_waker(&mut self, waker: Waker) {
@@ -232,7 +232,7 @@ fn copied(contents: &[u8]) -> bytes::Bytes {
     buffer.freeze()
 }
 
-fn input<'a>(gather: &'a Gather, port: Port, requests: &'a [Request]) -> Result<SessionInputValue<'a>, Error> {
+fn input<'a>(gather: &'a Gather, port: OrtBinding, requests: &'a [Request]) -> Result<SessionInputValue<'a>, Error> {
     let shape = gather.shape(port.index);
     let rank = shape.len() - usize::from(port.is_squeezed && !shape.is_empty());
     let shape = shape.get(..rank).unwrap_or_default();

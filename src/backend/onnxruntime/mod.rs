@@ -36,18 +36,18 @@ use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::{ErrorCode, LoadDynamicError};
 
-use crate::backend::gpu::{Figures, Gpu, GpuModel, Gpus};
+use crate::backend::gpu::{Gpu, GpuInstanceFigures, GpuModel, Gpus};
 use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
 use crate::error::Error;
 use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
 use crate::model::ModelSpec;
 
-use cuda::Device;
-use fence::Fence;
+use cuda::SessionDevice;
+use fence::DeviceFence;
 use instance::OnnxruntimeInstance;
-use options::Options;
+use options::SessionOptions;
 use program::CudaBlueprint;
-use session::{Recipe, Seat, Shared};
+use session::{SessionRecipe, SessionTarget, SharedSession};
 use weights::Weights;
 
 /// The oldest release whose interface is used (`api-17` of the crate `ort`).
@@ -68,12 +68,12 @@ pub struct OnnxruntimeOnGpus<'a> {
     name: &'a str,
     gpus: Gpus,
     answers_later: bool,
-    device: Device,
+    device: SessionDevice,
 }
 
 /// A loaded model version.
 struct OnnxruntimeModel {
-    shared: Arc<Shared>,
+    shared: Arc<SharedSession>,
 }
 
 impl Onnxruntime {
@@ -121,7 +121,7 @@ impl Onnxruntime {
             name: &self.name_on_gpus,
             gpus: gpus.clone(),
             answers_later,
-            device: Device::Cuda,
+            device: SessionDevice::Cuda,
         }
     }
 }
@@ -132,7 +132,7 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = self.recipe(spec, model_path(spec, directory)?, None, Device::Cuda)?;
+        let recipe = self.recipe(spec, model_path(spec, directory)?, None, SessionDevice::Cuda)?;
         Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 
@@ -148,7 +148,7 @@ impl Backend for Onnxruntime {
         if !path.exists() {
             return self.load(spec, directory);
         }
-        let recipe = self.recipe(spec, path, Some(opened), Device::Cuda)?;
+        let recipe = self.recipe(spec, path, Some(opened), SessionDevice::Cuda)?;
         Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
     }
 }
@@ -159,11 +159,11 @@ impl Onnxruntime {
         spec: &Arc<ModelSpec>,
         path: PathBuf,
         _opened: Option<OwnedFd>,
-        device: Device,
-    ) -> Result<Recipe, Error> {
-        let (options, weights) = (Options::new(spec)?, Weights::new(spec, &path)?);
+        device: SessionDevice,
+    ) -> Result<SessionRecipe, Error> {
+        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &path)?);
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        Ok(Recipe { spec, environment, path, _opened, options, weights, device })
+        Ok(SessionRecipe { spec, environment, path, _opened, options, weights, device })
     }
 }
 
@@ -198,7 +198,7 @@ impl OnnxruntimeOnGpus<'_> {
     /// As a program of the executor where the model can be one, and a session for each of its streams is
     /// not too much; else as sessions. Tried on each device, so that what a device cannot have is told
     /// by the load.
-    fn load_recipe(&self, recipe: impl Fn() -> Result<Recipe, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+    fn load_recipe(&self, recipe: impl Fn() -> Result<SessionRecipe, Error>) -> Result<Box<dyn LoadedModel>, Error> {
         let first = recipe()?;
         let is_small = std::fs::metadata(&first.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
         let sizes = program::sizes(&first.spec).filter(|_| self.answers_later && is_small);
@@ -231,13 +231,13 @@ fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
 }
 
 /// Opens the session of the load, which is on the CPU, and holds the configuration against it.
-fn share(recipe: Recipe, gpus: Option<&Gpus>) -> Result<Shared, Error> {
+fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Error> {
     let spec = Arc::clone(&recipe.spec);
-    let session = recipe.open(Seat::Cpu(1))?;
+    let session = recipe.open(SessionTarget::Cpu(1))?;
     let inputs = bind::bind_inputs(&spec, session.inputs())?;
     let optional = bind::optional_inputs(&spec);
     let outputs = bind::bind_outputs(&spec, session.outputs())?;
-    Ok(Shared::new(recipe, (inputs, optional, outputs), gpus.cloned(), session))
+    Ok(SharedSession::new(recipe, (inputs, optional, outputs), gpus.cloned(), session))
 }
 
 impl LoadedModel for OnnxruntimeModel {
@@ -251,22 +251,22 @@ impl LoadedModel for OnnxruntimeModel {
         self.shared.gpus.is_none() && self.shared.recipe.options.is_single_threaded()
     }
 
-    fn gpu_figures(&self) -> Option<Arc<Figures>> {
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
         self.shared.gpus.as_ref().map(|_| Arc::clone(&self.shared.figures))
     }
 }
 
 impl OnnxruntimeModel {
     /// The hold of a device for a new instance.
-    fn fence(&self, index: u32) -> Result<Fence, Error> {
-        let Shared { spec, gpus, figures, .. } = &*self.shared;
+    fn fence(&self, index: u32) -> Result<DeviceFence, Error> {
+        let SharedSession { spec, gpus, figures, .. } = &*self.shared;
         let name = &spec.name;
         let gpu: Option<&Arc<Gpu>> = gpus.as_ref().and_then(|gpus| gpus.find(index));
         let gpu = gpu.ok_or_else(|| {
             Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
         })?;
         figures.admit_restart(spec)?;
-        Fence::new(gpu, figures).map_err(|error| {
+        DeviceFence::new(gpu, figures).map_err(|error| {
             Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
         })
     }

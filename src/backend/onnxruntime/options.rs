@@ -21,7 +21,7 @@ use super::cuda::CudaOptions;
 
 /// The options of a model's sessions.
 #[derive(Debug)]
-pub(super) struct Options {
+pub(super) struct SessionOptions {
     /// `intra_op_thread_count`; `None` for what the instance's worker has.
     intra_threads: Option<usize>,
     /// `inter_op_thread_count`; `None` for as many.
@@ -29,7 +29,7 @@ pub(super) struct Options {
     /// `execution_mode: 1`.
     is_parallel: bool,
     /// `optimization.graph.level`.
-    level: Level,
+    level: OptimizationLevel,
     /// `enable_mem_arena`.
     has_arena: bool,
     /// `enable_mem_pattern`.
@@ -46,14 +46,14 @@ pub(super) struct Options {
 
 /// How much of the graph is rewritten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Level {
+enum OptimizationLevel {
     All,
     Basic,
     Extended,
     None,
 }
 
-impl Options {
+impl SessionOptions {
     /// Reads them from a configuration; refuses what this library or server lacks.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         for accelerator in &spec.optimization.cpu_accelerators {
@@ -95,10 +95,10 @@ impl Options {
     ) -> ort::Result<SessionBuilder> {
         let level = match self.level {
             // Not `Level3`, which releases before 1.22 do not know.
-            Level::All => GraphOptimizationLevel::All,
-            Level::Basic => GraphOptimizationLevel::Level1,
-            Level::Extended => GraphOptimizationLevel::Level2,
-            Level::None => GraphOptimizationLevel::Disable,
+            OptimizationLevel::All => GraphOptimizationLevel::All,
+            OptimizationLevel::Basic => GraphOptimizationLevel::Level1,
+            OptimizationLevel::Extended => GraphOptimizationLevel::Level2,
+            OptimizationLevel::None => GraphOptimizationLevel::Disable,
         };
         let mut builder = Session::builder(environment)?
             .with_log_level(LogLevel::Fatal)?
@@ -131,12 +131,12 @@ impl Options {
 }
 
 /// Triton's numbers: -1 and 1 leave something out, 2 everything.
-fn level(spec: &ModelSpec) -> Result<Level, Error> {
+fn level(spec: &ModelSpec) -> Result<OptimizationLevel, Error> {
     match spec.optimization.graph_level {
-        0 => Ok(Level::All),
-        -1 => Ok(Level::Basic),
-        1 => Ok(Level::Extended),
-        2 => Ok(Level::None),
+        0 => Ok(OptimizationLevel::All),
+        -1 => Ok(OptimizationLevel::Basic),
+        1 => Ok(OptimizationLevel::Extended),
+        2 => Ok(OptimizationLevel::None),
         other => Err(Error::invalid(format!(
             "'optimization.graph.level' of model '{}' is {other}, expected -1 (basic), 1 (extended) or 2 (none)",
             spec.name

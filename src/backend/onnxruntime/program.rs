@@ -18,22 +18,22 @@ use ort::session::{NoSelectedOutputs, RunOptions, Session};
 use ort::{AsPointer, sys};
 use smallvec::SmallVec;
 
-use crate::backend::gpu::Opened;
-use crate::backend::gpu::driver::{DriverError, Stream};
-use crate::backend::gpu::program::{Blueprint, Program, Work};
-use crate::backend::gpu::slot::Sizes;
+use crate::backend::gpu::OpenDevice;
+use crate::backend::gpu::driver::{DriverError, GpuStream};
+use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource};
+use crate::backend::gpu::slot::SlotSizes;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape, byte_size};
 
-use super::bind::Source;
+use super::bind::InputSource;
 use super::cuda;
 use super::datatype::element_type;
-use super::session::{Seat, Shared};
+use super::session::{SessionTarget, SharedSession};
 use super::told;
 
 /// What a batch needs of a model whose rows have one size each; `None` for any other, and where an input
 /// is not what the library takes (BOOL has two values there, and as many as a byte here).
-pub(super) fn sizes(spec: &ModelSpec) -> Option<Sizes> {
+pub(super) fn sizes(spec: &ModelSpec) -> Option<SlotSizes> {
     let row = |tensor: &TensorSpec| {
         let dims = tensor.model_shape.get(usize::from(spec.has_batch_axis())..)?;
         let is_plain = !tensor.is_ragged && !tensor.is_optional && !tensor.is_shape_tensor;
@@ -44,7 +44,7 @@ pub(super) fn sizes(spec: &ModelSpec) -> Option<Sizes> {
     if spec.sequence.is_some() || !spec.batch_inputs.is_empty() || has_bool {
         return None;
     }
-    Some(Sizes {
+    Some(SlotSizes {
         rows_max: usize::try_from(spec.rows_max.max(1)).ok()?,
         inputs: spec.inputs.iter().map(row).collect::<Option<_>>()?,
         outputs: spec.outputs.iter().map(row).collect::<Option<_>>()?,
@@ -56,18 +56,18 @@ pub(super) fn sizes(spec: &ModelSpec) -> Option<Sizes> {
 
 /// Such a model, before it is on any device.
 pub(super) struct CudaBlueprint {
-    shared: Arc<Shared>,
-    sizes: Arc<Sizes>,
+    shared: Arc<SharedSession>,
+    sizes: Arc<SlotSizes>,
 }
 
 impl CudaBlueprint {
-    pub(super) fn new(shared: &Arc<Shared>, sizes: Sizes) -> Self {
+    pub(super) fn new(shared: &Arc<SharedSession>, sizes: SlotSizes) -> Self {
         Self { shared: Arc::clone(shared), sizes: Arc::new(sizes) }
     }
 }
 
-impl Blueprint for CudaBlueprint {
-    fn sizes(&self) -> Arc<Sizes> {
+impl ProgramSource for CudaBlueprint {
+    fn sizes(&self) -> Arc<SlotSizes> {
         Arc::clone(&self.sizes)
     }
 
@@ -83,40 +83,44 @@ impl Blueprint for CudaBlueprint {
         true
     }
 
-    fn place(&self, _opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
-        Ok(Arc::new(Placed { shared: Arc::clone(&self.shared) }))
+    fn place(&self, _opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError> {
+        Ok(Arc::new(CudaPlacement { shared: Arc::clone(&self.shared) }))
     }
 }
 
 /// It is on a device when the first stream has a session.
-struct Placed {
-    shared: Arc<Shared>,
+struct CudaPlacement {
+    shared: Arc<SharedSession>,
 }
 
-impl Program for Placed {
-    fn enqueue(&self, _work: &mut Work<'_>) -> Result<(), DriverError> {
+impl GpuProgram for CudaPlacement {
+    fn enqueue(&self, _work: &mut ProgramBatch<'_>) -> Result<(), DriverError> {
         Err(DriverError::transient("a batch came to a stream without a session"))
     }
 
-    fn on_stream(&self, opened: &Arc<Opened>, stream: Stream) -> Result<Option<Box<dyn Program>>, DriverError> {
-        Ok(Some(Box::new(Running::new(&self.shared, opened, stream)?)))
+    fn on_stream(
+        &self,
+        opened: &Arc<OpenDevice>,
+        stream: GpuStream,
+    ) -> Result<Option<Box<dyn GpuProgram>>, DriverError> {
+        Ok(Some(Box::new(StreamSession::new(&self.shared, opened, stream)?)))
     }
 }
 
 /// What enqueues on one stream.
-struct Running {
+struct StreamSession {
     session: Session,
     options: RunOptions<NoSelectedOutputs>,
-    inputs: Vec<Port>,
-    outputs: Vec<Port>,
+    inputs: Vec<CudaBinding>,
+    outputs: Vec<CudaBinding>,
     on_host: MemoryInfo<'static>,
     on_device: MemoryInfo<'static>,
     has_batch_axis: bool,
-    opened: Arc<Opened>,
+    opened: Arc<OpenDevice>,
 }
 
 /// An input or output.
-struct Port {
+struct CudaBinding {
     name: CString,
     /// Its place in the configuration.
     index: usize,
@@ -125,21 +129,21 @@ struct Port {
     shape: Shape,
 }
 
-impl Running {
-    fn new(shared: &Shared, opened: &Arc<Opened>, stream: Stream) -> Result<Self, DriverError> {
-        let Shared { spec, recipe, .. } = shared;
-        let session = recipe.open(Seat::Gpu(opened, 1, Some(stream)));
+impl StreamSession {
+    fn new(shared: &SharedSession, opened: &Arc<OpenDevice>, stream: GpuStream) -> Result<Self, DriverError> {
+        let SharedSession { spec, recipe, .. } = shared;
+        let session = recipe.open(SessionTarget::Gpu(opened, 1, Some(stream)));
         let session = session.map_err(|error| cuda::failure(error.text(), opened))?;
-        let port = |tensors: &[TensorSpec], port: &super::bind::Port| {
+        let port = |tensors: &[TensorSpec], port: &super::bind::OrtBinding| {
             let tensor = tensors.get(port.index)?;
             let rank = tensor.model_shape.len() - usize::from(port.is_squeezed);
             let shape = tensor.model_shape.get(..rank)?.into();
             let name = CString::new(tensor.name.as_str()).ok()?;
-            Some(Port { name, index: port.index, datatype: port.datatype, shape })
+            Some(CudaBinding { name, index: port.index, datatype: port.datatype, shape })
         };
         let inputs = shared.inputs.iter().map(|source| match source {
-            Source::Request(input) => port(&spec.inputs, input),
-            Source::Batch { .. } => None,
+            InputSource::Request(input) => port(&spec.inputs, input),
+            InputSource::Batch { .. } => None,
         });
         let outputs = shared.outputs.iter().map(|output| port(&spec.outputs, output));
         let ports = inputs.collect::<Option<Vec<_>>>().zip(outputs.collect::<Option<Vec<_>>>());
@@ -164,18 +168,18 @@ impl Running {
         })
     }
 
-    fn run(&self, work: &Work<'_>) -> ort::Result<()> {
-        let input = |port: &Port| {
+    fn run(&self, work: &ProgramBatch<'_>) -> ort::Result<()> {
+        let input = |port: &CudaBinding| {
             let staged = work.staged.get(port.index).copied().unwrap_or_default();
             self.value(&self.on_host, port, work.rows, staged.as_ptr().cast_mut().cast(), Some(staged.len()))
         };
-        let output = |port: &Port| {
+        let output = |port: &CudaBinding| {
             let place = work.outputs.get(port.index).copied().unwrap_or_default();
             self.value(&self.on_device, port, work.rows, place as *mut c_void, None)
         };
-        let inputs: SmallVec<[Value; 4]> = self.inputs.iter().map(input).collect::<Result<_, _>>()?;
-        let outputs: SmallVec<[Value; 4]> = self.outputs.iter().map(output).collect::<Result<_, _>>()?;
-        let names = |ports: &[Port]| -> SmallVec<[*const std::ffi::c_char; 4]> {
+        let inputs: SmallVec<[BorrowedValue; 4]> = self.inputs.iter().map(input).collect::<Result<_, _>>()?;
+        let outputs: SmallVec<[BorrowedValue; 4]> = self.outputs.iter().map(output).collect::<Result<_, _>>()?;
+        let names = |ports: &[CudaBinding]| -> SmallVec<[*const std::ffi::c_char; 4]> {
             ports.iter().map(|port| port.name.as_ptr()).collect()
         };
         let (input_names, output_names) = (names(&self.inputs), names(&self.outputs));
@@ -206,11 +210,11 @@ impl Running {
     fn value(
         &self,
         memory: &MemoryInfo<'_>,
-        port: &Port,
+        port: &CudaBinding,
         rows: usize,
         place: *mut c_void,
         size: Option<usize>,
-    ) -> ort::Result<Value> {
+    ) -> ort::Result<BorrowedValue> {
         let mut shape = port.shape.clone();
         if let Some(first) = shape.first_mut().filter(|_| self.has_batch_axis) {
             *first = i64::try_from(rows).unwrap_or(i64::MAX);
@@ -234,12 +238,12 @@ impl Running {
             )
         };
         checked(status)?;
-        NonNull::new(value).map(Value).ok_or_else(|| ort::Error::new("ONNX Runtime made no tensor"))
+        NonNull::new(value).map(BorrowedValue).ok_or_else(|| ort::Error::new("ONNX Runtime made no tensor"))
     }
 }
 
-impl Program for Running {
-    fn enqueue(&self, work: &mut Work<'_>) -> Result<(), DriverError> {
+impl GpuProgram for StreamSession {
+    fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError> {
         let outcome = self.run(work);
         self.opened.context().handle_foreign_call();
         outcome.map_err(|error| cuda::failure(told(&error).text(), &self.opened))
@@ -247,9 +251,9 @@ impl Program for Running {
 }
 
 /// A tensor that lies where another owns the memory.
-struct Value(NonNull<sys::OrtValue>);
+struct BorrowedValue(NonNull<sys::OrtValue>);
 
-impl Drop for Value {
+impl Drop for BorrowedValue {
     fn drop(&mut self) {
         // SAFETY: the library made it, and nobody else has it.
         unsafe { (ort::api().ReleaseValue)(self.0.as_ptr()) };

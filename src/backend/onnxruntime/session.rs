@@ -11,62 +11,64 @@ use crossbeam_queue::ArrayQueue;
 use ort::environment::Environment;
 use ort::session::Session;
 
-use crate::backend::gpu::driver::{Fault, Stream};
-use crate::backend::gpu::{Figures, Gpus, Opened};
+use crate::backend::gpu::driver::{GpuFault, GpuStream};
+use crate::backend::gpu::{GpuInstanceFigures, Gpus, OpenDevice};
 use crate::error::Error;
 use crate::model::ModelSpec;
 
-use super::bind::{Port, Source};
-use super::cuda::{self, Device};
-use super::options::Options;
+use super::bind::{InputSource, OrtBinding};
+use super::cuda::{self, SessionDevice};
+use super::options::SessionOptions;
 use super::told;
 use super::weights::Weights;
 
 /// What all instances of a model version share.
-pub(super) struct Shared {
+pub(super) struct SharedSession {
     pub(super) spec: Arc<ModelSpec>,
-    pub(super) recipe: Recipe,
-    pub(super) inputs: Vec<Source>,
+    pub(super) recipe: SessionRecipe,
+    pub(super) inputs: Vec<InputSource>,
     /// Inputs that a request may leave out, which the library does not list.
-    pub(super) optional: Vec<Port>,
-    pub(super) outputs: Vec<Port>,
+    pub(super) optional: Vec<OrtBinding>,
+    pub(super) outputs: Vec<OrtBinding>,
     /// The devices of instances on GPUs, where it has any.
     pub(super) gpus: Option<Gpus>,
-    pub(super) figures: Arc<Figures>,
+    pub(super) figures: Arc<GpuInstanceFigures>,
     /// The session of the load, and that of an instance on the CPU that is gone, with its threads, until
     /// another wants it: a large model takes a second to load.
     spare: ArrayQueue<(usize, Session)>,
 }
 
 /// What sessions are opened from.
-pub(super) struct Recipe {
+pub(super) struct SessionRecipe {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) environment: Environment,
     pub(super) path: PathBuf,
     /// What the path leads to, where it is that of an opened file.
     pub(super) _opened: Option<OwnedFd>,
-    pub(super) options: Options,
+    pub(super) options: SessionOptions,
     pub(super) weights: Weights,
-    pub(super) device: Device,
+    pub(super) device: SessionDevice,
 }
 
 /// Where a session computes.
 #[derive(Clone, Copy)]
-pub(super) enum Seat<'a> {
+pub(super) enum SessionTarget<'a> {
     /// On so many threads.
     Cpu(usize),
     /// On a device, and on so many threads for what the device lacks; on this stream, if it is not to
     /// make one.
-    Gpu(&'a Arc<Opened>, usize, Option<Stream>),
+    Gpu(&'a Arc<OpenDevice>, usize, Option<GpuStream>),
 }
 
-impl Recipe {
+impl SessionRecipe {
     /// Opens a session.
-    pub(super) fn open(&self, seat: Seat<'_>) -> Result<Session, Error> {
+    pub(super) fn open(&self, seat: SessionTarget<'_>) -> Result<Session, Error> {
         let Self { spec, environment, options, weights, path, device, .. } = self;
         let open = || match seat {
-            Seat::Cpu(threads) => weights.share(options.builder(environment, threads, None)?)?.commit_from_file(path),
-            Seat::Gpu(on, threads, stream) => {
+            SessionTarget::Cpu(threads) => {
+                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(path)
+            }
+            SessionTarget::Gpu(on, threads, stream) => {
                 let provider = device.provider(&options.cuda, on, stream);
                 options.builder(environment, threads, Some(provider))?.commit_from_file(path)
             }
@@ -75,8 +77,8 @@ impl Recipe {
         let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime gave what its interface does not allow"));
         let outcome = outcome.and_then(|session| session.map_err(|error| told(&error)));
         let outcome = match seat {
-            Seat::Cpu(_) => outcome,
-            Seat::Gpu(on, ..) => {
+            SessionTarget::Cpu(_) => outcome,
+            SessionTarget::Gpu(on, ..) => {
                 on.context().handle_foreign_call();
                 outcome.map_err(|error| failed_on(on, &error))
             }
@@ -86,22 +88,22 @@ impl Recipe {
 }
 
 /// What a session that could not be opened on a device leaves there, and what is told.
-fn failed_on(opened: &Opened, error: &Error) -> Error {
+fn failed_on(opened: &OpenDevice, error: &Error) -> Error {
     let failure = cuda::failure(error.text(), opened);
     if failure.is_sticky() {
         opened.set_broken();
     }
     match failure.fault {
-        Fault::Memory | Fault::Sticky => Error::from(failure),
-        Fault::Transient => Error::new(error.code(), cuda::brief(&failure.text).to_owned()),
+        GpuFault::Memory | GpuFault::Sticky => Error::from(failure),
+        GpuFault::Transient => Error::new(error.code(), cuda::brief(&failure.text).to_owned()),
     }
 }
 
-impl Shared {
+impl SharedSession {
     /// With the session of the load, on one thread, and what was found in it.
     pub(super) fn new(
-        recipe: Recipe,
-        (inputs, optional, outputs): (Vec<Source>, Vec<Port>, Vec<Port>),
+        recipe: SessionRecipe,
+        (inputs, optional, outputs): (Vec<InputSource>, Vec<OrtBinding>, Vec<OrtBinding>),
         gpus: Option<Gpus>,
         session: Session,
     ) -> Self {
@@ -114,8 +116,8 @@ impl Shared {
     }
 
     /// A session for an instance.
-    pub(super) fn take_session(&self, seat: Seat<'_>) -> Result<Session, Error> {
-        let Seat::Cpu(threads) = seat else { return self.recipe.open(seat) };
+    pub(super) fn take_session(&self, seat: SessionTarget<'_>) -> Result<Session, Error> {
+        let SessionTarget::Cpu(threads) = seat else { return self.recipe.open(seat) };
         match self.spare.pop() {
             Some((count, session)) if count == threads || self.recipe.options.fixes_threads() => Ok(session),
             _ => self.recipe.open(seat),

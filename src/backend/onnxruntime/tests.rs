@@ -3,11 +3,11 @@ use std::path::Path;
 use super::*;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::onnx_builder::{FLOAT, INT32, INT64, Onnx, UINT8};
-use crate::backend::trial::{Answers, no_clock, retyped, tensor};
-use crate::backend::{Wish, Wishes, run_to_end};
+use crate::backend::trial::{TrialAnswers, no_clock, retyped, tensor};
+use crate::backend::{OutputNeed, OutputNeeds, run_to_end};
 use crate::error::Code;
 use crate::limits::GPU_RESTARTS_MAX;
-use crate::model::config::{Completion, Draft, GpuSupport};
+use crate::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use crate::tensor::{Datatype, Tensor, strings};
 
 #[path = "../../../tests/support/python.rs"]
@@ -61,13 +61,14 @@ impl Trial {
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("model.onnx"), file).unwrap();
         let spec = |devices: &[u32]| {
-            let draft = Draft::new("m", Some(format!("backend: 'onnxruntime' {config}").as_bytes()), &[]).unwrap();
+            let draft =
+                ConfigDraft::new("m", Some(format!("backend: 'onnxruntime' {config}").as_bytes()), &[]).unwrap();
             let gpus = GpuSupport { devices: devices.to_vec(), why_absent: String::new(), takes_auto: true };
-            let spec = draft.with_gpus(gpus).complete(None, &Default::default(), Completion::default());
+            let spec = draft.with_gpus(gpus).complete(None, &Default::default(), CompletionRules::default());
             Arc::new(spec.unwrap())
         };
         let gpus = fake.gpus(memory, memory);
-        let backend = OnnxruntimeOnGpus { device: Device::Host, ..engine.on_gpus(&gpus, later) };
+        let backend = OnnxruntimeOnGpus { device: SessionDevice::Host, ..engine.on_gpus(&gpus, later) };
         // Opened, as the server does: the path may go.
         let load = |backend: &dyn Backend, spec: &Arc<ModelSpec>| {
             let file = std::fs::File::open(directory.join("model.onnx")).unwrap();
@@ -94,7 +95,7 @@ impl Trial {
 }
 
 fn outcome(instance: &mut dyn Instance, requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
-    let (answers, count) = (Answers::default(), requests.len() as u32);
+    let (answers, count) = (TrialAnswers::default(), requests.len() as u32);
     run_to_end(instance, answers.batch(requests));
     answers.outputs(count)
 }
@@ -198,7 +199,7 @@ fn two_batches_are_under_way_and_the_later_may_end_first() {
     let mut instance = trial.instance().unwrap();
     trial.fake.hold();
     let batches = [2_usize, 3].map(|count| {
-        (Answers::default(), vec![rows(Datatype::Fp32, count, 7), rows(Datatype::Fp32, count, 1)], count as u32)
+        (TrialAnswers::default(), vec![rows(Datatype::Fp32, count, 7), rows(Datatype::Fp32, count, 1)], count as u32)
     });
     for (answers, inputs, count) in &batches {
         instance.run(answers.batch(vec![(inputs.clone(), *count)]));
@@ -221,9 +222,10 @@ fn the_best_classes_are_found_on_the_device_in_fp32_alone() {
     for (datatype, onnx, is_there) in [(Datatype::Fp32, FLOAT, true), (Datatype::Int32, INT32, false)] {
         let trial = Trial::new(engine, &addsub(datatype), &Onnx::addsub(onnx));
         let mut instance = trial.instance().unwrap();
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let mut batch = answers.batch(vec![(vec![rows(datatype, 1, 1), rows(datatype, 1, 1)], 1)]);
-        batch.requests[0].responder.wishes = Wishes([Wish::Classes(1), Wish::Nothing].into_iter().collect());
+        batch.requests[0].responder.wishes =
+            OutputNeeds([OutputNeed::Classes(1), OutputNeed::Nothing].into_iter().collect());
         run_to_end(&mut *instance, batch);
         let outputs = answers.outputs(1).remove(0).unwrap();
         let timeline = trial.fake.take_timeline();

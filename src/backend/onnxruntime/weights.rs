@@ -11,7 +11,7 @@ use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
 
 use crate::error::Error;
-use crate::model::weights::{Weight, matrix_weights};
+use crate::model::weights::{WeightMatrix, matrix_weights};
 use crate::model::{InstanceGroup, ModelSpec};
 
 use super::told;
@@ -50,7 +50,7 @@ impl Weights {
     }
 }
 
-fn value(weight: &Weight<'_>) -> Result<(String, Arc<DynValue>), Error> {
+fn value(weight: &WeightMatrix<'_>) -> Result<(String, Arc<DynValue>), Error> {
     let elements: Vec<_> = weight.contents.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
     let tensor = Tensor::from_array((weight.shape.to_vec(), elements)).map_err(|error| told(&error))?;
     Ok((weight.name.to_owned(), Arc::new(tensor.into_dyn())))

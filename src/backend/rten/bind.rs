@@ -14,7 +14,7 @@ use super::datatype::{WAY_OUT, held_as, natural};
 
 /// An input or output: where it is in the model, and how it differs from its configuration.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Port {
+pub(super) struct RtenBinding {
     pub(super) node: NodeId,
     pub(super) datatype: Datatype,
     pub(super) held: DataType,
@@ -25,7 +25,7 @@ pub(super) struct Port {
 
 /// An input that is made of each batch: INT32 or FP32, which the engine has as they are.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BatchPort {
+pub(super) struct BatchBinding {
     pub(super) node: NodeId,
     pub(super) held: DataType,
 }
@@ -53,7 +53,7 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
 }
 
 /// Finds the inputs in the model.
-pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<Port>, Error> {
+pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.input_ids();
     let (want, came) = (spec.inputs.len() + spec.batch_inputs.len(), nodes.len());
     if came != want {
@@ -65,7 +65,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) ->
 }
 
 /// Finds the inputs that are made of each batch.
-pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<BatchPort>, Error> {
+pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<BatchBinding>, Error> {
     let bind = |input: &BatchInput| {
         let nodes = model.input_ids();
         let node = model.find_node(&input.name).filter(|node| nodes.contains(node));
@@ -73,13 +73,13 @@ pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<B
         let held = held_as(input.datatype).ok_or_else(|| Error::internal("a batch input is INT32 or FP32"))?;
         let declared = model.node_info(node).and_then(|node| node.dtype());
         check_datatype(spec, "input", &input.name, input.datatype, held, declared)?;
-        Ok(BatchPort { node, held })
+        Ok(BatchBinding { node, held })
     };
     spec.batch_inputs.iter().map(bind).collect()
 }
 
 /// Finds the outputs in the model, which may have more of them.
-pub(super) fn bind_outputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<Port>, Error> {
+pub(super) fn bind_outputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.output_ids();
     let bind = |(output, held)| bind_tensor(spec, model, "output", nodes, output, held);
     spec.outputs.iter().zip(held.iter().copied()).map(bind).collect()
@@ -92,7 +92,7 @@ fn bind_tensor(
     nodes: &[NodeId],
     tensor: &TensorSpec,
     held: DataType,
-) -> Result<Port, Error> {
+) -> Result<RtenBinding, Error> {
     let node = model.find_node(&tensor.name).filter(|node| nodes.contains(node));
     let node = node.ok_or_else(|| unexpected(model, side, nodes, &tensor.name))?;
     let node_info = model.node_info(node);
@@ -109,7 +109,7 @@ fn bind_tensor(
         Some(shape) => check_shape(spec, side, tensor, shape)?,
         None => false,
     };
-    Ok(Port { node, datatype: tensor.datatype, held, is_squeezed })
+    Ok(RtenBinding { node, datatype: tensor.datatype, held, is_squeezed })
 }
 
 fn size(dimension: &Dimension) -> i64 {

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rten::{DataType, Value, ValueType, ValueView};
 use rten_tensor::{Layout, Tensor as RtenTensor};
 
-use crate::backend::batch::Feed;
+use crate::backend::batch::InputConversion;
 use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Datatype};
 
@@ -36,12 +36,12 @@ pub(super) const fn natural(held: DataType) -> Option<Datatype> {
 }
 
 /// How inputs of a datatype get to the engine.
-pub(super) const fn feed(datatype: Datatype) -> Feed {
+pub(super) const fn feed(datatype: Datatype) -> InputConversion {
     match datatype {
-        Datatype::Bool => Feed { alignment: 4, convert: Some(bools_to_ints) },
-        Datatype::Int64 => Feed { alignment: 4, convert: Some(longs_to_ints) },
-        Datatype::Int8 | Datatype::Uint8 => Feed { alignment: 1, convert: None },
-        _ => Feed { alignment: 4, convert: None },
+        Datatype::Bool => InputConversion { alignment: 4, convert: Some(bools_to_ints) },
+        Datatype::Int64 => InputConversion { alignment: 4, convert: Some(longs_to_ints) },
+        Datatype::Int8 | Datatype::Uint8 => InputConversion { alignment: 1, convert: None },
+        _ => InputConversion { alignment: 4, convert: None },
     }
 }
 

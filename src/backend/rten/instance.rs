@@ -16,19 +16,19 @@ use crate::error::Error;
 use crate::tensor::{Shape, Tensor};
 use crate::time::Clock;
 
-use super::bind::{BatchPort, Port};
-use super::{Shared, datatype};
+use super::bind::{BatchBinding, RtenBinding};
+use super::{SharedGraph, datatype};
 
 /// An instance; it lives on one thread.
 pub(super) struct RtenInstance {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGraph>,
     gather: Gather,
     batch_inputs: BatchInputs,
     options: RunOptions,
 }
 
 impl RtenInstance {
-    pub(super) fn new(shared: Arc<Shared>, threads: &Threads) -> Self {
+    pub(super) fn new(shared: Arc<SharedGraph>, threads: &Threads) -> Self {
         let feeds = shared.inputs.iter().map(|port| datatype::feed(port.datatype));
         let gather = Gather::new(Arc::clone(&shared.spec), feeds);
         let batch_inputs = BatchInputs::new(Arc::clone(&shared.spec));
@@ -93,7 +93,7 @@ impl RtenInstance {
     fn input<'a>(
         &'a self,
         index: usize,
-        port: Port,
+        port: RtenBinding,
         requests: &'a [Request],
     ) -> Result<(NodeId, ValueOrView<'a>), Error> {
         let shape = self.gather.shape(index);
@@ -105,7 +105,7 @@ impl RtenInstance {
         })
     }
 
-    fn batch_input(&self, index: usize, port: BatchPort) -> Result<(NodeId, ValueOrView<'_>), Error> {
+    fn batch_input(&self, index: usize, port: BatchBinding) -> Result<(NodeId, ValueOrView<'_>), Error> {
         let view = view(port.held, self.batch_inputs.shape(index), self.batch_inputs.contents(index));
         view.map(|view| (port.node, view)).ok_or_else(|| {
             Error::internal(format!("batch input {index} of model '{}' was not made", self.shared.spec.name))
@@ -134,7 +134,7 @@ impl RtenInstance {
         ports.zip(values).map(|((index, port), value)| self.output(index, *port, value, requests)).collect()
     }
 
-    fn output(&self, index: usize, port: Port, value: Value, requests: &[Request]) -> Result<Tensor, Error> {
+    fn output(&self, index: usize, port: RtenBinding, value: Value, requests: &[Request]) -> Result<Tensor, Error> {
         let spec = &self.shared.spec;
         let shape: Shape = datatype::shape(&value).chain(port.is_squeezed.then_some(1)).collect();
         let kind = value.dtype();

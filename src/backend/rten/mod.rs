@@ -26,7 +26,7 @@ use crate::model::ModelSpec;
 use crate::model::initial::take_initial_values;
 use crate::tensor::Tensor;
 
-use bind::{BatchPort, Port};
+use bind::{BatchBinding, RtenBinding};
 use datatype::WAY_OUT;
 use instance::RtenInstance;
 
@@ -36,18 +36,18 @@ pub struct Rten;
 
 /// A loaded model version.
 struct RtenModel {
-    shared: Arc<Shared>,
+    shared: Arc<SharedGraph>,
 }
 
 /// What all instances of a model version share.
-struct Shared {
+struct SharedGraph {
     spec: Arc<ModelSpec>,
     model: Model,
-    inputs: Vec<Port>,
-    batch_inputs: Vec<BatchPort>,
+    inputs: Vec<RtenBinding>,
+    batch_inputs: Vec<BatchBinding>,
     /// What each input is when a request leaves it out, for those that may be.
     defaults: Vec<Option<Tensor>>,
-    outputs: Vec<Port>,
+    outputs: Vec<RtenBinding>,
     output_nodes: Vec<NodeId>,
 }
 
@@ -71,9 +71,12 @@ impl Backend for Rten {
 }
 
 /// A model, and what its optional inputs are where they are left out.
-type Whole = (Model, Vec<Option<Tensor>>);
+type WholeBatch = (Model, Vec<Option<Tensor>>);
 
-fn load(spec: &Arc<ModelSpec>, read: impl FnOnce() -> Result<Whole, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+fn load(
+    spec: &Arc<ModelSpec>,
+    read: impl FnOnce() -> Result<WholeBatch, Error>,
+) -> Result<Box<dyn LoadedModel>, Error> {
     check_optimization(spec)?;
     let inputs = bind::held_inputs(spec)?;
     let outputs = bind::held_outputs(spec)?;
@@ -83,7 +86,7 @@ fn load(spec: &Arc<ModelSpec>, read: impl FnOnce() -> Result<Whole, Error>) -> R
     let outputs = bind::bind_outputs(spec, &model, &outputs)?;
     let output_nodes = outputs.iter().map(|port| port.node).collect();
     let spec = Arc::clone(spec);
-    let shared = Shared { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
+    let shared = SharedGraph { spec, model, inputs, batch_inputs, defaults, outputs, output_nodes };
     Ok(Box::new(RtenModel { shared: Arc::new(shared) }))
 }
 
@@ -111,7 +114,7 @@ fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
 
 /// Reads the model's file, and with it the files of weights that it names beside it; and what each
 /// optional input is when it is left out.
-fn read(spec: &ModelSpec, directory: &Path) -> Result<Whole, Error> {
+fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeBatch, Error> {
     let name = Path::new(&spec.default_model_filename);
     if !name.components().all(|component| matches!(component, Component::Normal(_))) {
         let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
@@ -125,7 +128,7 @@ fn read(spec: &ModelSpec, directory: &Path) -> Result<Whole, Error> {
 }
 
 /// The same from a file that was opened, and refers to no others.
-fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<Whole, Error> {
+fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<WholeBatch, Error> {
     let bytes = || {
         let mut bytes = Vec::new();
         let outcome = file.try_clone_to_owned().map(std::fs::File::from).and_then(|mut file| {
@@ -138,7 +141,7 @@ fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<Whole, Error> {
 }
 
 /// A file that breaks the engine's reader costs this model only.
-fn guarded(spec: &ModelSpec, read: impl FnOnce() -> Result<Whole, Error>) -> Result<Whole, Error> {
+fn guarded(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeBatch, Error>) -> Result<WholeBatch, Error> {
     let outcome = catch_unwind(AssertUnwindSafe(read));
     let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
@@ -148,7 +151,7 @@ fn read_whole(
     spec: &ModelSpec,
     model: impl FnOnce() -> Result<Model, Error>,
     bytes: impl FnOnce() -> Result<Vec<u8>, Error>,
-) -> Result<Whole, Error> {
+) -> Result<WholeBatch, Error> {
     let optional = spec.inputs.iter().filter(|input| input.is_optional);
     let names: Vec<_> = optional.map(|input| input.name.as_str()).collect();
     if names.is_empty() {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::*;
 use crate::backend::onnx_builder::{BOOL, FLOAT, INT8, INT16, INT32, INT64, Onnx, UINT8};
 use crate::backend::threads::enter;
-use crate::backend::trial::{Answers, retyped, spec, tensor};
+use crate::backend::trial::{TrialAnswers, retyped, spec, tensor};
 use crate::error::Code;
 use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::{Datatype, Tensor};
@@ -43,7 +43,7 @@ fn refusal(spec: ModelSpec, file: &[u8]) -> String {
 /// Runs one batch on an instance of its own.
 fn run(spec: ModelSpec, file: &[u8], requests: Vec<(Vec<Tensor>, u32)>) -> Vec<Result<Vec<Tensor>, Error>> {
     let count = requests.len() as u32;
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let model = load(spec, file).unwrap();
     let batch = answers.batch(requests);
     enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
@@ -260,7 +260,7 @@ fn a_request_that_the_engine_fails_on_fails_alone() {
     let (spec, file) = table();
     let requests = [0, 7, 2].map(|index: i64| (vec![tensor(&[1, 1], &[index])], 1)).to_vec();
     let model = load(spec, &file).unwrap();
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let batch = answers.batch(requests);
     enter(1, |threads| model.new_instance(threads).unwrap().run(batch));
     let got = answers.take(3);
@@ -284,7 +284,7 @@ fn a_panic_of_the_engine_costs_its_request_and_not_the_instance() {
     let spec = spec(8, &[("x", int32, &[1]), ("y", int32, &[1])], &[("z", int32, &[1])]);
     let entry = |x: i32, y: i32| (vec![tensor(&[1, 1], &[x]), tensor(&[1, 1], &[y])], 1);
     let model = load(spec, &file).unwrap();
-    let (before, after) = (Answers::default(), Answers::default());
+    let (before, after) = (TrialAnswers::default(), TrialAnswers::default());
     let batches = [before.batch(vec![entry(6, 2), entry(i32::MIN, -1)]), after.batch(vec![entry(8, 2)])];
     enter(1, |threads| {
         let mut instance = model.new_instance(threads).unwrap();
@@ -305,7 +305,7 @@ fn instances_on_two_threads_share_a_model() {
             let model = &model;
             scope.spawn(move || {
                 enter(2, |threads| {
-                    let answers = Answers::default();
+                    let answers = TrialAnswers::default();
                     let mut instance = model.new_instance(threads).unwrap();
                     for _ in 0..20 {
                         instance.run(answers.batch(vec![(vec![tensor(&[1, 1], &[index])], 1)]));

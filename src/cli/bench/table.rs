@@ -10,11 +10,11 @@ use crate::cli::bench::{Draft, SEARCH_RANGE};
 use crate::flag::Fallback::{Absent, Text, Value};
 use crate::flag::Takes::{Many, One, Switch};
 use crate::flag::{Flag, Section, parse, set, set_one_of};
-use crate::loadgen::report::Load;
+use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
-use crate::loadgen::search::Goal;
-use crate::loadgen::settings::{Format, Source, Task};
-use crate::loadgen::target::{Encoding, Parameter, Protocol};
+use crate::loadgen::search::LatencyGoal;
+use crate::loadgen::settings::{BenchTask, ContentSource, ReportFormat};
+use crate::loadgen::target::{Encoding, Protocol, RequestParameter};
 
 /// All flags of the load generator.
 pub(super) const SECTIONS: &[Section<Draft>] = &[
@@ -124,7 +124,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         apply: |draft, value| {
             draft.goals.push("concurrency-range");
             let loads = range(value)?.into_iter().map(concurrency);
-            draft.settings.goal = Task::Loads(loads.collect::<Result<_, _>>()?);
+            draft.settings.goal = BenchTask::Loads(loads.collect::<Result<_, _>>()?);
             Ok(())
         },
     },
@@ -136,7 +136,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
                due",
         apply: |draft, value| {
             draft.goals.push("request-rate-range");
-            draft.settings.goal = Task::Loads(range(value)?.into_iter().map(Load::Rate).collect());
+            draft.settings.goal = BenchTask::Loads(range(value)?.into_iter().map(OfferedLoad::Rate).collect());
             Ok(())
         },
     },
@@ -147,7 +147,7 @@ const LOAD_FLAGS: &[Flag<Draft>] = &[
         help: "Find the highest rate of an open loop that meets this",
         apply: |draft, value| {
             draft.goals.push("search-slo");
-            draft.settings.goal = Task::Search(Goal::parse(value)?, SEARCH_RANGE);
+            draft.settings.goal = BenchTask::Search(LatencyGoal::parse(value)?, SEARCH_RANGE);
             Ok(())
         },
     },
@@ -311,9 +311,9 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         help: "random, zero, a JSON file in perf_analyzer's format, or a directory with a file for each input",
         apply: |draft, value| {
             draft.settings.source = match value {
-                "random" => Source::Random,
-                "zero" => Source::Zero,
-                path => Source::Path(PathBuf::from(path)),
+                "random" => ContentSource::Random,
+                "zero" => ContentSource::Zero,
+                path => ContentSource::Path(PathBuf::from(path)),
             };
             Ok(())
         },
@@ -324,7 +324,7 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         default: Absent,
         help: "The same as --input-data=zero",
         apply: |draft, _| {
-            draft.settings.source = Source::Zero;
+            draft.settings.source = ContentSource::Zero;
             Ok(())
         },
     },
@@ -397,7 +397,7 @@ const INPUT_FLAGS: &[Flag<Draft>] = &[
         default: Absent,
         help: "A parameter of every request: bool, int, uint, double or string; may be given more than once",
         apply: |draft, value| {
-            draft.settings.parameters.push(Parameter::parse(value)?);
+            draft.settings.parameters.push(RequestParameter::parse(value)?);
             Ok(())
         },
     },
@@ -462,7 +462,7 @@ const OUTPUT_FLAGS: &[Flag<Draft>] = &[
             set_one_of(
                 &mut draft.settings.output.format,
                 value,
-                &[("csv", Format::Csv), ("json", Format::Json), ("table", Format::Table)],
+                &[("csv", ReportFormat::Csv), ("json", ReportFormat::Json), ("table", ReportFormat::Table)],
             )
         },
     },

@@ -2,7 +2,7 @@ use super::value::range;
 use super::*;
 use crate::flag::{Fallback, Takes, flags};
 
-fn bench(line: &str) -> Result<Settings, String> {
+fn bench(line: &str) -> Result<BenchSettings, String> {
     let command = clap::Command::new("bench").no_binary_name(true).args_override_self(true).args(arguments());
     let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flag::explain(&error))?;
     read(&matches)
@@ -55,7 +55,7 @@ fn every_flag_has_a_help_and_a_default_that_holds_without_it() {
             (flag.apply)(&mut draft, value).unwrap();
             // Given alone, these also ask for sequences.
             draft.settings.sequence.is_asked = false;
-            assert_eq!(draft.settings, Settings::default(), "--{name}={value} is the default");
+            assert_eq!(draft.settings, BenchSettings::default(), "--{name}={value} is the default");
         }
     }
 }

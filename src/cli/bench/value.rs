@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::flag::parse;
-use crate::loadgen::report::Load;
+use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::target::Encoding;
 
 /// Loads in one run: a mistyped step must not run for a week.
@@ -78,9 +78,9 @@ pub(super) fn rate(value: &str) -> Result<f64, String> {
     percent(value)
 }
 
-pub(super) fn concurrency(value: f64) -> Result<Load, String> {
+pub(super) fn concurrency(value: f64) -> Result<OfferedLoad, String> {
     if value.fract() == 0.0 && value <= CONCURRENCY_MAX as f64 {
-        Ok(Load::Concurrency(value as usize))
+        Ok(OfferedLoad::Concurrency(value as usize))
     } else {
         Err(format!("expected whole numbers up to {CONCURRENCY_MAX}"))
     }

@@ -4,13 +4,13 @@
 
 use bytes::Bytes;
 
-use crate::connection::http1::{Connection, Settings};
+use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::READ_SIZE;
 use crate::time::Instant;
 use crate::wire::message::{BodyBuffer, Message, Reply};
 
 /// Small, so that short inputs reach the bounds.
-const SETTINGS: Settings = Settings {
+const SETTINGS: Http1Settings = Http1Settings {
     head_size_max: 512,
     body_size_max: 8 * 1024,
     aligned_after: Some("inference-header-content-length"),
@@ -35,8 +35,8 @@ pub fn fuzz_connection(input: &[u8]) {
 
 /// What came out of a connection, in order: each message, and the refusal that ended it if one
 /// did. The input is written in pieces of the sizes asked for.
-pub(super) fn transcript(settings: Settings, input: &[u8], mut piece_size: impl FnMut() -> usize) -> Vec<String> {
-    let mut connection = Connection::<Plain>::new(settings);
+pub(super) fn transcript(settings: Http1Settings, input: &[u8], mut piece_size: impl FnMut() -> usize) -> Vec<String> {
+    let mut connection = Http1Connection::<PlainBody>::new(settings);
     let (mut lines, mut input) = (Vec::new(), input);
     let held_size_max = settings.head_size_max.max(READ_SIZE) + settings.body_size_max;
     loop {
@@ -64,7 +64,7 @@ pub(super) fn transcript(settings: Settings, input: &[u8], mut piece_size: impl 
 }
 
 /// Takes one message or refusal and answers it. Whether there was one.
-fn poll(connection: &mut Connection<Plain>, lines: &mut Vec<String>) -> bool {
+fn poll(connection: &mut Http1Connection<PlainBody>, lines: &mut Vec<String>) -> bool {
     let reply = Reply { status: 200, ..Reply::default() };
     let mut out = Vec::new();
     match connection.poll_message(Instant::ZERO) {
@@ -92,9 +92,9 @@ const fn mix(seed: u64) -> u64 {
 }
 
 /// A body without alignment.
-pub(in crate::connection) struct Plain(Vec<u8>);
+pub(in crate::connection) struct PlainBody(Vec<u8>);
 
-impl BodyBuffer for Plain {
+impl BodyBuffer for PlainBody {
     fn with_alignment_at(_: usize, capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
     }

@@ -8,26 +8,26 @@
 //!                        ChunkEnd ◄┴─ ChunkData
 //! ```
 
-use crate::connection::input::Input;
+use crate::connection::input::InputBuffer;
 use crate::limits::{BODY_CLAIM_MAX, INPUT_SIZE_MIN, READ_SIZE};
-use crate::wire::http1::Refusal;
+use crate::wire::http1::HttpRefusal;
 use crate::wire::http1::chunk::{self, Chunks};
-use crate::wire::http1::head::{self, BodyLength, Head};
+use crate::wire::http1::head::{self, BodyLength, RequestHead};
 use crate::wire::http1::section::SectionScan;
 use crate::wire::message::{BodyBuffer, Message};
 
 /// A message with as much of its body as has come.
-pub(super) struct Incoming<B> {
-    head: Head,
+pub(super) struct IncomingMessage<B> {
+    head: RequestHead,
     buffer: B,
     filled: usize,
-    part: Part,
+    part: NextPart,
     body_size_max: usize,
     head_size_max: usize,
 }
 
 /// What comes next.
-enum Part {
+enum NextPart {
     /// Bytes of a body of known length.
     Sized { left: usize },
     /// The line before a chunk.
@@ -40,14 +40,14 @@ enum Part {
     Trailers { scan: SectionScan },
 }
 
-impl<B: BodyBuffer> Incoming<B> {
+impl<B: BodyBuffer> IncomingMessage<B> {
     /// A message whose body begins with the next byte.
-    pub(super) fn new(head: Head, body_size_max: usize, head_size_max: usize) -> Result<Self, Refusal> {
+    pub(super) fn new(head: RequestHead, body_size_max: usize, head_size_max: usize) -> Result<Self, HttpRefusal> {
         let (part, claim) = match head.length {
-            BodyLength::Chunked => (Part::ChunkLine { chunks: Chunks::default() }, 0),
+            BodyLength::Chunked => (NextPart::ChunkLine { chunks: Chunks::default() }, 0),
             BodyLength::Sized(size) => {
                 let left = fit(0, size, body_size_max)?;
-                (Part::Sized { left }, left.min(BODY_CLAIM_MAX))
+                (NextPart::Sized { left }, left.min(BODY_CLAIM_MAX))
             }
         };
         let buffer = B::with_alignment_at(head.aligned_at, claim);
@@ -57,15 +57,15 @@ impl<B: BodyBuffer> Incoming<B> {
     /// Whether nothing of the body has come, though something will.
     pub(super) const fn is_untouched(&self) -> bool {
         match self.part {
-            Part::Sized { left } => left > 0 && self.filled == 0,
-            Part::ChunkLine { .. } => self.filled == 0,
+            NextPart::Sized { left } => left > 0 && self.filled == 0,
+            NextPart::ChunkLine { .. } => self.filled == 0,
             _ => false,
         }
     }
 
     /// Whether the next bytes go straight into the body: nothing is pending before them, and
     /// enough of them follow that sparing the copy is worth a receive of its own.
-    pub(super) const fn is_direct(&self, input: &Input) -> bool {
+    pub(super) const fn is_direct(&self, input: &InputBuffer) -> bool {
         input.is_empty() && self.run_size() >= INPUT_SIZE_MIN
     }
 
@@ -84,7 +84,7 @@ impl<B: BodyBuffer> Incoming<B> {
     pub(super) fn handle_space(&mut self, count: usize) {
         let count = count.min(self.run_size()).min(self.buffer.len().saturating_sub(self.filled));
         self.filled += count;
-        if let Part::Sized { left } | Part::ChunkData { left, .. } = &mut self.part {
+        if let NextPart::Sized { left } | NextPart::ChunkData { left, .. } = &mut self.part {
             *left -= count;
         }
     }
@@ -92,38 +92,38 @@ impl<B: BodyBuffer> Incoming<B> {
     /// How much of the input may have to lie in one piece.
     pub(super) fn input_size_max(&self) -> usize {
         match self.part {
-            Part::Trailers { .. } => self.head_size_max,
+            NextPart::Trailers { .. } => self.head_size_max,
             _ => READ_SIZE,
         }
     }
 
     /// Takes what it can from the input. Whether the message is complete.
-    pub(super) fn poll_complete(&mut self, input: &mut Input) -> Result<bool, Refusal> {
+    pub(super) fn poll_complete(&mut self, input: &mut InputBuffer) -> Result<bool, HttpRefusal> {
         loop {
             self.copy_run(input);
             match &mut self.part {
-                Part::Sized { left } => return Ok(*left == 0),
-                Part::ChunkData { left, .. } if *left > 0 => return Ok(false),
-                Part::ChunkData { chunks, .. } => {
-                    self.part = Part::ChunkEnd { chunks: std::mem::take(chunks) };
+                NextPart::Sized { left } => return Ok(*left == 0),
+                NextPart::ChunkData { left, .. } if *left > 0 => return Ok(false),
+                NextPart::ChunkData { chunks, .. } => {
+                    self.part = NextPart::ChunkEnd { chunks: std::mem::take(chunks) };
                 }
-                Part::ChunkEnd { chunks } => {
+                NextPart::ChunkEnd { chunks } => {
                     if !chunk::decode_end(input.pending())? {
                         return Ok(false);
                     }
                     input.consume(2);
-                    self.part = Part::ChunkLine { chunks: std::mem::take(chunks) };
+                    self.part = NextPart::ChunkLine { chunks: std::mem::take(chunks) };
                 }
-                Part::ChunkLine { chunks } => {
+                NextPart::ChunkLine { chunks } => {
                     let Some(line) = chunks.decode_line(input.pending())? else { return Ok(false) };
                     input.consume(line.line_size);
                     let left = fit(self.filled, line.size, self.body_size_max)?;
                     self.part = match left {
-                        0 => Part::Trailers { scan: SectionScan::trailers(self.head_size_max) },
-                        _ => Part::ChunkData { chunks: std::mem::take(chunks), left },
+                        0 => NextPart::Trailers { scan: SectionScan::trailers(self.head_size_max) },
+                        _ => NextPart::ChunkData { chunks: std::mem::take(chunks), left },
                     };
                 }
-                Part::Trailers { scan } => {
+                NextPart::Trailers { scan } => {
                     let Some(size) = scan.poll_end(input.pending())? else { return Ok(false) };
                     if size > 2 {
                         head::check_trailers(input.pending().get(..size).unwrap_or_default())?;
@@ -139,7 +139,7 @@ impl<B: BodyBuffer> Incoming<B> {
     pub(super) fn into_message(self) -> Message {
         // Never more is shown than belongs to the body, so there is nothing to cut off.
         debug_assert_eq!(self.buffer.len(), self.filled);
-        let Head { method, path, fields, .. } = self.head;
+        let RequestHead { method, path, fields, .. } = self.head;
         Message { method, path, fields, body: self.buffer.freeze() }
     }
 
@@ -151,12 +151,12 @@ impl<B: BodyBuffer> Incoming<B> {
     /// Bytes of body that follow without framing between them.
     const fn run_size(&self) -> usize {
         match self.part {
-            Part::Sized { left } | Part::ChunkData { left, .. } => left,
+            NextPart::Sized { left } | NextPart::ChunkData { left, .. } => left,
             _ => 0,
         }
     }
 
-    fn copy_run(&mut self, input: &mut Input) {
+    fn copy_run(&mut self, input: &mut InputBuffer) {
         let pending = input.pending();
         let run = pending.get(..self.run_size()).unwrap_or(pending);
         let (count, end) = (run.len(), self.filled.saturating_add(run.len()));
@@ -175,10 +175,10 @@ impl<B: BodyBuffer> Incoming<B> {
 }
 
 /// `more` bytes after `filled`, where they fit into the largest body.
-fn fit(filled: usize, more: u64, body_size_max: usize) -> Result<usize, Refusal> {
+fn fit(filled: usize, more: u64, body_size_max: usize) -> Result<usize, HttpRefusal> {
     let total = u64::try_from(filled).unwrap_or(u64::MAX).saturating_add(more);
     match usize::try_from(total) {
         Ok(total) if total <= body_size_max => Ok(total - filled),
-        _ => Err(Refusal::body_size(total, body_size_max)),
+        _ => Err(HttpRefusal::body_size(total, body_size_max)),
     }
 }

@@ -26,17 +26,17 @@ use crate::limits::{
 use crate::time::Instant;
 use crate::wire::http1::reply::{self, CONTINUE, ConnectionOption};
 use crate::wire::http1::section::SectionScan;
-use crate::wire::http1::{Refusal, head};
+use crate::wire::http1::{HttpRefusal, head};
 use crate::wire::message::{BodyBuffer, Message, Reply};
 
 pub use self::fuzz::fuzz_connection;
 
-use self::incoming::Incoming;
-use crate::connection::input::Input;
+use self::incoming::IncomingMessage;
+use crate::connection::input::InputBuffer;
 
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct Http1Settings {
     /// Bytes of a request head, or of the trailers of one body.
     pub head_size_max: usize,
     /// Bytes of a body (`--http-max-input-size`).
@@ -51,7 +51,7 @@ pub struct Settings {
     pub idle_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for Http1Settings {
     fn default() -> Self {
         Self {
             head_size_max: HEAD_SIZE_MAX,
@@ -65,10 +65,10 @@ impl Default for Settings {
 }
 
 /// The server's side of a connection. Lives on its shard.
-pub struct Connection<B> {
-    settings: Settings,
-    input: Input,
-    state: State<B>,
+pub struct Http1Connection<B> {
+    settings: Http1Settings,
+    input: InputBuffer,
+    state: Http1State<B>,
     /// When `handle_timeout` is due.
     deadline: Option<Instant>,
     /// What the reply in progress will say, unless the connection ends.
@@ -82,25 +82,25 @@ pub struct Connection<B> {
     is_interim_due: bool,
 }
 
-enum State<B> {
+enum Http1State<B> {
     /// Between messages, or within a head.
     Head { scan: SectionScan, blank_line_count: usize, is_begun: bool },
     /// Within a body; `moved` bytes came since its deadline was set.
-    Body { incoming: Incoming<B>, moved: usize },
+    Body { incoming: IncomingMessage<B>, moved: usize },
     /// A message is out and its reply is awaited.
     Replying,
     /// No further message comes out.
     Closed,
 }
 
-impl<B: BodyBuffer> Connection<B> {
+impl<B: BodyBuffer> Http1Connection<B> {
     /// A connection that has just been accepted. Its idle time begins with the first
     /// `poll_message`.
-    pub fn new(settings: Settings) -> Self {
+    pub fn new(settings: Http1Settings) -> Self {
         Self {
             settings,
-            input: Input::default(),
-            state: State::between(&settings),
+            input: InputBuffer::default(),
+            state: Http1State::between(&settings),
             deadline: None,
             option: ConnectionOption::None,
             is_current: false,
@@ -116,15 +116,15 @@ impl<B: BodyBuffer> Connection<B> {
     /// is thrown away, so that the caller can read on until the client has seen it.
     pub fn input_space(&mut self) -> &mut [u8] {
         let size_max = match &mut self.state {
-            State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
-            State::Body { incoming, .. } => {
+            Http1State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
+            Http1State::Body { incoming, .. } => {
                 if incoming.is_direct(&self.input) {
                     return incoming.space();
                 }
                 incoming.input_size_max().max(READ_SIZE)
             }
-            State::Replying => READ_SIZE,
-            State::Closed => {
+            Http1State::Replying => READ_SIZE,
+            Http1State::Closed => {
                 self.input.clear();
                 READ_SIZE
             }
@@ -135,13 +135,13 @@ impl<B: BodyBuffer> Connection<B> {
     /// `count` bytes were written to the front of `input_space`.
     pub fn handle_input(&mut self, count: usize, now: Instant) {
         match &mut self.state {
-            State::Head { is_begun, .. } => {
+            Http1State::Head { is_begun, .. } => {
                 self.input.commit(count);
                 if count > 0 && !mem::replace(is_begun, true) {
                     self.deadline = Some(now + self.settings.head_timeout);
                 }
             }
-            State::Body { incoming, moved } => {
+            Http1State::Body { incoming, moved } => {
                 if incoming.is_direct(&self.input) {
                     incoming.handle_space(count);
                 } else {
@@ -154,8 +154,8 @@ impl<B: BodyBuffer> Connection<B> {
                     self.deadline = Some(now + self.settings.body_timeout);
                 }
             }
-            State::Replying => self.input.commit(count),
-            State::Closed => {}
+            Http1State::Replying => self.input.commit(count),
+            Http1State::Closed => {}
         }
     }
 
@@ -166,23 +166,23 @@ impl<B: BodyBuffer> Connection<B> {
 
     /// Something is overdue. A refusal to answer with before closing; `None` with `is_closing`
     /// where the connection was merely idle, and `None` without it where nothing was overdue.
-    pub fn handle_timeout(&mut self, now: Instant) -> Option<Refusal> {
+    pub fn handle_timeout(&mut self, now: Instant) -> Option<HttpRefusal> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return None;
         }
         let text = match self.state {
-            State::Head { is_begun: false, .. } => None,
-            State::Head { .. } => Some("the request head did not arrive in time"),
-            State::Body { .. } => Some("the request body did not arrive in time"),
-            State::Replying | State::Closed => return None,
+            Http1State::Head { is_begun: false, .. } => None,
+            Http1State::Head { .. } => Some("the request head did not arrive in time"),
+            Http1State::Body { .. } => Some("the request body did not arrive in time"),
+            Http1State::Replying | Http1State::Closed => return None,
         };
         self.close();
-        text.map(|text| Refusal::new(408, text))
+        text.map(|text| HttpRefusal::new(408, text))
     }
 
     /// The next whole message, once the one before is answered. After a refusal is answered the
     /// connection ends.
-    pub fn poll_message(&mut self, now: Instant) -> Result<Option<Message>, Refusal> {
+    pub fn poll_message(&mut self, now: Instant) -> Result<Option<Message>, HttpRefusal> {
         let polled = self.poll_states(now);
         if polled.is_err() {
             self.close();
@@ -199,7 +199,7 @@ impl<B: BodyBuffer> Connection<B> {
     /// Whether the client of the message that came out last may be sent an interim response before
     /// its reply (RFC 9110 §15.2).
     pub const fn takes_interim(&self) -> bool {
-        self.is_current && matches!(self.state, State::Replying)
+        self.is_current && matches!(self.state, Http1State::Replying)
     }
 
     /// When `handle_timeout` must be called, even if nothing arrives.
@@ -210,7 +210,7 @@ impl<B: BodyBuffer> Connection<B> {
     /// Appends the head of the reply to the message that came out last, or to a refusal. Whether
     /// the reply's body follows it.
     pub fn encode_head(&mut self, reply: &Reply, out: &mut Vec<u8>) -> bool {
-        let is_last = !matches!(self.state, State::Replying) || self.is_closing();
+        let is_last = !matches!(self.state, Http1State::Replying) || self.is_closing();
         let option = if is_last { ConnectionOption::Close } else { self.option };
         reply::encode_head(reply, option, out);
         let has_body = !self.is_head_only && reply::has_length(reply.status);
@@ -218,7 +218,7 @@ impl<B: BodyBuffer> Connection<B> {
         if is_last {
             self.close();
         } else {
-            self.state = State::between(&self.settings);
+            self.state = Http1State::between(&self.settings);
         }
         has_body
     }
@@ -232,19 +232,19 @@ impl<B: BodyBuffer> Connection<B> {
     pub fn is_closing(&self) -> bool {
         let is_nothing_left = (self.is_draining || self.is_ended) && self.input.is_empty();
         match self.state {
-            State::Head { .. } => is_nothing_left,
-            State::Body { .. } => false,
-            State::Replying => self.option == ConnectionOption::Close || is_nothing_left,
-            State::Closed => true,
+            Http1State::Head { .. } => is_nothing_left,
+            Http1State::Body { .. } => false,
+            Http1State::Replying => self.option == ConnectionOption::Close || is_nothing_left,
+            Http1State::Closed => true,
         }
     }
 
     /// Whether a part of a message has come, and the rest is awaited.
     pub fn is_within_message(&self) -> bool {
         match self.state {
-            State::Head { .. } => !self.input.is_empty(),
-            State::Body { .. } => true,
-            State::Replying | State::Closed => false,
+            Http1State::Head { .. } => !self.input.is_empty(),
+            Http1State::Body { .. } => true,
+            Http1State::Replying | Http1State::Closed => false,
         }
     }
 
@@ -256,33 +256,33 @@ impl<B: BodyBuffer> Connection<B> {
     /// Bytes of memory held for what came in.
     pub fn held_size(&self) -> usize {
         let body_size = match &self.state {
-            State::Body { incoming, .. } => incoming.held_size(),
+            Http1State::Body { incoming, .. } => incoming.held_size(),
             _ => 0,
         };
         self.input.held_size().saturating_add(body_size)
     }
 
-    fn poll_states(&mut self, now: Instant) -> Result<Option<Message>, Refusal> {
-        if matches!(self.state, State::Head { .. }) {
+    fn poll_states(&mut self, now: Instant) -> Result<Option<Message>, HttpRefusal> {
+        if matches!(self.state, Http1State::Head { .. }) {
             self.poll_head(now)?;
         }
-        if let State::Body { incoming, .. } = &mut self.state
+        if let Http1State::Body { incoming, .. } = &mut self.state
             && incoming.poll_complete(&mut self.input)?
         {
             return Ok(self.take_message());
         }
         // The peer closed its side within a message: no later byte can complete it.
         if self.is_ended && self.is_within_message() {
-            return Err(Refusal::malformed("the connection ended within the request"));
+            return Err(HttpRefusal::malformed("the connection ended within the request"));
         }
         Ok(None)
     }
 
     /// Goes on to the body once the head is whole.
-    fn poll_head(&mut self, now: Instant) -> Result<(), Refusal> {
+    fn poll_head(&mut self, now: Instant) -> Result<(), HttpRefusal> {
         self.skip_blank_lines()?;
         self.set_head_deadline(now);
-        let State::Head { scan, .. } = &mut self.state else { return Ok(()) };
+        let Http1State::Head { scan, .. } = &mut self.state else { return Ok(()) };
         let Some(size) = scan.poll_end(self.input.pending())? else { return Ok(()) };
         let line_count = scan.line_count();
         let section = self.input.pending().get(..size).unwrap_or_default();
@@ -297,20 +297,20 @@ impl<B: BodyBuffer> Connection<B> {
         };
         self.is_current = head.is_current;
         let expects_continue = head.expects_continue;
-        let incoming = Incoming::new(head, self.settings.body_size_max, self.settings.head_size_max)?;
+        let incoming = IncomingMessage::new(head, self.settings.body_size_max, self.settings.head_size_max)?;
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
-        self.state = State::Body { incoming, moved: 0 };
+        self.state = Http1State::Body { incoming, moved: 0 };
         self.deadline = Some(now + self.settings.body_timeout);
         Ok(())
     }
 
     // RFC 9112 §2.2: a server should skip an empty line before the request line.
-    fn skip_blank_lines(&mut self) -> Result<(), Refusal> {
-        let State::Head { blank_line_count, .. } = &mut self.state else { return Ok(()) };
+    fn skip_blank_lines(&mut self) -> Result<(), HttpRefusal> {
+        let Http1State::Head { blank_line_count, .. } = &mut self.state else { return Ok(()) };
         while self.input.pending().starts_with(b"\r\n") {
             *blank_line_count += 1;
             if *blank_line_count > BLANK_LINES_MAX {
-                return Err(Refusal::malformed("too many empty lines before the request line"));
+                return Err(HttpRefusal::malformed("too many empty lines before the request line"));
             }
             self.input.consume(2);
         }
@@ -319,7 +319,7 @@ impl<B: BodyBuffer> Connection<B> {
 
     /// Begins the idle time, or the time of a head that came with the message before.
     fn set_head_deadline(&mut self, now: Instant) {
-        let State::Head { is_begun, .. } = &mut self.state else { return };
+        let Http1State::Head { is_begun, .. } = &mut self.state else { return };
         let was_begun = mem::replace(is_begun, !self.input.is_empty());
         if *is_begun == was_begun && self.deadline.is_some() {
             return;
@@ -335,22 +335,22 @@ impl<B: BodyBuffer> Connection<B> {
     fn take_message(&mut self) -> Option<Message> {
         self.deadline = None;
         self.is_interim_due = false;
-        match mem::replace(&mut self.state, State::Replying) {
-            State::Body { incoming, .. } => Some(incoming.into_message()),
+        match mem::replace(&mut self.state, Http1State::Replying) {
+            Http1State::Body { incoming, .. } => Some(incoming.into_message()),
             _ => None,
         }
     }
 
     fn close(&mut self) {
-        self.state = State::Closed;
+        self.state = Http1State::Closed;
         self.deadline = None;
         self.is_interim_due = false;
         self.input.clear();
     }
 }
 
-impl<B> State<B> {
-    const fn between(settings: &Settings) -> Self {
+impl<B> Http1State<B> {
+    const fn between(settings: &Http1Settings) -> Self {
         Self::Head { scan: SectionScan::head(settings.head_size_max), blank_line_count: 0, is_begun: false }
     }
 }

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use bytes::Bytes;
 
-use super::fuzz::{Plain, fuzz_connection, transcript};
+use super::fuzz::{PlainBody, fuzz_connection, transcript};
 use super::*;
 use crate::limits::{
     BODY_CLAIM_MAX, CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX, HEAD_FIELDS_MAX, INPUT_SIZE_MIN, TARGET_SIZE_MAX,
 };
 
-const SMALL: Settings = Settings {
+const SMALL: Http1Settings = Http1Settings {
     head_size_max: 2_000,
     body_size_max: 100,
     aligned_after: None,
@@ -20,7 +20,7 @@ const SMALL: Settings = Settings {
 };
 
 /// The messages without their fields, and the refusal as its status.
-fn outcome(settings: Settings, input: &[u8], piece_size: impl FnMut() -> usize) -> Vec<String> {
+fn outcome(settings: Http1Settings, input: &[u8], piece_size: impl FnMut() -> usize) -> Vec<String> {
     let short = |line: String| match line.split_once(" | ") {
         Some((message, _)) => message.replace(" b\"", " \""),
         None => line.get(..3).unwrap_or_default().to_owned(),
@@ -193,14 +193,14 @@ fn many_requests_in_one_write_come_out_in_order() {
 
 #[test]
 fn every_size_fits_at_its_bound_and_not_one_past_it() {
-    let check = |input: &str, settings: Settings, want: &str| {
+    let check = |input: &str, settings: Http1Settings, want: &str| {
         for piece_size in [usize::MAX, 1_000] {
             let got = outcome(settings, input.as_bytes(), || piece_size);
             let status = got.last().map(String::as_str).filter(|line| line.len() == 3).unwrap_or("fits");
             assert_eq!((got.len(), status), (1, want), "{}", &input[..input.len().min(200)]);
         }
     };
-    let usual = Settings::default();
+    let usual = Http1Settings::default();
     let head = |size: usize| format!("GET / HTTP/1.1\r\nHost: a\r\nA: {}\r\n\r\n", "b".repeat(size - 32));
     check(&head(2_000), SMALL, "fits");
     check(&head(2_001), SMALL, "431");
@@ -240,24 +240,24 @@ fn every_size_fits_at_its_bound_and_not_one_past_it() {
 #[test]
 fn the_texts_of_bounds_name_the_bound_and_the_flag() {
     let refusal =
-        |settings: Settings, input: &str| transcript(settings, input.as_bytes(), || usize::MAX).pop().unwrap();
+        |settings: Http1Settings, input: &str| transcript(settings, input.as_bytes(), || usize::MAX).pop().unwrap();
     let too_large = "413 request JSON size of 101 bytes exceeds the maximum allowed input size of 100 bytes. \
                      Use --http-max-input-size to increase the limit.";
     assert_eq!(refusal(SMALL, &post("Content-Length: 101\r\n", "")), too_large);
     assert_eq!(refusal(SMALL, &chunked(&format!("1\r\na\r\n{:x}\r\n", 100))), too_large);
     let too_many = "400 Chunked request body exceeds maximum of 65536 non-empty chunks. \
                     Send fewer or larger HTTP chunks.";
-    assert_eq!(refusal(Settings::default(), &chunked(&"1\r\na\r\n".repeat(CHUNKS_MAX + 1))), too_many);
+    assert_eq!(refusal(Http1Settings::default(), &chunked(&"1\r\na\r\n".repeat(CHUNKS_MAX + 1))), too_many);
 }
 
 // One connection, step by step.
 
-fn connection() -> Connection<Plain> {
-    Connection::new(Settings::default())
+fn connection() -> Http1Connection<PlainBody> {
+    Http1Connection::new(Http1Settings::default())
 }
 
 /// Writes all of `input`; how much fitted.
-fn write(connection: &mut Connection<Plain>, input: &[u8], now: Instant) -> usize {
+fn write(connection: &mut Http1Connection<PlainBody>, input: &[u8], now: Instant) -> usize {
     let mut from = 0;
     while from < input.len() {
         let space = connection.input_space();
@@ -272,13 +272,13 @@ fn write(connection: &mut Connection<Plain>, input: &[u8], now: Instant) -> usiz
     from
 }
 
-fn request(connection: &mut Connection<Plain>, input: &str) -> Message {
+fn request(connection: &mut Http1Connection<PlainBody>, input: &str) -> Message {
     write(connection, input.as_bytes(), Instant::ZERO);
     connection.poll_message(Instant::ZERO).unwrap().unwrap()
 }
 
 /// The head of a reply with a body of two bytes, and whether the body follows.
-fn answer(connection: &mut Connection<Plain>) -> (String, bool) {
+fn answer(connection: &mut Http1Connection<PlainBody>) -> (String, bool) {
     let mut out = Vec::new();
     let has_body = connection.encode_head(&Reply::new(200, "text/plain", "ok"), &mut out);
     (String::from_utf8(out).unwrap(), has_body)
@@ -438,7 +438,7 @@ fn an_idle_connection_gives_its_memory_back() {
 
 /// Second by second: `+bytes` are written, `.` polls, `!` answers; the text says what came of it.
 fn timeline(steps: &[(u64, &str)]) -> String {
-    let (mut connection, mut out) = (Connection::<Plain>::new(SMALL), String::new());
+    let (mut connection, mut out) = (Http1Connection::<PlainBody>::new(SMALL), String::new());
     let second = |now: Instant| now.as_nanos() / 1_000_000_000;
     for (at, step) in steps {
         let now = Instant::ZERO + Duration::from_secs(*at);

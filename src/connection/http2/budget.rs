@@ -7,11 +7,11 @@ use crate::limits::{
     SERVER_RESETS_MAX,
 };
 use crate::time::Instant;
-use crate::wire::http2::error::{ErrorCode, Fault};
+use crate::wire::http2::error::{ErrorCode, PeerFault};
 
 /// The bounds whose end is the end of the connection: GOAWAY(ENHANCE_YOUR_CALM) names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Limit {
+pub enum Http2Limit {
     /// `CLIENT_RESETS_MAX`, `--http2-resets-max`.
     ClientResets,
     /// `CONTINUATIONS_MAX`.
@@ -28,7 +28,7 @@ pub enum Limit {
     ServerResets,
 }
 
-impl Limit {
+impl Http2Limit {
     /// All of them, in their order.
     pub const ALL: [Self; 7] = [
         Self::ClientResets,
@@ -84,13 +84,13 @@ const FRAMES_PER_MESSAGE: u32 = 8;
 
 /// Frames or resets in a stretch of time.
 #[derive(Clone, Copy, Debug)]
-struct Meter {
+struct BudgetMeter {
     max: u32,
     spent: u32,
     since: Instant,
 }
 
-impl Meter {
+impl BudgetMeter {
     const fn new(max: u32) -> Self {
         Self { max, spent: 0, since: Instant::ZERO }
     }
@@ -111,36 +111,36 @@ impl Meter {
 
 /// The budgets of one connection, and what it ran out of.
 #[derive(Debug)]
-pub(super) struct Budgets {
-    control_frames: Meter,
-    client_resets: Meter,
-    server_resets: Meter,
-    exceeded: Option<Limit>,
+pub(super) struct PeerBudgets {
+    control_frames: BudgetMeter,
+    client_resets: BudgetMeter,
+    server_resets: BudgetMeter,
+    exceeded: Option<Http2Limit>,
 }
 
-impl Budgets {
+impl PeerBudgets {
     pub(super) const fn new(control_frames_max: u32, client_resets_max: u32) -> Self {
         Self {
-            control_frames: Meter::new(control_frames_max),
-            client_resets: Meter::new(client_resets_max),
-            server_resets: Meter::new(SERVER_RESETS_MAX),
+            control_frames: BudgetMeter::new(control_frames_max),
+            client_resets: BudgetMeter::new(client_resets_max),
+            server_resets: BudgetMeter::new(SERVER_RESETS_MAX),
             exceeded: None,
         }
     }
 
     /// A frame came that moves nothing.
-    pub(super) fn handle_control_frame(&mut self, now: Instant) -> Result<(), Fault> {
-        if self.control_frames.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ControlFrames)) }
+    pub(super) fn handle_control_frame(&mut self, now: Instant) -> Result<(), PeerFault> {
+        if self.control_frames.spend(now) { Ok(()) } else { Err(self.exceed(Http2Limit::ControlFrames)) }
     }
 
     /// A client reset a stream.
-    pub(super) fn handle_client_reset(&mut self, now: Instant) -> Result<(), Fault> {
-        if self.client_resets.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ClientResets)) }
+    pub(super) fn handle_client_reset(&mut self, now: Instant) -> Result<(), PeerFault> {
+        if self.client_resets.spend(now) { Ok(()) } else { Err(self.exceed(Http2Limit::ClientResets)) }
     }
 
     /// We reset a stream because of what its client did.
-    pub(super) fn handle_server_reset(&mut self, now: Instant) -> Result<(), Fault> {
-        if self.server_resets.spend(now) { Ok(()) } else { Err(self.exceed(Limit::ServerResets)) }
+    pub(super) fn handle_server_reset(&mut self, now: Instant) -> Result<(), PeerFault> {
+        if self.server_resets.spend(now) { Ok(()) } else { Err(self.exceed(Http2Limit::ServerResets)) }
     }
 
     /// Content moved, in either direction: a WINDOW_UPDATE or two are due for it, and a PING.
@@ -161,17 +161,17 @@ impl Budgets {
     }
 
     /// A bound was reached: the end of the connection.
-    pub(super) fn exceed(&mut self, limit: Limit) -> Fault {
+    pub(super) fn exceed(&mut self, limit: Http2Limit) -> PeerFault {
         self.exceeded = Some(limit);
         let max = match limit {
-            Limit::ClientResets => self.client_resets.max,
+            Http2Limit::ClientResets => self.client_resets.max,
             _ => self.control_frames.max,
         };
-        Fault::of_connection(ErrorCode::EnhanceYourCalm, limit.text(max))
+        PeerFault::of_connection(ErrorCode::EnhanceYourCalm, limit.text(max))
     }
 
     /// Which bound ended the connection, if one did.
-    pub(super) const fn exceeded(&self) -> Option<Limit> {
+    pub(super) const fn exceeded(&self) -> Option<Http2Limit> {
         self.exceeded
     }
 }
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_budget_ends_is_paid_back_by_work_and_begins_anew_in_time() {
-        let mut budgets = Budgets::new(5, 3);
+        let mut budgets = PeerBudgets::new(5, 3);
         let now = Instant::ZERO;
         for _ in 0..4 {
             assert_eq!(budgets.handle_control_frame(now), Ok(()));
@@ -194,10 +194,10 @@ mod tests {
         let fault = budgets.handle_control_frame(now).unwrap_err();
         assert_eq!((fault.code, fault.is_of_connection), (ErrorCode::EnhanceYourCalm, true));
         assert!(fault.text.contains("--http2-control-frames-max) is 5 in 10 s"), "{}", fault.text);
-        assert_eq!(budgets.exceeded(), Some(Limit::ControlFrames));
+        assert_eq!(budgets.exceeded(), Some(Http2Limit::ControlFrames));
         assert_eq!(budgets.handle_control_frame(now + BUDGET_INTERVAL), Ok(()));
 
-        let mut budgets = Budgets::new(5, 3);
+        let mut budgets = PeerBudgets::new(5, 3);
         for _ in 0..100 {
             assert_eq!(budgets.handle_client_reset(now), Ok(()));
             budgets.handle_answer();
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn every_limit_has_a_name_of_its_own_and_says_its_bound() {
-        for (index, limit) in Limit::ALL.into_iter().enumerate() {
+        for (index, limit) in Http2Limit::ALL.into_iter().enumerate() {
             assert_eq!(limit as usize, index);
             assert!(limit.text(7).contains("_MAX") || limit.text(7).contains("_TIMEOUT"), "{limit:?}");
         }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::connection::http2::head::Deadline;
+use crate::connection::http2::head::CallDeadline;
 use crate::connection::http2::incoming::CallFault;
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
@@ -11,7 +11,7 @@ use crate::wire::message::Message;
 
 /// Something for the caller to do. `T` is its own token.
 #[derive(Clone, Debug)]
-pub enum Event<T> {
+pub enum ConnectionEvent<T> {
     /// A call begins: `accept_call` or an answer is due before the next event. Its path is `path`.
     Call {
         /// Its stream.
@@ -19,7 +19,7 @@ pub enum Event<T> {
         /// Whether its verb is POST, as gRPC has it.
         is_post: bool,
         /// When its client gives up.
-        deadline: Deadline,
+        deadline: CallDeadline,
     },
     /// A call cannot be read to its end and wants an answer.
     Fault {

@@ -5,15 +5,17 @@
 
 use bytes::Bytes;
 
-use crate::connection::http1::fuzz::Plain;
-use crate::connection::http2::{Connection, Event, Plan, Settings, Status, Taken};
+use crate::connection::http1::fuzz::PlainBody;
+use crate::connection::http2::{
+    CallStatus, ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage,
+};
 use crate::limits::{CONTROL_BACKLOG_SIZE_MAX, FRAME_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
 use crate::time::Instant;
-use crate::wire::http2::frame::{FrameHead, HEAD_SIZE, Kind};
+use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::message::Reply;
 
 /// Small, so that short inputs reach the bounds.
-const SETTINGS: Settings = Settings {
+const SETTINGS: Http2Settings = Http2Settings {
     streams_max: 4,
     client_resets_max: 6,
     control_frames_max: 40,
@@ -54,7 +56,7 @@ pub(super) type Transcript = (Vec<String>, Vec<u8>);
 /// at the end.
 fn transcript(input: &[u8], mut piece_size: impl FnMut() -> usize) -> Transcript {
     let mut caller = Caller {
-        connection: Connection::new(SETTINGS, Instant::ZERO),
+        connection: Http2Connection::new(SETTINGS, Instant::ZERO),
         lines: Vec::new(),
         sent: Vec::new(),
         each: Vec::new(),
@@ -81,7 +83,7 @@ fn transcript(input: &[u8], mut piece_size: impl FnMut() -> usize) -> Transcript
 }
 
 struct Caller {
-    connection: Connection<Plain, u8>,
+    connection: Http2Connection<PlainBody, u8>,
     lines: Vec<String>,
     sent: Vec<u8>,
     /// The calls whose messages are taken one by one.
@@ -101,26 +103,26 @@ impl Caller {
         }
     }
 
-    fn handle_event(&mut self, event: Event<u8>) {
+    fn handle_event(&mut self, event: ConnectionEvent<u8>) {
         let (connection, now) = (&mut self.connection, self.now);
         match event {
             // Some are read one by one, some are refused, all others have one message.
-            Event::Call { stream, .. } => match connection.path(stream).len() % 4 {
+            ConnectionEvent::Call { stream, .. } => match connection.path(stream).len() % 4 {
                 0 => connection.end_call(stream, Some(status()), now),
                 1 => {
                     self.each.push(stream);
-                    connection.accept_call(stream, Plan::Each);
+                    connection.accept_call(stream, MessageDelivery::Each);
                 }
-                _ => connection.accept_call(stream, Plan::One(7)),
+                _ => connection.accept_call(stream, MessageDelivery::One(7)),
             },
-            Event::Fault { stream, .. } => connection.end_call(stream, Some(status()), now),
-            Event::Message { stream, message } => {
+            ConnectionEvent::Fault { stream, .. } => connection.end_call(stream, Some(status()), now),
+            ConnectionEvent::Message { stream, message } => {
                 let mut reply = Reply::new(200, "text/plain", message.body);
                 reply.body.push(Bytes::from_static(&[b'.'; 5_000]));
                 connection.send_reply(stream, reply, now);
                 connection.handle_gone(stream);
             }
-            Event::Whole { stream, message, .. } => {
+            ConnectionEvent::Whole { stream, message, .. } => {
                 // One in three stays without an answer: its work failed.
                 match message.len() % 3 {
                     0 => connection.send_answer(stream, [message], now),
@@ -129,15 +131,15 @@ impl Caller {
                 }
                 connection.handle_gone(stream);
             }
-            Event::Next(stream) => loop {
+            ConnectionEvent::Next(stream) => loop {
                 match connection.take_next(stream) {
-                    Ok(Taken::Message(message)) => connection.send_message(stream, [message], now),
-                    Ok(Taken::Nothing) => break,
-                    Ok(Taken::End) => break connection.end_call(stream, None, now),
+                    Ok(NextMessage::Message(message)) => connection.send_message(stream, [message], now),
+                    Ok(NextMessage::Nothing) => break,
+                    Ok(NextMessage::End) => break connection.end_call(stream, None, now),
                     Err(_) => break connection.end_call(stream, Some(status()), now),
                 }
             },
-            Event::Reset { stream, .. } => connection.handle_gone(stream),
+            ConnectionEvent::Reset { stream, .. } => connection.handle_gone(stream),
         }
     }
 
@@ -170,8 +172,8 @@ impl Caller {
     }
 }
 
-fn status() -> Status {
-    Status { code: 13, text: "no%20more".to_owned(), fields: Default::default() }
+fn status() -> CallStatus {
+    CallStatus { code: 13, text: "no%20more".to_owned(), fields: Default::default() }
 }
 
 /// Bytes in the DATA frames of some output, all of which must be frames.
@@ -180,13 +182,13 @@ fn content_size(mut output: &[u8]) -> usize {
     while !output.is_empty() {
         let head = FrameHead::decode(output).filter(|head| HEAD_SIZE + head.size <= output.len());
         let head = head.expect("all that is sent is whole frames");
-        size += if head.kind == Kind::Data { head.size } else { 0 };
+        size += if head.kind == FrameKind::Data { head.size } else { 0 };
         output = output.get(HEAD_SIZE + head.size..).unwrap_or_default();
     }
     size
 }
 
-impl<B: crate::wire::message::BodyBuffer, T: Copy> Connection<B, T> {
+impl<B: crate::wire::message::BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// What holds at all times.
     fn check(&self) {
         assert_eq!(self.receive.total(), self.settings.connection_window_size.max(65_535));

@@ -6,13 +6,13 @@ use smallvec::SmallVec;
 use crate::limits::{HEAD_FIELDS_MAX, TARGET_SIZE_MAX};
 use crate::time::Instant;
 use crate::wire::grpc;
-use crate::wire::hpack::field::{Field, Name};
-use crate::wire::http1::Refusal;
+use crate::wire::hpack::field::{FieldName, HeaderField};
+use crate::wire::http1::HttpRefusal;
 use crate::wire::message::{Fields, Method};
 
 /// When a call is given up, as its client says (`grpc-timeout`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deadline {
+pub enum CallDeadline {
     /// At this instant.
     At(Instant),
     /// The field is there and cannot be read.
@@ -22,7 +22,7 @@ pub enum Deadline {
 }
 
 /// A path, without an allocation where it is one of gRPC's.
-pub(super) type Path = SmallVec<[u8; 64]>;
+pub(super) type RequestPath = SmallVec<[u8; 64]>;
 
 /// What one block said.
 #[derive(Debug, Default)]
@@ -32,13 +32,13 @@ pub(super) struct HeadSpace {
     count: usize,
     fault: Option<&'static str>,
     has_regular: bool,
-    method: Option<Verb>,
+    method: Option<RequestVerb>,
     has_scheme: bool,
-    path: Path,
+    path: RequestPath,
     has_path: bool,
-    authority: Path,
+    authority: RequestPath,
     has_authority: bool,
-    host: Path,
+    host: RequestPath,
     has_host: bool,
     content_length: Option<u64>,
     is_grpc: bool,
@@ -50,7 +50,7 @@ pub(super) struct HeadSpace {
 
 /// The verb, with the two that a target's form depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verb {
+enum RequestVerb {
     Connect,
     Options,
     Plain(Method),
@@ -68,7 +68,7 @@ impl HeadSpace {
     }
 
     /// Takes a field in. Every one is looked at, so that the block is decoded to its end.
-    pub(super) fn handle_field(&mut self, field: Field<'_>, list_size_max: usize) {
+    pub(super) fn handle_field(&mut self, field: HeaderField<'_>, list_size_max: usize) {
         self.count += 1;
         self.list_size = self.list_size.saturating_add(field.size());
         if self.list_size > list_size_max || self.fault.is_some() {
@@ -89,12 +89,12 @@ impl HeadSpace {
     }
 
     // §8.3: before all regular fields, and each at most once.
-    fn handle_pseudo(&mut self, field: Field<'_>) {
+    fn handle_pseudo(&mut self, field: HeaderField<'_>) {
         let is_new = match field.name {
-            Name::Method => self.method.replace(Verb::from_token(field.value)).is_none(),
-            Name::Scheme => !field.value.is_empty() && !std::mem::replace(&mut self.has_scheme, true),
-            Name::Path => set(&mut self.path, &mut self.has_path, field.value),
-            Name::Authority => set(&mut self.authority, &mut self.has_authority, field.value),
+            FieldName::Method => self.method.replace(RequestVerb::from_token(field.value)).is_none(),
+            FieldName::Scheme => !field.value.is_empty() && !std::mem::replace(&mut self.has_scheme, true),
+            FieldName::Path => set(&mut self.path, &mut self.has_path, field.value),
+            FieldName::Authority => set(&mut self.authority, &mut self.has_authority, field.value),
             _ => false,
         };
         if self.has_regular || !is_new {
@@ -102,23 +102,29 @@ impl HeadSpace {
         }
     }
 
-    fn handle_regular(&mut self, field: Field<'_>) {
+    fn handle_regular(&mut self, field: HeaderField<'_>) {
         let value = field.value;
         match field.name {
             // §8.2.2.
-            Name::Connection | Name::KeepAlive | Name::ProxyConnection | Name::TransferEncoding | Name::Upgrade => {
+            FieldName::Connection
+            | FieldName::KeepAlive
+            | FieldName::ProxyConnection
+            | FieldName::TransferEncoding
+            | FieldName::Upgrade => {
                 self.fault = Some("a field of HTTP/1.1 connections has no place in HTTP/2");
             }
-            Name::Te if !value.eq_ignore_ascii_case(b"trailers") => {
+            FieldName::Te if !value.eq_ignore_ascii_case(b"trailers") => {
                 self.fault = Some("TE may say trailers and nothing else");
             }
-            Name::ContentLength => self.handle_content_length(value),
-            Name::ContentType => self.is_grpc = value.starts_with(b"application/grpc"),
-            Name::Expect => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
-            Name::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
-            Name::TritonGrpcError => self.wants_status |= value == b"true",
-            Name::WantServerTiming => self.wants_timing |= value == b"1",
-            Name::Host if !set(&mut self.host, &mut self.has_host, value) => self.fault = Some("more than one Host"),
+            FieldName::ContentLength => self.handle_content_length(value),
+            FieldName::ContentType => self.is_grpc = value.starts_with(b"application/grpc"),
+            FieldName::Expect => self.expects_continue |= value.eq_ignore_ascii_case(b"100-continue"),
+            FieldName::GrpcTimeout => self.timeout = Some(grpc::timeout(value)),
+            FieldName::TritonGrpcError => self.wants_status |= value == b"true",
+            FieldName::WantServerTiming => self.wants_timing |= value == b"1",
+            FieldName::Host if !set(&mut self.host, &mut self.has_host, value) => {
+                self.fault = Some("more than one Host")
+            }
             _ => {}
         }
     }
@@ -156,7 +162,7 @@ impl HeadSpace {
             return Err(fault);
         }
         let Some(method) = self.method else { return Err("no :method") };
-        if method == Verb::Connect {
+        if method == RequestVerb::Connect {
             let is_right = !self.has_scheme && !self.has_path && !self.authority.is_empty();
             return if is_right { Ok(()) } else { Err("CONNECT has :authority, and neither :scheme nor :path") };
         }
@@ -165,7 +171,7 @@ impl HeadSpace {
         }
         let is_target = match self.path.first() {
             Some(b'/') => self.path.iter().all(|byte| matches!(byte, 0x21..=0x7e) && *byte != b'#'),
-            Some(b'*') => method == Verb::Options && self.path.len() == 1,
+            Some(b'*') => method == RequestVerb::Options && self.path.len() == 1,
             _ => false,
         };
         if !is_target {
@@ -189,15 +195,15 @@ impl HeadSpace {
     }
 
     /// A request that is well-formed and yet not taken.
-    pub(super) fn refusal(&self) -> Option<Refusal> {
+    pub(super) fn refusal(&self) -> Option<HttpRefusal> {
         if self.count > HEAD_FIELDS_MAX {
-            return Some(Refusal::new(431, "request head has too many fields"));
+            return Some(HttpRefusal::new(431, "request head has too many fields"));
         }
         if self.path.len() > TARGET_SIZE_MAX {
             let text = format!("request target exceeds the maximum of {TARGET_SIZE_MAX} bytes");
-            return Some(Refusal::new(414, text));
+            return Some(HttpRefusal::new(414, text));
         }
-        (self.method == Some(Verb::Connect)).then(|| Refusal::new(501, "CONNECT is not supported"))
+        (self.method == Some(RequestVerb::Connect)).then(|| HttpRefusal::new(501, "CONNECT is not supported"))
     }
 
     /// Whether it is a call of gRPC: `Content-Type` is `application/grpc`, with or without a suffix.
@@ -208,7 +214,7 @@ impl HeadSpace {
     /// The verb.
     pub(super) const fn method(&self) -> Method {
         match self.method {
-            Some(Verb::Plain(method)) => method,
+            Some(RequestVerb::Plain(method)) => method,
             _ => Method::Other,
         }
     }
@@ -249,23 +255,23 @@ impl HeadSpace {
     }
 
     /// When the client gives up.
-    pub(super) fn deadline(&self, now: Instant) -> Deadline {
+    pub(super) fn deadline(&self, now: Instant) -> CallDeadline {
         match self.timeout {
-            None => Deadline::None,
-            Some(None) => Deadline::Malformed,
-            Some(Some(timeout)) => Deadline::At(now + timeout),
+            None => CallDeadline::None,
+            Some(None) => CallDeadline::Malformed,
+            Some(Some(timeout)) => CallDeadline::At(now + timeout),
         }
     }
 }
 
 /// Takes a value in that comes once; false where it came before.
-fn set(place: &mut Path, has: &mut bool, value: &[u8]) -> bool {
+fn set(place: &mut RequestPath, has: &mut bool, value: &[u8]) -> bool {
     place.clear();
     place.extend_from_slice(value);
     !std::mem::replace(has, true)
 }
 
-impl Verb {
+impl RequestVerb {
     fn from_token(token: &[u8]) -> Self {
         match token {
             b"CONNECT" => Self::Connect,
@@ -284,7 +290,7 @@ mod tests {
         for line in text.split(", ") {
             let at = line[1..].find('=').unwrap() + 1;
             let (name, value) = (&line.as_bytes()[..at], &line.as_bytes()[at + 1..]);
-            space.handle_field(Field::new(name, value), 10_000);
+            space.handle_field(HeaderField::new(name, value), 10_000);
         }
         space
     }
@@ -361,7 +367,7 @@ mod tests {
         let mut used =
             space(&format!("{GET}, content-type=application/grpc+proto, grpc-timeout=5m, expect=100-continue"));
         assert!(used.is_grpc() && used.expects_continue());
-        assert_eq!(used.deadline(Instant::ZERO), Deadline::At(Instant::from_micros(5_000)));
+        assert_eq!(used.deadline(Instant::ZERO), CallDeadline::At(Instant::from_micros(5_000)));
         used.clear();
         assert_eq!(format!("{used:?}"), format!("{:?}", HeadSpace::default()));
     }

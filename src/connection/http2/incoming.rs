@@ -26,7 +26,7 @@ pub enum CallFault {
 
 /// How a call's messages are handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan<T> {
+pub enum MessageDelivery<T> {
     /// One message, when the stream has ended; the caller's token comes with it.
     One(T),
     /// Each when it is here and asked for, and the end after the last.
@@ -35,7 +35,7 @@ pub enum Plan<T> {
 
 /// The next thing of a call whose messages are handed out one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Taken {
+pub enum NextMessage {
     /// All of them were.
     End,
     /// A message.
@@ -45,7 +45,7 @@ pub enum Taken {
 }
 
 /// The content of a stream.
-pub(super) enum Incoming<B, T> {
+pub(super) enum StreamContent<B, T> {
     Call(CallBody<B, T>),
     Message(MessageBody<B>),
 }
@@ -53,7 +53,7 @@ pub(super) enum Incoming<B, T> {
 /// The messages of a call.
 pub(super) struct CallBody<B, T> {
     gatherer: Gatherer<B>,
-    plan: Option<Plan<T>>,
+    plan: Option<MessageDelivery<T>>,
     ready: Option<Bytes>,
     /// What came behind the message that is ready: at most a window.
     rest: Vec<u8>,
@@ -64,20 +64,20 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         Self { gatherer, plan: None, ready: None, rest: Vec::new() }
     }
 
-    pub(super) const fn set_plan(&mut self, plan: Plan<T>) {
+    pub(super) const fn set_plan(&mut self, plan: MessageDelivery<T>) {
         self.plan = Some(plan);
     }
 
     /// Whether its client must keep sending: a stream of messages may rest between two.
     pub(super) const fn is_paced(&self) -> bool {
-        !matches!(self.plan, Some(Plan::Each)) || self.gatherer.is_within_message()
+        !matches!(self.plan, Some(MessageDelivery::Each)) || self.gatherer.is_within_message()
     }
 
     /// Takes bytes in. How many of them have found their place, and whether there is something to take
     /// that was not before.
     pub(super) fn handle_data(&mut self, mut bytes: &[u8]) -> Result<(usize, bool), CallFault> {
         let size = bytes.len();
-        if let Some(Plan::Each) = self.plan {
+        if let Some(MessageDelivery::Each) = self.plan {
             if self.ready.is_some() {
                 self.rest.extend_from_slice(bytes);
                 return Ok((0, false));
@@ -105,7 +105,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
     /// As `handle_data`, for what was written to `space`.
     pub(super) fn handle_space(&mut self, count: usize) -> Result<(usize, bool), CallFault> {
         let message = self.gatherer.handle_space(count);
-        let is_new = message.is_some() && matches!(self.plan, Some(Plan::Each));
+        let is_new = message.is_some() && matches!(self.plan, Some(MessageDelivery::Each));
         self.handle_only(message)?;
         Ok((count, is_new))
     }
@@ -116,29 +116,29 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
             return Err(CallFault::Truncated);
         }
         match (self.plan, self.ready.take()) {
-            (Some(Plan::One(token)), Some(message)) => Ok((token, message)),
+            (Some(MessageDelivery::One(token)), Some(message)) => Ok((token, message)),
             _ => Err(CallFault::Missing),
         }
     }
 
     /// The next message, and how many bytes that waited behind it have found their place.
-    pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(Taken, usize), CallFault> {
+    pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(NextMessage, usize), CallFault> {
         let Some(message) = self.ready.take() else {
             return match (is_ended, self.gatherer.is_within_message()) {
-                (false, _) => Ok((Taken::Nothing, 0)),
+                (false, _) => Ok((NextMessage::Nothing, 0)),
                 (true, true) => Err(CallFault::Truncated),
-                (true, false) => Ok((Taken::End, 0)),
+                (true, false) => Ok((NextMessage::End, 0)),
             };
         };
         let waiting = std::mem::take(&mut self.rest);
         let mut bytes = &waiting[..];
         self.ready = self.gather(&mut bytes)?;
         self.rest.extend_from_slice(bytes);
-        Ok((Taken::Message(message), waiting.len() - self.rest.len()))
+        Ok((NextMessage::Message(message), waiting.len() - self.rest.len()))
     }
 
     pub(super) const fn is_each(&self) -> bool {
-        matches!(self.plan, Some(Plan::Each))
+        matches!(self.plan, Some(MessageDelivery::Each))
     }
 
     /// Gathers up to the end of a message.

@@ -31,15 +31,15 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::connection::http2::budget::Budgets;
+use crate::connection::http2::budget::PeerBudgets;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
 use crate::connection::http2::head::HeadSpace;
-use crate::connection::http2::incoming::Incoming;
-use crate::connection::http2::output::Output;
-use crate::connection::http2::receive::{Block, DataFrame};
-use crate::connection::http2::response::Responses;
-use crate::connection::http2::stream::{Closed, State, Streams};
-use crate::connection::input::Input;
+use crate::connection::http2::incoming::StreamContent;
+use crate::connection::http2::output::FrameQueue;
+use crate::connection::http2::receive::{IncomingBlock, IncomingData};
+use crate::connection::http2::response::ResponseEncoder;
+use crate::connection::http2::stream::{ClosedStream, StreamState, Streams};
+use crate::connection::input::InputBuffer;
 use crate::limits::{
     BODY_SIZE_MAX, BODY_TIMEOUT, CLIENT_RESETS_MAX, CONNECTION_WINDOW_SIZE, CONTROL_BACKLOG_SIZE_MAX,
     CONTROL_FRAMES_MAX, DRAIN_GRACE, FRAME_SIZE_MAX, GRPC_MESSAGE_SIZE_MAX, HEAD_SIZE_MAX, HEAD_TIMEOUT,
@@ -47,23 +47,23 @@ use crate::limits::{
 };
 use crate::time::Instant;
 use crate::wire::hpack::decoder::Decoder;
-use crate::wire::http1::Refusal;
-use crate::wire::http2::error::{ErrorCode, Fault};
-use crate::wire::http2::frame::{self, Kind};
+use crate::wire::http1::HttpRefusal;
+use crate::wire::http2::error::{ErrorCode, PeerFault};
+use crate::wire::http2::frame::{self, FrameKind};
 use crate::wire::http2::settings::{OurSettings, PeerSettings};
 use crate::wire::http2::{StreamId, WINDOW_SIZE_INITIAL};
 use crate::wire::message::BodyBuffer;
 
-pub use self::budget::Limit;
-pub use self::event::Event;
+pub use self::budget::Http2Limit;
+pub use self::event::ConnectionEvent;
 pub use self::fuzz::fuzz_connection;
-pub use self::head::Deadline;
-pub use self::incoming::{CallFault, Plan, Taken};
-pub use self::response::Status;
+pub use self::head::CallDeadline;
+pub use self::incoming::{CallFault, MessageDelivery, NextMessage};
+pub use self::response::CallStatus;
 
 /// The bounds of a connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct Http2Settings {
     /// Streams at a time (`--http2-streams-max`).
     pub streams_max: u32,
     /// Resets by the client in a while (`--http2-resets-max`).
@@ -92,7 +92,7 @@ pub struct Settings {
     pub write_timeout: Duration,
 }
 
-impl Default for Settings {
+impl Default for Http2Settings {
     fn default() -> Self {
         Self {
             streams_max: STREAMS_MAX,
@@ -114,7 +114,7 @@ impl Default for Settings {
 
 /// What was counted since the caller last asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct Http2Counts {
     /// Streams that the client reset.
     pub client_resets: u64,
     /// Streams that we reset.
@@ -124,26 +124,26 @@ pub struct Counts {
 }
 
 /// The server's side of a connection. Lives on its shard.
-pub struct Connection<B, T> {
-    settings: Settings,
+pub struct Http2Connection<B, T> {
+    settings: Http2Settings,
     peer: PeerSettings,
-    input: Input,
+    input: InputBuffer,
     /// Whether the bytes of `input_space` go to a body and not to `input`.
     is_direct: bool,
     /// What `input_space` had last, and whether all of it was used, so that more is worth having.
     space_size: usize,
     is_input_full: bool,
-    phase: Phase,
-    drain: Drain,
+    phase: ConnectionPhase,
+    drain: DrainState,
     has_peer_left: bool,
     is_ended: bool,
     are_settings_acknowledged: bool,
     decoder: Decoder,
     head: HeadSpace,
     /// The field block in progress, over several frames.
-    block: Option<Block>,
+    block: Option<IncomingBlock>,
     /// The DATA frame in progress.
-    data: Option<DataFrame>,
+    data: Option<IncomingData>,
     /// Bytes of a frame that are thrown away.
     skip: usize,
     /// The largest stream that the client opened.
@@ -151,21 +151,21 @@ pub struct Connection<B, T> {
     streams: Streams<B, T>,
     receive: ReceiveWindow,
     send: SendWindow,
-    budgets: Budgets,
-    counts: Counts,
-    events: VecDeque<Event<T>>,
-    responses: Responses,
+    budgets: PeerBudgets,
+    counts: Http2Counts,
+    events: VecDeque<ConnectionEvent<T>>,
+    responses: ResponseEncoder,
     /// Frames that come before all answers: what control frames ask for.
     urgent: Vec<u8>,
-    output: Output,
+    output: FrameQueue,
     /// The streams that wait for their turn to send.
     ready: VecDeque<StreamId>,
-    timers: Timers,
+    timers: ConnectionTimers,
 }
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum ConnectionPhase {
     /// The client's SETTINGS are awaited (§3.4).
     Preface,
     /// Frames come and go.
@@ -176,7 +176,7 @@ enum Phase {
 
 /// How far a drain is (§6.8: a first GOAWAY that promises nothing, a second one a round trip later).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Drain {
+enum DrainState {
     No,
     /// Until the PING that went with it comes back, or this instant.
     Announced(Instant),
@@ -186,7 +186,7 @@ enum Drain {
 
 /// When something is due that belongs to no stream.
 #[derive(Clone, Copy, Debug, Default)]
-struct Timers {
+struct ConnectionTimers {
     /// The frame that has begun must be whole.
     frame: Option<Instant>,
     /// The field block that has begun must be.
@@ -204,11 +204,11 @@ const READ_SIZE_MAX: usize = 4 * READ_SIZE;
 /// The PING of a drain.
 const DRAIN_PING: [u8; frame::PING_SIZE] = *b"deuteron";
 
-impl<B: BodyBuffer, T: Copy> Connection<B, T> {
+impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// A connection whose preface was read up to its SETTINGS frame. Ours are the first thing that it
     /// sends (§3.4).
-    pub fn new(settings: Settings, now: Instant) -> Self {
-        let mut output = Output::default();
+    pub fn new(settings: Http2Settings, now: Instant) -> Self {
+        let mut output = FrameQueue::default();
         let ours = OurSettings {
             streams_max: settings.streams_max,
             initial_window_size: settings.stream_window_size,
@@ -223,12 +223,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         Self {
             settings,
             peer: PeerSettings::default(),
-            input: Input::default(),
+            input: InputBuffer::default(),
             is_direct: false,
             space_size: 0,
             is_input_full: false,
-            phase: Phase::Preface,
-            drain: Drain::No,
+            phase: ConnectionPhase::Preface,
+            drain: DrainState::No,
             has_peer_left: false,
             is_ended: false,
             are_settings_acknowledged: false,
@@ -241,14 +241,14 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             streams: Streams::new(),
             receive: ReceiveWindow::new(WINDOW_SIZE_INITIAL.saturating_add(more)),
             send: SendWindow::new(WINDOW_SIZE_INITIAL),
-            budgets: Budgets::new(settings.control_frames_max, settings.client_resets_max),
-            counts: Counts::default(),
+            budgets: PeerBudgets::new(settings.control_frames_max, settings.client_resets_max),
+            counts: Http2Counts::default(),
             events: VecDeque::new(),
-            responses: Responses::default(),
+            responses: ResponseEncoder::default(),
             urgent: Vec::new(),
             output,
             ready: VecDeque::new(),
-            timers: Timers { frame: Some(now + settings.head_timeout), ..Timers::default() },
+            timers: ConnectionTimers { frame: Some(now + settings.head_timeout), ..ConnectionTimers::default() },
         }
     }
 
@@ -256,7 +256,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// nothing may be read, for the peer does not read what it was answered. After a fault what comes
     /// is thrown away.
     pub fn input_space(&mut self) -> &mut [u8] {
-        if self.phase == Phase::Failed {
+        if self.phase == ConnectionPhase::Failed {
             self.input.clear();
             return self.input.spare(READ_SIZE);
         }
@@ -277,7 +277,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// `count` bytes were written to the front of `input_space`.
     pub fn handle_input(&mut self, count: usize, now: Instant) {
-        if self.phase == Phase::Failed {
+        if self.phase == ConnectionPhase::Failed {
             return;
         }
         if std::mem::take(&mut self.is_direct) {
@@ -296,13 +296,13 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// Something is overdue.
     pub fn handle_timeout(&mut self, now: Instant) {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
-        if self.phase == Phase::Failed {
+        if self.phase == ConnectionPhase::Failed {
             self.is_ended |= is_due(self.timers.write);
             return;
         }
         if is_due(self.timers.frame) || is_due(self.timers.block) {
             self.counts.timeouts += 1;
-            let fault = self.budgets.exceed(Limit::FrameTime);
+            let fault = self.budgets.exceed(Http2Limit::FrameTime);
             return self.fail(&fault);
         }
         if is_due(self.timers.write) {
@@ -310,7 +310,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             self.counts.timeouts += 1;
             self.is_ended = true;
         }
-        if let Drain::Announced(at) = self.drain
+        if let DrainState::Announced(at) = self.drain
             && at <= now
         {
             self.end_drain();
@@ -324,8 +324,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// When `handle_timeout` must be called, even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let Timers { frame, block, write, rest, .. } = self.timers;
-        let drain = if let Drain::Announced(at) = self.drain { Some(at) } else { None };
+        let ConnectionTimers { frame, block, write, rest, .. } = self.timers;
+        let drain = if let DrainState::Announced(at) = self.drain { Some(at) } else { None };
         let own = [frame, block, write, rest, drain].into_iter().flatten().min();
         self.streams.iter().filter_map(|stream| stream.timeout()).chain(own).min()
     }
@@ -333,12 +333,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// Takes no streams any more, once the client knows, and ends when those that are open have
     /// (§6.8).
     pub fn begin_drain(&mut self, now: Instant) {
-        if self.drain != Drain::No || self.phase == Phase::Failed {
+        if self.drain != DrainState::No || self.phase == ConnectionPhase::Failed {
             return;
         }
         frame::encode_goaway(StreamId::LARGEST, ErrorCode::NoError, "", &mut self.urgent);
-        frame::encode(Kind::Ping, 0, StreamId::CONNECTION, &DRAIN_PING, &mut self.urgent);
-        self.drain = Drain::Announced(now + DRAIN_GRACE);
+        frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &DRAIN_PING, &mut self.urgent);
+        self.drain = DrainState::Announced(now + DRAIN_GRACE);
     }
 
     /// Whether there is nothing more to do: it may be closed.
@@ -347,23 +347,23 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let is_idle = self.streams.is_empty() && self.events.is_empty();
         match self.phase {
             _ if self.is_ended => true,
-            Phase::Failed => is_sent,
-            _ => is_sent && is_idle && self.drain == Drain::Final,
+            ConnectionPhase::Failed => is_sent,
+            _ => is_sent && is_idle && self.drain == DrainState::Final,
         }
     }
 
     /// Whether it ended by a fault of the peer, which may not have read so far yet.
     pub fn has_failed(&self) -> bool {
-        self.phase == Phase::Failed
+        self.phase == ConnectionPhase::Failed
     }
 
     /// The bound that the peer reached, where one ended the connection.
-    pub const fn exceeded(&self) -> Option<Limit> {
+    pub const fn exceeded(&self) -> Option<Http2Limit> {
         self.budgets.exceeded()
     }
 
     /// What was counted since this was asked last.
-    pub fn take_counts(&mut self) -> Counts {
+    pub fn take_counts(&mut self) -> Http2Counts {
         std::mem::take(&mut self.counts)
     }
 
@@ -383,46 +383,47 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     fn end_drain(&mut self) {
         frame::encode_goaway(self.last, ErrorCode::NoError, "", &mut self.urgent);
-        self.drain = Drain::Final;
+        self.drain = DrainState::Final;
     }
 
     /// Ends the connection for a fault of the peer (§5.4.1). Its streams end with it.
-    fn fail(&mut self, fault: &Fault) {
+    fn fail(&mut self, fault: &PeerFault) {
         debug_assert!(fault.is_of_connection);
-        self.phase = Phase::Failed;
+        self.phase = ConnectionPhase::Failed;
         frame::encode_goaway(self.last, fault.code, &fault.text, &mut self.urgent);
         self.streams.clear();
         self.events.clear();
         self.ready.clear();
         (self.data, self.block, self.skip) = (None, None, 0);
         self.input.clear();
-        self.timers = Timers { write: self.timers.write, moved: self.timers.moved, ..Timers::default() };
+        self.timers =
+            ConnectionTimers { write: self.timers.write, moved: self.timers.moved, ..ConnectionTimers::default() };
     }
 
     fn handle_stream_timeouts(&mut self, now: Instant) {
-        let late = |stream: &&stream::Stream<B, T>| stream.timeout().is_some_and(|at| at <= now);
+        let late = |stream: &&stream::Http2Stream<B, T>| stream.timeout().is_some_and(|at| at <= now);
         let late: Vec<StreamId> = self.streams.iter().filter(late).map(|stream| stream.id).collect();
         for id in late {
             let Some(stream) = self.streams.get_mut(id) else { continue };
             let is_deadline = stream.deadline.is_some_and(|at| at <= now);
             let is_sending = stream.outgoing.due.is_some_and(|at| at <= now);
-            if stream.state == State::Answered && !is_sending {
+            if stream.state == StreamState::Answered && !is_sending {
                 // §8.1: the answer is whole, and the rest of the request is not wanted.
                 frame::encode_reset(id, ErrorCode::NoError, &mut self.urgent);
-                self.streams.close(id, Closed::ByUs);
+                self.streams.close(id, ClosedStream::ByUs);
                 continue;
             }
             self.counts.timeouts += u64::from(!is_deadline);
             match stream.incoming {
                 // A client that opens no window, or a small one now and then.
                 _ if is_sending => self.reset(id, ErrorCode::Cancel),
-                Some(Incoming::Call(_)) => {
+                Some(StreamContent::Call(_)) => {
                     let fault = if is_deadline { CallFault::Deadline } else { CallFault::Late };
                     self.events.push_back(receive::fault_event(stream, fault));
                 }
                 _ => {
-                    let refusal = Refusal::new(408, "the request body did not arrive in time");
-                    (stream.state, stream.incoming, stream.due) = (State::Answered, None, None);
+                    let refusal = HttpRefusal::new(408, "the request body did not arrive in time");
+                    (stream.state, stream.incoming, stream.due) = (StreamState::Answered, None, None);
                     self.send_reply(id, refusal.into_reply(), now);
                 }
             }
@@ -450,7 +451,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             self.timers.rest = Some(now + REST_TIMEOUT);
         }
         let is_within = !self.input.is_empty() || !self.is_between_frames() && !self.is_body_open();
-        if self.phase == Phase::Serving && !self.is_blocked() {
+        if self.phase == ConnectionPhase::Serving && !self.is_blocked() {
             self.timers.frame = match self.timers.frame {
                 _ if !is_within => None,
                 None => Some(now + self.settings.head_timeout),

@@ -9,23 +9,23 @@ use crate::limits::{COALESCE_SIZE_MAX, INPUT_SIZE_MIN, TRANSMIT_SIZE_MAX};
 
 /// Frames on their way out.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(super) struct FrameQueue {
     /// Our own bytes; those before `from` are sent.
     own: Vec<u8>,
     from: usize,
-    parts: VecDeque<Part>,
+    parts: VecDeque<OutputPart>,
     size: usize,
 }
 
 #[derive(Debug)]
-enum Part {
+enum OutputPart {
     /// So many of our own bytes.
     Own(usize),
     /// Somebody else's.
     Shared(Bytes),
 }
 
-impl Output {
+impl FrameQueue {
     /// Bytes that wait.
     pub(super) const fn size(&self) -> usize {
         self.size
@@ -38,8 +38,8 @@ impl Output {
         let count = self.own.len() - before;
         self.size += count;
         match self.parts.back_mut() {
-            Some(Part::Own(have)) => *have += count,
-            _ if count > 0 => self.parts.push_back(Part::Own(count)),
+            Some(OutputPart::Own(have)) => *have += count,
+            _ if count > 0 => self.parts.push_back(OutputPart::Own(count)),
             _ => {}
         }
         outcome
@@ -51,15 +51,15 @@ impl Output {
             return self.write(|out| out.extend_from_slice(&bytes));
         }
         self.size += bytes.len();
-        self.parts.push_back(Part::Shared(bytes));
+        self.parts.push_back(OutputPart::Shared(bytes));
     }
 
     /// The parts in their order.
     pub(super) fn parts(&self) -> impl Iterator<Item = &[u8]> {
         let mut from = self.from;
         self.parts.iter().map(move |part| match part {
-            Part::Shared(bytes) => &bytes[..],
-            Part::Own(count) => {
+            OutputPart::Shared(bytes) => &bytes[..],
+            OutputPart::Own(count) => {
                 let own = self.own.get(from..from + count).unwrap_or_default();
                 from += count;
                 own
@@ -69,7 +69,8 @@ impl Output {
 
     /// All of it as one buffer, where nobody else's bytes are in it and none were sent.
     pub(super) fn whole(&mut self) -> Option<&mut Vec<u8>> {
-        let is_whole = self.from == 0 && self.parts.len() == 1 && matches!(self.parts.front(), Some(Part::Own(_)));
+        let is_whole =
+            self.from == 0 && self.parts.len() == 1 && matches!(self.parts.front(), Some(OutputPart::Own(_)));
         is_whole.then_some(&mut self.own)
     }
 
@@ -79,17 +80,17 @@ impl Output {
         self.size -= count;
         while let Some(part) = self.parts.front_mut() {
             let part_size = match part {
-                Part::Own(size) => {
+                OutputPart::Own(size) => {
                     let taken = count.min(*size);
                     self.from += taken;
                     *size
                 }
-                Part::Shared(bytes) => bytes.len(),
+                OutputPart::Shared(bytes) => bytes.len(),
             };
             if count < part_size {
                 match part {
-                    Part::Own(size) => *size -= count,
-                    Part::Shared(bytes) => drop(bytes.split_to(count)),
+                    OutputPart::Own(size) => *size -= count,
+                    OutputPart::Shared(bytes) => drop(bytes.split_to(count)),
                 }
                 break;
             }
@@ -120,7 +121,7 @@ mod tests {
     #[test]
     fn what_goes_in_comes_out_in_order_whatever_is_sent_at_a_time() {
         for step in [1, 2, 7, 5_000, 100_000] {
-            let (mut output, mut want, mut got) = (Output::default(), Vec::new(), Vec::new());
+            let (mut output, mut want, mut got) = (FrameQueue::default(), Vec::new(), Vec::new());
             for round in 0..40_usize {
                 let bytes = vec![round as u8; round * 331 % 9_000];
                 want.extend_from_slice(&bytes);
@@ -141,7 +142,7 @@ mod tests {
         }
     }
 
-    fn take(output: &mut Output, step: usize, got: &mut Vec<u8>) {
+    fn take(output: &mut FrameQueue, step: usize, got: &mut Vec<u8>) {
         let all: Vec<u8> = output.parts().flatten().copied().take(step).collect();
         assert_eq!(all.len(), step.min(output.size()));
         output.consume(all.len());

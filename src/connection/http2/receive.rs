@@ -3,25 +3,25 @@
 
 use bytes::Bytes;
 
-use crate::connection::http2::event::Event;
+use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
-use crate::connection::http2::head::Deadline;
-use crate::connection::http2::incoming::{CallBody, CallFault, Incoming, MessageBody};
-use crate::connection::http2::stream::{Closed, State, Stream};
-use crate::connection::http2::{Connection, DRAIN_PING, Drain, Limit, Phase};
-use crate::connection::input::Input;
+use crate::connection::http2::head::CallDeadline;
+use crate::connection::http2::incoming::{CallBody, CallFault, MessageBody, StreamContent};
+use crate::connection::http2::stream::{ClosedStream, Http2Stream, StreamState};
+use crate::connection::http2::{ConnectionPhase, DRAIN_PING, DrainState, Http2Connection, Http2Limit};
+use crate::connection::input::InputBuffer;
 use crate::limits::{BODY_STEP_SIZE, CONTINUATIONS_MAX, DATA_SIZE_LEAST, FRAME_SIZE_MAX, READ_SIZE};
 use crate::time::Instant;
 use crate::wire::grpc::Gatherer;
-use crate::wire::http1::Refusal;
+use crate::wire::http1::HttpRefusal;
 use crate::wire::http2::StreamId;
-use crate::wire::http2::error::{ErrorCode, Fault};
-use crate::wire::http2::frame::{self, FrameHead, Kind};
+use crate::wire::http2::error::{ErrorCode, PeerFault};
+use crate::wire::http2::frame::{self, FrameHead, FrameKind};
 use crate::wire::http2::settings;
 use crate::wire::message::{BodyBuffer, Method};
 
 /// A field block over several frames (§4.3).
-pub(super) struct Block {
+pub(super) struct IncomingBlock {
     stream: StreamId,
     is_last: bool,
     bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub(super) struct Block {
 
 /// The DATA frame in progress.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DataFrame {
+pub(super) struct IncomingData {
     stream: StreamId,
     /// Bytes of content that are still to come.
     left: usize,
@@ -40,9 +40,9 @@ pub(super) struct DataFrame {
 }
 
 /// What became of the bytes that there are.
-enum Step<T> {
+enum ReceiveStep<T> {
     /// Something came of them.
-    Event(Event<T>),
+    Event(ConnectionEvent<T>),
     /// A part was taken; there may be more.
     Taken,
     /// More are needed.
@@ -55,21 +55,21 @@ const DIRECT_SIZE_MIN: usize = 2 * READ_SIZE;
 const DIRECT_SIZE_MAX: usize = 256 * 1024;
 
 /// A fault of a call, as it is told; what more comes of the call is thrown away.
-pub(super) fn fault_event<B, T>(stream: &mut Stream<B, T>, fault: CallFault) -> Event<T> {
-    if stream.state == State::Open {
-        stream.state = State::Answered;
+pub(super) fn fault_event<B, T>(stream: &mut Http2Stream<B, T>, fault: CallFault) -> ConnectionEvent<T> {
+    if stream.state == StreamState::Open {
+        stream.state = StreamState::Answered;
     }
     (stream.incoming, stream.due, stream.deadline) = (None, None, None);
     stream.is_working = true;
-    Event::Fault { stream: stream.id, fault }
+    ConnectionEvent::Fault { stream: stream.id, fault }
 }
 
-impl<B: BodyBuffer, T: Copy> Connection<B, T> {
+impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// The next thing for the caller to do. To be called after input until there is none.
-    pub fn poll_event(&mut self, now: Instant) -> Option<Event<T>> {
+    pub fn poll_event(&mut self, now: Instant) -> Option<ConnectionEvent<T>> {
         let mut input = std::mem::take(&mut self.input);
         let event = self.poll_frames(&mut input, now);
-        if self.phase != Phase::Failed {
+        if self.phase != ConnectionPhase::Failed {
             self.input = input;
         }
         if event.is_none() {
@@ -78,24 +78,24 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         event
     }
 
-    fn poll_frames(&mut self, input: &mut Input, now: Instant) -> Option<Event<T>> {
+    fn poll_frames(&mut self, input: &mut InputBuffer, now: Instant) -> Option<ConnectionEvent<T>> {
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            if self.phase == Phase::Failed || self.is_blocked() {
+            if self.phase == ConnectionPhase::Failed || self.is_blocked() {
                 return None;
             }
             match self.step(input, now) {
-                Ok(Step::Event(event)) => return Some(event),
-                Ok(Step::Taken) => {}
-                Ok(Step::Wait) => return None,
+                Ok(ReceiveStep::Event(event)) => return Some(event),
+                Ok(ReceiveStep::Taken) => {}
+                Ok(ReceiveStep::Wait) => return None,
                 Err(fault) => self.fail(&fault),
             }
         }
     }
 
-    fn step(&mut self, input: &mut Input, now: Instant) -> Result<Step<T>, Fault> {
+    fn step(&mut self, input: &mut InputBuffer, now: Instant) -> Result<ReceiveStep<T>, PeerFault> {
         if let Some(frame) = self.data {
             return self.step_data(frame, input, now);
         }
@@ -104,91 +104,110 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             input.consume(count);
             self.skip -= count;
             self.timers.frame = if self.skip == 0 { None } else { self.timers.frame };
-            return Ok(if count > 0 { Step::Taken } else { Step::Wait });
+            return Ok(if count > 0 { ReceiveStep::Taken } else { ReceiveStep::Wait });
         }
-        let Some(head) = FrameHead::decode(input.pending()) else { return Ok(Step::Wait) };
+        let Some(head) = FrameHead::decode(input.pending()) else { return Ok(ReceiveStep::Wait) };
         self.check_head(&head)?;
         match head.kind {
-            Kind::Data => {
+            FrameKind::Data => {
                 input.consume(frame::HEAD_SIZE);
                 self.timers.frame = None;
                 self.handle_data_head(&head, now)?;
-                return Ok(Step::Taken);
+                return Ok(ReceiveStep::Taken);
             }
-            Kind::Unknown(_) | Kind::GoAway | Kind::Priority => {
+            FrameKind::Unknown(_) | FrameKind::GoAway | FrameKind::Priority => {
                 input.consume(frame::HEAD_SIZE);
                 self.skip = head.size;
-                self.has_peer_left |= head.kind == Kind::GoAway;
+                self.has_peer_left |= head.kind == FrameKind::GoAway;
                 // §6.3: a priority is ignored, but for its size.
                 if let Err(fault) = head.check(FRAME_SIZE_MAX as usize) {
                     self.fault_stream(head.stream, fault.code, now)?;
                 }
                 self.budgets.handle_control_frame(now)?;
-                return Ok(Step::Taken);
+                return Ok(ReceiveStep::Taken);
             }
             _ => {}
         }
         let Some(payload) = input.pending().get(frame::HEAD_SIZE..frame::HEAD_SIZE + head.size) else {
-            return Ok(Step::Wait);
+            return Ok(ReceiveStep::Wait);
         };
         self.timers.frame = None;
         let event = self.handle_frame(&head, payload, now);
         input.consume(frame::HEAD_SIZE + head.size);
-        Ok(event?.map_or(Step::Taken, Step::Event))
+        Ok(event?.map_or(ReceiveStep::Taken, ReceiveStep::Event))
     }
 
     /// What a frame's head alone can be wrong in, before its payload is waited for.
-    fn check_head(&mut self, head: &FrameHead) -> Result<(), Fault> {
-        if self.phase == Phase::Preface && (head.kind != Kind::Settings || head.has(frame::ACK)) {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "the first frame is not SETTINGS"));
+    fn check_head(&mut self, head: &FrameHead) -> Result<(), PeerFault> {
+        if self.phase == ConnectionPhase::Preface && (head.kind != FrameKind::Settings || head.has(frame::ACK)) {
+            return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "the first frame is not SETTINGS"));
         }
         // §6.10: nothing comes between the frames of a block.
-        let is_within_block =
-            self.block.as_ref().is_some_and(|block| head.kind == Kind::Continuation && head.stream == block.stream);
-        if self.block.is_some() != is_within_block || head.kind == Kind::Continuation && !is_within_block {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "a field block is cut, or continues nothing"));
+        let is_within_block = self
+            .block
+            .as_ref()
+            .is_some_and(|block| head.kind == FrameKind::Continuation && head.stream == block.stream);
+        if self.block.is_some() != is_within_block || head.kind == FrameKind::Continuation && !is_within_block {
+            return Err(PeerFault::of_connection(
+                ErrorCode::ProtocolError,
+                "a field block is cut, or continues nothing",
+            ));
         }
         match head.check(FRAME_SIZE_MAX as usize) {
             Err(fault) if !fault.is_of_connection && self.is_idle(head.stream) => {
                 // RST_STREAM may not be sent for a stream that is idle (§6.4).
-                return Err(Fault::of_connection(fault.code, fault.text));
+                return Err(PeerFault::of_connection(fault.code, fault.text));
             }
             Err(fault) if fault.is_of_connection => return Err(fault),
             _ => {}
         }
         let block_size = match head.kind {
-            Kind::Headers | Kind::Settings => head.size,
-            Kind::Continuation => self.block.as_ref().map_or(0, |block| block.bytes.len()) + head.size,
+            FrameKind::Headers | FrameKind::Settings => head.size,
+            FrameKind::Continuation => self.block.as_ref().map_or(0, |block| block.bytes.len()) + head.size,
             _ => 0,
         };
         if block_size > self.settings.head_size_max {
-            return Err(self.budgets.exceed(Limit::FieldBlock));
+            return Err(self.budgets.exceed(Http2Limit::FieldBlock));
         }
         Ok(())
     }
 
-    fn handle_frame(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_frame(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         match head.kind {
-            Kind::Headers => return self.handle_headers(head, payload, now),
-            Kind::Continuation => return self.handle_continuation(head, payload, now),
-            Kind::RstStream => self.handle_reset(head.stream, payload, now)?,
-            Kind::Settings => self.handle_settings(head, payload, now)?,
-            Kind::Ping => self.handle_ping(head, payload, now)?,
-            Kind::WindowUpdate => return self.handle_window_update(head.stream, payload, now),
-            Kind::Data | Kind::GoAway | Kind::Priority | Kind::PushPromise | Kind::Unknown(_) => {}
+            FrameKind::Headers => return self.handle_headers(head, payload, now),
+            FrameKind::Continuation => return self.handle_continuation(head, payload, now),
+            FrameKind::RstStream => self.handle_reset(head.stream, payload, now)?,
+            FrameKind::Settings => self.handle_settings(head, payload, now)?,
+            FrameKind::Ping => self.handle_ping(head, payload, now)?,
+            FrameKind::WindowUpdate => return self.handle_window_update(head.stream, payload, now),
+            FrameKind::Data
+            | FrameKind::GoAway
+            | FrameKind::Priority
+            | FrameKind::PushPromise
+            | FrameKind::Unknown(_) => {}
         }
         Ok(None)
     }
 
     // §6.2.
-    fn handle_headers(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_headers(
+        &mut self,
+        head: &FrameHead,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let block = head.headers_block(payload)?;
         let is_last = head.has(frame::END_STREAM);
         if head.has(frame::END_HEADERS) {
             return self.handle_block(head.stream, is_last, block, now);
         }
         self.timers.block = Some(now + self.settings.head_timeout);
-        self.block = Some(Block { stream: head.stream, is_last, bytes: block.to_vec(), continuation_count: 0 });
+        self.block = Some(IncomingBlock { stream: head.stream, is_last, bytes: block.to_vec(), continuation_count: 0 });
         Ok(None)
     }
 
@@ -198,12 +217,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         head: &FrameHead,
         payload: &[u8],
         now: Instant,
-    ) -> Result<Option<Event<T>>, Fault> {
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let Some(mut block) = self.block.take() else { return Ok(None) };
         block.bytes.extend_from_slice(payload);
         block.continuation_count += 1;
         if block.continuation_count > CONTINUATIONS_MAX {
-            return Err(self.budgets.exceed(Limit::Continuations));
+            return Err(self.budgets.exceed(Http2Limit::Continuations));
         }
         if !head.has(frame::END_HEADERS) {
             self.block = Some(block);
@@ -221,33 +240,38 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         is_last: bool,
         block: &[u8],
         now: Instant,
-    ) -> Result<Option<Event<T>>, Fault> {
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let (head, list_size_max) = (&mut self.head, self.settings.head_size_max);
         head.clear();
         self.decoder
             .decode(block, |field| head.handle_field(field, list_size_max))
-            .map_err(|error| Fault::of_connection(ErrorCode::CompressionError, error.to_string()))?;
+            .map_err(|error| PeerFault::of_connection(ErrorCode::CompressionError, error.to_string()))?;
         if self.head.list_size() > list_size_max {
-            return Err(self.budgets.exceed(Limit::FieldList));
+            return Err(self.budgets.exceed(Http2Limit::FieldList));
         }
         match self.streams.get(id).map(|stream| stream.state) {
-            Some(State::Open | State::Answered) => self.handle_trailers(id, is_last, now),
+            Some(StreamState::Open | StreamState::Answered) => self.handle_trailers(id, is_last, now),
             // §5.1, half-closed (remote).
-            Some(State::HalfClosed) => self.fault_stream(id, ErrorCode::StreamClosed, now),
+            Some(StreamState::HalfClosed) => self.fault_stream(id, ErrorCode::StreamClosed, now),
             None if self.is_idle(id) => self.handle_request(id, is_last, now),
-            Some(State::Reset) | None => match self.streams.closed(id) {
-                Some(Closed::ByUs) => Ok(None),
-                Some(Closed::ByPeer) => Err(closed_fault()),
+            Some(StreamState::Reset) | None => match self.streams.closed(id) {
+                Some(ClosedStream::ByUs) => Ok(None),
+                Some(ClosedStream::ByPeer) => Err(closed_fault()),
                 // §5.1.1.
                 None => {
-                    Err(Fault::of_connection(ErrorCode::ProtocolError, "a stream's number is below an earlier one"))
+                    Err(PeerFault::of_connection(ErrorCode::ProtocolError, "a stream's number is below an earlier one"))
                 }
             },
         }
     }
 
     // §8.1: trailers end the stream and have no pseudo-header fields.
-    fn handle_trailers(&mut self, id: StreamId, is_last: bool, now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_trailers(
+        &mut self,
+        id: StreamId,
+        is_last: bool,
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if !is_last || self.head.check_trailers().is_err() {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
@@ -255,13 +279,18 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     /// A new stream.
-    fn handle_request(&mut self, id: StreamId, is_last: bool, now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_request(
+        &mut self,
+        id: StreamId,
+        is_last: bool,
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if !id.is_of_client() {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "a client's streams have odd numbers"));
+            return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "a client's streams have odd numbers"));
         }
         // §6.8: what comes after the last one that was promised is as if it were not.
-        if self.drain == Drain::Final {
-            self.streams.remember(id, Closed::ByUs);
+        if self.drain == DrainState::Final {
+            self.streams.remember(id, ClosedStream::ByUs);
             self.last = id;
             return Ok(None);
         }
@@ -293,7 +322,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         if is_last { self.handle_end_stream(id, now) } else { Ok(None) }
     }
 
-    fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<Event<T>> {
+    fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<ConnectionEvent<T>> {
         let (deadline, is_post) = (self.head.deadline(now), self.head.method() == Method::Post);
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field);
         let stream = self.streams.get_mut(id)?;
@@ -301,12 +330,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         stream.wants_timing = self.head.wants_timing();
         stream.wants_status = self.head.wants_status();
         stream.due = Some(now + self.settings.body_timeout);
-        stream.deadline = if let Deadline::At(at) = deadline { Some(at) } else { None };
-        stream.incoming = Some(Incoming::Call(CallBody::new(gatherer)));
+        stream.deadline = if let CallDeadline::At(at) = deadline { Some(at) } else { None };
+        stream.incoming = Some(StreamContent::Call(CallBody::new(gatherer)));
         if is_last {
-            (stream.state, stream.due) = (State::HalfClosed, None);
+            (stream.state, stream.due) = (StreamState::HalfClosed, None);
         }
-        Some(Event::Call { stream: id, is_post, deadline })
+        Some(ConnectionEvent::Call { stream: id, is_post, deadline })
     }
 
     fn begin_message(&mut self, id: StreamId, is_last: bool, now: Instant) {
@@ -324,7 +353,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let body = MessageBody::new(method, path, self.head.take_fields(), aligned_at, size);
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.due = Some(now + self.settings.body_timeout);
-        stream.incoming = Some(Incoming::Message(body));
+        stream.incoming = Some(StreamContent::Message(body));
         if expects_continue && !is_last {
             self.send_continue(id, now);
         }
@@ -335,11 +364,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         &mut self,
         id: StreamId,
         is_last: bool,
-        refusal: Refusal,
+        refusal: HttpRefusal,
         now: Instant,
-    ) -> Result<Option<Event<T>>, Fault> {
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.state = if is_last { State::HalfClosed } else { State::Answered };
+            stream.state = if is_last { StreamState::HalfClosed } else { StreamState::Answered };
             (stream.incoming, stream.due) = (None, None);
             self.send_reply(id, refusal.into_reply(), now);
         }
@@ -347,18 +376,21 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     fn refuse_body(&mut self, id: StreamId, size: u64, now: Instant) {
-        let refusal = Refusal::body_size(size, self.settings.body_size_max);
+        let refusal = HttpRefusal::body_size(size, self.settings.body_size_max);
         let _ = self.refuse(id, false, refusal, now);
     }
 
     // §6.1: all of a frame counts for the windows, its padding too.
-    fn handle_data_head(&mut self, head: &FrameHead, now: Instant) -> Result<(), Fault> {
+    fn handle_data_head(&mut self, head: &FrameHead, now: Instant) -> Result<(), PeerFault> {
         let (id, is_last) = (head.stream, head.has(frame::END_STREAM));
         if self.is_idle(id) {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "DATA on a stream that is idle"));
+            return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "DATA on a stream that is idle"));
         }
         if !self.receive.handle_frame(head.size) {
-            return Err(Fault::of_connection(ErrorCode::FlowControlError, "more DATA than the connection's window"));
+            return Err(PeerFault::of_connection(
+                ErrorCode::FlowControlError,
+                "more DATA than the connection's window",
+            ));
         }
         if head.size < DATA_SIZE_LEAST && !is_last {
             self.budgets.handle_control_frame(now)?;
@@ -366,18 +398,18 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         self.budgets.handle_content(head.size);
         let state = self.streams.get(id).map(|stream| stream.state);
         match (state, self.streams.closed(id)) {
-            (Some(State::Open | State::Answered), _) => {
+            (Some(StreamState::Open | StreamState::Answered), _) => {
                 let has_room = self.streams.get_mut(id).is_some_and(|stream| stream.receive.handle_frame(head.size));
                 if !has_room {
                     self.fault_stream(id, ErrorCode::FlowControlError, now)?;
                 }
             }
-            (Some(State::HalfClosed), _) => drop(self.fault_stream(id, ErrorCode::StreamClosed, now)?),
-            (Some(State::Reset) | None, Some(Closed::ByUs)) => {}
-            (Some(State::Reset) | None, _) => return Err(closed_fault()),
+            (Some(StreamState::HalfClosed), _) => drop(self.fault_stream(id, ErrorCode::StreamClosed, now)?),
+            (Some(StreamState::Reset) | None, Some(ClosedStream::ByUs)) => {}
+            (Some(StreamState::Reset) | None, _) => return Err(closed_fault()),
         }
         let padding = head.padding_field_size();
-        self.data = Some(DataFrame {
+        self.data = Some(IncomingData {
             stream: id,
             left: head.size - padding,
             padding: 0,
@@ -387,9 +419,16 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         Ok(())
     }
 
-    fn step_data(&mut self, mut frame: DataFrame, input: &mut Input, now: Instant) -> Result<Step<T>, Fault> {
+    fn step_data(
+        &mut self,
+        mut frame: IncomingData,
+        input: &mut InputBuffer,
+        now: Instant,
+    ) -> Result<ReceiveStep<T>, PeerFault> {
         if !frame.is_padding_known {
-            let Some(size) = input.pending().first().map(|size| usize::from(*size)) else { return Ok(Step::Wait) };
+            let Some(size) = input.pending().first().map(|size| usize::from(*size)) else {
+                return Ok(ReceiveStep::Wait);
+            };
             input.consume(1);
             frame.left = frame.left.checked_sub(size).ok_or_else(frame::padding_fault)?;
             (frame.padding, frame.is_padding_known) = (size, true);
@@ -400,36 +439,41 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             let pending = input.pending();
             let bytes = pending.get(..frame.left).unwrap_or(pending);
             if bytes.is_empty() {
-                return Ok(Step::Wait);
+                return Ok(ReceiveStep::Wait);
             }
             let count = bytes.len();
-            self.data = Some(DataFrame { left: frame.left - count, ..frame });
+            self.data = Some(IncomingData { left: frame.left - count, ..frame });
             let event = self.handle_content(frame.stream, bytes, now);
             input.consume(count);
-            return Ok(event?.map_or(Step::Taken, Step::Event));
+            return Ok(event?.map_or(ReceiveStep::Taken, ReceiveStep::Event));
         }
         if frame.padding > 0 {
             let count = frame.padding.min(input.pending().len());
             input.consume(count);
-            self.data = Some(DataFrame { padding: frame.padding - count, ..frame });
-            return Ok(if count > 0 { Step::Taken } else { Step::Wait });
+            self.data = Some(IncomingData { padding: frame.padding - count, ..frame });
+            return Ok(if count > 0 { ReceiveStep::Taken } else { ReceiveStep::Wait });
         }
         self.data = None;
         self.timers.frame = None;
         let event = if frame.is_last { self.handle_end_stream(frame.stream, now)? } else { None };
         self.update_windows(frame.stream);
-        Ok(event.map_or(Step::Taken, Step::Event))
+        Ok(event.map_or(ReceiveStep::Taken, ReceiveStep::Event))
     }
 
     /// Content of a stream.
-    fn handle_content(&mut self, id: StreamId, bytes: &[u8], now: Instant) -> Result<Option<Event<T>>, Fault> {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == State::Open) else {
+    fn handle_content(
+        &mut self,
+        id: StreamId,
+        bytes: &[u8],
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == StreamState::Open) else {
             self.give_back(id, bytes.len(), bytes.len());
             return Ok(None);
         };
         let outcome = match &mut stream.incoming {
-            Some(Incoming::Call(call)) => call.handle_data(bytes),
-            Some(Incoming::Message(message)) => {
+            Some(StreamContent::Call(call)) => call.handle_data(bytes),
+            Some(StreamContent::Message(message)) => {
                 message.handle_data(bytes);
                 Ok((bytes.len(), false))
             }
@@ -445,7 +489,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         size: usize,
         outcome: Result<(usize, bool), CallFault>,
         now: Instant,
-    ) -> Result<Option<Event<T>>, Fault> {
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let body_timeout = self.settings.body_timeout;
         self.give_back(id, size, outcome.map_or(size, |(placed, _)| placed));
         let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
@@ -459,18 +503,18 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
         let is_paced = match &stream.incoming {
-            Some(Incoming::Call(call)) => call.is_paced(),
+            Some(StreamContent::Call(call)) => call.is_paced(),
             _ => true,
         };
         stream.due = if is_paced { stream.due.or(Some(now + body_timeout)) } else { None };
         let size_max = u64::try_from(self.settings.body_size_max).unwrap_or(u64::MAX);
-        if stream.content_size > size_max && matches!(stream.incoming, Some(Incoming::Message(_))) {
+        if stream.content_size > size_max && matches!(stream.incoming, Some(StreamContent::Message(_))) {
             let size = stream.content_size;
             self.refuse_body(id, size, now);
             return Ok(None);
         }
         Ok(match outcome {
-            Ok((_, true)) => Some(Event::Next(id)),
+            Ok((_, true)) => Some(ConnectionEvent::Next(id)),
             Ok((_, false)) => None,
             Err(fault) => Some(fault_event(stream, fault)),
         })
@@ -482,10 +526,10 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let Some(frame) = self.data.filter(|frame| frame.is_padding_known && frame.left >= DIRECT_SIZE_MIN) else {
             return false;
         };
-        let stream = self.streams.get(frame.stream).filter(|stream| stream.state == State::Open);
+        let stream = self.streams.get(frame.stream).filter(|stream| stream.state == StreamState::Open);
         match stream.and_then(|stream| stream.incoming.as_ref()) {
-            Some(Incoming::Call(call)) => call.has_space(),
-            Some(Incoming::Message(_)) => true,
+            Some(StreamContent::Call(call)) => call.has_space(),
+            Some(StreamContent::Message(_)) => true,
             None => false,
         }
     }
@@ -493,7 +537,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// Whether the content of an open stream is coming in, whose own timer looks at it.
     pub(super) fn is_body_open(&self) -> bool {
         let Some(frame) = self.data.filter(|frame| frame.is_padding_known && frame.left > 0) else { return false };
-        self.streams.get(frame.stream).is_some_and(|stream| stream.state == State::Open && stream.due.is_some())
+        self.streams.get(frame.stream).is_some_and(|stream| stream.state == StreamState::Open && stream.due.is_some())
     }
 
     /// Where the content of the DATA frame in progress goes.
@@ -501,8 +545,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         let Some(frame) = self.data else { return &mut [] };
         let size = frame.left.min(DIRECT_SIZE_MAX);
         match self.streams.get_mut(frame.stream).and_then(|stream| stream.incoming.as_mut()) {
-            Some(Incoming::Call(call)) => call.space(size),
-            Some(Incoming::Message(message)) => message.space(size),
+            Some(StreamContent::Call(call)) => call.space(size),
+            Some(StreamContent::Message(message)) => message.space(size),
             None => &mut [],
         }
     }
@@ -513,8 +557,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         frame.left = frame.left.saturating_sub(count);
         let id = frame.stream;
         let outcome = match self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut()) {
-            Some(Incoming::Call(call)) => call.handle_space(count),
-            Some(Incoming::Message(message)) => {
+            Some(StreamContent::Call(call)) => call.handle_space(count),
+            Some(StreamContent::Message(message)) => {
                 message.handle_space(count);
                 Ok((count, false))
             }
@@ -527,12 +571,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     /// The request of a stream is whole.
-    fn handle_end_stream(&mut self, id: StreamId, now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_end_stream(&mut self, id: StreamId, now: Instant) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         let Some(stream) = self.streams.get_mut(id) else { return Ok(None) };
-        if stream.state == State::Answered {
-            stream.state = State::HalfClosed;
+        if stream.state == StreamState::Answered {
+            stream.state = StreamState::HalfClosed;
             if !stream.is_working && !stream.outgoing.is_pending() {
-                self.streams.close(id, Closed::ByPeer);
+                self.streams.close(id, ClosedStream::ByPeer);
             }
             return Ok(None);
         }
@@ -540,54 +584,54 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         if stream.content_length.is_some_and(|length| stream.content_size != length) {
             return self.fault_stream(id, ErrorCode::ProtocolError, now);
         }
-        (stream.state, stream.due) = (State::HalfClosed, None);
-        if let Some(Incoming::Call(_)) = stream.incoming {
+        (stream.state, stream.due) = (StreamState::HalfClosed, None);
+        if let Some(StreamContent::Call(_)) = stream.incoming {
             return Ok(self.end_call_body(id));
         }
-        let Some(Incoming::Message(body)) = stream.incoming.take() else { return Ok(None) };
+        let Some(StreamContent::Message(body)) = stream.incoming.take() else { return Ok(None) };
         stream.is_working = true;
-        Ok(Some(Event::Message { stream: id, message: body.into_message() }))
+        Ok(Some(ConnectionEvent::Message { stream: id, message: body.into_message() }))
     }
 
     /// The request of a call is whole.
-    pub(super) fn end_call_body(&mut self, id: StreamId) -> Option<Event<T>> {
+    pub(super) fn end_call_body(&mut self, id: StreamId) -> Option<ConnectionEvent<T>> {
         let stream = self.streams.get_mut(id)?;
-        let Some(Incoming::Call(call)) = &mut stream.incoming else { return None };
+        let Some(StreamContent::Call(call)) = &mut stream.incoming else { return None };
         if call.is_each() {
-            return Some(Event::Next(id));
+            return Some(ConnectionEvent::Next(id));
         }
         let only = call.take_only();
         let deadline = stream.deadline.take();
         (stream.incoming, stream.is_working) = (None, true);
         Some(match only {
-            Ok((token, message)) => Event::Whole { stream: id, token, message, deadline },
+            Ok((token, message)) => ConnectionEvent::Whole { stream: id, token, message, deadline },
             Err(fault) => fault_event(stream, fault),
         })
     }
 
     // §6.4.
-    fn handle_reset(&mut self, id: StreamId, payload: &[u8], now: Instant) -> Result<(), Fault> {
+    fn handle_reset(&mut self, id: StreamId, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
         if self.is_idle(id) {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "RST_STREAM on a stream that is idle"));
+            return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "RST_STREAM on a stream that is idle"));
         }
-        let is_open = self.streams.get(id).is_some_and(|stream| stream.state != State::Reset);
+        let is_open = self.streams.get(id).is_some_and(|stream| stream.state != StreamState::Reset);
         if !is_open {
             // It crossed the end of the stream.
             return self.budgets.handle_control_frame(now);
         }
         self.counts.client_resets += 1;
-        self.drop_stream(id, Closed::ByPeer, ErrorCode::from_number(frame::number(payload)));
+        self.drop_stream(id, ClosedStream::ByPeer, ErrorCode::from_number(frame::number(payload)));
         self.budgets.handle_client_reset(now)
     }
 
     // §6.5.
-    fn handle_settings(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), Fault> {
+    fn handle_settings(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
         self.budgets.handle_control_frame(now)?;
         if head.has(frame::ACK) {
             self.are_settings_acknowledged = true;
             return Ok(());
         }
-        self.phase = Phase::Serving;
+        self.phase = ConnectionPhase::Serving;
         let before = self.peer;
         self.peer.apply(payload)?;
         self.responses.set_table_size_max(usize::try_from(self.peer.header_table_size).unwrap_or(usize::MAX));
@@ -595,7 +639,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         // §6.9.2: for all streams that are open, and it may take them below zero.
         if change != 0 && !self.streams.iter_mut().all(|stream| stream.send.grow(change)) {
             let text = "SETTINGS_INITIAL_WINDOW_SIZE makes a window too large";
-            return Err(Fault::of_connection(ErrorCode::FlowControlError, text));
+            return Err(PeerFault::of_connection(ErrorCode::FlowControlError, text));
         }
         // In its place among all frames: what we send behind it keeps to the new settings.
         self.flush_urgent();
@@ -605,33 +649,41 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     // §6.7.
-    fn handle_ping(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), Fault> {
+    fn handle_ping(&mut self, head: &FrameHead, payload: &[u8], now: Instant) -> Result<(), PeerFault> {
         self.budgets.handle_control_frame(now)?;
         if !head.has(frame::ACK) {
-            frame::encode(Kind::Ping, frame::ACK, StreamId::CONNECTION, payload, &mut self.urgent);
-        } else if payload == DRAIN_PING && matches!(self.drain, Drain::Announced(_)) {
+            frame::encode(FrameKind::Ping, frame::ACK, StreamId::CONNECTION, payload, &mut self.urgent);
+        } else if payload == DRAIN_PING && matches!(self.drain, DrainState::Announced(_)) {
             self.end_drain();
         }
         Ok(())
     }
 
     // §6.9.
-    fn handle_window_update(&mut self, id: StreamId, payload: &[u8], now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn handle_window_update(
+        &mut self,
+        id: StreamId,
+        payload: &[u8],
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         self.budgets.handle_control_frame(now)?;
         let increment = frame::window_increment(payload);
         if id == StreamId::CONNECTION {
             if increment == 0 {
-                return Err(Fault::of_connection(ErrorCode::ProtocolError, "WINDOW_UPDATE of nothing"));
+                return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "WINDOW_UPDATE of nothing"));
             }
             if !self.send.grow(i64::from(increment)) {
-                return Err(Fault::of_connection(ErrorCode::FlowControlError, "the connection's window is too large"));
+                return Err(PeerFault::of_connection(
+                    ErrorCode::FlowControlError,
+                    "the connection's window is too large",
+                ));
             }
             return Ok(None);
         }
         if self.is_idle(id) {
-            return Err(Fault::of_connection(ErrorCode::ProtocolError, "WINDOW_UPDATE on a stream that is idle"));
+            return Err(PeerFault::of_connection(ErrorCode::ProtocolError, "WINDOW_UPDATE on a stream that is idle"));
         }
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else {
             return Ok(None);
         };
         if increment == 0 {
@@ -645,7 +697,12 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     /// Ends a stream for a fault of the peer (§5.4.2).
-    fn fault_stream(&mut self, id: StreamId, code: ErrorCode, now: Instant) -> Result<Option<Event<T>>, Fault> {
+    fn fault_stream(
+        &mut self,
+        id: StreamId,
+        code: ErrorCode,
+        now: Instant,
+    ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         self.reset(id, code);
         self.budgets.handle_server_reset(now).map(|()| None)
     }
@@ -670,7 +727,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         if let Some(increment) = self.receive.poll_update() {
             frame::encode_window_update(StreamId::CONNECTION, increment, &mut self.urgent);
         }
-        if let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == State::Open)
+        if let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == StreamState::Open)
             && let Some(increment) = stream.receive.poll_update()
         {
             frame::encode_window_update(id, increment, &mut self.urgent);
@@ -678,6 +735,6 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 }
 
-fn closed_fault() -> Fault {
-    Fault::of_connection(ErrorCode::StreamClosed, "a frame came on a stream that was closed")
+fn closed_fault() -> PeerFault {
+    PeerFault::of_connection(ErrorCode::StreamClosed, "a frame came on a stream that was closed")
 }

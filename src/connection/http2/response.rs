@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http1::reply::has_length;
 use crate::wire::http2::StreamId;
-use crate::wire::http2::frame::{self, Kind};
+use crate::wire::http2::frame::{self, FrameKind};
 use crate::wire::message::Reply;
 
 /// The beginning of an answer.
-pub(super) enum Head {
+pub(super) enum ResponseHead {
     /// Of a call.
     Grpc,
     /// Of a plain reply, whose body is kept apart; `None` for `100 Continue`.
@@ -21,16 +21,16 @@ pub(super) enum Head {
 }
 
 /// What comes behind the content.
-pub(super) enum End {
+pub(super) enum ResponseEnd {
     /// Nothing.
     Plain,
     /// How a call ended; `None` for well.
-    Grpc(Option<Box<Status>>),
+    Grpc(Option<Box<CallStatus>>),
 }
 
 /// How a call ended, where more is to be said than that it did well.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Status {
+pub struct CallStatus {
     /// The value of `grpc-status`.
     pub code: u8,
     /// The value of `grpc-message`, percent-encoded.
@@ -41,42 +41,48 @@ pub struct Status {
 
 /// The encoding side of a connection's answers.
 #[derive(Default)]
-pub(super) struct Responses {
+pub(super) struct ResponseEncoder {
     encoder: Encoder,
-    call_head: Template,
-    call_end: Template,
+    call_head: HeadTemplate,
+    call_end: HeadTemplate,
     /// The block in progress.
     block: Vec<u8>,
 }
 
 /// A block that was encoded before.
 #[derive(Default)]
-struct Template {
+struct HeadTemplate {
     bytes: SmallVec<[u8; 24]>,
     /// The encoder's state that it goes with.
     generation: Option<u64>,
 }
 
-impl Responses {
+impl ResponseEncoder {
     pub(super) fn set_table_size_max(&mut self, size: usize) {
         self.encoder.set_table_size_max(size);
     }
 
     /// Appends the frames of a head.
-    pub(super) fn encode_head(&mut self, head: &Head, frames: &Frames, out: &mut Vec<u8>) {
+    pub(super) fn encode_head(&mut self, head: &ResponseHead, frames: &ResponseFrames, out: &mut Vec<u8>) {
         match head {
-            Head::Grpc => self.encode_template(CALL_HEAD, |responses| &mut responses.call_head, frames, out),
-            Head::Reply(None, _) => self.encode(frames, out, |encoder, block| {
+            ResponseHead::Grpc => self.encode_template(CALL_HEAD, |responses| &mut responses.call_head, frames, out),
+            ResponseHead::Reply(None, _) => self.encode(frames, out, |encoder, block| {
                 encoder.encode(b":status", b"100", Indexing::Without, block);
             }),
-            Head::Reply(Some(reply), body_size) => {
+            ResponseHead::Reply(Some(reply), body_size) => {
                 self.encode(frames, out, |encoder, block| encode_reply(reply, *body_size, encoder, block));
             }
         }
     }
 
     /// Appends the frames of a call's end; with the head, where nothing was sent before it.
-    pub(super) fn encode_end(&mut self, status: Option<&Status>, with_head: bool, frames: &Frames, out: &mut Vec<u8>) {
+    pub(super) fn encode_end(
+        &mut self,
+        status: Option<&CallStatus>,
+        with_head: bool,
+        frames: &ResponseFrames,
+        out: &mut Vec<u8>,
+    ) {
         let Some(status) = status else {
             return self.encode_template(CALL_END, |responses| &mut responses.call_end, frames, out);
         };
@@ -104,8 +110,8 @@ impl Responses {
     fn encode_template(
         &mut self,
         fields: &[(&str, &str)],
-        template: fn(&mut Self) -> &mut Template,
-        frames: &Frames,
+        template: fn(&mut Self) -> &mut HeadTemplate,
+        frames: &ResponseFrames,
         out: &mut Vec<u8>,
     ) {
         let generation = self.encoder.generation();
@@ -120,10 +126,10 @@ impl Responses {
         let mut block = Vec::new();
         encode(&mut self.encoder, &mut block);
         let generation = Some(self.encoder.generation());
-        *template(self) = Template { bytes: block.into(), generation };
+        *template(self) = HeadTemplate { bytes: block.into(), generation };
     }
 
-    fn encode(&mut self, frames: &Frames, out: &mut Vec<u8>, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
+    fn encode(&mut self, frames: &ResponseFrames, out: &mut Vec<u8>, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.block.clear();
         self.encoder.begin_block(&mut self.block);
         fields(&mut self.encoder, &mut self.block);
@@ -161,26 +167,26 @@ fn encode_reply(reply: &Reply, body_size: usize, encoder: &mut Encoder, block: &
 }
 
 /// How a block is cut into frames.
-pub(super) struct Frames {
+pub(super) struct ResponseFrames {
     pub(super) stream: StreamId,
     pub(super) is_last: bool,
     pub(super) size_max: usize,
 }
 
-impl Frames {
+impl ResponseFrames {
     /// Appends HEADERS, and CONTINUATION where the block is larger than a frame (§6.10).
     fn encode(&self, block: &[u8], out: &mut Vec<u8>) {
-        let (mut kind, mut rest) = (Kind::Headers, block);
+        let (mut kind, mut rest) = (FrameKind::Headers, block);
         let end_stream = if self.is_last { frame::END_STREAM } else { 0 };
         loop {
             let (now, later) = rest.split_at(rest.len().min(self.size_max));
             let end_headers = if later.is_empty() { frame::END_HEADERS } else { 0 };
-            let end_stream = if kind == Kind::Headers { end_stream } else { 0 };
+            let end_stream = if kind == FrameKind::Headers { end_stream } else { 0 };
             frame::encode(kind, end_headers | end_stream, self.stream, now, out);
             if later.is_empty() {
                 return;
             }
-            (kind, rest) = (Kind::Continuation, later);
+            (kind, rest) = (FrameKind::Continuation, later);
         }
     }
 }

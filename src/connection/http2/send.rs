@@ -5,17 +5,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::connection::http2::event::Event;
-use crate::connection::http2::incoming::{CallFault, Incoming, Plan, Taken};
-use crate::connection::http2::response::{End, Frames, Head, Status};
-use crate::connection::http2::stream::{Closed, State};
-use crate::connection::http2::{Connection, Drain, Phase};
+use crate::connection::http2::event::ConnectionEvent;
+use crate::connection::http2::incoming::{CallFault, MessageDelivery, NextMessage, StreamContent};
+use crate::connection::http2::response::{CallStatus, ResponseEnd, ResponseFrames, ResponseHead};
+use crate::connection::http2::stream::{ClosedStream, StreamState};
+use crate::connection::http2::{ConnectionPhase, DrainState, Http2Connection};
 use crate::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
 use crate::time::Instant;
 use crate::wire::http1::reply::has_length;
 use crate::wire::http2::StreamId;
 use crate::wire::http2::error::ErrorCode;
-use crate::wire::http2::frame::{self, Kind};
+use crate::wire::http2::frame::{self, FrameKind};
 use crate::wire::message::{BodyBuffer, Reply};
 
 /// How long a client may go on sending to a stream after its answer.
@@ -23,7 +23,7 @@ const RESET_GRACE: Duration = Duration::from_millis(100);
 
 /// How a stream's turn ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum SendTurn {
     /// The connection's window has no room.
     Blocked,
     /// The answer is out.
@@ -36,7 +36,7 @@ enum Turn {
     Stalled,
 }
 
-impl<B: BodyBuffer, T: Copy> Connection<B, T> {
+impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// The path of a call, without the query.
     pub fn path(&self, stream: StreamId) -> &[u8] {
         self.streams.get(stream).map_or(&[], |stream| &stream.path)
@@ -53,25 +53,25 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     /// Says how a call's messages are wanted. To be called once, when it begins.
-    pub fn accept_call(&mut self, id: StreamId, plan: Plan<T>) {
+    pub fn accept_call(&mut self, id: StreamId, plan: MessageDelivery<T>) {
         let Some(stream) = self.streams.get_mut(id) else { return };
-        let Some(Incoming::Call(call)) = &mut stream.incoming else { return };
+        let Some(StreamContent::Call(call)) = &mut stream.incoming else { return };
         call.set_plan(plan);
-        if let Plan::Each = plan {
+        if let MessageDelivery::Each = plan {
             (stream.is_working, stream.due) = (true, None);
         }
         // A call whose head was all of it.
-        if stream.state == State::HalfClosed {
+        if stream.state == StreamState::HalfClosed {
             let end = self.end_call_body(id);
             self.events.extend(end);
         }
     }
 
     /// The next message of a call that is handed out one by one.
-    pub fn take_next(&mut self, id: StreamId) -> Result<Taken, CallFault> {
-        let Some(stream) = self.streams.get_mut(id) else { return Ok(Taken::Nothing) };
-        let is_ended = stream.state == State::HalfClosed;
-        let Some(Incoming::Call(call)) = &mut stream.incoming else { return Ok(Taken::Nothing) };
+    pub fn take_next(&mut self, id: StreamId) -> Result<NextMessage, CallFault> {
+        let Some(stream) = self.streams.get_mut(id) else { return Ok(NextMessage::Nothing) };
+        let is_ended = stream.state == StreamState::HalfClosed;
+        let Some(StreamContent::Call(call)) = &mut stream.incoming else { return Ok(NextMessage::Nothing) };
         let (taken, placed) = call.take_next(is_ended)?;
         stream.receive.give_back(placed);
         self.update_windows(id);
@@ -80,7 +80,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Answers with a plain reply.
     pub fn send_reply(&mut self, id: StreamId, mut reply: Reply, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
         let body_size = reply.body_size();
         let body = std::mem::take(&mut reply.body);
         let outgoing = &mut stream.outgoing;
@@ -88,8 +88,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             outgoing.parts.extend(body.into_iter().filter(|part| !part.is_empty()));
             outgoing.size = body_size;
         }
-        outgoing.head = Some(Head::Reply(Some(Box::new(reply)), body_size));
-        outgoing.end = Some(End::Plain);
+        outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), body_size));
+        outgoing.end = Some(ResponseEnd::Plain);
         stream.is_working = false;
         self.queue(id, now);
     }
@@ -97,7 +97,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// Tells a client that waits with its body to send it (RFC 9110 §10.1.1).
     pub(super) fn send_continue(&mut self, id: StreamId, now: Instant) {
         if let Some(stream) = self.streams.get_mut(id) {
-            stream.outgoing.head = Some(Head::Reply(None, 0));
+            stream.outgoing.head = Some(ResponseHead::Reply(None, 0));
             self.queue(id, now);
         }
     }
@@ -112,22 +112,22 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
         &mut self,
         id: StreamId,
         message: impl IntoIterator<Item = Bytes>,
-        status: Option<Status>,
+        status: Option<CallStatus>,
         now: Instant,
     ) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
-        stream.outgoing.head = Some(Head::Grpc);
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
+        stream.outgoing.head = Some(ResponseHead::Grpc);
         push(&mut stream.outgoing, message);
-        stream.outgoing.end = Some(End::Grpc(status.map(Box::new)));
+        stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
         self.queue(id, now);
     }
 
     /// Sends a message of a call that may have more.
     pub fn send_message(&mut self, id: StreamId, message: impl IntoIterator<Item = Bytes>, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
         if !stream.outgoing.is_head_sent {
-            stream.outgoing.head = Some(Head::Grpc);
+            stream.outgoing.head = Some(ResponseHead::Grpc);
         }
         push(&mut stream.outgoing, message);
         self.budgets.handle_message();
@@ -135,16 +135,16 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 
     /// Ends a call, well where there is no status.
-    pub fn end_call(&mut self, id: StreamId, status: Option<Status>, now: Instant) {
-        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != State::Reset) else { return };
+    pub fn end_call(&mut self, id: StreamId, status: Option<CallStatus>, now: Instant) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state != StreamState::Reset) else { return };
         if !stream.outgoing.is_head_sent {
-            stream.outgoing.head = Some(Head::Grpc);
+            stream.outgoing.head = Some(ResponseHead::Grpc);
         }
-        stream.outgoing.end = Some(End::Grpc(status.map(Box::new)));
+        stream.outgoing.end = Some(ResponseEnd::Grpc(status.map(Box::new)));
         stream.is_working = false;
-        if stream.state == State::Open {
+        if stream.state == StreamState::Open {
             // What more comes of it is thrown away, also while its end waits for its turn.
-            (stream.state, stream.incoming) = (State::Answered, None);
+            (stream.state, stream.incoming) = (StreamState::Answered, None);
             (stream.due, stream.deadline) = (None, None);
         }
         self.queue(id, now);
@@ -158,11 +158,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     /// The work on a stream has ended. Where it gave no answer, the stream is reset.
     pub fn handle_gone(&mut self, id: StreamId) {
         match self.streams.get(id) {
-            Some(stream) if stream.state == State::Reset => self.streams.close(id, Closed::ByPeer),
+            Some(stream) if stream.state == StreamState::Reset => self.streams.close(id, ClosedStream::ByPeer),
             Some(stream) if stream.is_working => {
                 self.reset(id, ErrorCode::InternalError);
-                self.streams.close(id, Closed::ByUs);
-                self.events.retain(|event| !matches!(event, Event::Reset { stream, .. } if *stream == id));
+                self.streams.close(id, ClosedStream::ByUs);
+                self.events.retain(|event| !matches!(event, ConnectionEvent::Reset { stream, .. } if *stream == id));
             }
             _ => {}
         }
@@ -170,8 +170,8 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Frames what may be sent now. To be called before `transmit_parts`.
     pub fn prepare_transmit(&mut self, now: Instant) {
-        let is_left = self.has_peer_left && self.streams.is_empty() && self.phase == Phase::Serving;
-        if is_left && self.drain != Drain::Final {
+        let is_left = self.has_peer_left && self.streams.is_empty() && self.phase == ConnectionPhase::Serving;
+        if is_left && self.drain != DrainState::Final {
             self.end_drain();
         }
         if self.output.size() < TRANSMIT_SIZE_MAX {
@@ -183,7 +183,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.outgoing.is_queued = false;
             }
-            if self.take_turn(id, now) == Turn::Blocked {
+            if self.take_turn(id, now) == SendTurn::Blocked {
                 break;
             }
         }
@@ -229,18 +229,18 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     pub(super) fn reset(&mut self, id: StreamId, code: ErrorCode) {
         frame::encode_reset(id, code, &mut self.urgent);
         self.counts.server_resets += 1;
-        self.drop_stream(id, Closed::ByUs, code);
+        self.drop_stream(id, ClosedStream::ByUs, code);
     }
 
     /// Ends a stream at once; where somebody works on it, it goes on to count.
-    pub(super) fn drop_stream(&mut self, id: StreamId, how: Closed, code: ErrorCode) {
+    pub(super) fn drop_stream(&mut self, id: StreamId, how: ClosedStream, code: ErrorCode) {
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_working => {
-                stream.state = State::Reset;
+                stream.state = StreamState::Reset;
                 stream.incoming = None;
                 stream.outgoing.clear();
                 self.streams.remember(id, how);
-                self.events.push_back(Event::Reset { stream: id, code });
+                self.events.push_back(ConnectionEvent::Reset { stream: id, code });
             }
             _ => self.streams.close(id, how),
         }
@@ -263,51 +263,53 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
 
     /// Lets all streams send, after their windows have grown.
     pub(super) fn queue_all(&mut self, now: Instant) {
-        let pending = |stream: &&super::stream::Stream<B, T>| stream.outgoing.size > 0 && stream.send.room() > 0;
+        let pending = |stream: &&super::stream::Http2Stream<B, T>| stream.outgoing.size > 0 && stream.send.room() > 0;
         let ids: Vec<StreamId> = self.streams.iter().filter(pending).map(|stream| stream.id).collect();
         ids.into_iter().for_each(|id| self.queue(id, now));
     }
 
-    fn take_turn(&mut self, id: StreamId, now: Instant) -> Turn {
+    fn take_turn(&mut self, id: StreamId, now: Instant) -> SendTurn {
         let turn = self.send_some(id, now);
         let due = Some(now + self.settings.write_timeout);
         let Some(stream) = self.streams.get_mut(id) else { return turn };
         let outgoing = &mut stream.outgoing;
         match turn {
-            Turn::Done => {
+            SendTurn::Done => {
                 (outgoing.due, stream.incoming) = (None, None);
                 self.finish_answer(id, now);
             }
-            Turn::Idle => outgoing.due = None,
-            Turn::Stalled => outgoing.due = outgoing.due.or(due),
-            Turn::Over | Turn::Blocked => {
+            SendTurn::Idle => outgoing.due = None,
+            SendTurn::Stalled => outgoing.due = outgoing.due.or(due),
+            SendTurn::Over | SendTurn::Blocked => {
                 outgoing.due = outgoing.due.or(due);
                 outgoing.is_queued = true;
-                if turn == Turn::Over { self.ready.push_back(id) } else { self.ready.push_front(id) }
+                if turn == SendTurn::Over { self.ready.push_back(id) } else { self.ready.push_front(id) }
             }
         }
         turn
     }
 
-    fn send_some(&mut self, id: StreamId, now: Instant) -> Turn {
+    fn send_some(&mut self, id: StreamId, now: Instant) -> SendTurn {
         let Self { streams, send, peer, responses, output, budgets, settings, .. } = self;
-        let Some(stream) = streams.get_mut(id) else { return Turn::Done };
+        let Some(stream) = streams.get_mut(id) else { return SendTurn::Done };
         let outgoing = &mut stream.outgoing;
         let size_max = usize::try_from(peer.frame_size_max).unwrap_or(usize::MAX);
-        let frames = |is_last| Frames { stream: id, is_last, size_max };
+        let frames = |is_last| ResponseFrames { stream: id, is_last, size_max };
         if let Some(head) = outgoing.head.take() {
-            outgoing.is_head_sent = !matches!(head, Head::Reply(None, _));
-            if let (0, Head::Grpc, Some(End::Grpc(Some(status)))) = (outgoing.size, &head, &outgoing.end) {
+            outgoing.is_head_sent = !matches!(head, ResponseHead::Reply(None, _));
+            if let (0, ResponseHead::Grpc, Some(ResponseEnd::Grpc(Some(status)))) =
+                (outgoing.size, &head, &outgoing.end)
+            {
                 // Trailers-Only: the status in the head, and nothing after it.
                 output.write(|out| responses.encode_end(Some(status), true, &frames(true), out));
                 outgoing.end = None;
-                return Turn::Done;
+                return SendTurn::Done;
             }
-            let is_last = outgoing.size == 0 && matches!(outgoing.end, Some(End::Plain));
+            let is_last = outgoing.size == 0 && matches!(outgoing.end, Some(ResponseEnd::Plain));
             output.write(|out| responses.encode_head(&head, &frames(is_last), out));
             if is_last {
                 outgoing.end = None;
-                return Turn::Done;
+                return SendTurn::Done;
             }
         }
         let mut quantum = SEND_QUANTUM;
@@ -315,14 +317,14 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             let size = outgoing.size.min(size_max).min(quantum).min(stream.send.room()).min(send.room());
             if size == 0 {
                 return match (quantum, stream.send.room()) {
-                    (0, _) => Turn::Over,
-                    (_, 0) => Turn::Stalled,
-                    _ => Turn::Blocked,
+                    (0, _) => SendTurn::Over,
+                    (_, 0) => SendTurn::Stalled,
+                    _ => SendTurn::Blocked,
                 };
             }
-            let is_last = size == outgoing.size && matches!(outgoing.end, Some(End::Plain));
+            let is_last = size == outgoing.size && matches!(outgoing.end, Some(ResponseEnd::Plain));
             let flags = if is_last { frame::END_STREAM } else { 0 };
-            output.write(|out| frame::encode_head(size, Kind::Data, flags, id, out));
+            output.write(|out| frame::encode_head(size, FrameKind::Data, flags, id, out));
             outgoing.take_content(size, |bytes| output.share(bytes));
             stream.send.handle_sent(size);
             send.handle_sent(size);
@@ -334,11 +336,11 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
             }
         }
         match outgoing.end.take() {
-            None => Turn::Idle,
-            Some(End::Plain) => Turn::Done,
-            Some(End::Grpc(status)) => {
+            None => SendTurn::Idle,
+            Some(ResponseEnd::Plain) => SendTurn::Done,
+            Some(ResponseEnd::Grpc(status)) => {
                 output.write(|out| responses.encode_end(status.as_deref(), false, &frames(true), out));
-                Turn::Done
+                SendTurn::Done
             }
         }
     }
@@ -348,9 +350,9 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     fn finish_answer(&mut self, id: StreamId, now: Instant) {
         self.budgets.handle_answer();
         match self.streams.get_mut(id) {
-            Some(stream) if stream.state == State::HalfClosed => self.streams.close(id, Closed::ByPeer),
+            Some(stream) if stream.state == StreamState::HalfClosed => self.streams.close(id, ClosedStream::ByPeer),
             Some(stream) => {
-                (stream.state, stream.deadline) = (State::Answered, None);
+                (stream.state, stream.deadline) = (StreamState::Answered, None);
                 stream.due = Some(now + RESET_GRACE);
             }
             None => {}
@@ -358,7 +360,7 @@ impl<B: BodyBuffer, T: Copy> Connection<B, T> {
     }
 }
 
-fn push(outgoing: &mut super::stream::Outgoing, parts: impl IntoIterator<Item = Bytes>) {
+fn push(outgoing: &mut super::stream::OutgoingContent, parts: impl IntoIterator<Item = Bytes>) {
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         outgoing.size += part.len();
         outgoing.parts.push_back(part);

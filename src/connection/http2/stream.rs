@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
-use crate::connection::http2::head::Path;
-use crate::connection::http2::incoming::Incoming;
-use crate::connection::http2::response::{End, Head};
+use crate::connection::http2::head::RequestPath;
+use crate::connection::http2::incoming::StreamContent;
+use crate::connection::http2::response::{ResponseEnd, ResponseHead};
 use crate::limits::CLOSED_STREAMS_MAX;
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
@@ -25,7 +25,7 @@ use crate::wire::http2::StreamId;
 ///                      └── RST_STREAM, a fault ───────┴─► Reset ── its work is gone ─┘
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum StreamState {
     /// Its request is coming in.
     Open,
     /// Its request is coming in, and what comes is thrown away.
@@ -37,10 +37,10 @@ pub(super) enum State {
 }
 
 /// One stream.
-pub(super) struct Stream<B, T> {
+pub(super) struct Http2Stream<B, T> {
     pub(super) id: StreamId,
-    pub(super) state: State,
-    pub(super) path: Path,
+    pub(super) state: StreamState,
+    pub(super) path: RequestPath,
     /// Whether it asks by HEAD, so that the answer has no body.
     pub(super) is_head_only: bool,
     /// Whether a call's client asks where the time goes (`want-server-timing`).
@@ -50,10 +50,10 @@ pub(super) struct Stream<B, T> {
     pub(super) wants_status: bool,
     /// Whether somebody works on an answer.
     pub(super) is_working: bool,
-    pub(super) incoming: Option<Incoming<B, T>>,
+    pub(super) incoming: Option<StreamContent<B, T>>,
     pub(super) receive: ReceiveWindow,
     pub(super) send: SendWindow,
-    pub(super) outgoing: Outgoing,
+    pub(super) outgoing: OutgoingContent,
     /// What the request says that it has, and what came of it.
     pub(super) content_length: Option<u64>,
     pub(super) content_size: u64,
@@ -67,12 +67,12 @@ pub(super) struct Stream<B, T> {
 
 /// What a stream has to send.
 #[derive(Default)]
-pub(super) struct Outgoing {
-    pub(super) head: Option<Head>,
+pub(super) struct OutgoingContent {
+    pub(super) head: Option<ResponseHead>,
     pub(super) is_head_sent: bool,
     pub(super) parts: VecDeque<Bytes>,
     pub(super) size: usize,
-    pub(super) end: Option<End>,
+    pub(super) end: Option<ResponseEnd>,
     /// Whether it waits for its turn.
     pub(super) is_queued: bool,
     /// When more must have gone, and what went since that was set.
@@ -80,7 +80,7 @@ pub(super) struct Outgoing {
     pub(super) moved: usize,
 }
 
-impl Outgoing {
+impl OutgoingContent {
     /// Whether there is something to send.
     pub(super) const fn is_pending(&self) -> bool {
         self.head.is_some() || self.size > 0 || self.end.is_some()
@@ -105,12 +105,12 @@ impl Outgoing {
     }
 }
 
-impl<B, T> Stream<B, T> {
+impl<B, T> Http2Stream<B, T> {
     fn new(id: StreamId, receive: ReceiveWindow, send: SendWindow) -> Self {
         Self {
             id,
-            state: State::Open,
-            path: Path::new(),
+            state: StreamState::Open,
+            path: RequestPath::new(),
             is_head_only: false,
             wants_timing: false,
             wants_status: false,
@@ -118,7 +118,7 @@ impl<B, T> Stream<B, T> {
             incoming: None,
             receive,
             send,
-            outgoing: Outgoing::default(),
+            outgoing: OutgoingContent::default(),
             content_length: None,
             content_size: 0,
             deadline: None,
@@ -130,9 +130,9 @@ impl<B, T> Stream<B, T> {
     /// When something must be done about it even if nothing comes.
     pub(super) fn timeout(&self) -> Option<Instant> {
         let incoming = match self.state {
-            State::Open => [self.due, self.deadline],
-            State::Answered => [self.due, None],
-            State::HalfClosed | State::Reset => [None; 2],
+            StreamState::Open => [self.due, self.deadline],
+            StreamState::Answered => [self.due, None],
+            StreamState::HalfClosed | StreamState::Reset => [None; 2],
         };
         incoming.into_iter().chain([self.outgoing.due]).flatten().min()
     }
@@ -140,7 +140,7 @@ impl<B, T> Stream<B, T> {
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Closed {
+pub(super) enum ClosedStream {
     /// With both its sides, or by the client.
     ByPeer,
     /// By a reset of ours: what was on its way is no fault.
@@ -149,10 +149,10 @@ pub(super) enum Closed {
 
 /// The streams that are not closed, in the order of their numbers, which only rise (§5.1.1).
 pub(super) struct Streams<B, T> {
-    entries: Vec<Box<Stream<B, T>>>,
+    entries: Vec<Box<Http2Stream<B, T>>>,
     /// Places of earlier streams, to be used again.
-    spare: Vec<Box<Stream<B, T>>>,
-    closed: VecDeque<(StreamId, Closed)>,
+    spare: Vec<Box<Http2Stream<B, T>>>,
+    closed: VecDeque<(StreamId, ClosedStream)>,
 }
 
 /// Places that are kept.
@@ -172,25 +172,25 @@ impl<B, T> Streams<B, T> {
     }
 
     /// Opens a stream whose number is above all others.
-    pub(super) fn open(&mut self, id: StreamId, receive: ReceiveWindow, send: SendWindow) -> &mut Stream<B, T> {
-        let mut stream = self.spare.pop().unwrap_or_else(|| Box::new(Stream::new(id, receive, send)));
+    pub(super) fn open(&mut self, id: StreamId, receive: ReceiveWindow, send: SendWindow) -> &mut Http2Stream<B, T> {
+        let mut stream = self.spare.pop().unwrap_or_else(|| Box::new(Http2Stream::new(id, receive, send)));
         let outgoing = std::mem::take(&mut stream.outgoing);
-        *stream = Stream { outgoing, ..Stream::new(id, receive, send) };
+        *stream = Http2Stream { outgoing, ..Http2Stream::new(id, receive, send) };
         self.entries.push(stream);
         self.entries.last_mut().expect("it was pushed just now")
     }
 
-    pub(super) fn get(&self, id: StreamId) -> Option<&Stream<B, T>> {
+    pub(super) fn get(&self, id: StreamId) -> Option<&Http2Stream<B, T>> {
         self.entries.get(self.place(id)?).map(|stream| &**stream)
     }
 
-    pub(super) fn get_mut(&mut self, id: StreamId) -> Option<&mut Stream<B, T>> {
+    pub(super) fn get_mut(&mut self, id: StreamId) -> Option<&mut Http2Stream<B, T>> {
         let place = self.place(id)?;
         self.entries.get_mut(place).map(|stream| &mut **stream)
     }
 
     /// Ends a stream.
-    pub(super) fn close(&mut self, id: StreamId, how: Closed) {
+    pub(super) fn close(&mut self, id: StreamId, how: ClosedStream) {
         self.remember(id, how);
         let Some(place) = self.place(id) else { return };
         let mut stream = self.entries.remove(place);
@@ -202,7 +202,7 @@ impl<B, T> Streams<B, T> {
     }
 
     /// Remembers how a stream ended; what is said last counts.
-    pub(super) fn remember(&mut self, id: StreamId, how: Closed) {
+    pub(super) fn remember(&mut self, id: StreamId, how: ClosedStream) {
         if self.closed.len() >= CLOSED_STREAMS_MAX {
             self.closed.pop_front();
         }
@@ -210,15 +210,15 @@ impl<B, T> Streams<B, T> {
     }
 
     /// How a stream ended that is not in the table, as far as is remembered.
-    pub(super) fn closed(&self, id: StreamId) -> Option<Closed> {
+    pub(super) fn closed(&self, id: StreamId) -> Option<ClosedStream> {
         self.closed.iter().rev().find(|(have, _)| *have == id).map(|(_, how)| *how)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Stream<B, T>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Http2Stream<B, T>> {
         self.entries.iter().map(|stream| &**stream)
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Stream<B, T>> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Http2Stream<B, T>> {
         self.entries.iter_mut().map(|stream| &mut **stream)
     }
 

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::fuzz::{fuzz_connection, mix};
 use super::*;
-use crate::connection::http1::fuzz::Plain;
+use crate::connection::http1::fuzz::PlainBody;
 use crate::limits::{CONTINUATIONS_MAX, SERVER_RESETS_MAX};
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http2::frame::{FrameHead, HEAD_SIZE};
@@ -53,13 +53,13 @@ fn inputs_made_of_the_corpus_hold() {
     }
 }
 
-type Machine = Connection<Plain, ()>;
+type Machine = Http2Connection<PlainBody, ()>;
 
 fn machine(entries: &[(u16, u32)]) -> Machine {
-    machine_with(Settings::default(), entries)
+    machine_with(Http2Settings::default(), entries)
 }
 
-fn machine_with(settings: Settings, entries: &[(u16, u32)]) -> Machine {
+fn machine_with(settings: Http2Settings, entries: &[(u16, u32)]) -> Machine {
     let mut machine = Machine::new(settings, Instant::ZERO);
     let mut frames = Vec::new();
     settings::encode(entries, &mut frames);
@@ -67,11 +67,16 @@ fn machine_with(settings: Settings, entries: &[(u16, u32)]) -> Machine {
     machine
 }
 
-fn write(machine: &mut Machine, bytes: &[u8], now: Instant) -> Vec<Event<()>> {
-    write_to(machine, bytes, now, || Plan::One(()))
+fn write(machine: &mut Machine, bytes: &[u8], now: Instant) -> Vec<ConnectionEvent<()>> {
+    write_to(machine, bytes, now, || MessageDelivery::One(()))
 }
 
-fn write_to(machine: &mut Machine, mut bytes: &[u8], now: Instant, plan: fn() -> Plan<()>) -> Vec<Event<()>> {
+fn write_to(
+    machine: &mut Machine,
+    mut bytes: &[u8],
+    now: Instant,
+    plan: fn() -> MessageDelivery<()>,
+) -> Vec<ConnectionEvent<()>> {
     let mut events = Vec::new();
     while !bytes.is_empty() && !machine.has_failed() {
         let space = machine.input_space();
@@ -83,7 +88,7 @@ fn write_to(machine: &mut Machine, mut bytes: &[u8], now: Instant, plan: fn() ->
         machine.handle_input(count, now);
         bytes = &bytes[count..];
         while let Some(event) = machine.poll_event(now) {
-            if let Event::Call { stream, .. } = event {
+            if let ConnectionEvent::Call { stream, .. } = event {
                 machine.accept_call(stream, plan());
             }
             events.push(event);
@@ -102,13 +107,13 @@ fn request(id: u32, flags: u8, more: &[(&str, &str)]) -> Vec<u8> {
     for (name, value) in usual.iter().chain(more) {
         encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Without, &mut block);
     }
-    frame::encode(Kind::Headers, frame::END_HEADERS | flags, StreamId(id), &block, &mut frames);
+    frame::encode(FrameKind::Headers, frame::END_HEADERS | flags, StreamId(id), &block, &mut frames);
     frames
 }
 
 fn data(id: u32, flags: u8, content: &[u8]) -> Vec<u8> {
     let mut frames = Vec::new();
-    frame::encode(Kind::Data, flags, StreamId(id), content, &mut frames);
+    frame::encode(FrameKind::Data, flags, StreamId(id), content, &mut frames);
     frames
 }
 
@@ -139,7 +144,7 @@ fn sent(machine: &mut Machine, size_max: usize) -> Vec<(FrameHead, Vec<u8>)> {
 
 fn goaway(machine: &mut Machine) -> Option<(u32, String)> {
     let frames = sent(machine, usize::MAX);
-    let (_, payload) = frames.into_iter().rev().find(|(head, _)| head.kind == Kind::GoAway)?;
+    let (_, payload) = frames.into_iter().rev().find(|(head, _)| head.kind == FrameKind::GoAway)?;
     Some((frame::number(&payload[4..]), String::from_utf8(payload[8..].to_vec()).unwrap()))
 }
 
@@ -177,7 +182,7 @@ fn a_call_that_is_refused_while_it_comes_in_is_refused_once() {
     write(&mut machine, &call(3, 0), Instant::ZERO);
     machine.end_call(
         StreamId(3),
-        Some(Status { code: 12, text: String::new(), fields: Default::default() }),
+        Some(CallStatus { code: 12, text: String::new(), fields: Default::default() }),
         Instant::ZERO,
     );
     let events = write(&mut machine, &data(3, frame::END_STREAM, &[0; 5]), Instant::ZERO);
@@ -209,7 +214,7 @@ fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
             for (head, payload) in frames.iter().filter(|(head, _)| head.stream == StreamId(1)) {
                 assert!(head.size <= frame_size as usize && !is_ended);
                 is_ended = head.has(frame::END_STREAM);
-                if head.kind == Kind::Data {
+                if head.kind == FrameKind::Data {
                     got.extend_from_slice(payload);
                 }
             }
@@ -228,11 +233,12 @@ fn answers_come_back_whole_whatever_windows_and_frames_there_are() {
 
 #[test]
 fn more_than_a_window_is_a_fault_and_what_is_read_comes_back() {
-    let settings = Settings { stream_window_size: 1_000, connection_window_size: 65_535, ..Settings::default() };
+    let settings =
+        Http2Settings { stream_window_size: 1_000, connection_window_size: 65_535, ..Http2Settings::default() };
     let mut machine = machine_with(settings, &[]);
     write(&mut machine, &[call(1, 0), data(1, 0, &[0, 0, 1, 0, 0]), data(1, 0, &[0; 600])].concat(), Instant::ZERO);
     let updates: Vec<_> =
-        sent(&mut machine, usize::MAX).into_iter().filter(|(head, _)| head.kind == Kind::WindowUpdate).collect();
+        sent(&mut machine, usize::MAX).into_iter().filter(|(head, _)| head.kind == FrameKind::WindowUpdate).collect();
     assert_eq!(
         updates.iter().map(|(head, payload)| (head.stream.0, frame::number(payload))).collect::<Vec<_>>(),
         [(1, 605)]
@@ -240,7 +246,7 @@ fn more_than_a_window_is_a_fault_and_what_is_read_comes_back() {
     let events = write(&mut machine, &data(1, 0, &[0; 1_001]), Instant::ZERO);
     assert!(events.is_empty(), "{events:?}");
     let frames = sent(&mut machine, usize::MAX);
-    let reset = frames.iter().find(|(head, _)| head.kind == Kind::RstStream).unwrap();
+    let reset = frames.iter().find(|(head, _)| head.kind == FrameKind::RstStream).unwrap();
     assert_eq!(frame::number(&reset.1), ErrorCode::FlowControlError as u32);
     let mut machine = machine_with(settings, &[]);
     write(&mut machine, &call(1, 0), Instant::ZERO);
@@ -270,8 +276,8 @@ fn a_large_body_is_read_into_its_own_buffer() {
         rest = &rest[count..];
         while let Some(event) = machine.poll_event(Instant::ZERO) {
             match event {
-                Event::Call { stream, .. } => machine.accept_call(stream, Plan::One(())),
-                Event::Whole { message, .. } => whole = Some(message),
+                ConnectionEvent::Call { stream, .. } => machine.accept_call(stream, MessageDelivery::One(())),
+                ConnectionEvent::Whole { message, .. } => whole = Some(message),
                 other => panic!("{other:?}"),
             }
         }
@@ -283,7 +289,7 @@ fn a_large_body_is_read_into_its_own_buffer() {
 #[test]
 fn floods_end_the_connection_by_their_bound_and_name_it() {
     let calm = ErrorCode::EnhanceYourCalm as u32;
-    let check = |name: &str, frames: Vec<u8>, limit: Limit, word: &str| {
+    let check = |name: &str, frames: Vec<u8>, limit: Http2Limit, word: &str| {
         let mut machine = machine(&[]);
         let mut rounds = 0;
         while !machine.has_failed() && rounds < 20_000 {
@@ -305,38 +311,38 @@ fn floods_end_the_connection_by_their_bound_and_name_it() {
         out
     };
     let flag = "--http2-control-frames-max) is 10000";
-    check("PING", one(Kind::Ping, 0, &[0; 8]), Limit::ControlFrames, flag);
-    check("SETTINGS", one(Kind::Settings, 0, &[]), Limit::ControlFrames, flag);
-    check("PRIORITY", one(Kind::Priority, 1, &[0; 5]), Limit::ControlFrames, flag);
-    check("unknown frames", one(Kind::Unknown(0x99), 0, &[]), Limit::ControlFrames, flag);
-    let small = one(Kind::WindowUpdate, 0, &[0, 0, 0, 1]);
-    check("WINDOW_UPDATE", small, Limit::ControlFrames, flag);
+    check("PING", one(FrameKind::Ping, 0, &[0; 8]), Http2Limit::ControlFrames, flag);
+    check("SETTINGS", one(FrameKind::Settings, 0, &[]), Http2Limit::ControlFrames, flag);
+    check("PRIORITY", one(FrameKind::Priority, 1, &[0; 5]), Http2Limit::ControlFrames, flag);
+    check("unknown frames", one(FrameKind::Unknown(0x99), 0, &[]), Http2Limit::ControlFrames, flag);
+    let small = one(FrameKind::WindowUpdate, 0, &[0, 0, 0, 1]);
+    check("WINDOW_UPDATE", small, Http2Limit::ControlFrames, flag);
 }
 
 #[test]
 fn content_of_few_bytes_and_empty_blocks_have_their_bounds() {
     for content in [&[][..], &[0; 255]] {
-        let mut machine = machine_with(Settings { body_size_max: usize::MAX, ..Settings::default() }, &[]);
+        let mut machine = machine_with(Http2Settings { body_size_max: usize::MAX, ..Http2Settings::default() }, &[]);
         write(&mut machine, &request(1, 0, &[]), Instant::ZERO);
         let frames = data(1, 0, content).repeat(100);
         for _ in 0..100 {
             write(&mut machine, &frames, Instant::ZERO);
             sent(&mut machine, usize::MAX);
         }
-        assert_eq!(machine.exceeded(), Some(Limit::ControlFrames), "{} bytes", content.len());
+        assert_eq!(machine.exceeded(), Some(Http2Limit::ControlFrames), "{} bytes", content.len());
     }
     let mut machine = machine(&[]);
     let mut frames = Vec::new();
-    frame::encode(Kind::Headers, 0, StreamId(1), &[], &mut frames);
+    frame::encode(FrameKind::Headers, 0, StreamId(1), &[], &mut frames);
     for _ in 0..=CONTINUATIONS_MAX {
-        frame::encode(Kind::Continuation, 0, StreamId(1), &[], &mut frames);
+        frame::encode(FrameKind::Continuation, 0, StreamId(1), &[], &mut frames);
     }
     write(&mut machine, &frames, Instant::ZERO);
     assert!(goaway(&mut machine).is_some_and(|(_, text)| text.contains("CONTINUATIONS_MAX is 32")));
-    let mut machine = machine_with(Settings::default(), &[]);
+    let mut machine = machine_with(Http2Settings::default(), &[]);
     let mut frames = Vec::new();
-    frame::encode(Kind::Headers, 0, StreamId(1), &[0; 40_000], &mut frames);
-    frame::encode(Kind::Continuation, 0, StreamId(1), &[0; 40_000], &mut frames);
+    frame::encode(FrameKind::Headers, 0, StreamId(1), &[0; 40_000], &mut frames);
+    frame::encode(FrameKind::Continuation, 0, StreamId(1), &[0; 40_000], &mut frames);
     write(&mut machine, &frames, Instant::ZERO);
     assert!(goaway(&mut machine).is_some_and(|(_, text)| text.contains("HEAD_SIZE_MAX is 65536 bytes")));
 }
@@ -350,9 +356,9 @@ fn fields_are_counted_as_they_are_decoded() {
     // One byte each from here on: 68 KB of 4.
     block.extend([0xbe; 20]);
     let mut frames = Vec::new();
-    frame::encode(Kind::Headers, frame::END_HEADERS, StreamId(1), &block, &mut frames);
+    frame::encode(FrameKind::Headers, frame::END_HEADERS, StreamId(1), &block, &mut frames);
     write(&mut machine, &frames, Instant::ZERO);
-    assert_eq!(machine.exceeded(), Some(Limit::FieldList));
+    assert_eq!(machine.exceeded(), Some(Http2Limit::FieldList));
 }
 
 #[test]
@@ -366,9 +372,9 @@ fn streams_that_are_opened_to_be_reset_have_their_bounds() {
         write(&mut machine, &frames, Instant::ZERO);
         opened += 1;
     }
-    assert_eq!((machine.exceeded(), opened), (Some(Limit::ClientResets), 1_000));
+    assert_eq!((machine.exceeded(), opened), (Some(Http2Limit::ClientResets), 1_000));
     // The other way round: a fault of the client makes us reset.
-    let (mut opened, mut machine) = (0, machine_with(Settings::default(), &[]));
+    let (mut opened, mut machine) = (0, machine_with(Http2Settings::default(), &[]));
     while !machine.has_failed() && opened < 5_000 {
         let id = 2 * opened + 1;
         let mut frames = call(id, 0);
@@ -376,7 +382,7 @@ fn streams_that_are_opened_to_be_reset_have_their_bounds() {
         write(&mut machine, &frames, Instant::ZERO);
         opened += 1;
     }
-    assert_eq!((machine.exceeded(), opened), (Some(Limit::ServerResets), SERVER_RESETS_MAX));
+    assert_eq!((machine.exceeded(), opened), (Some(Http2Limit::ServerResets), SERVER_RESETS_MAX));
 }
 
 #[test]
@@ -386,14 +392,14 @@ fn small_messages_of_a_stream_have_their_bound_unless_they_are_answered() {
     frame::encode_window_update(StreamId(1), 5, &mut message);
     message.extend(data(1, 0, &[0, 0, 0, 0, 1, 7]));
     frame::encode_window_update(StreamId::CONNECTION, 5, &mut message);
-    frame::encode(Kind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut message);
+    frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &[0; 8], &mut message);
     let messages_until_the_end = |is_answered: bool| {
         let mut machine = machine(&[]);
-        write_to(&mut machine, &call(1, 0), Instant::ZERO, || Plan::Each);
+        write_to(&mut machine, &call(1, 0), Instant::ZERO, || MessageDelivery::Each);
         let mut count = 0;
         while count < 50_000 && !machine.has_failed() {
             write(&mut machine, &message, Instant::ZERO);
-            while let Ok(Taken::Message(_)) = machine.take_next(StreamId(1)) {
+            while let Ok(NextMessage::Message(_)) = machine.take_next(StreamId(1)) {
                 if is_answered {
                     machine.send_message(StreamId(1), [Bytes::from_static(&[0, 0, 0, 0, 0])], Instant::ZERO);
                 }
@@ -403,13 +409,13 @@ fn small_messages_of_a_stream_have_their_bound_unless_they_are_answered() {
         }
         (count, machine.exceeded())
     };
-    assert_eq!(messages_until_the_end(false), (2_500, Some(Limit::ControlFrames)));
+    assert_eq!(messages_until_the_end(false), (2_500, Some(Http2Limit::ControlFrames)));
     assert_eq!(messages_until_the_end(true), (50_000, None));
 }
 
 #[test]
 fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
-    let mut machine = machine_with(Settings { streams_max: 2, ..Settings::default() }, &[]);
+    let mut machine = machine_with(Http2Settings { streams_max: 2, ..Http2Settings::default() }, &[]);
     let mut acknowledge = Vec::new();
     settings::encode_acknowledgement(&mut acknowledge);
     write(&mut machine, &[acknowledge, whole_call(1), whole_call(3)].concat(), Instant::ZERO);
@@ -420,13 +426,16 @@ fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
     assert!(
         matches!(
             events[..],
-            [Event::Reset { stream: StreamId(1), code: ErrorCode::Cancel }, Event::Reset { stream: StreamId(3), .. }]
+            [
+                ConnectionEvent::Reset { stream: StreamId(1), code: ErrorCode::Cancel },
+                ConnectionEvent::Reset { stream: StreamId(3), .. }
+            ]
         ),
         "{events:?}"
     );
     let refused = |machine: &mut Machine, id| {
         let is_reset = |(head, payload): &(FrameHead, Vec<u8>)| {
-            head.kind == Kind::RstStream
+            head.kind == FrameKind::RstStream
                 && head.stream == StreamId(id)
                 && frame::number(payload) == ErrorCode::RefusedStream as u32
         };
@@ -435,7 +444,7 @@ fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
     assert!(refused(&mut machine, 5));
     machine.handle_gone(StreamId(1));
     let events = write(&mut machine, &whole_call(7), Instant::ZERO);
-    assert!(matches!(events[..], [Event::Call { .. }, Event::Whole { .. }]), "{events:?}");
+    assert!(matches!(events[..], [ConnectionEvent::Call { .. }, ConnectionEvent::Whole { .. }]), "{events:?}");
     machine.send_answer(StreamId(3), [Bytes::from_static(b"late")], Instant::ZERO);
     assert!(!refused(&mut machine, 7) && machine.stream_count() == 2, "the work on 3 goes on");
 }
@@ -444,7 +453,7 @@ fn a_stream_that_is_reset_counts_until_its_work_is_gone() {
 fn timers_end_what_does_not_move() {
     let late = |after: Duration| Instant::ZERO + after;
     // A client that says nothing, and one that stops within a frame.
-    let mut silent = Machine::new(Settings::default(), Instant::ZERO);
+    let mut silent = Machine::new(Http2Settings::default(), Instant::ZERO);
     assert_eq!(silent.poll_timeout(), Some(late(HEAD_TIMEOUT)));
     silent.handle_timeout(late(HEAD_TIMEOUT));
     assert!(goaway(&mut silent).is_some_and(|(_, text)| text.contains("HEAD_TIMEOUT is 10 s")));
@@ -460,17 +469,19 @@ fn timers_end_what_does_not_move() {
     write(&mut machine, &[call(1, 0), request(3, 0, &[])].concat(), Instant::ZERO);
     machine.handle_timeout(late(BODY_TIMEOUT));
     let event = machine.poll_event(late(BODY_TIMEOUT));
-    assert!(matches!(event, Some(Event::Fault { stream: StreamId(1), fault: CallFault::Late })), "{event:?}");
-    assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == Kind::Headers && head.stream.0 == 3));
+    assert!(matches!(event, Some(ConnectionEvent::Fault { stream: StreamId(1), fault: CallFault::Late })), "{event:?}");
+    assert!(
+        sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::Headers && head.stream.0 == 3)
+    );
     assert_eq!(machine.take_counts().timeouts, 2);
     // An answer that its client opens no window for.
-    let mut machine = machine_with(Settings::default(), &[(4, 0)]);
+    let mut machine = machine_with(Http2Settings::default(), &[(4, 0)]);
     write(&mut machine, &whole_call(1), Instant::ZERO);
     machine.send_answer(StreamId(1), [Bytes::from_static(b"nobody takes it")], Instant::ZERO);
     sent(&mut machine, usize::MAX);
     assert_eq!(machine.poll_timeout(), Some(late(WRITE_TIMEOUT)));
     machine.handle_timeout(late(WRITE_TIMEOUT));
-    assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == Kind::RstStream));
+    assert!(sent(&mut machine, usize::MAX).iter().any(|(head, _)| head.kind == FrameKind::RstStream));
     assert_eq!((machine.stream_count(), machine.poll_timeout()), (0, None));
 }
 
@@ -487,7 +498,7 @@ fn a_deadline_passes_while_a_call_comes_in() {
     assert_eq!(machine.poll_timeout(), Some(at));
     machine.handle_timeout(at);
     let event = machine.poll_event(at);
-    assert!(matches!(event, Some(Event::Fault { fault: CallFault::Deadline, .. })), "{event:?}");
+    assert!(matches!(event, Some(ConnectionEvent::Fault { fault: CallFault::Deadline, .. })), "{event:?}");
 }
 
 #[test]
@@ -497,14 +508,18 @@ fn a_drain_lets_what_is_open_end_and_takes_no_more() {
     machine.begin_drain(Instant::ZERO);
     machine.begin_drain(Instant::ZERO);
     let frames = sent(&mut machine, usize::MAX);
-    let ping = frames.iter().find(|(head, _)| head.kind == Kind::Ping).unwrap().1.clone();
+    let ping = frames.iter().find(|(head, _)| head.kind == FrameKind::Ping).unwrap().1.clone();
     let last = |frames: &[(FrameHead, Vec<u8>)]| -> Vec<u32> {
-        frames.iter().filter(|(head, _)| head.kind == Kind::GoAway).map(|(_, payload)| frame::number(payload)).collect()
+        frames
+            .iter()
+            .filter(|(head, _)| head.kind == FrameKind::GoAway)
+            .map(|(_, payload)| frame::number(payload))
+            .collect()
     };
     assert_eq!(last(&frames), [0x7fff_ffff]);
     // One that was on its way is served still.
     let mut pong = Vec::new();
-    frame::encode(Kind::Ping, frame::ACK, StreamId::CONNECTION, &ping, &mut pong);
+    frame::encode(FrameKind::Ping, frame::ACK, StreamId::CONNECTION, &ping, &mut pong);
     assert_eq!(write(&mut machine, &[whole_call(3), pong, whole_call(5)].concat(), Instant::ZERO).len(), 2);
     assert_eq!(last(&sent(&mut machine, usize::MAX)), [3]);
     assert!(!machine.is_finished());
@@ -520,7 +535,7 @@ fn a_drain_lets_what_is_open_end_and_takes_no_more() {
 fn a_client_that_reads_nothing_is_not_read() {
     let mut machine = machine(&[]);
     let mut ping = Vec::new();
-    frame::encode(Kind::Ping, 0, StreamId::CONNECTION, &[7; 8], &mut ping);
+    frame::encode(FrameKind::Ping, 0, StreamId::CONNECTION, &[7; 8], &mut ping);
     let pings = ping.repeat(9_000);
     let mut rest = &pings[..];
     loop {

@@ -21,11 +21,11 @@ fn onnx(text: &str) -> OnnxSignature {
 
 fn spec_of(directory: &str, text: &str, file: &str, model: &str) -> Result<ModelSpec, Error> {
     let files: Vec<_> = file.split_whitespace().map(str::to_owned).collect();
-    let draft = Draft::new(directory, Some(text.as_bytes()), &files)?;
+    let draft = ConfigDraft::new(directory, Some(text.as_bytes()), &files)?;
     let signature = (!model.is_empty()).then(|| onnx(model));
     let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::new(Labels::from_text(name))));
     let labels = labels.collect();
-    draft.complete(signature.as_ref(), &labels, Completion::default())
+    draft.complete(signature.as_ref(), &labels, CompletionRules::default())
 }
 
 /// The model `m`, of a directory with `model.onnx`.
@@ -479,7 +479,7 @@ fn what_cannot_be_completed_says_why() {
 fn the_backend_is_told_from_files_and_names() {
     let check = |directory: &str, files: &str, want: &str| {
         let files: Vec<_> = files.split_whitespace().map(str::to_owned).collect();
-        let got = Draft::new(directory, None, &files).map(|draft| draft.backend().to_owned());
+        let got = ConfigDraft::new(directory, None, &files).map(|draft| draft.backend().to_owned());
         let got = got.unwrap_or_else(|error| error.text().split(", which").next().unwrap_or_default().to_owned());
         assert_eq!(got, want, "{directory} {files:?}");
     };
@@ -508,15 +508,15 @@ fn the_backend_is_told_from_files_and_names() {
 
 #[test]
 fn completion_can_be_turned_off_or_told_another_size() {
-    let complete = |text: &str, completion: Completion| {
-        let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+    let complete = |text: &str, completion: CompletionRules| {
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
         let spec = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), completion);
         spec.map(|spec| (spec.rows_max, spec.batching.is_some())).map_err(|error| error.text().to_owned())
     };
-    let size = |rows_max_default| Completion { is_on: true, rows_max_default };
+    let size = |rows_max_default| CompletionRules { is_on: true, rows_max_default };
     assert_eq!(complete("", size(16)), Ok((16, true)));
     assert_eq!(complete("", size(1)), Ok((1, false)));
-    let off = Completion { is_on: false, rows_max_default: 4 };
+    let off = CompletionRules { is_on: false, rows_max_default: 4 };
     let want = "model configuration must contain at least one input, none were specified for m";
     assert_eq!(complete("", off), Err(want.to_owned()));
     assert_eq!(complete(&format!("{IO} max_batch_size: 8"), off), Ok((8, false)));
@@ -583,10 +583,10 @@ fn the_spec_and_what_is_shown_say_how_requests_are_batched() {
 #[test]
 fn a_label_file_that_was_not_read_is_our_fault() {
     let text = "output { name: 'y' data_type: TYPE_FP32 dims: 4 label_filename: 'l.txt' }";
-    let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+    let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
     assert_eq!(draft.label_filenames(), ["l.txt"]);
     assert_eq!(draft.onnx_filename(), Some("model.onnx"));
-    let error = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), Completion::default()).unwrap_err();
+    let error = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), CompletionRules::default()).unwrap_err();
     assert_eq!((error.code(), error.text()), (Code::Internal, "model 'm': the label file 'l.txt' was not read"));
 }
 
@@ -595,8 +595,8 @@ fn an_output_that_cannot_be_served_must_be_left_out() {
     let refused = vec![("z".to_owned(), "'z' is a map, not a tensor".to_owned())];
     let signature = OnnxSignature { outputs_refused: refused, ..onnx(MODEL) };
     let check = |text: &str, want: Result<usize, &str>| {
-        let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
-        let got = draft.complete(Some(&signature), &BTreeMap::new(), Completion::default());
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+        let got = draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default());
         let got = got.map(|spec| spec.outputs.len()).map_err(|error| error.text().to_owned());
         assert_eq!(got, want.map_err(str::to_owned), "{text}");
     };

@@ -48,18 +48,18 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
         }
         _ => {}
     }
-    Graph::build(config, scheduling)?.check(config)
+    TensorGraph::build(config, scheduling)?.check(config)
 }
 
 /// The tensors by name, and the steps between them.
 #[derive(Default)]
-struct Graph<'a> {
-    nodes: BTreeMap<&'a str, Node>,
+struct TensorGraph<'a> {
+    nodes: BTreeMap<&'a str, TensorUse>,
     steps: Vec<(Vec<&'a str>, Vec<&'a str>)>,
 }
 
 #[derive(Default)]
-struct Node {
+struct TensorUse {
     /// A step makes it.
     is_output: bool,
     /// A step takes it.
@@ -68,7 +68,7 @@ struct Node {
     is_ready: bool,
 }
 
-impl<'a> Graph<'a> {
+impl<'a> TensorGraph<'a> {
     fn build(config: &ModelConfig, scheduling: &'a ModelEnsembling) -> Result<Self, Error> {
         let name = &config.name;
         let mut graph = Self::default();
@@ -131,7 +131,7 @@ impl<'a> Graph<'a> {
             };
         }
         let is_idle =
-            |(tensor, node): &(&&str, &Node)| !outputs.contains(**tensor) && (!node.is_ready || !node.is_used);
+            |(tensor, node): &(&&str, &TensorUse)| !outputs.contains(**tensor) && (!node.is_ready || !node.is_used);
         match self.nodes.iter().find(is_idle) {
             Some((tensor, _)) => refuse(format!("ensemble tensor '{tensor}' is unused in ensemble '{name}'")),
             None => Ok(()),

@@ -9,21 +9,21 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::limits::ENSEMBLE_DEPTH_MAX;
-use crate::model::ensemble::{Ensemble, Step};
+use crate::model::ensemble::{Ensemble, EnsembleStep};
 use crate::model::{ModelSpec, TensorSpec, complete, config_json};
 use crate::tensor::{Datatype, Shape};
 use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
 
 /// The models that there are, for the ensembles that are made of them.
 #[derive(Clone, Debug, Default)]
-pub struct Members {
+pub struct ComposingModels {
     /// The models by name.
-    pub models: BTreeMap<String, Member>,
+    pub models: BTreeMap<String, ComposingModel>,
 }
 
 /// One of them.
 #[derive(Clone, Debug, Default)]
-pub struct Member {
+pub struct ComposingModel {
     /// The versions that serve, the highest first.
     pub versions: Vec<(u64, Arc<ModelSpec>)>,
     /// Why its last load failed.
@@ -50,7 +50,7 @@ pub struct StepWiring {
     pub outputs: Vec<(usize, usize)>,
 }
 
-impl Members {
+impl ComposingModels {
     /// The ensemble as it serves: with the labels of who makes its outputs, and decoupled where a step
     /// is. Fails where it cannot serve, and says why. A model that is no ensemble is left as it is.
     pub fn resolve(&self, spec: ModelSpec) -> Result<ModelSpec, Error> {
@@ -75,7 +75,7 @@ impl Members {
     }
 
     /// The model of a step, in the version that it asks for.
-    fn of_step(&self, ensemble: &str, step: &Step) -> Result<&Arc<ModelSpec>, Error> {
+    fn of_step(&self, ensemble: &str, step: &EnsembleStep) -> Result<&Arc<ModelSpec>, Error> {
         let versions = self.models.get(&step.model).map_or(&[][..], |member| &member.versions);
         let found = match step.version {
             None => versions.first(),
@@ -213,14 +213,14 @@ fn with_policy(mut spec: ModelSpec, is_decoupled: bool) -> Result<ModelSpec, Err
 }
 
 /// What is known of a tensor of an ensemble, and which model said so first.
-struct Node<'a> {
+struct TensorOrigin<'a> {
     model: &'a str,
     datatype: Datatype,
     dims: Shape,
     full_dims: Shape,
 }
 
-impl<'a> Node<'a> {
+impl<'a> TensorOrigin<'a> {
     fn new(model: &'a str, has_batch_axis: bool, datatype: Datatype, dims: Shape) -> Self {
         let full_dims = has_batch_axis.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
         Self { model, datatype, dims, full_dims }
@@ -276,11 +276,11 @@ impl Wiring {
     /// How tensors go, for members that are given in the order of the steps. Fails where they do not
     /// fit.
     pub fn new(spec: &ModelSpec, ensemble: &Ensemble, members: &[&ModelSpec]) -> Result<Self, Error> {
-        let mut nodes: Vec<Option<Node<'_>>> = ensemble.tensors.iter().map(|_| None).collect();
+        let mut nodes: Vec<Option<TensorOrigin<'_>>> = ensemble.tensors.iter().map(|_| None).collect();
         let own = ensemble.inputs.iter().zip(&spec.inputs).chain(ensemble.outputs.iter().zip(&spec.outputs));
         for (tensor, io) in own {
             if let Some(node) = nodes.get_mut(*tensor) {
-                node.get_or_insert_with(|| Node::of_ensemble(spec, io));
+                node.get_or_insert_with(|| TensorOrigin::of_ensemble(spec, io));
             }
         }
         let mut wiring = Self::default();
@@ -292,7 +292,7 @@ impl Wiring {
                     spec.name, spec.rows_max, member.name, member.rows_max
                 )));
             }
-            let wires = Wires { name: &spec.name, ensemble, member };
+            let wires = WireEnds { name: &spec.name, ensemble, member };
             wiring.steps.push(wires.connect(step, &mut nodes)?);
         }
         wiring.is_decoupled = decoupling(spec, ensemble, members)?;
@@ -301,14 +301,14 @@ impl Wiring {
 }
 
 /// What one step is connected by.
-struct Wires<'a> {
+struct WireEnds<'a> {
     name: &'a str,
     ensemble: &'a Ensemble,
     member: &'a ModelSpec,
 }
 
-impl<'a> Wires<'a> {
-    fn connect(&self, step: &Step, nodes: &mut [Option<Node<'a>>]) -> Result<StepWiring, Error> {
+impl<'a> WireEnds<'a> {
+    fn connect(&self, step: &EnsembleStep, nodes: &mut [Option<TensorOrigin<'a>>]) -> Result<StepWiring, Error> {
         let Self { name, member, .. } = self;
         let model = &member.name;
         let refuse = |text: String| Err(Error::invalid(format!("in ensemble {name}, {text}")));
@@ -351,8 +351,8 @@ impl<'a> Wires<'a> {
     }
 
     /// Holds an input or output of the member against what is known of its tensor.
-    fn join(&self, tensor: usize, io: &TensorSpec, nodes: &mut [Option<Node<'a>>]) -> Result<(), Error> {
-        let node = Node::of_member(self.member, io);
+    fn join(&self, tensor: usize, io: &TensorSpec, nodes: &mut [Option<TensorOrigin<'a>>]) -> Result<(), Error> {
+        let node = TensorOrigin::of_member(self.member, io);
         match nodes.get_mut(tensor) {
             Some(Some(known)) => {
                 let before = format!("in ensemble {}, ensemble tensor {}: ", self.name, self.tensor(tensor));

@@ -1,6 +1,6 @@
 //! Ensembles: models that are made of others. A step runs one model on tensors of the ensemble, by
 //! name, and gives tensors that later steps take. `check` holds the configuration against itself,
-//! `read` puts it into the server's form, [`Members::resolve`] holds it against the models that it
+//! `read` puts it into the server's form, [`ComposingModels::resolve`] holds it against the models that it
 //! is made of. What is refused has Triton's text where Triton refuses it. Called by
 //! [`super::config`], and by the server before an ensemble serves.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
-pub use self::members::{Member, Members, Wiring, circle, circular, fits, order};
+pub use self::members::{ComposingModel, ComposingModels, Wiring, circle, circular, fits, order};
 
 pub(super) use self::check::check;
 
@@ -25,7 +25,7 @@ pub struct Ensemble {
     /// The names of the tensors.
     pub tensors: Vec<String>,
     /// The steps in the order of the configuration.
-    pub steps: Vec<Step>,
+    pub steps: Vec<EnsembleStep>,
     /// The tensor of each input of the ensemble.
     pub inputs: Vec<usize>,
     /// The tensor of each output of the ensemble.
@@ -39,7 +39,7 @@ pub struct Ensemble {
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct EnsembleStep {
     /// The model that it runs.
     pub model: String,
     /// `model_version`: none for the highest that serves (-1).
@@ -66,7 +66,7 @@ pub(super) fn read(config: &ModelConfig) -> Option<Ensemble> {
     let mut tensors = Tensors::default();
     let inputs = config.input.iter().map(|input| tensors.number(&input.name)).collect();
     let outputs = config.output.iter().map(|output| tensors.number(&output.name)).collect();
-    let steps = scheduling.step.iter().map(|step| Step {
+    let steps = scheduling.step.iter().map(|step| EnsembleStep {
         model: step.model_name.clone(),
         version: (step.model_version != -1).then_some(step.model_version),
         inputs: step.input_map.iter().map(|(name, tensor)| (name.clone(), tensors.number(tensor))).collect(),

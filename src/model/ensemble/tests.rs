@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::model::config::{Completion, Draft};
+use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::labels::Labels;
 
 /// One input or output `x FP32 4x-1`; `?` after an input's name is of one that is optional.
@@ -45,10 +45,10 @@ fn steps(text: &str) -> String {
 }
 
 fn read(name: &str, text: &str) -> Result<ModelSpec, Error> {
-    let draft = Draft::new(name, Some(text.as_bytes()), &[])?;
+    let draft = ConfigDraft::new(name, Some(text.as_bytes()), &[])?;
     let labels = draft.label_filenames().into_iter();
     let labels = labels.map(|file| (file.to_owned(), Arc::new(Labels::from_text(file)))).collect();
-    draft.complete(None, &labels, Completion::default())
+    draft.complete(None, &labels, CompletionRules::default())
 }
 
 fn ensemble(rows_max: u32, tensors: &str, text: &str) -> Result<ModelSpec, Error> {
@@ -116,8 +116,8 @@ fn an_ensemble_has_nothing_of_what_runs() {
 }
 
 /// Models `name/version rows: inputs > outputs`, one a line; `*` before one that is decoupled.
-fn members(text: &str) -> Members {
-    let mut members = Members::default();
+fn members(text: &str) -> ComposingModels {
+    let mut members = ComposingModels::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let (head, tensors) = line.split_once(':').unwrap();
         let (name, rows_max) = head.split_once(' ').unwrap();
@@ -139,10 +139,10 @@ fn resolved(models: &str, rows_max: u32, tensors: &str, steps: &str) -> String {
 #[test]
 fn the_models_it_is_made_of_are_there() {
     let mut members = members("m/2 8: I FP32 4 > O FP32 4\nm/1 8: I FP32 4 > O FP32 4");
-    let member = |failure: Option<&str>, is_invalid| Member {
+    let member = |failure: Option<&str>, is_invalid| ComposingModel {
         failure: failure.map(str::to_owned),
         is_invalid,
-        ..Member::default()
+        ..ComposingModel::default()
     };
     members.models.insert("bad".to_owned(), member(Some("Internal: no file"), false));
     members.models.insert("broken".to_owned(), member(Some("ensemble broken contains models"), true));
@@ -270,9 +270,10 @@ fn an_ensemble_is_no_part_of_itself() {
     };
     let mut members = members("m 8: I FP32 4 > O FP32 4");
     let mut add = |name: &str, steps: &str| {
-        members
-            .models
-            .insert(name.to_owned(), Member { versions: vec![(1, serving(name, steps))], ..Member::default() });
+        members.models.insert(
+            name.to_owned(),
+            ComposingModel { versions: vec![(1, serving(name, steps))], ..ComposingModel::default() },
+        );
     };
     add("f", "m: I=x > O=y");
     add("g", "e: x=x > y=y");

@@ -1,17 +1,17 @@
 use super::*;
-use crate::model::config::{Completion, Draft};
+use crate::model::config::{CompletionRules, ConfigDraft};
 
 fn complete(more: &str, files: &[(&str, &[u8])]) -> Result<ModelSpec, String> {
     let text = format!(
         "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
          output {{ name: 'y' data_type: TYPE_INT32 dims: 1 }} sequence_batching {{ {more} }}"
     );
-    let draft = Draft::new("m", Some(text.as_bytes()), &[]).map_err(|error| error.text().to_owned())?;
+    let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).map_err(|error| error.text().to_owned())?;
     let wanted = draft.state_filenames();
     let files = files.iter().map(|(name, bytes)| ((*name).to_owned(), Arc::from(*bytes)));
     let files: BTreeMap<String, Arc<[u8]>> = files.filter(|(name, _)| wanted.contains(name)).collect();
     let draft = draft.with_state_files(files);
-    draft.complete(None, &BTreeMap::new(), Completion::default()).map_err(|error| error.text().to_owned())
+    draft.complete(None, &BTreeMap::new(), CompletionRules::default()).map_err(|error| error.text().to_owned())
 }
 
 fn control(name: &str, rest: &str) -> String {

@@ -7,36 +7,36 @@ use std::collections::BTreeMap;
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, MessageDescriptor, Value};
 
 use crate::limits::CONFIG_DEPTH_MAX;
-use crate::model::text::{Refusal, shown};
+use crate::model::text::{TextRefusal, shown};
 use crate::wire::placed::{Placed, PlacedMember, PlacedValue};
 
 /// The message, and where its fields stand.
 pub(super) fn read(
     document: &Placed,
     descriptor: &MessageDescriptor,
-) -> Result<(DynamicMessage, BTreeMap<String, usize>), Refusal> {
-    let mut reader = Reader::default();
+) -> Result<(DynamicMessage, BTreeMap<String, usize>), TextRefusal> {
+    let mut reader = DocumentReader::default();
     let message = reader.message(document, descriptor, 0)?;
     Ok((message, reader.offsets))
 }
 
 #[derive(Default)]
-struct Reader {
+struct DocumentReader {
     path: String,
     offsets: BTreeMap<String, usize>,
 }
 
-fn refuse<T>(offset: usize, text: String) -> Result<T, Refusal> {
-    Err(Refusal { offset, text })
+fn refuse<T>(offset: usize, text: String) -> Result<T, TextRefusal> {
+    Err(TextRefusal { offset, text })
 }
 
-impl Reader {
+impl DocumentReader {
     fn message(
         &mut self,
         value: &Placed,
         descriptor: &MessageDescriptor,
         depth: usize,
-    ) -> Result<DynamicMessage, Refusal> {
+    ) -> Result<DynamicMessage, TextRefusal> {
         let PlacedValue::Table(members) = &value.value else {
             return refuse(value.offset, format!("expected a table of \"{}\", {}", descriptor.name(), got(value)));
         };
@@ -86,7 +86,7 @@ impl Reader {
         outside
     }
 
-    fn field(&mut self, field: &FieldDescriptor, value: &Placed, depth: usize) -> Result<Value, Refusal> {
+    fn field(&mut self, field: &FieldDescriptor, value: &Placed, depth: usize) -> Result<Value, TextRefusal> {
         if field.is_map() {
             return self.map(field, value, depth);
         }
@@ -107,7 +107,7 @@ impl Reader {
         Ok(Value::List(list))
     }
 
-    fn map(&mut self, field: &FieldDescriptor, value: &Placed, depth: usize) -> Result<Value, Refusal> {
+    fn map(&mut self, field: &FieldDescriptor, value: &Placed, depth: usize) -> Result<Value, TextRefusal> {
         let PlacedValue::Table(members) = &value.value else {
             return refuse(value.offset, format!("expected a table for \"{}\", {}", field.name(), got(value)));
         };
@@ -128,7 +128,13 @@ impl Reader {
         Ok(Value::Map(map))
     }
 
-    fn single(&mut self, kind: &Kind, field: &FieldDescriptor, value: &Placed, depth: usize) -> Result<Value, Refusal> {
+    fn single(
+        &mut self,
+        kind: &Kind,
+        field: &FieldDescriptor,
+        value: &Placed,
+        depth: usize,
+    ) -> Result<Value, TextRefusal> {
         match kind {
             Kind::Message(descriptor) => self.message(value, descriptor, depth + 1).map(Value::Message),
             Kind::String => match &value.value {
@@ -151,7 +157,7 @@ impl Reader {
     }
 }
 
-fn map_key(kind: &Kind, field: &FieldDescriptor, member: &PlacedMember) -> Result<MapKey, Refusal> {
+fn map_key(kind: &Kind, field: &FieldDescriptor, member: &PlacedMember) -> Result<MapKey, TextRefusal> {
     let name = &member.name;
     let key = match kind {
         Kind::Uint64 => name.parse().ok().map(MapKey::U64),
@@ -165,7 +171,7 @@ fn map_key(kind: &Kind, field: &FieldDescriptor, member: &PlacedMember) -> Resul
     }
 }
 
-fn enumeration(descriptor: &EnumDescriptor, field: &FieldDescriptor, value: &Placed) -> Result<Value, Refusal> {
+fn enumeration(descriptor: &EnumDescriptor, field: &FieldDescriptor, value: &Placed) -> Result<Value, TextRefusal> {
     let found = match &value.value {
         PlacedValue::String(name) => descriptor.get_value_by_name(name),
         PlacedValue::Number(number) => number.parse().ok().and_then(|number| descriptor.get_value(number)),
@@ -181,7 +187,7 @@ fn enumeration(descriptor: &EnumDescriptor, field: &FieldDescriptor, value: &Pla
 }
 
 /// A number without a fraction, or a string of one: JSON's numbers are doubles to some who write them.
-fn integer<T: TryFrom<i128>>(field: &FieldDescriptor, value: &Placed) -> Result<T, Refusal> {
+fn integer<T: TryFrom<i128>>(field: &FieldDescriptor, value: &Placed) -> Result<T, TextRefusal> {
     let (PlacedValue::Number(text) | PlacedValue::String(text)) = &value.value else {
         return refuse(value.offset, format!("expected an integer for \"{}\", {}", field.name(), got(value)));
     };
@@ -195,7 +201,7 @@ fn integer<T: TryFrom<i128>>(field: &FieldDescriptor, value: &Placed) -> Result<
     }
 }
 
-fn float(field: &FieldDescriptor, value: &Placed) -> Result<f64, Refusal> {
+fn float(field: &FieldDescriptor, value: &Placed) -> Result<f64, TextRefusal> {
     let number = match &value.value {
         PlacedValue::Number(text) => text.parse().ok(),
         // As protobuf's JSON has it, and the writer beside this.

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::protocol::grpc::message::Contents;
 use crate::tensor::{AlignedBuffer, Datatype, strings};
-use crate::wire::protobuf::Wire;
+use crate::wire::protobuf::WireType;
 
 /// Why contents are not those of the tensor they came with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ const fn held(number: u32, datatype: Option<Datatype>) -> Datatype {
 
 /// Each integer as `N` bytes. Where it does not fit, `encode` has nothing.
 fn numbers<'a, const N: usize>(
-    values: impl Iterator<Item = Wire<'a>> + Clone,
+    values: impl Iterator<Item = WireType<'a>> + Clone,
     encode: impl Fn(u64) -> Option<[u8; N]>,
 ) -> Result<Bytes, ContentsError> {
     let values = values.filter_map(|wire| wire.as_varints().ok());
@@ -106,7 +106,7 @@ fn joined<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
     buffer.freeze()
 }
 
-fn elements<'a>(values: impl Iterator<Item = Wire<'a>> + Clone) -> Bytes {
+fn elements<'a>(values: impl Iterator<Item = WireType<'a>> + Clone) -> Bytes {
     let elements = values.filter_map(|wire| wire.as_bytes().ok());
     let mut out = Vec::with_capacity(elements.clone().map(|element| element.len().saturating_add(4)).sum());
     elements.for_each(|element| strings::encode(element, &mut out));

@@ -12,9 +12,9 @@ use crate::error::Error;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor, SequenceParameters};
 use crate::protocol::grpc::contents;
-use crate::protocol::grpc::message::{InferMessage, InputTensor, OutputTensor, Parameter, Parameters};
+use crate::protocol::grpc::message::{InferMessage, InferParameter, InferParameters, InputTensor, OutputTensor};
 use crate::protocol::infer::{InferRequest, ResponsePlan};
-use crate::protocol::shared_memory::{self, Regions, Slice};
+use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::Datatype;
 
 /// The request, checked against its model. Regions of shared memory are those that it may name; `None`
@@ -63,21 +63,23 @@ struct Scheduling {
 }
 
 /// Checks the parameters of the request, and takes those that mean something here.
-fn scheduling(parameters: &Parameters<'_>) -> Result<Scheduling, Error> {
+fn scheduling(parameters: &InferParameters<'_>) -> Result<Scheduling, Error> {
     let mut found = Scheduling::default();
     for (key, value) in parameters.iter() {
         match (key, value) {
-            ("priority", Parameter::Int64(value)) => found.priority = at_least_zero(key, value)?,
-            ("priority", Parameter::Uint64(value)) => found.priority = value,
-            ("timeout", Parameter::Int64(value)) => found.timeout = Duration::from_micros(at_least_zero(key, value)?),
+            ("priority", InferParameter::Int64(value)) => found.priority = at_least_zero(key, value)?,
+            ("priority", InferParameter::Uint64(value)) => found.priority = value,
+            ("timeout", InferParameter::Int64(value)) => {
+                found.timeout = Duration::from_micros(at_least_zero(key, value)?)
+            }
             // An id past the range of INT64 comes as a negative number, as Triton reads it.
-            ("sequence_id", Parameter::Int64(value)) => {
+            ("sequence_id", InferParameter::Int64(value)) => {
                 found.sequence.id = CorrelationId::from_number(value.cast_unsigned());
             }
-            ("sequence_id", Parameter::Str(value)) => found.sequence.id = check::sequence_text(value)?,
-            ("sequence_start", Parameter::Bool(value)) => found.sequence.is_start = value,
-            ("sequence_end", Parameter::Bool(value)) => found.sequence.is_end = value,
-            (EMPTY_FINAL, Parameter::Bool(value)) => found.wants_empty_final = value,
+            ("sequence_id", InferParameter::Str(value)) => found.sequence.id = check::sequence_text(value)?,
+            ("sequence_start", InferParameter::Bool(value)) => found.sequence.is_start = value,
+            ("sequence_end", InferParameter::Bool(value)) => found.sequence.is_end = value,
+            (EMPTY_FINAL, InferParameter::Bool(value)) => found.wants_empty_final = value,
             _ => check_parameter(key, value)?,
         }
     }
@@ -89,8 +91,8 @@ fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
 }
 
 /// Whether a parameter has one of the types that its key may have.
-fn check_parameter(key: &str, value: Parameter<'_>) -> Result<(), Error> {
-    use Parameter::{Bool, Double, Int64, Str};
+fn check_parameter(key: &str, value: InferParameter<'_>) -> Result<(), Error> {
+    use InferParameter::{Bool, Double, Int64, Str};
     let expected = match (key, value) {
         ("sequence_id", _) => "int64_param or string_param",
         ("sequence_start" | "sequence_end" | EMPTY_FINAL, _) => "bool_param",
@@ -167,7 +169,7 @@ fn contents_of(
 fn asked<'a>(
     output: &OutputTensor<'a>,
     regions: Option<&Regions>,
-    destinations: &mut Vec<(&'a str, Slice)>,
+    destinations: &mut Vec<(&'a str, RegionSlice)>,
 ) -> Result<AskedOutput<'a>, Error> {
     let slice = slice_of(output.name, &output.parameters, regions)?;
     let class_count = output.parameters.get("classification").map_or(Ok(0), class_count)?;
@@ -180,17 +182,21 @@ fn asked<'a>(
     Ok(AskedOutput { name: output.name, is_binary: true, class_count })
 }
 
-fn class_count(value: Parameter<'_>) -> Result<u32, Error> {
+fn class_count(value: InferParameter<'_>) -> Result<u32, Error> {
     match value {
         // More classes than there are means all of them.
-        Parameter::Int64(count @ 1..) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
-        Parameter::Int64(_) => Err(Error::invalid("invalid value for 'classification' parameter, expected >= 0")),
+        InferParameter::Int64(count @ 1..) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
+        InferParameter::Int64(_) => Err(Error::invalid("invalid value for 'classification' parameter, expected >= 0")),
         _ => Err(Error::invalid("invalid value type for 'classification' parameter, expected int64_param")),
     }
 }
 
 /// The bytes in shared memory that the parameters of a tensor name.
-fn slice_of(name: &str, parameters: &Parameters<'_>, regions: Option<&Regions>) -> Result<Option<Slice>, Error> {
+fn slice_of(
+    name: &str,
+    parameters: &InferParameters<'_>,
+    regions: Option<&Regions>,
+) -> Result<Option<RegionSlice>, Error> {
     let (offset, size) = ("shared_memory_offset", "shared_memory_byte_size");
     let wrong = |key: &str, want: &str| {
         Error::invalid(format!("invalid value type for '{key}' parameter for tensor '{name}', expected {want}."))
@@ -198,7 +204,7 @@ fn slice_of(name: &str, parameters: &Parameters<'_>, regions: Option<&Regions>) 
     // Triton reads a negative number as the large one that it is without its sign.
     let number = |key: &str| match parameters.get(key) {
         None => Ok(None),
-        Some(Parameter::Int64(number)) => Ok(Some(number.cast_unsigned())),
+        Some(InferParameter::Int64(number)) => Ok(Some(number.cast_unsigned())),
         Some(_) => Err(wrong(key, "int64_param")),
     };
     let Some(region) = parameters.get("shared_memory_region") else {
@@ -210,7 +216,7 @@ fn slice_of(name: &str, parameters: &Parameters<'_>, regions: Option<&Regions>) 
         });
     };
     let regions = regions.ok_or_else(shared_memory::disabled)?;
-    let Parameter::Str(region) = region else { return Err(wrong("shared_memory_region", "string_param")) };
+    let InferParameter::Str(region) = region else { return Err(wrong("shared_memory_region", "string_param")) };
     let offset = number(offset)?.unwrap_or(0);
     let size = number(size)?.ok_or_else(|| {
         Error::invalid(format!(
@@ -474,9 +480,10 @@ mod tests {
             let bytes = Bytes::from(request.encode_to_vec());
             match decode(&model(), &InferMessage::read(&bytes).unwrap(), Some(registry.regions())) {
                 Ok(request) => {
-                    let text = |tensors: &[(usize, Slice)]| {
-                        let text =
-                            |(index, slice): &(usize, Slice)| format!("{index}:{}:{:?}", slice.size(), slice.kind());
+                    let text = |tensors: &[(usize, RegionSlice)]| {
+                        let text = |(index, slice): &(usize, RegionSlice)| {
+                            format!("{index}:{}:{:?}", slice.size(), slice.kind())
+                        };
                         tensors.iter().map(text).collect::<Vec<_>>().join(" ")
                     };
                     let shared = request.plan.shared.unwrap();

@@ -8,7 +8,9 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
-use crate::protocol::grpc::message::{Contents, InferMessage, Parameter, Parameters, RAW_INPUT_CONTENTS, ReadError};
+use crate::protocol::grpc::message::{
+    Contents, InferMessage, InferParameter, InferParameters, RAW_INPUT_CONTENTS, ReadError,
+};
 use crate::protocol::grpc::{contents, decode, reflection};
 use crate::protocol::route::version_of;
 use crate::tensor::Datatype;
@@ -17,7 +19,7 @@ use crate::wire::message::BodyBuffer;
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
-use crate::wire::protobuf::{Fields, Wire, fields};
+use crate::wire::protobuf::{MessageFields, WireType, fields};
 
 /// What two readers made of the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,15 +53,15 @@ pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
 /// Whether the first thing wrong with a message is an entry of a map (field `entry`) of a wire type
 /// that entries do not have. `prost` reads one by its length whatever its wire type; that is the
 /// one place where it accepts more than ours.
-fn begins_wrong_entry(mut fields: Fields<'_>, entry: u32, is_request: bool) -> bool {
+fn begins_wrong_entry(mut fields: MessageFields<'_>, entry: u32, is_request: bool) -> bool {
     loop {
         if fields.peek().is_some_and(|(number, is_bytes)| number == entry && !is_bytes) {
             return true;
         }
         let Some(Ok((number, wire))) = fields.next() else { return false };
         let inner = match (number, wire) {
-            (5, Wire::Bytes(input)) if is_request => begins_wrong_entry(fields.inner(input), 4, false),
-            (6, Wire::Bytes(output)) if is_request => begins_wrong_entry(fields.inner(output), 2, false),
+            (5, WireType::Bytes(input)) if is_request => begins_wrong_entry(fields.inner(input), 4, false),
+            (6, WireType::Bytes(output)) if is_request => begins_wrong_entry(fields.inner(output), 2, false),
             _ => false,
         };
         if inner {
@@ -95,7 +97,7 @@ fn compare_chunks(bytes: &Bytes) -> Result<(), String> {
 }
 
 fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>) {
-    let mut gatherer: Gatherer<Plain> = Gatherer::new(1 << 16, RAW_INPUT_CONTENTS);
+    let mut gatherer: Gatherer<PlainBuffer> = Gatherer::new(1 << 16, RAW_INPUT_CONTENTS);
     let mut messages = Vec::new();
     let mut rest = bytes.clone();
     while !rest.is_empty() {
@@ -112,9 +114,9 @@ fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>)
 }
 
 /// A buffer that is aligned to nothing.
-struct Plain(Vec<u8>);
+struct PlainBuffer(Vec<u8>);
 
-impl BodyBuffer for Plain {
+impl BodyBuffer for PlainBuffer {
     fn with_alignment_at(_: usize, capacity: usize) -> Self {
         Self(Vec::with_capacity(capacity))
     }
@@ -196,14 +198,14 @@ fn to_prost(message: &InferMessage<'_>) -> proto::ModelInferRequest {
     }
 }
 
-fn parameters(parameters: &Parameters<'_>) -> BTreeMap<String, proto::InferParameter> {
+fn parameters(parameters: &InferParameters<'_>) -> BTreeMap<String, proto::InferParameter> {
     let choice = |value| match value {
-        Parameter::Bool(value) => Some(ParameterChoice::BoolParam(value)),
-        Parameter::Double(value) => Some(ParameterChoice::DoubleParam(value)),
-        Parameter::Int64(value) => Some(ParameterChoice::Int64Param(value)),
-        Parameter::Str(value) => Some(ParameterChoice::StringParam(value.to_owned())),
-        Parameter::Uint64(value) => Some(ParameterChoice::Uint64Param(value)),
-        Parameter::Unset => None,
+        InferParameter::Bool(value) => Some(ParameterChoice::BoolParam(value)),
+        InferParameter::Double(value) => Some(ParameterChoice::DoubleParam(value)),
+        InferParameter::Int64(value) => Some(ParameterChoice::Int64Param(value)),
+        InferParameter::Str(value) => Some(ParameterChoice::StringParam(value.to_owned())),
+        InferParameter::Uint64(value) => Some(ParameterChoice::Uint64Param(value)),
+        InferParameter::Unset => None,
     };
     let entry = |(key, value): (&str, _)| (key.to_owned(), proto::InferParameter { parameter_choice: choice(value) });
     parameters.iter().map(entry).collect()
@@ -212,7 +214,7 @@ fn parameters(parameters: &Parameters<'_>) -> BTreeMap<String, proto::InferParam
 fn typed(contents: &Contents<'_>) -> proto::InferTensorContents {
     let varints = |number| contents.occurrences(number).filter_map(|wire| wire.as_varints().ok()).flatten().flatten();
     let filled: Vec<_> = contents.filled().collect();
-    let bytes = |wire: Wire<'_>| wire.as_bytes().ok().map(<[u8]>::to_vec);
+    let bytes = |wire: WireType<'_>| wire.as_bytes().ok().map(<[u8]>::to_vec);
     let all = proto::InferTensorContents {
         bool_contents: varints(1).map(|value| value != 0).collect(),
         int_contents: varints(2).map(|value| value as i32).collect(),

@@ -15,7 +15,7 @@ use crate::wire::grpc::{PREFIX_SIZE, prefix};
 use crate::wire::protobuf::{bytes_size, packed_size, put_bytes_head, put_packed, put_str, put_varint, str_size};
 
 /// The parts of a framed message, to be sent one after the other.
-pub type Parts = SmallVec<[Bytes; 4]>;
+pub type FramedParts = SmallVec<[Bytes; 4]>;
 
 const MODEL_NAME: u32 = 1;
 const MODEL_VERSION: u32 = 2;
@@ -37,7 +37,7 @@ const OUTPUT_DATATYPE: u32 = 2;
 const OUTPUT_SHAPE: u32 = 3;
 
 /// Writes a response. `outputs` come in the order of the model's outputs.
-pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Parts, Error> {
+pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<FramedParts, Error> {
     write(spec, version, plan, outputs, None)
 }
 
@@ -48,18 +48,18 @@ pub fn encode_streamed(
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
     is_final: bool,
-) -> Result<Parts, Error> {
+) -> Result<FramedParts, Error> {
     write(spec, version, plan, outputs, Some(is_final))
 }
 
 /// Writes what tells a streaming client that no response follows, where the last had outputs.
-pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<Parts, Error> {
+pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<FramedParts, Error> {
     let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
     write(spec, version, &plan, Vec::new(), Some(true))
 }
 
 /// Writes a failure of one request of a `ModelStreamInfer`: the stream goes on.
-pub fn encode_failure(id: &str, text: &str) -> Result<Parts, Error> {
+pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     let response = str_size(ID, id);
     let size = str_size(ERROR_MESSAGE, text) + bytes_size(INFER_RESPONSE, response);
     let prefix = prefix(size).ok_or_else(|| too_large(size))?;
@@ -68,7 +68,7 @@ pub fn encode_failure(id: &str, text: &str) -> Result<Parts, Error> {
     put_str(ERROR_MESSAGE, text, &mut out);
     put_bytes_head(INFER_RESPONSE, response, &mut out);
     put_str(ID, id, &mut out);
-    Ok(Parts::from_iter([Bytes::from(out)]))
+    Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
 /// `is_final` is said in a `ModelStreamInferResponse`, and there alone.
@@ -78,7 +78,7 @@ fn write(
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
     is_final: Option<bool>,
-) -> Result<Parts, Error> {
+) -> Result<FramedParts, Error> {
     let outputs = plan.outputs.iter().map(|asked| output(spec, asked, &outputs));
     let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
     let version = version.to_string();
@@ -178,7 +178,7 @@ fn put_description(name: &str, tensor: &Tensor, out: &mut Vec<u8>) {
 
 /// The head, then each tensor's bytes behind their own key and size. All that is ours is written
 /// to one buffer and cut where bytes of a tensor go in between.
-fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> Parts {
+fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> FramedParts {
     let mut cuts: SmallVec<[(usize, Bytes); 2]> = SmallVec::new();
     for contents in contents {
         put_bytes_head(RAW_OUTPUT_CONTENTS, contents.len(), &mut head);
@@ -187,7 +187,7 @@ fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> Parts {
         }
     }
     let head = Bytes::from(head);
-    let mut parts = Parts::new();
+    let mut parts = FramedParts::new();
     let mut from = 0;
     for (at, contents) in cuts {
         parts.push(head.slice(from..at));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     /// What `prost` reads, after the prefix was found to tell the size.
-    fn read(parts: &Parts) -> ModelInferResponse {
+    fn read(parts: &FramedParts) -> ModelInferResponse {
         let bytes = parts.concat();
         let (start, message) = bytes.split_at(PREFIX_SIZE);
         assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn streamed_responses_say_whether_they_are_the_last_and_failures_are_in_band() {
-        let read = |parts: &Parts| {
+        let read = |parts: &FramedParts| {
             let bytes = parts.concat();
             let (start, message) = bytes.split_at(PREFIX_SIZE);
             assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));

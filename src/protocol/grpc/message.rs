@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::error::{Code, Error};
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
 use crate::tensor::Shape;
-use crate::wire::protobuf::{Fields, Wire, WireError, fields};
+use crate::wire::protobuf::{MessageFields, WireError, WireType, fields};
 
 /// A `ModelInferRequest`, borrowed from its bytes.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub struct InferMessage<'a> {
     /// `id`.
     pub id: &'a str,
     /// `parameters`.
-    pub parameters: Parameters<'a>,
+    pub parameters: InferParameters<'a>,
     /// `inputs`.
     pub inputs: SmallVec<[InputTensor<'a>; 2]>,
     /// `outputs`.
@@ -41,7 +41,7 @@ pub struct InputTensor<'a> {
     /// `shape`.
     pub shape: Shape,
     /// `parameters`.
-    pub parameters: Parameters<'a>,
+    pub parameters: InferParameters<'a>,
     /// `contents`, if there are any.
     pub contents: Option<Contents<'a>>,
 }
@@ -50,7 +50,7 @@ pub struct InputTensor<'a> {
 /// the datatype is known to fit.
 #[derive(Clone, Debug)]
 pub struct Contents<'a> {
-    input: Fields<'a>,
+    input: MessageFields<'a>,
     filled: u16,
 }
 
@@ -60,18 +60,18 @@ pub struct OutputTensor<'a> {
     /// `name`.
     pub name: &'a str,
     /// `parameters`.
-    pub parameters: Parameters<'a>,
+    pub parameters: InferParameters<'a>,
 }
 
 /// Parameters of one place, in the order they came; of those with the same key the last counts.
 #[derive(Clone, Debug, Default)]
-pub struct Parameters<'a> {
-    entries: SmallVec<[(&'a str, Parameter<'a>); 2]>,
+pub struct InferParameters<'a> {
+    entries: SmallVec<[(&'a str, InferParameter<'a>); 2]>,
 }
 
 /// One `InferParameter`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum Parameter<'a> {
+pub enum InferParameter<'a> {
     /// `bool_param`.
     Bool(bool),
     /// `double_param`.
@@ -130,7 +130,7 @@ impl<'a> InferMessage<'a> {
             model_name: "",
             model_version: "",
             id: "",
-            parameters: Parameters::default(),
+            parameters: InferParameters::default(),
             inputs: SmallVec::new(),
             outputs: SmallVec::new(),
             raw: SmallVec::new(),
@@ -143,7 +143,7 @@ impl<'a> InferMessage<'a> {
         Ok(message)
     }
 
-    fn merge(&mut self, number: u32, wire: Wire<'a>, fields: &Fields<'a>) -> Result<(), ReadError> {
+    fn merge(&mut self, number: u32, wire: WireType<'a>, fields: &MessageFields<'a>) -> Result<(), ReadError> {
         match number {
             1 => self.model_name = wire.as_str()?,
             2 => self.model_version = wire.as_str()?,
@@ -169,9 +169,14 @@ impl<'a> InferMessage<'a> {
 }
 
 impl<'a> InputTensor<'a> {
-    fn read(all: Fields<'a>) -> Result<Self, ReadError> {
-        let mut input =
-            Self { name: "", datatype: "", shape: Shape::new(), parameters: Parameters::default(), contents: None };
+    fn read(all: MessageFields<'a>) -> Result<Self, ReadError> {
+        let mut input = Self {
+            name: "",
+            datatype: "",
+            shape: Shape::new(),
+            parameters: InferParameters::default(),
+            contents: None,
+        };
         let mut fields = all.clone();
         while let Some(field) = fields.next() {
             let (number, wire) = field?;
@@ -190,7 +195,7 @@ impl<'a> InputTensor<'a> {
         Ok(input)
     }
 
-    fn merge_shape(&mut self, wire: Wire<'_>) -> Result<(), ReadError> {
+    fn merge_shape(&mut self, wire: WireType<'_>) -> Result<(), ReadError> {
         for dimension in wire.as_varints()? {
             if self.shape.len() >= RANK_MAX {
                 return Err(ReadError::Limit { what: "dimensions in one input", max: RANK_MAX });
@@ -205,7 +210,7 @@ const CONTENTS: u32 = 5;
 
 impl<'a> Contents<'a> {
     /// Checks one occurrence, and notes the fields that have values.
-    fn merge(&mut self, fields: Fields<'a>) -> Result<(), WireError> {
+    fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
             let count = match number {
@@ -228,7 +233,7 @@ impl<'a> Contents<'a> {
     }
 
     /// Each occurrence of one field, in order.
-    pub fn occurrences(&self, number: u32) -> impl Iterator<Item = Wire<'a>> + Clone {
+    pub fn occurrences(&self, number: u32) -> impl Iterator<Item = WireType<'a>> + Clone {
         // Every error in here was met when the message was read, so that there is none to drop.
         let messages = self.input.clone().flatten().filter(|(number, _)| *number == CONTENTS);
         let messages = messages.filter_map(|(_, wire)| wire.as_bytes().ok());
@@ -239,8 +244,8 @@ impl<'a> Contents<'a> {
 }
 
 impl<'a> OutputTensor<'a> {
-    fn read(mut fields: Fields<'a>) -> Result<Self, ReadError> {
-        let mut output = Self { name: "", parameters: Parameters::default() };
+    fn read(mut fields: MessageFields<'a>) -> Result<Self, ReadError> {
+        let mut output = Self { name: "", parameters: InferParameters::default() };
         while let Some(field) = fields.next() {
             let (number, wire) = field?;
             match number {
@@ -253,13 +258,13 @@ impl<'a> OutputTensor<'a> {
     }
 }
 
-impl<'a> Parameters<'a> {
+impl<'a> InferParameters<'a> {
     /// Reads one entry of the map.
-    fn merge(&mut self, mut fields: Fields<'a>) -> Result<(), ReadError> {
+    fn merge(&mut self, mut fields: MessageFields<'a>) -> Result<(), ReadError> {
         if self.entries.len() >= PARAMETERS_MAX {
             return Err(ReadError::Limit { what: "parameters in one place", max: PARAMETERS_MAX });
         }
-        let (mut key, mut value) = ("", Parameter::Unset);
+        let (mut key, mut value) = ("", InferParameter::Unset);
         while let Some(field) = fields.next() {
             let (number, wire) = field?;
             match number {
@@ -273,12 +278,12 @@ impl<'a> Parameters<'a> {
     }
 
     /// The value of a key.
-    pub fn get(&self, key: &str) -> Option<Parameter<'a>> {
+    pub fn get(&self, key: &str) -> Option<InferParameter<'a>> {
         self.entries.iter().rev().find(|(have, _)| *have == key).map(|(_, value)| *value)
     }
 
     /// Every key with its value.
-    pub fn iter(&self) -> impl Iterator<Item = (&'a str, Parameter<'a>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&'a str, InferParameter<'a>)> {
         let is_last = |(index, (key, _)): &(usize, &(&str, _))| {
             !self.entries.iter().skip(index + 1).any(|(later, _)| later == key)
         };
@@ -286,8 +291,8 @@ impl<'a> Parameters<'a> {
     }
 }
 
-impl<'a> Parameter<'a> {
-    fn merge(&mut self, fields: Fields<'a>) -> Result<(), WireError> {
+impl<'a> InferParameter<'a> {
+    fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
             *self = match number {

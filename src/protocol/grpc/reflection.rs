@@ -13,7 +13,7 @@ use crate::wire::proto::reflection::{
     ErrorResponse, ExtensionNumberResponse, FileDescriptorResponse, ListServiceResponse, ServerReflectionRequest,
     ServerReflectionResponse, ServiceResponse,
 };
-use crate::wire::protobuf::{Wire, fields};
+use crate::wire::protobuf::{WireType, fields};
 
 /// Answers one `ServerReflectionRequest` with a framed `ServerReflectionResponse`.
 pub fn answer(message: &[u8]) -> Result<Bytes, Error> {
@@ -162,7 +162,7 @@ fn join(scope: &str, name: &str) -> String {
 /// The length-delimited fields of a number. The descriptors are our own and whole.
 fn parts(bytes: &'static [u8], number: u32) -> impl Iterator<Item = &'static [u8]> {
     fields(bytes).flatten().filter_map(move |(have, wire)| match wire {
-        Wire::Bytes(bytes) if have == number => Some(bytes),
+        WireType::Bytes(bytes) if have == number => Some(bytes),
         _ => None,
     })
 }

@@ -1,13 +1,13 @@
-//! The model repository extension over gRPC: messages to [`Order`]s, the index to a message. Texts
+//! The model repository extension over gRPC: messages to [`RepositoryOrder`]s, the index to a message. Texts
 //! as Triton's `grpc_server.cc` has them.
 
 use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
-use crate::model::index::{IndexEntry, State};
+use crate::model::index::{IndexEntry, VersionState};
 use crate::protocol::grpc::service::{framed, read};
-use crate::protocol::repository::{Load, Order, file_path, model_name, named_repository};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, named_repository};
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::model_repository_parameter::ParameterChoice;
 use crate::wire::proto::inference::repository_index_response::ModelIndex;
@@ -25,12 +25,12 @@ pub enum RepositoryRpc {
 
 impl RepositoryRpc {
     /// What a message orders.
-    pub fn order(self, message: &[u8]) -> Result<Order, Error> {
+    pub fn order(self, message: &[u8]) -> Result<RepositoryOrder, Error> {
         match self {
             Self::Index => {
                 let request: proto::RepositoryIndexRequest = read(message)?;
                 unnamed(&request.repository_name)?;
-                Ok(Order::Index { only_ready: request.ready })
+                Ok(RepositoryOrder::Index { only_ready: request.ready })
             }
             Self::Load => load_order(read(message)?),
             Self::Unload => {
@@ -45,7 +45,7 @@ impl RepositoryRpc {
                         return Err(Error::invalid(text));
                     }
                 };
-                Ok(Order::Unload { name: model_name(&request.model_name)?, with_dependents })
+                Ok(RepositoryOrder::Unload { name: model_name(&request.model_name)?, with_dependents })
             }
         }
     }
@@ -63,9 +63,9 @@ impl RepositoryRpc {
     }
 }
 
-fn load_order(request: proto::RepositoryModelLoadRequest) -> Result<Order, Error> {
+fn load_order(request: proto::RepositoryModelLoadRequest) -> Result<RepositoryOrder, Error> {
     unnamed(&request.repository_name)?;
-    let mut load = Load { name: model_name(&request.model_name)?, ..Load::default() };
+    let mut load = LoadOrder { name: model_name(&request.model_name)?, ..LoadOrder::default() };
     if request.parameters.len() > ORDER_PARAMETERS_MAX {
         return Err(Error::invalid(format!("a load has at most {ORDER_PARAMETERS_MAX} parameters")));
     }
@@ -87,7 +87,7 @@ fn load_order(request: proto::RepositoryModelLoadRequest) -> Result<Order, Error
     }
     // A map has no order.
     load.files.sort_by(|one, other| one.0.cmp(&other.0));
-    Ok(Order::Load(load))
+    Ok(RepositoryOrder::Load(load))
 }
 
 fn unnamed(repository: &str) -> Result<(), Error> {
@@ -98,7 +98,7 @@ fn model_index(entry: IndexEntry) -> ModelIndex {
     ModelIndex {
         name: entry.name,
         version: entry.version.map(|version| version.to_string()).unwrap_or_default(),
-        state: entry.state.map_or("", State::as_str).to_owned(),
+        state: entry.state.map_or("", VersionState::as_str).to_owned(),
         reason: entry.reason,
     }
 }
@@ -173,7 +173,7 @@ mod tests {
         let entry = IndexEntry {
             name: "m".to_owned(),
             version: Some(2),
-            state: Some(State::Unavailable),
+            state: Some(VersionState::Unavailable),
             reason: "unloaded".to_owned(),
         };
         let entries = vec![IndexEntry { name: "a".to_owned(), ..IndexEntry::default() }, entry];

@@ -1,5 +1,5 @@
 //! Which RPC a path names, and the answers of those that need no model to run: liveness, readiness,
-//! metadata, configuration, health. They are functions of [`Facts`], which the shard brings. Texts
+//! metadata, configuration, health. They are functions of [`ServerFacts`], which the shard brings. Texts
 //! as Triton's `grpc_server.cc` and `common.cc` have them.
 
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::error::{Code, Error};
-use crate::metrics::Statistics;
+use crate::metrics::ModelStatistics;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::statistics;
 use crate::protocol::route::{RegionAction, version_of};
-use crate::protocol::shared_memory::Kind;
+use crate::protocol::shared_memory::RegionKind;
 use crate::wire::grpc::prefix;
 use crate::wire::proto::health::health_check_response::ServingStatus;
 use crate::wire::proto::health::{HealthCheckRequest, HealthCheckResponse, HealthListRequest, HealthListResponse};
@@ -26,7 +26,7 @@ use crate::wire::protobuf::{bytes_size, put_bytes_head};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rpc {
     /// One message in, one out, answered at once by [`answer`].
-    Control(Control),
+    Control(ControlRpc),
     /// `ModelInfer`: one message in, one out, by way of a model.
     ModelInfer,
     /// `ModelStreamInfer`: messages in, each answered any number of times, by way of models.
@@ -34,7 +34,7 @@ pub enum Rpc {
     /// The model repository: one message in, one out, by way of the control thread.
     Repository(RepositoryRpc),
     /// Regions of shared memory: one message in, one out, by way of who keeps them.
-    SharedMemory(Kind, RegionAction),
+    SharedMemory(RegionKind, RegionAction),
     /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
@@ -46,7 +46,7 @@ pub enum Rpc {
 
 /// The RPCs that are answered at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Control {
+pub enum ControlRpc {
     /// `grpc.health.v1.Health/Check`.
     HealthCheck,
     /// `grpc.health.v1.Health/List`.
@@ -88,23 +88,23 @@ impl Rpc {
     fn from_method(method: &[u8]) -> Option<Self> {
         Some(match method {
             b"/ModelInfer" => Self::ModelInfer,
-            b"/ServerLive" => Self::Control(Control::ServerLive),
-            b"/ServerReady" => Self::Control(Control::ServerReady),
-            b"/ModelReady" => Self::Control(Control::ModelReady),
-            b"/ServerMetadata" => Self::Control(Control::ServerMetadata),
-            b"/ModelMetadata" => Self::Control(Control::ModelMetadata),
-            b"/ModelConfig" => Self::Control(Control::ModelConfig),
+            b"/ServerLive" => Self::Control(ControlRpc::ServerLive),
+            b"/ServerReady" => Self::Control(ControlRpc::ServerReady),
+            b"/ModelReady" => Self::Control(ControlRpc::ModelReady),
+            b"/ServerMetadata" => Self::Control(ControlRpc::ServerMetadata),
+            b"/ModelMetadata" => Self::Control(ControlRpc::ModelMetadata),
+            b"/ModelConfig" => Self::Control(ControlRpc::ModelConfig),
             b"/ModelStreamInfer" => Self::ModelStreamInfer,
-            b"/ModelStatistics" => Self::Control(Control::ModelStatistics),
+            b"/ModelStatistics" => Self::Control(ControlRpc::ModelStatistics),
             b"/RepositoryIndex" => Self::Repository(RepositoryRpc::Index),
             b"/RepositoryModelLoad" => Self::Repository(RepositoryRpc::Load),
             b"/RepositoryModelUnload" => Self::Repository(RepositoryRpc::Unload),
-            b"/SystemSharedMemoryStatus" => Self::SharedMemory(Kind::System, RegionAction::Status),
-            b"/SystemSharedMemoryRegister" => Self::SharedMemory(Kind::System, RegionAction::Register),
-            b"/SystemSharedMemoryUnregister" => Self::SharedMemory(Kind::System, RegionAction::Unregister),
-            b"/CudaSharedMemoryStatus" => Self::SharedMemory(Kind::Cuda, RegionAction::Status),
-            b"/CudaSharedMemoryRegister" => Self::SharedMemory(Kind::Cuda, RegionAction::Register),
-            b"/CudaSharedMemoryUnregister" => Self::SharedMemory(Kind::Cuda, RegionAction::Unregister),
+            b"/SystemSharedMemoryStatus" => Self::SharedMemory(RegionKind::System, RegionAction::Status),
+            b"/SystemSharedMemoryRegister" => Self::SharedMemory(RegionKind::System, RegionAction::Register),
+            b"/SystemSharedMemoryUnregister" => Self::SharedMemory(RegionKind::System, RegionAction::Unregister),
+            b"/CudaSharedMemoryStatus" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Status),
+            b"/CudaSharedMemoryRegister" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Register),
+            b"/CudaSharedMemoryUnregister" => Self::SharedMemory(RegionKind::Cuda, RegionAction::Unregister),
             b"/TraceSetting" => Self::Unbuilt("TraceSetting"),
             b"/LogSettings" => Self::Unbuilt("LogSettings"),
             _ => return None,
@@ -113,8 +113,8 @@ impl Rpc {
 
     fn from_health_method(method: &[u8]) -> Option<Self> {
         Some(match method {
-            b"/Check" => Self::Control(Control::HealthCheck),
-            b"/List" => Self::Control(Control::HealthList),
+            b"/Check" => Self::Control(ControlRpc::HealthCheck),
+            b"/List" => Self::Control(ControlRpc::HealthList),
             b"/Watch" => Self::Watch,
             _ => return None,
         })
@@ -127,7 +127,7 @@ pub fn unbuilt(name: &str) -> Error {
 }
 
 /// What the answers are made of.
-pub trait Facts {
+pub trait ServerFacts {
     /// The server's name.
     fn name(&self) -> &str;
 
@@ -149,7 +149,7 @@ pub trait Facts {
 
     /// The statistics of a model, in a version or in all, or of all models where none is named, by
     /// name and version; else a failure with the text that a client of any protocol gets.
-    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error>;
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error>;
 }
 
 /// What there is to say about a model.
@@ -162,23 +162,23 @@ pub struct ModelFacts {
 }
 
 /// Answers one message with one, framed.
-pub fn answer(control: Control, message: &[u8], facts: &impl Facts) -> Result<Bytes, Error> {
+pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> Result<Bytes, Error> {
     match control {
-        Control::HealthCheck => read::<HealthCheckRequest>(message).and_then(|_| health(facts.is_ready())),
-        Control::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),
-        Control::ModelConfig => model_config(&read(message)?, facts),
-        Control::ModelMetadata => model_metadata(&read(message)?, facts),
-        Control::ModelReady => model_ready(&read(message)?, facts),
-        Control::ModelStatistics => model_statistics(&read(message)?, facts),
-        Control::ServerLive => {
+        ControlRpc::HealthCheck => read::<HealthCheckRequest>(message).and_then(|_| health(facts.is_ready())),
+        ControlRpc::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),
+        ControlRpc::ModelConfig => model_config(&read(message)?, facts),
+        ControlRpc::ModelMetadata => model_metadata(&read(message)?, facts),
+        ControlRpc::ModelReady => model_ready(&read(message)?, facts),
+        ControlRpc::ModelStatistics => model_statistics(&read(message)?, facts),
+        ControlRpc::ServerLive => {
             read::<proto::ServerLiveRequest>(message)?;
             framed(&proto::ServerLiveResponse { live: facts.is_live() })
         }
-        Control::ServerMetadata => {
+        ControlRpc::ServerMetadata => {
             read::<proto::ServerMetadataRequest>(message)?;
             server_metadata(facts)
         }
-        Control::ServerReady => {
+        ControlRpc::ServerReady => {
             read::<proto::ServerReadyRequest>(message)?;
             framed(&proto::ServerReadyResponse { ready: facts.is_ready() })
         }
@@ -218,13 +218,13 @@ const fn health_response(is_ready: bool) -> HealthCheckResponse {
 }
 
 /// The whole server, which has no name, and its service.
-fn health_list(facts: &impl Facts) -> Result<Bytes, Error> {
+fn health_list(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let names = ["", "inference.GRPCInferenceService"];
     let statuses = names.map(|name| (name.to_owned(), health_response(facts.is_ready())));
     framed(&HealthListResponse { statuses: statuses.into() })
 }
 
-fn server_metadata(facts: &impl Facts) -> Result<Bytes, Error> {
+fn server_metadata(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     framed(&proto::ServerMetadataResponse {
         name: facts.name().to_owned(),
         version: facts.version().to_owned(),
@@ -233,18 +233,18 @@ fn server_metadata(facts: &impl Facts) -> Result<Bytes, Error> {
 }
 
 /// A model that is unknown, or not ready, is not ready: no failure (Triton 2.51 and `tritonclient`).
-fn model_ready(request: &proto::ModelReadyRequest, facts: &impl Facts) -> Result<Bytes, Error> {
+fn model_ready(request: &proto::ModelReadyRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let version = version_of(&request.version)?;
     framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
 }
 
-fn model_statistics(request: &proto::ModelStatisticsRequest, facts: &impl Facts) -> Result<Bytes, Error> {
+fn model_statistics(request: &proto::ModelStatisticsRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let version = version_of(&request.version)?;
     let name = (!request.name.is_empty()).then_some(request.name.as_str());
     framed(&statistics::response(facts.statistics(name, version)?))
 }
 
-fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl Facts) -> Result<Bytes, Error> {
+fn model_metadata(request: &proto::ModelMetadataRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let model = facts.model(&request.name, version_of(&request.version)?)?;
     framed(&proto::ModelMetadataResponse {
         name: model.spec.name.clone(),
@@ -264,7 +264,7 @@ fn tensor_metadata(tensor: &TensorSpec) -> TensorMetadata {
 }
 
 /// The configuration is kept encoded: it becomes the response's one field as it is.
-fn model_config(request: &proto::ModelConfigRequest, facts: &impl Facts) -> Result<Bytes, Error> {
+fn model_config(request: &proto::ModelConfigRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     const CONFIG: u32 = 1;
     let model = facts.model(&request.name, version_of(&request.version)?)?;
     let config = &model.spec.config_message;
@@ -291,7 +291,7 @@ mod tests {
         spec: Arc<ModelSpec>,
     }
 
-    impl Facts for Server {
+    impl ServerFacts for Server {
         fn name(&self) -> &'static str {
             "triton"
         }
@@ -319,9 +319,9 @@ mod tests {
             }
         }
 
-        fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<Statistics>, Error> {
+        fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error> {
             match (name, version) {
-                (None, _) => Ok(vec![testing::statistics(), Statistics::default()]),
+                (None, _) => Ok(vec![testing::statistics(), ModelStatistics::default()]),
                 (Some("m"), None | Some(3)) => Ok(vec![testing::statistics()]),
                 (Some(name), _) => Err(unavailable_model(name)),
             }
@@ -335,11 +335,11 @@ mod tests {
         Server { is_ready, spec: Arc::new(ModelSpec { config_message: config.encode_to_vec().into(), ..spec }) }
     }
 
-    fn ask<M: Message + Default>(control: Control, request: &impl Message) -> Result<M, Error> {
+    fn ask<M: Message + Default>(control: ControlRpc, request: &impl Message) -> Result<M, Error> {
         ask_of(&server(true), control, request)
     }
 
-    fn ask_of<M: Message + Default>(server: &Server, control: Control, request: &impl Message) -> Result<M, Error> {
+    fn ask_of<M: Message + Default>(server: &Server, control: ControlRpc, request: &impl Message) -> Result<M, Error> {
         let answer = answer(control, &request.encode_to_vec(), server)?;
         let (start, message) = answer.split_at(PREFIX_SIZE);
         assert_eq!(Some(start), prefix(message.len()).as_ref().map(|prefix| &prefix[..]));
@@ -371,22 +371,22 @@ mod tests {
 
     #[test]
     fn the_server_tells_of_itself() {
-        let live: proto::ServerLiveResponse = ask(Control::ServerLive, &proto::ServerLiveRequest {}).unwrap();
+        let live: proto::ServerLiveResponse = ask(ControlRpc::ServerLive, &proto::ServerLiveRequest {}).unwrap();
         assert!(live.live);
         let metadata: proto::ServerMetadataResponse =
-            ask(Control::ServerMetadata, &proto::ServerMetadataRequest {}).unwrap();
+            ask(ControlRpc::ServerMetadata, &proto::ServerMetadataRequest {}).unwrap();
         assert_eq!((metadata.name.as_str(), metadata.version.as_str()), ("triton", "0.1.0"));
         assert_eq!(metadata.extensions, ["classification", "binary_tensor_data"]);
         for is_ready in [true, false] {
             let server = server(is_ready);
             let ready: proto::ServerReadyResponse =
-                ask_of(&server, Control::ServerReady, &proto::ServerReadyRequest {}).unwrap();
+                ask_of(&server, ControlRpc::ServerReady, &proto::ServerReadyRequest {}).unwrap();
             assert_eq!(ready.ready, is_ready);
             let request = HealthCheckRequest { service: "any".to_owned() };
-            let health: HealthCheckResponse = ask_of(&server, Control::HealthCheck, &request).unwrap();
+            let health: HealthCheckResponse = ask_of(&server, ControlRpc::HealthCheck, &request).unwrap();
             let want = if is_ready { ServingStatus::Serving } else { ServingStatus::NotServing };
             assert_eq!(health.status(), want);
-            let list: HealthListResponse = ask_of(&server, Control::HealthList, &HealthListRequest {}).unwrap();
+            let list: HealthListResponse = ask_of(&server, ControlRpc::HealthList, &HealthListRequest {}).unwrap();
             let names: Vec<_> = list.statuses.iter().map(|(name, health)| (name.as_str(), health.status())).collect();
             assert_eq!(names, [("", want), ("inference.GRPCInferenceService", want)]);
         }
@@ -396,7 +396,7 @@ mod tests {
     fn a_model_is_ready_or_not_and_that_is_no_failure() {
         let check = |name: &str, version: &str, want| {
             let request = proto::ModelReadyRequest { name: name.to_owned(), version: version.to_owned() };
-            let got = ask::<proto::ModelReadyResponse>(Control::ModelReady, &request).map(|response| response.ready);
+            let got = ask::<proto::ModelReadyResponse>(ControlRpc::ModelReady, &request).map(|response| response.ready);
             assert_eq!(got.map_err(|error| error.code()), want, "{name} {version}");
         };
         check("m", "", Ok(true));
@@ -409,7 +409,7 @@ mod tests {
     #[test]
     fn a_model_is_described_by_its_metadata_and_configuration() {
         let request = proto::ModelMetadataRequest { name: "m".to_owned(), version: String::new() };
-        let metadata: proto::ModelMetadataResponse = ask(Control::ModelMetadata, &request).unwrap();
+        let metadata: proto::ModelMetadataResponse = ask(ControlRpc::ModelMetadata, &request).unwrap();
         let tensor = |name: &str, datatype: &str, shape: &[i64]| TensorMetadata {
             name: name.to_owned(),
             datatype: datatype.to_owned(),
@@ -425,17 +425,17 @@ mod tests {
         assert_eq!(metadata, want);
 
         let request = proto::ModelConfigRequest { name: "m".to_owned(), version: "3".to_owned() };
-        let config: proto::ModelConfigResponse = ask(Control::ModelConfig, &request).unwrap();
+        let config: proto::ModelConfigResponse = ask(ControlRpc::ModelConfig, &request).unwrap();
         assert_eq!(config.config.map(|config| (config.name, config.max_batch_size)), Some(("m".to_owned(), 8)));
 
         let request = proto::ModelConfigRequest { name: "nope".to_owned(), version: String::new() };
-        let error = ask::<proto::ModelConfigResponse>(Control::ModelConfig, &request).unwrap_err();
+        let error = ask::<proto::ModelConfigResponse>(ControlRpc::ModelConfig, &request).unwrap_err();
         assert_eq!(error, Error::not_found("Request for unknown model: 'nope' is not found"));
     }
 
     fn statistics(name: &str, version: &str) -> Result<proto::ModelStatisticsResponse, Error> {
         let request = proto::ModelStatisticsRequest { name: name.to_owned(), version: version.to_owned() };
-        ask(Control::ModelStatistics, &request)
+        ask(ControlRpc::ModelStatistics, &request)
     }
 
     #[test]
@@ -478,15 +478,15 @@ mod tests {
     #[test]
     fn bytes_that_are_no_message_are_refused_by_every_rpc() {
         for control in [
-            Control::HealthCheck,
-            Control::HealthList,
-            Control::ModelConfig,
-            Control::ModelMetadata,
-            Control::ModelReady,
-            Control::ModelStatistics,
-            Control::ServerLive,
-            Control::ServerMetadata,
-            Control::ServerReady,
+            ControlRpc::HealthCheck,
+            ControlRpc::HealthList,
+            ControlRpc::ModelConfig,
+            ControlRpc::ModelMetadata,
+            ControlRpc::ModelReady,
+            ControlRpc::ModelStatistics,
+            ControlRpc::ServerLive,
+            ControlRpc::ServerMetadata,
+            ControlRpc::ServerReady,
         ] {
             let error = answer(control, &[0xff], &server(true)).unwrap_err();
             assert_eq!(error, Error::internal("Unable to parse request"), "{control:?}");

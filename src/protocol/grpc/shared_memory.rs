@@ -6,67 +6,73 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::protocol::grpc::service::{framed, read};
 use crate::protocol::route::RegionAction;
-use crate::protocol::shared_memory::{Description, Kind, Place, RegionOrder, Registration};
+use crate::protocol::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};
 use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::cuda_shared_memory_status_response::RegionStatus as CudaStatus;
 use crate::wire::proto::inference::system_shared_memory_status_response::RegionStatus as SystemStatus;
 
 /// What a message orders.
-pub fn order(kind: Kind, action: RegionAction, message: &[u8]) -> Result<RegionOrder, Error> {
+pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<RegionOrder, Error> {
     Ok(match (action, kind) {
-        (RegionAction::Status, Kind::System) => {
+        (RegionAction::Status, RegionKind::System) => {
             RegionOrder::Status(kind, read::<proto::SystemSharedMemoryStatusRequest>(message)?.name)
         }
-        (RegionAction::Status, Kind::Cuda) => {
+        (RegionAction::Status, RegionKind::Cuda) => {
             RegionOrder::Status(kind, read::<proto::CudaSharedMemoryStatusRequest>(message)?.name)
         }
-        (RegionAction::Unregister, Kind::System) => {
+        (RegionAction::Unregister, RegionKind::System) => {
             RegionOrder::Unregister(kind, read::<proto::SystemSharedMemoryUnregisterRequest>(message)?.name)
         }
-        (RegionAction::Unregister, Kind::Cuda) => {
+        (RegionAction::Unregister, RegionKind::Cuda) => {
             RegionOrder::Unregister(kind, read::<proto::CudaSharedMemoryUnregisterRequest>(message)?.name)
         }
-        (RegionAction::Register, Kind::System) => {
+        (RegionAction::Register, RegionKind::System) => {
             let request: proto::SystemSharedMemoryRegisterRequest = read(message)?;
-            let registration = Registration::system(&request.name, request.key, request.offset, request.byte_size);
+            let registration =
+                RegionRegistration::system(&request.name, request.key, request.offset, request.byte_size);
             RegionOrder::Register(registration?)
         }
-        (RegionAction::Register, Kind::Cuda) => {
+        (RegionAction::Register, RegionKind::Cuda) => {
             let request: proto::CudaSharedMemoryRegisterRequest = read(message)?;
             // No device has a number as large as that of a negative one.
             let device = request.device_id.cast_unsigned();
-            RegionOrder::Register(Registration::cuda(&request.name, request.raw_handle, device, request.byte_size)?)
+            RegionOrder::Register(RegionRegistration::cuda(
+                &request.name,
+                request.raw_handle,
+                device,
+                request.byte_size,
+            )?)
         }
     })
 }
 
 /// The framed answer to what was ordered.
-pub fn answer(kind: Kind, action: RegionAction, regions: Vec<Description>) -> Result<Bytes, Error> {
+pub fn answer(kind: RegionKind, action: RegionAction, regions: Vec<RegionDescription>) -> Result<Bytes, Error> {
     match (action, kind) {
-        (RegionAction::Register, Kind::System) => framed(&proto::SystemSharedMemoryRegisterResponse {}),
-        (RegionAction::Register, Kind::Cuda) => framed(&proto::CudaSharedMemoryRegisterResponse {}),
-        (RegionAction::Unregister, Kind::System) => framed(&proto::SystemSharedMemoryUnregisterResponse {}),
-        (RegionAction::Unregister, Kind::Cuda) => framed(&proto::CudaSharedMemoryUnregisterResponse {}),
-        (RegionAction::Status, Kind::System) => {
+        (RegionAction::Register, RegionKind::System) => framed(&proto::SystemSharedMemoryRegisterResponse {}),
+        (RegionAction::Register, RegionKind::Cuda) => framed(&proto::CudaSharedMemoryRegisterResponse {}),
+        (RegionAction::Unregister, RegionKind::System) => framed(&proto::SystemSharedMemoryUnregisterResponse {}),
+        (RegionAction::Unregister, RegionKind::Cuda) => framed(&proto::CudaSharedMemoryUnregisterResponse {}),
+        (RegionAction::Status, RegionKind::System) => {
             let regions = regions.into_iter().filter_map(system_status).collect();
             framed(&proto::SystemSharedMemoryStatusResponse { regions })
         }
-        (RegionAction::Status, Kind::Cuda) => {
+        (RegionAction::Status, RegionKind::Cuda) => {
             let regions = regions.into_iter().filter_map(cuda_status).collect();
             framed(&proto::CudaSharedMemoryStatusResponse { regions })
         }
     }
 }
 
-fn system_status(region: Description) -> Option<(String, SystemStatus)> {
-    let Description { name, size: byte_size, place } = region;
-    let Place::System { key, offset } = place else { return None };
+fn system_status(region: RegionDescription) -> Option<(String, SystemStatus)> {
+    let RegionDescription { name, size: byte_size, place } = region;
+    let RegionPlace::System { key, offset } = place else { return None };
     Some((name.clone(), SystemStatus { name, key, offset, byte_size }))
 }
 
-fn cuda_status(region: Description) -> Option<(String, CudaStatus)> {
-    let Description { name, size: byte_size, place } = region;
-    let Place::Cuda { device: device_id } = place else { return None };
+fn cuda_status(region: RegionDescription) -> Option<(String, CudaStatus)> {
+    let RegionDescription { name, size: byte_size, place } = region;
+    let RegionPlace::Cuda { device: device_id } = place else { return None };
     Some((name.clone(), CudaStatus { name, device_id, byte_size }))
 }
 
@@ -79,7 +85,7 @@ mod tests {
 
     fn text(order: Result<RegionOrder, Error>) -> String {
         match order {
-            Ok(RegionOrder::Register(Registration { description, handle })) => {
+            Ok(RegionOrder::Register(RegionRegistration { description, handle })) => {
                 format!("{:?} {} {} {}", description.place, description.name, description.size, handle.len())
             }
             Ok(other) => format!("{other:?}"),
@@ -92,7 +98,7 @@ mod tests {
         let register = |name: &str, byte_size| {
             let (name, key) = (name.to_owned(), "/k".to_owned());
             let request = proto::SystemSharedMemoryRegisterRequest { name, key, offset: 8, byte_size };
-            text(order(Kind::System, RegionAction::Register, &request.encode_to_vec()))
+            text(order(RegionKind::System, RegionAction::Register, &request.encode_to_vec()))
         };
         assert_eq!(register("a", 64), r#"System { key: "/k", offset: 8 } a 64 0"#);
         assert_eq!(register("", 64), "3 'region name' is necessary to register system shared memory region");
@@ -100,12 +106,12 @@ mod tests {
         let cuda = |size| {
             let (name, raw_handle) = ("g".to_owned(), vec![7; size]);
             let request = proto::CudaSharedMemoryRegisterRequest { name, raw_handle, device_id: 1, byte_size: 4 };
-            text(order(Kind::Cuda, RegionAction::Register, &request.encode_to_vec()))
+            text(order(RegionKind::Cuda, RegionAction::Register, &request.encode_to_vec()))
         };
         assert_eq!(cuda(64), "Cuda { device: 1 } g 4 64");
         assert_eq!(cuda(63), "3 'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t");
         let name = proto::SystemSharedMemoryStatusRequest { name: "a".to_owned() }.encode_to_vec();
-        for kind in [Kind::System, Kind::Cuda] {
+        for kind in [RegionKind::System, RegionKind::Cuda] {
             assert_eq!(text(order(kind, RegionAction::Status, &name)), format!("Status({kind:?}, \"a\")"));
             assert_eq!(text(order(kind, RegionAction::Unregister, &[])), format!("Unregister({kind:?}, \"\")"));
             assert!(order(kind, RegionAction::Register, &[0xff]).is_err());
@@ -114,18 +120,18 @@ mod tests {
 
     #[test]
     fn what_there_is_is_a_map_by_name() {
-        let system = Place::System { key: "/k".to_owned(), offset: 8 };
+        let system = RegionPlace::System { key: "/k".to_owned(), offset: 8 };
         let regions = vec![
-            Description { name: "a".to_owned(), size: 64, place: system },
-            Description { name: "g".to_owned(), size: 4, place: Place::Cuda { device: 1 } },
+            RegionDescription { name: "a".to_owned(), size: 64, place: system },
+            RegionDescription { name: "g".to_owned(), size: 4, place: RegionPlace::Cuda { device: 1 } },
         ];
-        let framed = answer(Kind::System, RegionAction::Status, regions.clone()).unwrap();
+        let framed = answer(RegionKind::System, RegionAction::Status, regions.clone()).unwrap();
         let status = proto::SystemSharedMemoryStatusResponse::decode(&framed[PREFIX_SIZE..]).unwrap();
         let want = SystemStatus { name: "a".to_owned(), key: "/k".to_owned(), offset: 8, byte_size: 64 };
         assert_eq!(status.regions, [("a".to_owned(), want)].into());
-        let framed = answer(Kind::Cuda, RegionAction::Status, regions).unwrap();
+        let framed = answer(RegionKind::Cuda, RegionAction::Status, regions).unwrap();
         let status = proto::CudaSharedMemoryStatusResponse::decode(&framed[PREFIX_SIZE..]).unwrap();
         assert_eq!(status.regions["g"], CudaStatus { name: "g".to_owned(), device_id: 1, byte_size: 4 });
-        assert_eq!(answer(Kind::Cuda, RegionAction::Unregister, Vec::new()).unwrap().len(), PREFIX_SIZE);
+        assert_eq!(answer(RegionKind::Cuda, RegionAction::Unregister, Vec::new()).unwrap().len(), PREFIX_SIZE);
     }
 }

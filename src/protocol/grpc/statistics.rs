@@ -1,15 +1,15 @@
 //! `ModelStatistics`: the statistics extension's message, with every field that Triton's
 //! `grpc_server.cc` sets, zeros included.
 
-use crate::metrics::{BatchFigures, ResponseFigures, Statistics, Total};
+use crate::metrics::{BatchFigures, DurationTotal, ModelStatistics, ResponseFigures};
 use crate::wire::proto::inference as proto;
 
 /// The statistics of some model versions.
-pub fn response(all: Vec<Statistics>) -> proto::ModelStatisticsResponse {
+pub fn response(all: Vec<ModelStatistics>) -> proto::ModelStatisticsResponse {
     proto::ModelStatisticsResponse { model_stats: all.into_iter().map(model).collect() }
 }
 
-fn model(statistics: Statistics) -> proto::ModelStatistics {
+fn model(statistics: ModelStatistics) -> proto::ModelStatistics {
     let [success, fail, queue, compute_input, compute_infer, compute_output, cache_hit, cache_miss] =
         statistics.inference.by_name().map(|(_, total)| duration(total));
     proto::ModelStatistics {
@@ -51,6 +51,6 @@ fn batch(figures: &BatchFigures) -> proto::InferBatchStatistics {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "message fields are optional, and all are set")]
-const fn duration(total: Total) -> Option<proto::StatisticDuration> {
+const fn duration(total: DurationTotal) -> Option<proto::StatisticDuration> {
     Some(proto::StatisticDuration { count: total.count, ns: total.nanos })
 }

@@ -8,12 +8,14 @@ use crate::error::Error;
 use crate::protocol::check::shape_overflow;
 use crate::protocol::rest::decode::{NO_ARRAY, json_error, unable};
 use crate::tensor::{AlignedBuffer, Datatype, element_count};
-use crate::wire::json::{ArrayError, Kind, Number, RawArray, Value, read_booleans, read_numbers, read_strings};
+use crate::wire::json::{
+    ArrayError, JsonValue, Number, RawArray, ValueKind, read_booleans, read_numbers, read_strings,
+};
 
 /// Reads the elements of an input of a shape.
-pub fn decode(name: &str, datatype: Option<Datatype>, shape: &[i64], value: Value<'_, '_>) -> Result<Bytes, Error> {
+pub fn decode(name: &str, datatype: Option<Datatype>, shape: &[i64], value: JsonValue<'_, '_>) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
-    let Kind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
+    let ValueKind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
     if count == 0 {
         // As in Triton, the datatype is not looked at; the data must be empty, though.
         return elements(array, 0, read_booleans).map_err(|error| refusal(name, Datatype::Bool, error));

@@ -16,9 +16,9 @@ use crate::protocol::check::{
 };
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
-use crate::protocol::shared_memory::{self, Regions, Slice};
+use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
-use crate::wire::json::{Document, Fault, JsonError, Kind, Value};
+use crate::wire::json::{Document, JsonError, JsonFault, JsonValue, ValueKind};
 
 /// What `Inference-Header-Content-Length` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ const FIELD: &str = "Inference-Header-Content-Length";
 
 /// What a request says beside its tensors.
 #[derive(Default)]
-struct Parameters {
+struct RestParameters {
     priority: u64,
     timeout: Duration,
     is_binary: bool,
@@ -90,7 +90,7 @@ pub fn decode(
 /// Triton's text for a body that is no JSON.
 pub(super) fn json_error(error: JsonError) -> Error {
     Error::invalid(match error.fault {
-        Fault::Depth | Fault::Nodes => error.to_string(),
+        JsonFault::Depth | JsonFault::Nodes => error.to_string(),
         _ => format!("failed to parse the request JSON buffer: {error}"),
     })
 }
@@ -103,7 +103,7 @@ fn decode_document(
 ) -> Result<InferRequest, Error> {
     let root = document.root();
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
-    let parameters = root.get("parameters").map_or_else(|| Ok(Parameters::default()), decode_parameters)?;
+    let parameters = root.get("parameters").map_or_else(|| Ok(RestParameters::default()), decode_parameters)?;
     let mut inputs: SmallVec<[NamedTensor<'_>; 2]> = SmallVec::new();
     let mut json_count = 0_usize;
     for input in array(root, "inputs")? {
@@ -126,7 +126,7 @@ fn decode_document(
     check_forms(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
-    let Parameters { priority, timeout, sequence, .. } = parameters;
+    let RestParameters { priority, timeout, sequence, .. } = parameters;
     let repeated = ResponsePlan::repeated(spec, &sequence);
     let sequence = sequence.into_mark();
     check::check_sequence(spec, sequence.as_ref(), rows)?;
@@ -138,7 +138,7 @@ fn decode_document(
 /// Decodes one input, and takes its bytes off the binary section where it has any there.
 fn decode_input<'d>(
     spec: &ModelSpec,
-    input: Value<'d, '_>,
+    input: JsonValue<'d, '_>,
     binary: &mut Bytes,
     regions: Option<&Regions>,
 ) -> Result<NamedTensor<'d>, Error> {
@@ -160,7 +160,7 @@ fn decode_input<'d>(
 }
 
 /// The bytes in shared memory that an input or output with a region names.
-fn decode_slice(tensor: Value<'_, '_>, regions: Option<&Regions>) -> Result<Slice, Error> {
+fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<RegionSlice, Error> {
     let regions = regions.ok_or_else(shared_memory::disabled)?;
     let parameter = |name: &'static str| Some((tensor.get("parameters")?.get(name)?, name));
     let number = |name| parameter(name).map_or(Ok(0), |(value, name)| unsigned(value, name));
@@ -184,7 +184,7 @@ fn check_sources(has_json: bool, has_binary: bool, has_region: bool) -> Result<(
     )))
 }
 
-fn decode_shape(name: &str, input: Value<'_, '_>) -> Result<Shape, Error> {
+fn decode_shape(name: &str, input: JsonValue<'_, '_>) -> Result<Shape, Error> {
     let mut shape = Shape::new();
     for dimension in array(input, "shape")? {
         let dimension = unsigned(dimension, "shape")?;
@@ -220,11 +220,11 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
 
 /// Decodes the parameters of the request. Those of clients' own are checked for their type and not
 /// used.
-fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
-    if *parameters.kind() != Kind::Object {
+fn decode_parameters(parameters: JsonValue<'_, '_>) -> Result<RestParameters, Error> {
+    if *parameters.kind() != ValueKind::Object {
         return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
     }
-    let mut decoded = Parameters::default();
+    let mut decoded = RestParameters::default();
     for (index, (name, own)) in parameters.members().enumerate() {
         if index >= PARAMETERS_MAX {
             return Err(too_many("parameters", PARAMETERS_MAX));
@@ -243,7 +243,7 @@ fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
                      specified.",
                 ));
             }
-            _ if matches!(value.kind(), Kind::Null | Kind::Array | Kind::Object | Kind::Raw(_)) => {
+            _ if matches!(value.kind(), ValueKind::Null | ValueKind::Array | ValueKind::Object | ValueKind::Raw(_)) => {
                 return Err(Error::invalid(format!(
                     "parameter '{name}' has invalid type. It should be either 'int', 'bool', or 'string'."
                 )));
@@ -255,7 +255,7 @@ fn decode_parameters(parameters: Value<'_, '_>) -> Result<Parameters, Error> {
 }
 
 /// A number, or else a string.
-fn sequence_id(value: Value<'_, '_>) -> Result<Option<CorrelationId>, Error> {
+fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<CorrelationId>, Error> {
     match value.as_u64() {
         Some(number) => Ok(CorrelationId::from_number(number)),
         None => check::sequence_text(string(value, "sequence_id")?),
@@ -264,10 +264,10 @@ fn sequence_id(value: Value<'_, '_>) -> Result<Option<CorrelationId>, Error> {
 
 /// Decodes the outputs that are asked for; those that go to shared memory are `destinations`, too.
 fn decode_outputs<'d>(
-    root: Value<'d, '_>,
+    root: JsonValue<'d, '_>,
     default_is_binary: bool,
     regions: Option<&Regions>,
-    destinations: &mut Vec<(&'d str, Slice)>,
+    destinations: &mut Vec<(&'d str, RegionSlice)>,
 ) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
     let mut asked = SmallVec::new();
     if root.get("outputs").is_none() {
@@ -397,14 +397,14 @@ pub(super) fn unable(name: &str, what: &str) -> Error {
     Error::invalid(format!("Unable to parse '{name}': {what}"))
 }
 
-fn member<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<Value<'d, 'a>, Error> {
+fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
     value.get(name).ok_or_else(|| unable(name, &format!("attempt to access non-existing object member '{name}'")))
 }
 
-fn array<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<impl Iterator<Item = Value<'d, 'a>>, Error> {
+fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<Item = JsonValue<'d, 'a>>, Error> {
     let array = member(value, name)?;
     match array.kind() {
-        Kind::Array => Ok(array.elements()),
+        ValueKind::Array => Ok(array.elements()),
         _ => Err(unable(name, NO_ARRAY)),
     }
 }
@@ -412,15 +412,15 @@ fn array<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<impl Iterator<Item 
 /// RapidJSON's accessor, in Triton's words, on something that is no array.
 pub(super) const NO_ARRAY: &str = "attempt to access JSON non-array as array";
 
-fn string<'d>(value: Value<'d, '_>, name: &str) -> Result<&'d str, Error> {
+fn string<'d>(value: JsonValue<'d, '_>, name: &str) -> Result<&'d str, Error> {
     value.as_str().ok_or_else(|| unable(name, "attempt to access JSON non-string as string"))
 }
 
-fn boolean(value: Value<'_, '_>, name: &str) -> Result<bool, Error> {
+fn boolean(value: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
     value.as_bool().ok_or_else(|| unable(name, "attempt to access JSON non-boolean as boolean"))
 }
 
-fn unsigned(value: Value<'_, '_>, name: &str) -> Result<u64, Error> {
+fn unsigned(value: JsonValue<'_, '_>, name: &str) -> Result<u64, Error> {
     let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
     value.as_u64().ok_or_else(|| unable(name, what))
 }

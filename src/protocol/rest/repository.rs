@@ -1,4 +1,4 @@
-//! The model repository extension over REST: bodies to [`Order`]s, the index to a reply. Layout and
+//! The model repository extension over REST: bodies to [`RepositoryOrder`]s, the index to a reply. Layout and
 //! texts as Triton's `http_server.cc` and `tritonserver.cc` have them.
 
 use bytes::Bytes;
@@ -6,28 +6,28 @@ use bytes::Bytes;
 use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
 use crate::model::index::IndexEntry;
-use crate::protocol::repository::{Load, Order, file_path, model_name};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name};
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::server::write_list;
 use crate::wire::base64;
-use crate::wire::json::{Document, Kind, Value, writer};
+use crate::wire::json::{Document, JsonValue, ValueKind, writer};
 use crate::wire::message::Reply;
 
 /// The order of `POST /v2/repository/index`; the body may be empty.
-pub fn index_order(body: &[u8]) -> Result<Order, Error> {
-    let Some(document) = parse(body)? else { return Ok(Order::Index { only_ready: false }) };
+pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
+    let Some(document) = parse(body)? else { return Ok(RepositoryOrder::Index { only_ready: false }) };
     let only_ready = match document.root().get("ready") {
         None => false,
         Some(ready) => {
             ready.as_bool().ok_or_else(|| Error::invalid("Invalid value for 'ready': expected a boolean"))?
         }
     };
-    Ok(Order::Index { only_ready })
+    Ok(RepositoryOrder::Index { only_ready })
 }
 
 /// The order of `POST /v2/repository/models/M/load`; the body may be empty.
-pub fn load_order(name: &str, body: &[u8]) -> Result<Order, Error> {
-    let mut load = Load { name: model_name(name)?, ..Load::default() };
+pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
+    let mut load = LoadOrder { name: model_name(name)?, ..LoadOrder::default() };
     let document = parse(body)?;
     for (key, value) in document.iter().flat_map(|document| parameters(document)).take(ORDER_PARAMETERS_MAX + 1) {
         let text = value.as_str().ok_or_else(|| {
@@ -46,11 +46,11 @@ pub fn load_order(name: &str, body: &[u8]) -> Result<Order, Error> {
             return Err(Error::invalid(format!("unrecognized load parameter '{key}'.")));
         }
     }
-    Ok(Order::Load(load))
+    Ok(RepositoryOrder::Load(load))
 }
 
 /// The order of `POST /v2/repository/models/M/unload`; the body may be empty.
-pub fn unload_order(name: &str, body: &[u8]) -> Result<Order, Error> {
+pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let name = model_name(name)?;
     let document = parse(body)?;
     let flag = document.as_ref().and_then(|document| document.root().get("parameters")?.get("unload_dependents"));
@@ -60,7 +60,7 @@ pub fn unload_order(name: &str, body: &[u8]) -> Result<Order, Error> {
             Error::invalid("Unable to parse 'unload_dependents': attempt to access JSON non-boolean as boolean")
         })?,
     };
-    Ok(Order::Unload { name, with_dependents })
+    Ok(RepositoryOrder::Unload { name, with_dependents })
 }
 
 /// The index.
@@ -100,21 +100,21 @@ fn parse(body: &[u8]) -> Result<Option<Document<'_>>, Error> {
     let document = Document::parse(body, &[])
         .map_err(|error| Error::invalid(format!("failed to parse the request JSON buffer: {error}")))?;
     match document.root().kind() {
-        Kind::Object => Ok(Some(document)),
+        ValueKind::Object => Ok(Some(document)),
         _ => Err(Error::invalid("failed to parse the request JSON buffer: expected an object")),
     }
 }
 
-fn parameters<'d, 'a>(document: &'d Document<'a>) -> impl Iterator<Item = (&'d str, Value<'d, 'a>)> {
-    document.root().get("parameters").into_iter().flat_map(Value::members)
+fn parameters<'d, 'a>(document: &'d Document<'a>) -> impl Iterator<Item = (&'d str, JsonValue<'d, 'a>)> {
+    document.root().get("parameters").into_iter().flat_map(JsonValue::members)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::index::State;
+    use crate::model::index::VersionState;
 
-    fn text(outcome: Result<Order, Error>) -> String {
+    fn text(outcome: Result<RepositoryOrder, Error>) -> String {
         match outcome {
             Ok(order) => format!("{order:?}"),
             Err(error) => format!("{} {}", error.code().on_wire().0, error.text()),
@@ -123,7 +123,7 @@ mod tests {
 
     #[test]
     fn bodies_become_orders() {
-        let check = |got: Result<Order, Error>, want: &str| assert_eq!(text(got), want);
+        let check = |got: Result<RepositoryOrder, Error>, want: &str| assert_eq!(text(got), want);
         check(index_order(b""), "Index { only_ready: false }");
         check(index_order(b"{}"), "Index { only_ready: false }");
         check(index_order(b"{\"ready\":true}"), "Index { only_ready: true }");
@@ -163,8 +163,8 @@ mod tests {
         };
         let entries = [
             entry(None, None, ""),
-            entry(Some(2), Some(State::Ready), ""),
-            entry(Some(1), Some(State::Unavailable), "unloaded"),
+            entry(Some(2), Some(VersionState::Ready), ""),
+            entry(Some(1), Some(VersionState::Unavailable), "unloaded"),
         ];
         let body = String::from_utf8(index_reply(&entries).body.concat()).unwrap();
         assert_eq!(

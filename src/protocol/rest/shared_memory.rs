@@ -8,13 +8,13 @@ use crate::protocol::rest::decode::json_error;
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::server::write_list;
 use crate::protocol::route::RegionAction;
-use crate::protocol::shared_memory::{Description, Kind, Place, RegionOrder, Registration};
+use crate::protocol::shared_memory::{RegionDescription, RegionKind, RegionOrder, RegionPlace, RegionRegistration};
 use crate::wire::base64;
-use crate::wire::json::{Document, Value, writer};
+use crate::wire::json::{Document, JsonValue, writer};
 use crate::wire::message::Reply;
 
 /// What a path and a body order.
-pub fn order(kind: Kind, action: RegionAction, name: &str, body: &[u8]) -> Result<RegionOrder, Error> {
+pub fn order(kind: RegionKind, action: RegionAction, name: &str, body: &[u8]) -> Result<RegionOrder, Error> {
     Ok(match action {
         RegionAction::Status => RegionOrder::Status(kind, name.to_owned()),
         RegionAction::Register => RegionOrder::Register(registration(kind, name, body)?),
@@ -23,7 +23,7 @@ pub fn order(kind: Kind, action: RegionAction, name: &str, body: &[u8]) -> Resul
 }
 
 /// The answer to what was ordered.
-pub fn reply(action: RegionAction, regions: &[Description]) -> Reply {
+pub fn reply(action: RegionAction, regions: &[RegionDescription]) -> Reply {
     if action != RegionAction::Status {
         return Reply::new(200, JSON, Bytes::new());
     }
@@ -32,13 +32,13 @@ pub fn reply(action: RegionAction, regions: &[Description]) -> Reply {
         json.extend_from_slice(b"{\"name\":");
         writer::string(&region.name, json);
         match &region.place {
-            Place::System { key, offset } => {
+            RegionPlace::System { key, offset } => {
                 json.extend_from_slice(b",\"key\":");
                 writer::string(key, json);
                 json.extend_from_slice(b",\"offset\":");
                 writer::integer(*offset, json);
             }
-            Place::Cuda { device } => {
+            RegionPlace::Cuda { device } => {
                 json.extend_from_slice(b",\"device_id\":");
                 writer::integer(*device, json);
             }
@@ -50,29 +50,29 @@ pub fn reply(action: RegionAction, regions: &[Description]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
-fn registration(kind: Kind, name: &str, body: &[u8]) -> Result<Registration, Error> {
+fn registration(kind: RegionKind, name: &str, body: &[u8]) -> Result<RegionRegistration, Error> {
     if name.is_empty() {
         // It says so before the body is looked at.
         return match kind {
-            Kind::System => Registration::system(name, String::new(), 0, 0),
-            Kind::Cuda => Registration::cuda(name, Vec::new(), 0, 0),
+            RegionKind::System => RegionRegistration::system(name, String::new(), 0, 0),
+            RegionKind::Cuda => RegionRegistration::cuda(name, Vec::new(), 0, 0),
         };
     }
     let document = Document::parse(body, &[]).map_err(json_error)?;
     let root = document.root();
     match kind {
-        Kind::System => {
+        RegionKind::System => {
             let key = string(root.get("key").ok_or_else(|| lacking("key"))?)?;
             let offset = root.get("offset").map_or(Ok(0), unsigned)?;
             let size = unsigned(root.get("byte_size").ok_or_else(|| lacking("byte_size"))?)?;
-            Registration::system(name, key.to_owned(), offset, size)
+            RegionRegistration::system(name, key.to_owned(), offset, size)
         }
-        Kind::Cuda => {
+        RegionKind::Cuda => {
             let handle = root.get("raw_handle").ok_or_else(|| lacking("raw_handle"))?;
             let handle = string(member(handle, "b64")?)?;
             let size = unsigned(member(root, "byte_size")?)?;
             let device = unsigned(member(root, "device_id")?)?;
-            Registration::cuda(name, base64::decode(handle).unwrap_or_default(), device, size)
+            RegionRegistration::cuda(name, base64::decode(handle).unwrap_or_default(), device, size)
         }
     }
 }
@@ -81,15 +81,15 @@ fn lacking(field: &str) -> Error {
     Error::invalid(format!("Shared memory register request has no '{field}' field"))
 }
 
-fn member<'d, 'a>(value: Value<'d, 'a>, name: &str) -> Result<Value<'d, 'a>, Error> {
+fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
     value.get(name).ok_or_else(|| Error::invalid(format!("attempt to access non-existing object member '{name}'")))
 }
 
-fn string<'d>(value: Value<'d, '_>) -> Result<&'d str, Error> {
+fn string<'d>(value: JsonValue<'d, '_>) -> Result<&'d str, Error> {
     value.as_str().ok_or_else(|| Error::invalid("attempt to access JSON non-string as string"))
 }
 
-fn unsigned(value: Value<'_, '_>) -> Result<u64, Error> {
+fn unsigned(value: JsonValue<'_, '_>) -> Result<u64, Error> {
     value.as_u64().ok_or_else(|| Error::invalid("attempt to access JSON non-unsigned-integer as unsigned-integer"))
 }
 
@@ -97,9 +97,9 @@ fn unsigned(value: Value<'_, '_>) -> Result<u64, Error> {
 mod tests {
     use super::*;
 
-    fn outcome(kind: Kind, name: &str, body: &str) -> String {
+    fn outcome(kind: RegionKind, name: &str, body: &str) -> String {
         match order(kind, RegionAction::Register, name, body.as_bytes()) {
-            Ok(RegionOrder::Register(Registration { description, handle })) => {
+            Ok(RegionOrder::Register(RegionRegistration { description, handle })) => {
                 format!("{:?} {} {} {}", description.place, description.name, description.size, handle.len())
             }
             Ok(other) => format!("{other:?}"),
@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn bodies_become_registrations_or_are_refused_in_tritons_words() {
-        let check = |name: &str, body: &str, want: &str| assert_eq!(outcome(Kind::System, name, body), want, "{body}");
+        let check =
+            |name: &str, body: &str, want: &str| assert_eq!(outcome(RegionKind::System, name, body), want, "{body}");
         check("a", r#"{"key":"/k","byte_size":64}"#, r#"System { key: "/k", offset: 0 } a 64 0"#);
         check("a", r#"{"key":"k","offset":7,"byte_size":64}"#, r#"System { key: "k", offset: 7 } a 64 0"#);
         check("", "{", "400 'region name' is necessary to register system shared memory region");
@@ -131,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_handle_is_64_bytes_in_base64() {
-        let check = |name: &str, body: &str, want: &str| assert_eq!(outcome(Kind::Cuda, name, body), want, "{body}");
+        let check =
+            |name: &str, body: &str, want: &str| assert_eq!(outcome(RegionKind::Cuda, name, body), want, "{body}");
         let handle = format!("{}==", "A".repeat(86));
         let body = |handle: &str| format!(r#"{{"raw_handle":{{"b64":"{handle}"}},"device_id":1,"byte_size":4}}"#);
         check("g", &body(&handle), "Cuda { device: 1 } g 4 64");
@@ -146,10 +148,10 @@ mod tests {
 
     #[test]
     fn regions_are_listed_with_tritons_keys_in_its_order() {
-        let system = Place::System { key: "/k\"".to_owned(), offset: 16 };
+        let system = RegionPlace::System { key: "/k\"".to_owned(), offset: 16 };
         let regions = [
-            Description { name: "a".to_owned(), size: 64, place: system },
-            Description { name: "g".to_owned(), size: 4, place: Place::Cuda { device: 1 } },
+            RegionDescription { name: "a".to_owned(), size: 64, place: system },
+            RegionDescription { name: "g".to_owned(), size: 4, place: RegionPlace::Cuda { device: 1 } },
         ];
         let text = |action| String::from_utf8(reply(action, &regions).body.concat()).unwrap();
         assert_eq!(

@@ -1,20 +1,20 @@
 //! The statistics extension's reply, in the layout of Triton's `http_server.cc`.
 
-use crate::metrics::{Statistics, Total};
+use crate::metrics::{DurationTotal, ModelStatistics};
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::server::write_list;
 use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
 /// The statistics of some model versions.
-pub fn statistics_reply(all: &[Statistics]) -> Reply {
+pub fn statistics_reply(all: &[ModelStatistics]) -> Reply {
     let mut json = Vec::from(b"{\"model_stats\":");
     write_list(all.iter(), &mut json, write_model);
     json.push(b'}');
     Reply::new(200, JSON, json)
 }
 
-fn write_model(statistics: &Statistics, json: &mut Vec<u8>) {
+fn write_model(statistics: &ModelStatistics, json: &mut Vec<u8>) {
     json.extend_from_slice(b"{\"name\":");
     writer::string(&statistics.name, json);
     json.extend_from_slice(b",\"version\":\"");
@@ -48,7 +48,7 @@ fn write_model(statistics: &Statistics, json: &mut Vec<u8>) {
     json.extend_from_slice(b",\"memory_usage\":[]}");
 }
 
-fn write_totals(totals: &[(&str, Total)], json: &mut Vec<u8>) {
+fn write_totals(totals: &[(&str, DurationTotal)], json: &mut Vec<u8>) {
     for (index, (name, total)) in totals.iter().enumerate() {
         writer::comma(index, json);
         writer::string(name, json);
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
     use crate::protocol::testing::statistics;
 
-    fn text(all: &[Statistics]) -> String {
+    fn text(all: &[ModelStatistics]) -> String {
         let reply = statistics_reply(all);
         assert_eq!(reply.status, 200);
         String::from_utf8(reply.body.concat()).unwrap()
@@ -85,7 +85,7 @@ mod tests {
             r#""compute_output":{"count":1,"ns":3}}],"memory_usage":[]}]}"#
         );
         assert_eq!(text(&[statistics()]), want);
-        let idle = Statistics { name: "\"".to_owned(), version: 1, ..Statistics::default() };
+        let idle = ModelStatistics { name: "\"".to_owned(), version: 1, ..ModelStatistics::default() };
         let both = text(&[idle, statistics()]);
         assert!(both.starts_with(r#"{"model_stats":[{"name":"\"","version":"1","last_inference":0,"#), "{both}");
         assert!(both.contains(r#""batch_stats":[],"memory_usage":[]},{"name":"m","#), "{both}");

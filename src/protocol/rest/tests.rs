@@ -11,7 +11,7 @@ use crate::model::labels::Labels;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{SequenceParameters, shape_text};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
-use crate::protocol::shared_memory::Slice;
+use crate::protocol::shared_memory::RegionSlice;
 use crate::protocol::testing::{input, output, regions, spec};
 use crate::tensor::{Datatype, Shape, Tensor};
 use crate::wire::message::Reply;
@@ -639,7 +639,7 @@ fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons
         match decode(&model, HeaderLength::Absent, Bytes::from(body), Some(registry.regions())) {
             Ok(request) => {
                 assert!(request.inputs[0].contents.is_empty(), "nothing is read here");
-                let text = |tensors: &[(usize, Slice)]| match tensors {
+                let text = |tensors: &[(usize, RegionSlice)]| match tensors {
                     [] => "-".to_owned(),
                     [(index, slice)] => format!("{index}:{}:{:?}", slice.size(), slice.kind()),
                     more => format!("{more:?}"),

@@ -3,28 +3,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 
 /// Steps `a b > c d`, `*` before those that answer any number of times; tensors by letter.
-fn graph(steps: &[&str], brought: &str) -> Arc<Graph> {
+fn graph(steps: &[&str], brought: &str) -> Arc<StepGraph> {
     let number = |name: &str| usize::from(name.as_bytes()[0] - b'a');
     let edges = steps.iter().map(|step| {
         let (inputs, outputs) = step.trim_start_matches('*').split_once('>').unwrap();
         let numbers = |names: &str| names.split_whitespace().map(number).collect();
-        Edges { inputs: numbers(inputs), outputs: numbers(outputs), is_decoupled: step.starts_with('*') }
+        StepEdges { inputs: numbers(inputs), outputs: numbers(outputs), is_decoupled: step.starts_with('*') }
     });
     let brought: Vec<_> = brought.split_whitespace().map(number).collect();
-    Arc::new(Graph::new(edges.collect(), 26, &brought))
+    Arc::new(StepGraph::new(edges.collect(), 26, &brought))
 }
 
 fn tensors(names: &str) -> Vec<(usize, String)> {
     names.split_whitespace().map(|name| (usize::from(name.as_bytes()[0] - b'a'), name.to_owned())).collect()
 }
 
-fn begin(graph: &Arc<Graph>, brought: &str, wanted: &str) -> Run<String> {
-    Run::new(Arc::clone(graph), tensors(brought), tensors(wanted).into_iter().map(|(number, _)| number).collect())
+fn begin(graph: &Arc<StepGraph>, brought: &str, wanted: &str) -> EnsembleRun<String> {
+    EnsembleRun::new(
+        Arc::clone(graph),
+        tensors(brought),
+        tensors(wanted).into_iter().map(|(number, _)| number).collect(),
+    )
 }
 
 /// The steps that can run now: `0@0(a b)` is step 0 in frame 0 with its tensors.
-fn launches(run: &mut Run<String>) -> String {
-    let text = |launch: Launch<String>| format!("{}@{}({})", launch.step, launch.frame, launch.inputs.join(" "));
+fn launches(run: &mut EnsembleRun<String>) -> String {
+    let text = |launch: StepLaunch<String>| format!("{}@{}({})", launch.step, launch.frame, launch.inputs.join(" "));
     std::iter::from_fn(|| run.poll_step()).map(text).collect::<Vec<_>>().join(" ")
 }
 
@@ -76,7 +80,7 @@ fn a_tensor_may_pass_through_and_may_be_taken_twice_by_one_step() {
 fn a_tensor_is_held_no_longer_than_somebody_takes_it() {
     let graph = graph(&["a > b", "a b > c"], "a");
     let tensor: Arc<str> = Arc::from("a");
-    let mut run = Run::new(Arc::clone(&graph), [(0, Arc::clone(&tensor))], vec![2]);
+    let mut run = EnsembleRun::new(Arc::clone(&graph), [(0, Arc::clone(&tensor))], vec![2]);
     let first = run.poll_step().unwrap();
     assert_eq!(Arc::strong_count(&tensor), 3, "here, in the step and for the other");
     drop(first);
@@ -144,7 +148,7 @@ impl Random {
 
 /// A graph of up to twelve steps, each on tensors that come before it, of which one kind is decoupled.
 struct Plan {
-    edges: Vec<Edges>,
+    edges: Vec<StepEdges>,
     tensors: usize,
     brought: Vec<usize>,
     wanted: Vec<usize>,
@@ -165,7 +169,7 @@ impl Plan {
                 there.clear();
             }
             there.extend(&outputs);
-            edges.push(Edges { inputs, outputs, is_decoupled });
+            edges.push(StepEdges { inputs, outputs, is_decoupled });
         }
         let wanted: BTreeSet<_> = (0..=random.below(3)).map(|_| there[random.below(there.len())]).collect();
         Self { edges, tensors, brought, wanted: wanted.into_iter().collect() }
@@ -214,10 +218,10 @@ fn any_graph_in_any_order_runs_each_step_once_and_ends_with_the_responses_that_i
     for seed in 1..=20_000_u64 {
         let random = &mut Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let plan = Plan::new(random);
-        let graph = Arc::new(Graph::new(plan.edges.clone(), plan.tensors, &plan.brought));
+        let graph = Arc::new(StepGraph::new(plan.edges.clone(), plan.tensors, &plan.brought));
         let brought = plan.brought.iter().map(|tensor| (*tensor, format!("in{tensor}")));
-        let mut run = Run::new(graph, brought, plan.wanted.clone());
-        let mut running: Vec<(Launch<String>, usize)> = Vec::new();
+        let mut run = EnsembleRun::new(graph, brought, plan.wanted.clone());
+        let mut running: Vec<(StepLaunch<String>, usize)> = Vec::new();
         let mut begun = BTreeSet::new();
         let (mut answers, mut got) = (BTreeMap::new(), Vec::new());
         let cancel_at = if random.below(10) == 0 { random.below(10) } else { usize::MAX };
@@ -246,7 +250,7 @@ fn any_graph_in_any_order_runs_each_step_once_and_ends_with_the_responses_that_i
             let at = random.below(running.len());
             let edges = &plan.edges[running[at].0.step];
             let key = (running[at].0.step, running[at].0.inputs.join(","));
-            let values = |answer: usize, launch: &Launch<String>| -> Vec<String> {
+            let values = |answer: usize, launch: &StepLaunch<String>| -> Vec<String> {
                 (0..edges.outputs.len()).map(|index| plan.made(launch.step, index, &launch.inputs, answer)).collect()
             };
             if !edges.is_decoupled {

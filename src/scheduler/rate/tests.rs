@@ -43,9 +43,9 @@ fn limits(supplies: &str, models: &[&str]) -> Result<String, String> {
 }
 
 fn dealt(rate: &Rate) -> String {
-    let line = |((site, name), resource): &(Key, Resource)| match site {
-        Site::Device(_) => format!("{name}: {}", resource.limit),
-        Site::Global => format!("{name}: {} of all", resource.limit),
+    let line = |((site, name), resource): &(ResourceKey, Resource)| match site {
+        ResourceSite::Device(_) => format!("{name}: {}", resource.limit),
+        ResourceSite::Global => format!("{name}: {} of all", resource.limit),
     };
     rate.resources.iter().map(line).collect::<Vec<_>>().join(", ")
 }

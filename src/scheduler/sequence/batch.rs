@@ -4,10 +4,10 @@
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::scheduler::sequence::instance::Offer;
-use crate::scheduler::sequence::run::{Held, InFlight, Place, Runs};
-use crate::scheduler::sequence::{End, Flight, Row, SequenceBatch, Sequences, Strategy};
-use crate::scheduler::{Claims, Released, ShapeKey};
+use crate::scheduler::sequence::instance::RowOffer;
+use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
+use crate::scheduler::sequence::{RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, Sequences, SlotStrategy};
+use crate::scheduler::{Claims, ReleaseReason, ShapeKey};
 use crate::time::Instant;
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
@@ -22,10 +22,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.handle_alarms(now);
         self.instances.get_mut(instance)?.handle_poll();
         let (rows, released) = match self.policy.strategy {
-            Strategy::Direct { queue_delay_max, slots_least } => {
+            SlotStrategy::Direct { queue_delay_max, slots_least } => {
                 self.poll_direct(instance, queue_delay_max, slots_least, now, claims)
             }
-            Strategy::Oldest(_) => self.poll_oldest(instance, now, claims),
+            SlotStrategy::Oldest(_) => self.poll_oldest(instance, now, claims),
         }?;
         let ended = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.ended));
         Some(SequenceBatch { rows, ended: ended.unwrap_or_default(), released })
@@ -47,7 +47,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         slots_least: usize,
         now: Instant,
         claims: &mut impl Claims<T>,
-    ) -> Option<(Vec<Row<T>>, Released)> {
+    ) -> Option<(Vec<SequenceBatchRow<T>>, ReleaseReason)> {
         loop {
             self.break_gone(instance, now, claims);
             let (oldest, shape_key, count) = self.oldest_ready(instance)?;
@@ -60,10 +60,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             let rows = self.take_rows(instance, &shape_key, now, claims);
             if !rows.is_empty() {
                 let released = match () {
-                    () if count >= self.policy.slots => Released::Full,
-                    () if slots_least == 0 || delay.is_zero() => Released::Idle,
-                    () if is_enough => Released::Preferred,
-                    () => Released::Delay,
+                    () if count >= self.policy.slots => ReleaseReason::Full,
+                    () if slots_least == 0 || delay.is_zero() => ReleaseReason::Idle,
+                    () if is_enough => ReleaseReason::Preferred,
+                    () => ReleaseReason::Delay,
                 };
                 return Some((rows, released));
             }
@@ -81,7 +81,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if gone.is_empty() {
                 return;
             }
-            gone.into_iter().for_each(|run| self.break_run(run, End::Cancel, now, claims));
+            gone.into_iter().for_each(|run| self.break_run(run, SequenceEnd::Cancel, now, claims));
         }
     }
 
@@ -102,24 +102,24 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         shape_key: &ShapeKey,
         now: Instant,
         claims: &mut impl Claims<T>,
-    ) -> Vec<Row<T>> {
+    ) -> Vec<SequenceBatchRow<T>> {
         let Some(ready) = self.instances.get(instance) else { return Vec::new() };
         let fitting = ready.ready.iter().copied().filter_map(|slot| Some((slot, ready.run(slot)?)));
         let fitting: Vec<(usize, usize)> = fitting
             .filter(|(_, run)| front(&self.runs, *run).is_some_and(|front| front.shape_key == *shape_key))
             .collect();
-        let mut rows: Vec<Row<T>> = Vec::new();
+        let mut rows: Vec<SequenceBatchRow<T>> = Vec::new();
         let mut gone = Vec::new();
         for (slot, run) in fitting {
             match self.take_front(run, claims) {
                 Some((token, flight)) => {
-                    rows.extend((rows.len()..slot).map(|slot| Row { slot, token: None, flight: None }));
-                    rows.push(Row { slot, token: Some(token), flight: Some(flight) });
+                    rows.extend((rows.len()..slot).map(|slot| SequenceBatchRow { slot, token: None, flight: None }));
+                    rows.push(SequenceBatchRow { slot, token: Some(token), flight: Some(flight) });
                 }
                 None => gone.push(run),
             }
         }
-        gone.into_iter().for_each(|run| self.break_run(run, End::Cancel, now, claims));
+        gone.into_iter().for_each(|run| self.break_run(run, SequenceEnd::Cancel, now, claims));
         self.fill(now);
         rows
     }
@@ -129,25 +129,29 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         instance: usize,
         now: Instant,
         claims: &mut impl Claims<T>,
-    ) -> Option<(Vec<Row<T>>, Released)> {
+    ) -> Option<(Vec<SequenceBatchRow<T>>, ReleaseReason)> {
         loop {
             let former = self.instances.get_mut(instance)?.former.as_mut()?;
-            let mut offers = Offers { runs: &self.runs, claims, gone: Vec::new() };
+            let mut offers = RowOffers { runs: &self.runs, claims, gone: Vec::new() };
             let batch = former.poll_batch(now, &mut offers);
             let ask_at = former.poll_timeout();
             let mut gone = offers.gone;
             let mut rows = Vec::new();
-            let released = batch.as_ref().map_or(Released::Idle, |batch| batch.released);
+            let released = batch.as_ref().map_or(ReleaseReason::Idle, |batch| batch.released);
             for offer in batch.into_iter().flat_map(|batch| batch.tokens) {
-                let Some(Place::Slot { slot, .. }) = self.runs.get(offer.run).map(|run| run.place) else { continue };
+                let Some(SequencePlace::Slot { slot, .. }) = self.runs.get(offer.run).map(|run| run.place) else {
+                    continue;
+                };
                 match self.take_front(offer.run, claims) {
-                    Some((token, flight)) => rows.push(Row { slot, token: Some(token), flight: Some(flight) }),
+                    Some((token, flight)) => {
+                        rows.push(SequenceBatchRow { slot, token: Some(token), flight: Some(flight) })
+                    }
                     None => gone.push(offer),
                 }
             }
             for offer in &gone {
                 if self.runs.get(offer.run).is_some_and(|run| run.offer == Some(offer.number)) {
-                    self.break_run(offer.run, End::Cancel, now, claims);
+                    self.break_run(offer.run, SequenceEnd::Cancel, now, claims);
                 }
             }
             self.fill(now);
@@ -163,7 +167,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// Takes the first request of a sequence into a batch; its last one frees the slot, for the
     /// batch after.
-    fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<(T, Flight)> {
+    fn take_front(&mut self, run: usize, claims: &mut impl Claims<T>) -> Option<(T, RunId)> {
         let held = self.runs.get_mut(run)?;
         if !claims.claim(&held.queue.front()?.token) {
             return None;
@@ -171,22 +175,22 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let front = held.queue.pop_front()?;
         self.entry_count -= 1;
         if front.is_start {
-            self.restart(run, End::Restart);
+            self.restart(run, SequenceEnd::Restart);
         }
         self.withdraw_offer(run);
         self.number += 1;
-        let flight = Flight { run, number: self.number };
+        let flight = RunId { run, number: self.number };
         let held = self.runs.get_mut(run)?;
         held.has_run = true;
         if front.is_end {
-            self.finish(run, End::End);
+            self.finish(run, SequenceEnd::End);
             return Some((front.token, flight));
         }
-        held.flight = Some(InFlight { number: flight.number, shape_key: front.shape_key });
+        held.flight = Some(RunningRequest { number: flight.number, shape_key: front.shape_key });
         if self.policy.is_iterative {
             // The end of the batch is not that of its requests.
             self.flight_count += 1;
-        } else if let Place::Slot { instance, .. } = held.place
+        } else if let SequencePlace::Slot { instance, .. } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
         {
             instance.in_flight.push((run, held.number));
@@ -195,20 +199,20 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 }
 
-fn front<K, T>(runs: &Runs<K, T>, run: usize) -> Option<&Held<T>> {
+fn front<K, T>(runs: &SequenceTable<K, T>, run: usize) -> Option<&SequenceRequest<T>> {
     runs.get(run)?.queue.front()
 }
 
 /// What a former may take: the first requests of sequences, as long as they are offered and wait.
-struct Offers<'a, K, T, C> {
-    runs: &'a Runs<K, T>,
+struct RowOffers<'a, K, T, C> {
+    runs: &'a SequenceTable<K, T>,
     claims: &'a mut C,
     /// Those that have gone.
-    gone: Vec<Offer>,
+    gone: Vec<RowOffer>,
 }
 
-impl<K, T, C: Claims<T>> Claims<Offer> for Offers<'_, K, T, C> {
-    fn is_waiting(&mut self, offer: &Offer) -> bool {
+impl<K, T, C: Claims<T>> Claims<RowOffer> for RowOffers<'_, K, T, C> {
+    fn is_waiting(&mut self, offer: &RowOffer) -> bool {
         let Some(run) = self.runs.get(offer.run).filter(|run| run.offer == Some(offer.number)) else { return false };
         let is_waiting = run.queue.front().is_some_and(|front| self.claims.is_waiting(&front.token));
         if !is_waiting {
@@ -218,7 +222,7 @@ impl<K, T, C: Claims<T>> Claims<Offer> for Offers<'_, K, T, C> {
     }
 
     /// The request itself is claimed when it is taken from its sequence.
-    fn claim(&mut self, offer: &Offer) -> bool {
+    fn claim(&mut self, offer: &RowOffer) -> bool {
         self.is_waiting(offer)
     }
 }

@@ -10,7 +10,7 @@ use crate::time::Instant;
 
 /// One instance.
 #[derive(Debug)]
-pub(super) struct Instance {
+pub(super) struct InstanceSlots {
     /// The sequence of each slot, as far as slots were ever used.
     slots: Vec<Option<usize>>,
     /// Free slots among those.
@@ -18,7 +18,7 @@ pub(super) struct Instance {
     /// Of a direct strategy: slots whose sequence has a request to run.
     pub(super) ready: BTreeSet<usize>,
     /// Of an oldest strategy: the sequences with a request to run, as a queue of its own.
-    pub(super) former: Option<Scheduler<Offer>>,
+    pub(super) former: Option<Scheduler<RowOffer>>,
     /// Sequences that its batch has requests of, with their numbers.
     pub(super) in_flight: Vec<(usize, u64)>,
     /// Slots whose sequences were ended, until a batch tells.
@@ -33,13 +33,13 @@ pub(super) struct Instance {
 
 /// The first request of a sequence, as an instance sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Offer {
+pub(super) struct RowOffer {
     pub(super) run: usize,
     /// Tells it from one that was withdrawn.
     pub(super) number: u64,
 }
 
-impl Instance {
+impl InstanceSlots {
     pub(super) fn new(former: Option<Policy>) -> Self {
         Self {
             slots: Vec::new(),
@@ -98,7 +98,7 @@ impl Instance {
             return;
         };
         let entry = Entry {
-            token: Offer { run, number },
+            token: RowOffer { run, number },
             rows: 1,
             shape_key: SmallVec::clone(shape_key),
             queued_at: now,

@@ -14,16 +14,16 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
-use crate::scheduler::sequence::instance::Instance;
-use crate::scheduler::sequence::run::{Held, InFlight, Place, Run, Runs};
-use crate::scheduler::{Claims, Policy, Released, ShapeKey};
+use crate::scheduler::sequence::instance::InstanceSlots;
+use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceRun, SequenceTable};
+use crate::scheduler::{Claims, Policy, ReleaseReason, ShapeKey};
 use crate::time::Instant;
 
 /// How one model version serves sequences.
 #[derive(Clone, Debug)]
 pub struct SequencePolicy {
     /// How the requests of its sequences become batches.
-    pub strategy: Strategy,
+    pub strategy: SlotStrategy,
     /// Instances that take work.
     pub instances: usize,
     /// Slots of each instance: sequences that it serves at a time.
@@ -37,7 +37,7 @@ pub struct SequencePolicy {
 
 /// How the requests of sequences become batches.
 #[derive(Clone, Debug)]
-pub enum Strategy {
+pub enum SlotStrategy {
     /// A slot is a row of the batch: a batch has at most one request of each slot.
     Direct {
         /// A batch waits so long for more of its slots to be ready.
@@ -73,28 +73,28 @@ pub struct SequenceEntry<K, T> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceBatch<T> {
     /// Its rows, in order. Of a direct batch the slot of a row is its place.
-    pub rows: Vec<Row<T>>,
+    pub rows: Vec<SequenceBatchRow<T>>,
     /// Slots whose sequences ended otherwise than by a request, since the batch before: what is kept
     /// of them is to be forgotten before this one runs.
     pub ended: Vec<usize>,
     /// Why now.
-    pub released: Released,
+    pub released: ReleaseReason,
 }
 
 /// One row of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row<T> {
+pub struct SequenceBatchRow<T> {
     /// The slot of its instance.
     pub slot: usize,
     /// The request; `None` where the slot has none that fits this batch.
     pub token: Option<T>,
     /// The request while it runs.
-    pub flight: Option<Flight>,
+    pub flight: Option<RunId>,
 }
 
 /// Names a request of a sequence while it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Flight {
+pub struct RunId {
     run: usize,
     /// Tells it from others of the sequence, and of those that had its index.
     number: u64,
@@ -102,7 +102,7 @@ pub struct Flight {
 
 /// What ends a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum SequenceEnd {
     /// A client left one of its requests, or the stream that it came by.
     Cancel,
     /// Its last request, by the client's word.
@@ -123,18 +123,18 @@ pub enum End {
 
 /// A request that is not taken in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unstarted<T> {
+pub struct UnstartedRequest<T> {
     /// Its token: its sequence is not running, and it does not begin it.
     pub token: T,
 }
 
 /// A request that waits no more because its sequence has ended. It was not claimed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken<T> {
+pub struct BrokenRequest<T> {
     /// Its token.
     pub token: T,
     /// What ended the sequence.
-    pub end: End,
+    pub end: SequenceEnd,
 }
 
 /// The sequences of one model version.
@@ -143,14 +143,14 @@ pub struct Sequences<K, T> {
     policy: SequencePolicy,
     /// The sequences that may go on, by id: those whose last request came are not in it.
     open: HashMap<K, usize>,
-    runs: Runs<K, T>,
-    instances: Vec<Instance>,
+    runs: SequenceTable<K, T>,
+    instances: Vec<InstanceSlots>,
     /// Those that wait for a slot, by their number.
     backlog: BTreeMap<u64, usize>,
     /// When a sequence is idle, or has waited too long for a slot: one alarm each at most.
-    alarms: BTreeSet<Alarm>,
-    broken: VecDeque<Broken<T>>,
-    ends: [u64; End::ALL.len()],
+    alarms: BTreeSet<SequenceAlarm>,
+    broken: VecDeque<BrokenRequest<T>>,
+    ends: [u64; SequenceEnd::ALL.len()],
     entry_count: usize,
     /// Requests that are under way, where sequences are iterative.
     flight_count: usize,
@@ -160,7 +160,7 @@ pub struct Sequences<K, T> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Alarm {
+struct SequenceAlarm {
     at: Instant,
     number: u64,
     run: usize,
@@ -170,20 +170,20 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// No sequence runs.
     pub fn new(policy: SequencePolicy) -> Self {
         let former = match &policy.strategy {
-            Strategy::Direct { .. } => None,
+            SlotStrategy::Direct { .. } => None,
             // What was withdrawn is in it until it is met; the slots bound the rest.
-            Strategy::Oldest(oldest) => Some(Policy { entries_max: usize::MAX, ..oldest.clone() }),
+            SlotStrategy::Oldest(oldest) => Some(Policy { entries_max: usize::MAX, ..oldest.clone() }),
         };
-        let instances = (0..policy.instances).map(|_| Instance::new(former.clone())).collect();
+        let instances = (0..policy.instances).map(|_| InstanceSlots::new(former.clone())).collect();
         Self {
             policy,
             open: HashMap::new(),
-            runs: Runs::default(),
+            runs: SequenceTable::default(),
             instances,
             backlog: BTreeMap::new(),
             alarms: BTreeSet::new(),
             broken: VecDeque::new(),
-            ends: [0; End::ALL.len()],
+            ends: [0; SequenceEnd::ALL.len()],
             entry_count: 0,
             flight_count: 0,
             number: 0,
@@ -193,13 +193,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// A request arrived. Entries come in arrival order, before anything is polled at a later time.
     /// Given back where its sequence does not run and it does not begin it.
-    pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), Unstarted<T>> {
+    pub fn handle_request(&mut self, entry: SequenceEntry<K, T>, now: Instant) -> Result<(), UnstartedRequest<T>> {
         // What was over when it arrived is over; what waited to be heard was not idle.
         self.handle_alarms(entry.queued_at);
         let SequenceEntry { token, id, is_start, is_end, shape_key, queued_at, timeout } = entry;
         let running = self.open.get(&id).copied();
         if running.is_none() && !is_start {
-            return Err(Unstarted { token });
+            return Err(UnstartedRequest { token });
         }
         let run = running.unwrap_or_else(|| self.begin(&id, queued_at));
         let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
@@ -210,7 +210,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             }
             // Somebody goes on with it.
             held.is_left = false;
-            held.queue.push_back(Held { token, is_start, is_end, shape_key, queued_at, timeout_at });
+            held.queue.push_back(SequenceRequest { token, is_start, is_end, shape_key, queued_at, timeout_at });
             self.entry_count += 1;
         }
         if is_end {
@@ -229,9 +229,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         match held.queue.front() {
             // Somebody else goes on with it; what has gone behind that is met in its turn.
             Some(front) if claims.is_waiting(&front.token) => {}
-            Some(_) => self.break_run(run, End::Cancel, now, claims),
+            Some(_) => self.break_run(run, SequenceEnd::Cancel, now, claims),
             None if held.flight.is_some() => held.is_left = true,
-            None => self.end(run, End::Cancel, now),
+            None => self.end(run, SequenceEnd::Cancel, now),
         }
     }
 
@@ -242,7 +242,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             held.flight = None;
             held.active_at = now;
             if held.is_left && held.queue.is_empty() {
-                self.end(run, End::Cancel, now);
+                self.end(run, SequenceEnd::Cancel, now);
             } else {
                 self.attend(run, now);
             }
@@ -253,15 +253,17 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// where its sequence has ended meanwhile.
     pub fn handle_again(
         &mut self,
-        flight: Flight,
+        flight: RunId,
         token: T,
         now: Instant,
         claims: &mut impl Claims<T>,
-    ) -> Result<(), Unstarted<T>> {
-        let Some(InFlight { shape_key, .. }) = self.land(flight, now) else { return Err(Unstarted { token }) };
-        let Some(held) = self.runs.get_mut(flight.run) else { return Err(Unstarted { token }) };
+    ) -> Result<(), UnstartedRequest<T>> {
+        let Some(RunningRequest { shape_key, .. }) = self.land(flight, now) else {
+            return Err(UnstartedRequest { token });
+        };
+        let Some(held) = self.runs.get_mut(flight.run) else { return Err(UnstartedRequest { token }) };
         let is_left = held.is_left || !claims.is_waiting(&token);
-        held.queue.push_front(Held {
+        held.queue.push_front(SequenceRequest {
             token,
             is_start: false,
             is_end: false,
@@ -271,7 +273,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         });
         self.entry_count += 1;
         if is_left {
-            self.break_run(flight.run, End::Cancel, now, claims);
+            self.break_run(flight.run, SequenceEnd::Cancel, now, claims);
         } else {
             self.attend(flight.run, now);
         }
@@ -280,9 +282,9 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// A request that ran has its last answer, and its sequence has ended with it; what else came under
     /// its id goes on from where it begins anew.
-    pub fn handle_over(&mut self, flight: Flight, now: Instant, claims: &mut impl Claims<T>) {
+    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<T>) {
         if self.land(flight, now).is_some() {
-            self.break_run(flight.run, End::Model, now, claims);
+            self.break_run(flight.run, SequenceEnd::Model, now, claims);
         }
     }
 
@@ -297,7 +299,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         for run in runs {
             self.lose_flight(run);
             if self.runs.get(run).is_some_and(|held| held.has_run) {
-                self.break_run(run, End::Instance, now, claims);
+                self.break_run(run, SequenceEnd::Instance, now, claims);
             }
             if self.runs.get(run).is_none() {
                 continue;
@@ -324,16 +326,16 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     pub fn handle_drain(&mut self) {
         self.is_draining = true;
         match &mut self.policy.strategy {
-            Strategy::Direct { queue_delay_max, .. } => *queue_delay_max = Duration::ZERO,
-            Strategy::Oldest(_) => self.instances.iter_mut().for_each(Instance::handle_drain),
+            SlotStrategy::Direct { queue_delay_max, .. } => *queue_delay_max = Duration::ZERO,
+            SlotStrategy::Oldest(_) => self.instances.iter_mut().for_each(InstanceSlots::handle_drain),
         }
         while let Some((_, run)) = self.backlog.pop_first() {
             self.clear_alarm(run);
-            self.finish(run, End::Unload);
+            self.finish(run, SequenceEnd::Unload);
         }
         let is_idle = |run: &usize| self.runs.get(*run).is_some_and(|run| run.queue.is_empty() && run.flight.is_none());
         let idle: Vec<usize> = self.runs.indices().filter(is_idle).collect();
-        idle.into_iter().for_each(|run| self.finish(run, End::Unload));
+        idle.into_iter().for_each(|run| self.finish(run, SequenceEnd::Unload));
     }
 
     /// The model version went: so did all its sequences.
@@ -341,10 +343,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
             self.clear_alarm(run);
-            self.finish(run, End::Unload);
+            self.finish(run, SequenceEnd::Unload);
         }
         self.backlog.clear();
-        self.instances.iter_mut().for_each(Instance::clear);
+        self.instances.iter_mut().for_each(InstanceSlots::clear);
     }
 
     /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
@@ -353,13 +355,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         for run in runs {
             let front = self.runs.get(run).and_then(|run| run.queue.front());
             if front.is_some_and(|front| !claims.is_waiting(&front.token)) {
-                self.break_run(run, End::Cancel, now, claims);
+                self.break_run(run, SequenceEnd::Cancel, now, claims);
             }
         }
     }
 
     /// The next request whose sequence has ended, for the caller to answer if it can claim it.
-    pub fn poll_broken(&mut self, now: Instant) -> Option<Broken<T>> {
+    pub fn poll_broken(&mut self, now: Instant) -> Option<BrokenRequest<T>> {
         self.handle_alarms(now);
         self.broken.pop_front()
     }
@@ -407,7 +409,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// Sequences that ended so far for a reason.
-    pub fn ended(&self, end: End) -> u64 {
+    pub fn ended(&self, end: SequenceEnd) -> u64 {
         self.ends.get(end as usize).copied().unwrap_or(0)
     }
 
@@ -418,7 +420,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     fn begin(&mut self, id: &K, now: Instant) -> usize {
         self.number += 1;
-        let run = self.runs.insert(Run::new(id.clone(), self.number, now));
+        let run = self.runs.insert(SequenceRun::new(id.clone(), self.number, now));
         self.open.insert(id.clone(), run);
         if !self.place(run) {
             self.backlog.insert(self.number, run);
@@ -429,25 +431,25 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// Gives a sequence the lowest free slot over all instances, as Triton does.
     fn place(&mut self, run: usize) -> bool {
         let slots = self.policy.slots;
-        let free = |(index, instance): (usize, &Instance)| Some((instance.free_slot(slots)?, index));
+        let free = |(index, instance): (usize, &InstanceSlots)| Some((instance.free_slot(slots)?, index));
         let Some((slot, index)) = self.instances.iter().enumerate().filter_map(free).min() else { return false };
         let (Some(instance), Some(held)) = (self.instances.get_mut(index), self.runs.get_mut(run)) else {
             return false;
         };
         instance.take_slot(slot, run);
-        held.place = Place::Slot { instance: index, slot };
+        held.place = SequencePlace::Slot { instance: index, slot };
         true
     }
 
     /// Puts a sequence back into the backlog, where it was before.
     fn unplace(&mut self, run: usize) {
         let Some(held) = self.runs.get_mut(run) else { return };
-        if let Place::Slot { instance, slot } = held.place
+        if let SequencePlace::Slot { instance, slot } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
         {
             instance.give_slot(slot);
         }
-        (held.place, held.offer) = (Place::Backlog, None);
+        (held.place, held.offer) = (SequencePlace::Backlog, None);
         self.backlog.insert(held.number, run);
         self.set_alarm(run);
     }
@@ -468,13 +470,13 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// begins. In the backlog the time that it may wait is counted.
     fn attend(&mut self, run: usize, now: Instant) {
         let Some(held) = self.runs.get_mut(run) else { return };
-        let Place::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
+        let SequencePlace::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
         let Some(instance) = self.instances.get_mut(instance) else { return };
         if held.flight.is_some() {
             return;
         }
         match held.queue.front() {
-            None if self.is_draining => self.finish(run, End::Unload),
+            None if self.is_draining => self.finish(run, SequenceEnd::Unload),
             None => {
                 // What it held in memory for its requests is much more than what it is.
                 held.queue = VecDeque::new();
@@ -491,7 +493,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
     /// Drops the requests of a sequence up to one that begins it anew, from which it goes on; where
     /// there is none, it has ended.
-    fn break_run(&mut self, run: usize, end: End, now: Instant, claims: &mut impl Claims<T>) {
+    fn break_run(&mut self, run: usize, end: SequenceEnd, now: Instant, claims: &mut impl Claims<T>) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
         if self.policy.is_iterative {
@@ -507,7 +509,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             let Some(front) = held.queue.pop_front() else { break };
             self.entry_count -= 1;
             if is_waiting {
-                self.broken.push_back(Broken { token: front.token, end });
+                self.broken.push_back(BrokenRequest { token: front.token, end });
             }
         }
         if held.queue.is_empty() {
@@ -518,15 +520,15 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// A sequence goes on from its beginning: what it was has ended, if it had begun.
-    fn restart(&mut self, run: usize, end: End) {
+    fn restart(&mut self, run: usize, end: SequenceEnd) {
         let Some(held) = self.runs.get_mut(run) else { return };
         if !std::mem::take(&mut held.has_run) {
             return;
         }
         let place = held.place;
         self.count(end);
-        if let Place::Slot { instance, slot } = place
-            && end != End::Restart
+        if let SequencePlace::Slot { instance, slot } = place
+            && end != SequenceEnd::Restart
             && let Some(instance) = self.instances.get_mut(instance)
         {
             instance.ended.push(slot);
@@ -534,12 +536,12 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// A sequence has ended: the next has its slot.
-    fn end(&mut self, run: usize, end: End, now: Instant) {
+    fn end(&mut self, run: usize, end: SequenceEnd, now: Instant) {
         self.finish(run, end);
         self.fill(now);
     }
 
-    fn finish(&mut self, run: usize, end: End) {
+    fn finish(&mut self, run: usize, end: SequenceEnd) {
         self.clear_alarm(run);
         self.withdraw_offer(run);
         self.lose_flight(run);
@@ -549,20 +551,20 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
         self.count(end);
         self.entry_count -= held.queue.len();
-        self.broken.extend(held.queue.into_iter().map(|entry| Broken { token: entry.token, end }));
+        self.broken.extend(held.queue.into_iter().map(|entry| BrokenRequest { token: entry.token, end }));
         match held.place {
-            Place::Backlog => drop(self.backlog.remove(&held.number)),
-            Place::Slot { instance, slot } => {
+            SequencePlace::Backlog => drop(self.backlog.remove(&held.number)),
+            SequencePlace::Slot { instance, slot } => {
                 let Some(instance) = self.instances.get_mut(instance) else { return };
                 instance.give_slot(slot);
-                if held.has_run && end != End::End {
+                if held.has_run && end != SequenceEnd::End {
                     instance.ended.push(slot);
                 }
             }
         }
     }
 
-    fn count(&mut self, end: End) {
+    fn count(&mut self, end: SequenceEnd) {
         if let Some(count) = self.ends.get_mut(end as usize) {
             *count += 1;
         }
@@ -571,7 +573,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     fn withdraw_offer(&mut self, run: usize) {
         let Some(held) = self.runs.get_mut(run) else { return };
         held.offer = None;
-        if let Place::Slot { instance, slot } = held.place
+        if let SequencePlace::Slot { instance, slot } = held.place
             && let Some(instance) = self.instances.get_mut(instance)
         {
             instance.withdraw(slot);
@@ -579,7 +581,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// A request is back from its run: what was kept of it, if it is that of its sequence still.
-    fn land(&mut self, flight: Flight, now: Instant) -> Option<InFlight> {
+    fn land(&mut self, flight: RunId, now: Instant) -> Option<RunningRequest> {
         let held = self.runs.get_mut(flight.run)?;
         let landed = held.flight.take_if(|have| have.number == flight.number)?;
         held.active_at = now;
@@ -607,7 +609,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             if self.backlog.contains_key(&alarm.number) {
                 self.expire(alarm.run, now);
             } else {
-                self.end(alarm.run, End::Idle, now);
+                self.end(alarm.run, SequenceEnd::Idle, now);
             }
         }
     }
@@ -620,16 +622,17 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let id = held.id.clone();
         let (expired, count, is_last) = held.take_expired(now);
         self.entry_count -= expired.len();
-        self.broken.extend(expired.into_iter().map(|entry| Broken { token: entry.token, end: End::Timeout }));
+        self.broken
+            .extend(expired.into_iter().map(|entry| BrokenRequest { token: entry.token, end: SequenceEnd::Timeout }));
         if held.queue.is_empty() {
-            (1..count).for_each(|_| self.count(End::Timeout));
-            return self.end(run, End::Timeout, now);
+            (1..count).for_each(|_| self.count(SequenceEnd::Timeout));
+            return self.end(run, SequenceEnd::Timeout, now);
         }
         if is_last && self.open.get(&id) == Some(&run) {
             // What comes now without a beginning goes on with none of those before.
             self.open.remove(&id);
         }
-        (0..count).for_each(|_| self.count(End::Timeout));
+        (0..count).for_each(|_| self.count(SequenceEnd::Timeout));
         self.set_alarm(run);
     }
 
@@ -637,22 +640,22 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         self.clear_alarm(run);
         let Some(held) = self.runs.get_mut(run) else { return };
         let at = match held.place {
-            Place::Backlog => held.queue.iter().filter_map(|entry| entry.timeout_at).min(),
-            Place::Slot { .. } => Some(held.active_at + self.policy.idle_max),
+            SequencePlace::Backlog => held.queue.iter().filter_map(|entry| entry.timeout_at).min(),
+            SequencePlace::Slot { .. } => Some(held.active_at + self.policy.idle_max),
         };
         held.alarm_at = at;
-        self.alarms.extend(at.map(|at| Alarm { at, number: held.number, run }));
+        self.alarms.extend(at.map(|at| SequenceAlarm { at, number: held.number, run }));
     }
 
     fn clear_alarm(&mut self, run: usize) {
         let Some(held) = self.runs.get_mut(run) else { return };
         if let Some(at) = held.alarm_at.take() {
-            self.alarms.remove(&Alarm { at, number: held.number, run });
+            self.alarms.remove(&SequenceAlarm { at, number: held.number, run });
         }
     }
 }
 
-impl End {
+impl SequenceEnd {
     /// All reasons, in the order of their names.
     pub const ALL: [Self; 8] =
         [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Model, Self::Restart, Self::Timeout, Self::Unload];

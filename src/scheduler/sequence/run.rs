@@ -8,13 +8,13 @@ use crate::time::Instant;
 
 /// One sequence.
 #[derive(Debug)]
-pub(super) struct Run<K, T> {
+pub(super) struct SequenceRun<K, T> {
     pub(super) id: K,
     /// Its place among all that were begun; tells it from others that had its index.
     pub(super) number: u64,
-    pub(super) place: Place,
+    pub(super) place: SequencePlace,
     /// Its requests that wait, in order.
-    pub(super) queue: VecDeque<Held<T>>,
+    pub(super) queue: VecDeque<SequenceRequest<T>>,
     /// When the last request that began it arrived.
     pub(super) started_at: Instant,
     /// When the last batch with a request of it was over.
@@ -23,7 +23,7 @@ pub(super) struct Run<K, T> {
     /// The number under which its first request is offered to its instance.
     pub(super) offer: Option<u64>,
     /// The request of it that a batch has.
-    pub(super) flight: Option<InFlight>,
+    pub(super) flight: Option<RunningRequest>,
     /// Whether its instance may hold state of it.
     pub(super) has_run: bool,
     /// Whether its client left while a batch had its request.
@@ -32,14 +32,14 @@ pub(super) struct Run<K, T> {
 
 /// Where a sequence is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SequencePlace {
     Backlog,
     Slot { instance: usize, slot: usize },
 }
 
 /// What is kept of a request that runs.
 #[derive(Debug)]
-pub(super) struct InFlight {
+pub(super) struct RunningRequest {
     /// Tells it from others.
     pub(super) number: u64,
     pub(super) shape_key: ShapeKey,
@@ -47,7 +47,7 @@ pub(super) struct InFlight {
 
 /// One request of a sequence.
 #[derive(Debug)]
-pub(super) struct Held<T> {
+pub(super) struct SequenceRequest<T> {
     pub(super) token: T,
     pub(super) is_start: bool,
     pub(super) is_end: bool,
@@ -57,12 +57,12 @@ pub(super) struct Held<T> {
     pub(super) timeout_at: Option<Instant>,
 }
 
-impl<K, T> Run<K, T> {
+impl<K, T> SequenceRun<K, T> {
     pub(super) const fn new(id: K, number: u64, now: Instant) -> Self {
         Self {
             id,
             number,
-            place: Place::Backlog,
+            place: SequencePlace::Backlog,
             queue: VecDeque::new(),
             started_at: now,
             active_at: now,
@@ -76,15 +76,15 @@ impl<K, T> Run<K, T> {
 
     /// Takes out the sequences of which a request has waited too long, from the request that begins
     /// one to before the next that does; how many they are, and whether the last is one of them.
-    pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<Held<T>>, usize, bool) {
-        let mut sequences: Vec<Vec<Held<T>>> = Vec::new();
+    pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<SequenceRequest<T>>, usize, bool) {
+        let mut sequences: Vec<Vec<SequenceRequest<T>>> = Vec::new();
         for entry in std::mem::take(&mut self.queue) {
             match sequences.last_mut() {
                 Some(sequence) if !entry.is_start => sequence.push(entry),
                 _ => sequences.push(vec![entry]),
             }
         }
-        let is_over = |entry: &Held<T>| entry.timeout_at.is_some_and(|at| at <= now);
+        let is_over = |entry: &SequenceRequest<T>| entry.timeout_at.is_some_and(|at| at <= now);
         let is_last = sequences.last().is_some_and(|last| last.iter().any(is_over));
         let (expired, kept): (Vec<_>, Vec<_>) =
             sequences.into_iter().partition(|sequence| sequence.iter().any(is_over));
@@ -96,19 +96,19 @@ impl<K, T> Run<K, T> {
 
 /// Sequences by index; that of one that has ended is given to another.
 #[derive(Debug)]
-pub(super) struct Runs<K, T> {
-    table: Vec<Option<Run<K, T>>>,
+pub(super) struct SequenceTable<K, T> {
+    table: Vec<Option<SequenceRun<K, T>>>,
     free: Vec<usize>,
 }
 
-impl<K, T> Default for Runs<K, T> {
+impl<K, T> Default for SequenceTable<K, T> {
     fn default() -> Self {
         Self { table: Vec::new(), free: Vec::new() }
     }
 }
 
-impl<K, T> Runs<K, T> {
-    pub(super) fn insert(&mut self, run: Run<K, T>) -> usize {
+impl<K, T> SequenceTable<K, T> {
+    pub(super) fn insert(&mut self, run: SequenceRun<K, T>) -> usize {
         if let Some(index) = self.free.pop()
             && let Some(place) = self.table.get_mut(index)
         {
@@ -119,17 +119,17 @@ impl<K, T> Runs<K, T> {
         self.table.len() - 1
     }
 
-    pub(super) fn remove(&mut self, index: usize) -> Option<Run<K, T>> {
+    pub(super) fn remove(&mut self, index: usize) -> Option<SequenceRun<K, T>> {
         let run = self.table.get_mut(index)?.take()?;
         self.free.push(index);
         Some(run)
     }
 
-    pub(super) fn get(&self, index: usize) -> Option<&Run<K, T>> {
+    pub(super) fn get(&self, index: usize) -> Option<&SequenceRun<K, T>> {
         self.table.get(index)?.as_ref()
     }
 
-    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut Run<K, T>> {
+    pub(super) fn get_mut(&mut self, index: usize) -> Option<&mut SequenceRun<K, T>> {
         self.table.get_mut(index)?.as_mut()
     }
 

@@ -29,7 +29,7 @@ struct Timeline {
     /// Instances with a batch.
     busy: Vec<usize>,
     /// What ran last.
-    flights: Vec<(Token, Flight)>,
+    flights: Vec<(Token, RunId)>,
     lines: String,
 }
 
@@ -79,7 +79,7 @@ impl Timeline {
             return String::new();
         }
         let refused = self.sequences.handle_again(flight, token, now, &mut self.gone).err();
-        refused.map_or(String::new(), |Unstarted { token }| format!("{token} unstarted"))
+        refused.map_or(String::new(), |UnstartedRequest { token }| format!("{token} unstarted"))
     }
 
     fn handle_request(&mut self, word: &str, more: &str, now: Instant) -> String {
@@ -101,7 +101,7 @@ impl Timeline {
             }
         }
         let refused = self.sequences.handle_request(entry, now).err();
-        refused.map_or(String::new(), |Unstarted { token }| format!("{token} unstarted"))
+        refused.map_or(String::new(), |UnstartedRequest { token }| format!("{token} unstarted"))
     }
 
     fn decide(&mut self, now: Instant) -> Vec<String> {
@@ -111,7 +111,8 @@ impl Timeline {
                 continue;
             }
             if let Some(batch) = self.sequences.poll_batch(instance, now, &mut self.gone) {
-                let row = |row: &Row<Token>| format!("{}{}", row.slot, row.token.as_deref().unwrap_or("-"));
+                let row =
+                    |row: &SequenceBatchRow<Token>| format!("{}{}", row.slot, row.token.as_deref().unwrap_or("-"));
                 let rows: Vec<_> = batch.rows.iter().map(row).collect();
                 self.flights.extend(batch.rows.iter().filter_map(|row| row.token.clone().zip(row.flight)));
                 let ended = if batch.ended.is_empty() { String::new() } else { format!(" ended {:?}", batch.ended) };
@@ -119,7 +120,7 @@ impl Timeline {
                 self.busy.push(instance);
             }
         }
-        while let Some(Broken { token, end }) = self.sequences.poll_broken(now) {
+        while let Some(BrokenRequest { token, end }) = self.sequences.poll_broken(now) {
             decisions.push(format!("{token} broken: {}", end.as_str()));
         }
         if let Some(at) = self.sequences.poll_timeout() {
@@ -151,7 +152,7 @@ fn check(policy: SequencePolicy, script: &str, want: Expect) {
         timeline.step(event, now);
     }
     let sequences = &timeline.sequences;
-    let ends = End::ALL.iter().filter(|end| sequences.ended(**end) > 0);
+    let ends = SequenceEnd::ALL.iter().filter(|end| sequences.ended(**end) > 0);
     let ends: String = ends.map(|end| format!(", {} {}", end.as_str(), sequences.ended(*end))).collect();
     let (active, backlogged) = (sequences.active(), sequences.backlogged());
     writeln!(timeline.lines, "{active} active, {backlogged} wait{ends}").unwrap();
@@ -159,13 +160,13 @@ fn check(policy: SequencePolicy, script: &str, want: Expect) {
 }
 
 fn direct(instances: usize, slots: usize) -> SequencePolicy {
-    let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+    let strategy = SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
     SequencePolicy { strategy, instances, slots, idle_max: Duration::from_micros(100), is_iterative: false }
 }
 
 fn oldest(instances: usize, slots: usize, rows_max: u32) -> SequencePolicy {
     let policy = Policy { rows_max, is_batched: rows_max > 0, ..Policy::default() };
-    SequencePolicy { strategy: Strategy::Oldest(policy), ..direct(instances, slots) }
+    SequencePolicy { strategy: SlotStrategy::Oldest(policy), ..direct(instances, slots) }
 }
 
 #[test]
@@ -358,7 +359,7 @@ fn a_timeout_is_for_those_that_wait_for_a_slot() {
 
 #[test]
 fn a_batch_waits_for_slots_until_enough_are_ready_or_the_delay_is_over() {
-    let strategy = Strategy::Direct { queue_delay_max: Duration::from_micros(50), slots_least: 2 };
+    let strategy = SlotStrategy::Direct { queue_delay_max: Duration::from_micros(50), slots_least: 2 };
     check(
         SequencePolicy { strategy, idle_max: Duration::from_millis(1), ..direct(1, 4) },
         "0 ^a1, 10 ^b1, 20 done 0, 30 a2, 100 done 0, 101 a3, 110 drain",
@@ -464,7 +465,7 @@ fn the_oldest_strategy_has_the_preferred_sizes_and_delay_of_a_batcher() {
         ..Policy::default()
     };
     check(
-        SequencePolicy { strategy: Strategy::Oldest(policy), ..direct(1, 4) },
+        SequencePolicy { strategy: SlotStrategy::Oldest(policy), ..direct(1, 4) },
         "0 ^a1, 5 ^b1, 6 done 0, 7 a2, 50 done 0, 51 a3, 52 -a3, 53 b2, 54 a4, 80 done 0",
         expect![[r#"
             0   | ^a1       | ask at 20

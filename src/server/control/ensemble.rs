@@ -7,16 +7,16 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::config::ControlMode;
 use crate::model::ModelSpec;
 use crate::model::changes::{Dependence, only_for};
-use crate::model::ensemble::{self, Members};
-use crate::server::control::job::{Finished, Job, Outcome, Place, Standing};
-use crate::server::control::{Control, Wanted};
-use crate::server::load::Failure;
+use crate::model::ensemble::{self, ComposingModels};
+use crate::server::control::job::{FinishedLoad, LoadJob, LoadOutcome, ModelOrigin, ReadyVersion};
+use crate::server::control::{ControlThread, PendingAction};
+use crate::server::load::LoadFailure;
 use crate::server::log;
 
-impl Control {
+impl ControlThread {
     /// A load has found an ensemble: it goes on when nothing of what it is made of loads any more. In
     /// explicit mode what does not serve yet, or was changed, is loaded for it.
-    pub(super) fn handle_composed(&mut self, job: Box<Job>, composing: Vec<String>) {
+    pub(super) fn handle_composed(&mut self, job: Box<LoadJob>, composing: Vec<String>) {
         self.running = self.running.saturating_sub(1);
         self.start_jobs();
         let name = job.name.clone();
@@ -26,12 +26,12 @@ impl Control {
         let model = self.models.entry(name.clone()).or_default();
         model.composing.clone_from(&composing);
         model.place = Some(job.place.clone());
-        if let Place::Known(origin, directory) = &job.place {
+        if let ModelOrigin::Known(origin, directory) = &job.place {
             (model.origin, model.mark) = (Some(*origin), directory.mark.clone());
         }
         if let Some(from) = ensemble::circle(&name, |model| self.waits_for(model, &name, &composing)) {
-            let outcome = Err(Failure::Composition(ensemble::circular(&name, &from)));
-            return self.finish(Finished { name, found: None, outcome, took: std::time::Duration::ZERO });
+            let outcome = Err(LoadFailure::Composition(ensemble::circular(&name, &from)));
+            return self.finish(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
         // What was unloaded on request stays so where the ensemble is only looked at again.
         let is_again = self.busy.get(&name).is_some_and(|busy| busy.is_again);
@@ -39,9 +39,9 @@ impl Control {
         let mut awaited = BTreeSet::new();
         for needed in composing {
             // What a client brought for it stays.
-            let is_brought = |model: &super::Model| model.is_brought && !model.serving.is_empty();
+            let is_brought = |model: &super::ModelRecord| model.is_brought && !model.serving.is_empty();
             if is_explicit && !self.busy.contains_key(&needed) && !self.models.get(&needed).is_some_and(is_brought) {
-                self.want(needed.clone(), Wanted::Need);
+                self.want(needed.clone(), PendingAction::Need);
             }
             awaited.insert(needed);
         }
@@ -74,28 +74,33 @@ impl Control {
         jobs.into_iter().for_each(|job| self.go_on_with(*job));
     }
 
-    fn go_on_with(&mut self, job: Job) {
+    fn go_on_with(&mut self, job: LoadJob) {
         let members = Some(self.members());
-        self.jobs.push_back(Job { members, ..job });
+        self.jobs.push_back(LoadJob { members, ..job });
         self.start_jobs();
     }
 
     /// What came of a load, by now: what an ensemble is made of may have changed while it loaded. One that
     /// is what serves already is left alone.
-    pub(super) fn settle(&self, name: &str, outcome: Outcome, waiting: &mut VecDeque<Wanted>) -> Outcome {
+    pub(super) fn settle(
+        &self,
+        name: &str,
+        outcome: LoadOutcome,
+        waiting: &mut VecDeque<PendingAction>,
+    ) -> LoadOutcome {
         let (mut standing, mut changes) = outcome?;
         if standing.iter().all(|standing| standing.served.spec.ensemble.is_none()) {
             return Ok((standing, changes));
         }
         let members = self.members();
-        for Standing { served, .. } in &standing {
-            let resolved = members.resolve((*served.spec).clone()).map_err(Failure::Composition)?;
+        for ReadyVersion { served, .. } in &standing {
+            let resolved = members.resolve((*served.spec).clone()).map_err(LoadFailure::Composition)?;
             if !is_same(&resolved, &served.spec) {
-                waiting.push_back(Wanted::Again);
+                waiting.push_back(PendingAction::Again);
             }
         }
         let serving = self.models.get(name).map(|model| &model.serving);
-        standing.retain(|Standing { served, .. }| {
+        standing.retain(|ReadyVersion { served, .. }| {
             let same = serving.and_then(|serving| serving.get(&served.version));
             !same.is_some_and(|same| is_same(&same.served.spec, &served.spec))
         });
@@ -106,8 +111,8 @@ impl Control {
         Ok((standing, changes))
     }
 
-    fn members(&self) -> Members {
-        Members { models: self.models.iter().map(|(name, model)| (name.clone(), model.member())).collect() }
+    fn members(&self) -> ComposingModels {
+        ComposingModels { models: self.models.iter().map(|(name, model)| (name.clone(), model.member())).collect() }
     }
 
     /// A model has changed: the ensembles that are made of it are held against it again.
@@ -139,11 +144,11 @@ impl Control {
             self.break_up(&name);
         }
         for name in again {
-            let will_see = |busy: &super::Busy| {
-                busy.awaiting.is_some() || busy.waiting.iter().any(|wanted| matches!(wanted, Wanted::Again))
+            let will_see = |busy: &super::BusyModel| {
+                busy.awaiting.is_some() || busy.waiting.iter().any(|wanted| matches!(wanted, PendingAction::Again))
             };
             if !self.busy.get(&name).is_some_and(will_see) {
-                self.want(name, Wanted::Again);
+                self.want(name, PendingAction::Again);
             }
         }
     }
@@ -163,7 +168,7 @@ impl Control {
 
     /// The models that are there for one alone, and that nothing is being done about.
     pub(super) fn only_for(&self, name: &str) -> Vec<String> {
-        let dependence = |(name, model): (&String, &super::Model)| {
+        let dependence = |(name, model): (&String, &super::ModelRecord)| {
             let is_asked = model.is_asked || self.busy.contains_key(name);
             (name.clone(), Dependence { composing: model.composing.clone(), is_asked })
         };

@@ -11,194 +11,198 @@ use crate::backend::threads;
 use crate::config::Settings;
 use crate::error::Error;
 use crate::model::changes::VersionChanges;
-use crate::model::config::Draft;
-use crate::model::ensemble::Members;
-use crate::model::index::{Progress, Stage};
-use crate::model::repository::{Mark, ModelDirectory};
+use crate::model::config::ConfigDraft;
+use crate::model::ensemble::ComposingModels;
+use crate::model::index::{LoadProgress, LoadStage};
+use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::text::Notation;
-use crate::protocol::repository::Load;
-use crate::server::control::Event;
-use crate::server::cores::Cores;
-use crate::server::load::{Failure, Held, Loaded, Loader, Lying, register};
-use crate::server::overlay::Overlay;
-use crate::server::plan::Planned;
+use crate::protocol::repository::LoadOrder;
+use crate::server::control::ControlMessage;
+use crate::server::cores::CorePlan;
+use crate::server::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions, register};
+use crate::server::overlay::UploadedFiles;
+use crate::server::plan::PlannedModel;
 use crate::server::repositories::Repositories;
-use crate::server::threads::{Crew, Roster};
-use crate::shard::catalogue::{HeldWay, Hold};
-use crate::shard::limiter::Limiter;
-use crate::shard::models::{Placement, Served};
+use crate::server::threads::{ThreadHooks, WorkerGroup};
+use crate::shard::catalogue::{HandleRoute, ModelHandle};
+use crate::shard::limiter::RateLimiter;
+use crate::shard::models::{Placement, ServedModel};
 use crate::shard::worker::panic_text;
-use crate::shard::{World, clock};
+use crate::shard::{ServerContext, clock};
 
 /// What every load works with.
-pub struct Tools {
+pub struct LoadContext {
     /// How the server was asked to run.
     pub settings: Arc<Settings>,
     /// Loads model versions.
-    pub loader: Arc<Loader>,
+    pub loader: Arc<ModelLoader>,
     /// Where models lie.
     pub repositories: Arc<Repositories>,
     /// Hands out the resources that models share, where there is a rate limit.
-    pub limiter: Option<Arc<Limiter>>,
+    pub limiter: Option<Arc<RateLimiter>>,
     /// What all threads share.
-    pub world: Arc<World>,
+    pub world: Arc<ServerContext>,
     /// Which cores are whose.
-    pub cores: Cores,
+    pub cores: CorePlan,
     /// Where workers say that they have ended.
-    pub roster: Roster,
+    pub roster: ThreadHooks,
     /// Where the outcome goes.
-    pub events: Sender<Event>,
+    pub events: Sender<ControlMessage>,
 }
 
 /// What is to be loaded.
-pub struct Job {
+pub struct LoadJob {
     /// The model.
     pub name: String,
     /// Where it lies.
-    pub place: Place,
+    pub place: ModelOrigin,
     /// What serves of it and need not be loaded again.
-    pub held: Held,
+    pub held: ServingVersions,
     /// The versions that serve.
     pub serving: Vec<u64>,
     /// The cores of each worker that will stay.
     pub taken: Vec<Vec<usize>>,
     /// The models that there are, where it is known to be an ensemble.
-    pub members: Option<Members>,
+    pub members: Option<ComposingModels>,
     /// How far it is.
-    pub progress: Arc<Progress>,
+    pub progress: Arc<LoadProgress>,
 }
 
 /// Where a model lies.
 #[derive(Clone)]
-pub enum Place {
+pub enum ModelOrigin {
     /// That is to be found out, for what a client asks.
-    Asked(Box<Load>),
+    Asked(Box<LoadOrder>),
     /// In one of the repositories.
     Known(usize, Box<ModelDirectory>),
 }
 
 /// A model that was found.
-pub struct Found {
+pub struct LocatedModel {
     /// Which of the repositories has it; none where a client brought it.
     pub origin: Option<usize>,
     /// What lies there.
-    pub mark: Mark,
+    pub mark: ChangeMark,
     /// Whether a client brought its configuration, or all of it: the next load starts anew.
     pub is_brought: bool,
     /// The files that it brought.
-    pub overlay: Option<Arc<Overlay>>,
+    pub overlay: Option<Arc<UploadedFiles>>,
 }
 
 /// The versions that stand ready, and what becomes of those that serve.
-pub type Outcome = Result<(Vec<Standing>, VersionChanges), Failure>;
+pub type LoadOutcome = Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure>;
 
 /// What came of a load.
-pub struct Finished {
+pub struct FinishedLoad {
     /// The model.
     pub name: String,
     /// The model as it was found; none where there is none.
-    pub found: Option<Found>,
+    pub found: Option<LocatedModel>,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: LoadOutcome,
     /// How long it took.
     pub took: Duration,
 }
 
 /// A model version that is ready to serve, and does not yet. Dropped, its workers end.
-pub struct Standing {
+pub struct ReadyVersion {
     /// The model version.
-    pub served: Arc<Served>,
+    pub served: Arc<ServedModel>,
     /// For each shard, its part of it.
-    pub holds: Vec<Hold>,
+    pub holds: Vec<ModelHandle>,
     /// Its workers.
-    pub crew: Crew,
+    pub crew: WorkerGroup,
     /// The cores of each.
     pub cores: Vec<Vec<usize>>,
     /// How long its load took.
     pub took: Duration,
 }
 
-impl Job {
+impl LoadJob {
     /// Loads, and says what came of it, whatever happens.
-    pub fn run(self, tools: &Tools) {
+    pub fn run(self, tools: &LoadContext) {
         let began = clock::now();
         // An ensemble is loaded when what it is made of is.
         let composing = if self.members.is_none() { self.composing(tools) } else { Vec::new() };
         if !composing.is_empty() {
-            drop(tools.events.send(Event::Composed(Box::new(self), composing)));
+            drop(tools.events.send(ControlMessage::Composed(Box::new(self), composing)));
             return;
         }
         let name = self.name.clone();
         let mut found = None;
         let outcome = catch_unwind(AssertUnwindSafe(|| self.load(tools, &mut found)));
         let outcome = outcome.unwrap_or_else(|panic| {
-            Err(Failure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
+            Err(LoadFailure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
         });
         let took = clock::now().since(began);
         // Nobody listens where the server has ended.
-        let _ = tools.events.send(Event::Finished(Box::new(Finished { name, found, outcome, took })));
+        let _ = tools.events.send(ControlMessage::Finished(Box::new(FinishedLoad { name, found, outcome, took })));
     }
 
     /// The models that it is made of; none where that cannot be told, which its load will.
-    fn composing(&self, tools: &Tools) -> Vec<String> {
+    fn composing(&self, tools: &LoadContext) -> Vec<String> {
         let place = match &self.place {
-            Place::Known(origin, directory) => Some((*origin, (**directory).clone())),
+            ModelOrigin::Known(origin, directory) => Some((*origin, (**directory).clone())),
             // All that it brings is its configuration.
-            Place::Asked(load) if !load.files.is_empty() => {
+            ModelOrigin::Asked(load) if !load.files.is_empty() => {
                 let config = load.config.as_deref().unwrap_or_default();
-                let draft = Draft::read(&self.name, Notation::Json, config.as_bytes(), Some(&[]));
+                let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), Some(&[]));
                 return draft.map(|draft| draft.composing()).unwrap_or_default();
             }
-            Place::Asked(load) => find((**load).clone(), &tools.repositories)
+            ModelOrigin::Asked(load) => find((**load).clone(), &tools.repositories)
                 .ok()
                 .and_then(|((origin, directory), ..)| Some((origin?, directory))),
         };
         let Some((origin, directory)) = place else { return Vec::new() };
         let source = tools.repositories.source(origin);
-        source.map(|source| tools.loader.composing(Lying { source, directory: &directory })).unwrap_or_default()
+        source.map(|source| tools.loader.composing(ModelLocation { source, directory: &directory })).unwrap_or_default()
     }
 
-    fn load(self, tools: &Tools, found: &mut Option<Found>) -> Result<(Vec<Standing>, VersionChanges), Failure> {
-        self.progress.set_stage(Stage::Reading);
+    fn load(
+        self,
+        tools: &LoadContext,
+        found: &mut Option<LocatedModel>,
+    ) -> Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure> {
+        self.progress.set_stage(LoadStage::Reading);
         let (directory, is_brought, overlay) = match self.place {
-            Place::Known(origin, directory) => ((Some(origin), *directory), false, None),
-            Place::Asked(load) => find(*load, &tools.repositories)?,
+            ModelOrigin::Known(origin, directory) => ((Some(origin), *directory), false, None),
+            ModelOrigin::Asked(load) => find(*load, &tools.repositories)?,
         };
         let (origin, directory) = directory;
-        *found = Some(Found { origin, mark: directory.mark.clone(), is_brought, overlay: overlay.clone() });
+        *found = Some(LocatedModel { origin, mark: directory.mark.clone(), is_brought, overlay: overlay.clone() });
         // Only now it is known that there is such a model.
-        let _ = tools.events.send(Event::Begun(self.name.clone(), Arc::clone(&self.progress)));
-        let source = overlay.as_deref().map(Overlay::source);
+        let _ = tools.events.send(ControlMessage::Begun(self.name.clone(), Arc::clone(&self.progress)));
+        let source = overlay.as_deref().map(UploadedFiles::source);
         let source = source.or_else(|| tools.repositories.source(origin?));
         let source = source.ok_or_else(|| Error::internal("its repository is gone"))?;
         // What a client brings is loaded whatever serves.
-        let held = if is_brought { Held::default() } else { self.held };
-        let lying = Lying { source, directory: &directory };
+        let held = if is_brought { ServingVersions::default() } else { self.held };
+        let lying = ModelLocation { source, directory: &directory };
         let members = self.members.unwrap_or_default();
         let (loaded, mut changes) = tools.loader.load_model(lying, &held, &members, &self.progress)?;
         if is_brought {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
         let loaded = register(loaded, tools.limiter.as_ref())?;
-        self.progress.set_stage(Stage::Starting);
+        self.progress.set_stage(LoadStage::Starting);
         let mut taken = self.taken;
         let mut standing = Vec::with_capacity(loaded.len());
         for loaded in loaded {
             let version = loaded.version;
             let outcome = stand(loaded, tools, &mut taken);
-            standing.push(outcome.map_err(|error| Failure::Version(version, error))?);
+            standing.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
         }
         Ok((standing, changes))
     }
 }
 
 /// What was found: by its origin, whether a client brought something of it, and its files.
-type Places = ((Option<usize>, ModelDirectory), bool, Option<Arc<Overlay>>);
+type LocatedFiles = ((Option<usize>, ModelDirectory), bool, Option<Arc<UploadedFiles>>);
 
 /// Looks for what a client asks for, or takes what it brings.
-fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
+fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, LoadFailure> {
     if load.files.is_empty() {
-        let (origin, directory) = repositories.find(&load.name).map_err(Failure::Absent)?;
+        let (origin, directory) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
         let given = load.config.map(|config| (Notation::Json, config));
         let is_brought = given.is_some();
         return Ok((
@@ -209,9 +213,9 @@ fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
     }
     let Some(config) = load.config.clone() else {
         let text = "its files were brought without the load parameter 'config', which must come with them";
-        return Err(Failure::Config(Error::invalid(text)));
+        return Err(LoadFailure::Config(Error::invalid(text)));
     };
-    let overlay = Overlay::new(&load)
+    let overlay = UploadedFiles::new(&load)
         .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
     let entry = overlay.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
@@ -219,27 +223,28 @@ fn find(load: Load, repositories: &Repositories) -> Result<Places, Failure> {
 }
 
 /// Makes the instances of a loaded model version.
-fn stand(loaded: Loaded, tools: &Tools, taken: &mut Vec<Vec<usize>>) -> Result<Standing, Error> {
-    let Planned { served, lanes, places, took } = Planned::later(&tools.settings, loaded, &tools.cores, taken)?;
-    let crew = Crew::begin(&served, &places, &tools.roster)?;
+fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>) -> Result<ReadyVersion, Error> {
+    let PlannedModel { served, lanes, places, took } =
+        PlannedModel::later(&tools.settings, loaded, &tools.cores, taken)?;
+    let crew = WorkerGroup::begin(&served, &places, &tools.roster)?;
     let mut holds = Vec::with_capacity(lanes.len());
     for (mailbox, lane) in tools.world.mailboxes.iter().zip(lanes) {
         let way = match (lane, &served.placement) {
-            (Some(lane), _) => HeldWay::Lane(lane),
-            (None, Placement::Ensemble(_)) => HeldWay::Ensemble,
+            (Some(lane), _) => HandleRoute::Lane(lane),
+            (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
                 // The shard's one thread is the shard's, now: an instance that ran its warm-up there would
                 // wait for it for ever.
                 let mut instance = threads::enter(1, |own| served.loaded.new_instance(own))?;
                 instance.set_threads(threads);
-                HeldWay::Instance(instance)
+                HandleRoute::Instance(instance)
             }
         };
-        holds.push(Hold { served: Arc::clone(&served), way });
+        holds.push(ModelHandle { served: Arc::clone(&served), way });
     }
     crew.wait()?;
     let cores: Vec<_> = places.into_iter().map(|place| place.cores).collect();
     taken.extend(cores.iter().cloned());
-    Ok(Standing { served, holds, crew, cores, took })
+    Ok(ReadyVersion { served, holds, crew, cores, took })
 }

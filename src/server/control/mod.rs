@@ -1,7 +1,7 @@
 //! The control thread once the server serves: it takes the orders of clients, looks at the
 //! repositories, has models loaded beside those that serve, and hands every shard what changes. It
 //! decides alone and in one thread; loads, looks and listings run on threads of their own and come
-//! back as [`Event`]s, so that it always answers a signal.
+//! back as [`ControlMessage`]s, so that it always answers a signal.
 //!
 //! A version that serves no more goes this way: every shard takes the change up; then the feed is
 //! stopped, so that its workers serve what waits and end; when they have, and the last request of
@@ -22,25 +22,25 @@ use std::time::Duration;
 
 use crate::config::ControlMode;
 use crate::error::Error;
-use crate::model::index::{Overview, Progress, State};
+use crate::model::index::{LoadProgress, RepositoryOverview, VersionState};
 use crate::model::repository::ModelDirectory;
-use crate::protocol::repository::Load;
-use crate::server::control::job::{Finished, Job, Tools};
-use crate::server::control::model::{Model, Models, Version};
-use crate::server::control::retire::{Pending, Retiring};
-use crate::server::repositories::Look;
+use crate::protocol::repository::LoadOrder;
+use crate::server::control::job::{FinishedLoad, LoadContext, LoadJob};
+use crate::server::control::model::{ModelRecord, ModelRecords, VersionRecord};
+use crate::server::control::retire::{PendingChange, RetiringVersion};
+use crate::server::repositories::RepositoryScan;
 use crate::server::threads::spawn;
 use crate::server::{log, memory};
-use crate::shard::catalogue::{Change, Hold, Told};
+use crate::shard::catalogue::{ControlEvent, ModelChange, ModelHandle};
 use crate::shard::clock;
-use crate::shard::errand::Reply;
-use crate::shard::models::Served;
+use crate::shard::errand::ControlReply;
+use crate::shard::models::ServedModel;
 use crate::time::Instant;
 
 /// What the control thread hears of.
-pub enum Event {
+pub enum ControlMessage {
     /// A shard tells something.
-    Told(Told),
+    Told(ControlEvent),
     /// A signal came.
     Signal(i32),
     /// The server cannot go on.
@@ -50,13 +50,13 @@ pub enum Event {
     /// A worker's thread has ended.
     WorkerEnded,
     /// A load has found its model.
-    Begun(String, Arc<Progress>),
+    Begun(String, Arc<LoadProgress>),
     /// A load has found an ensemble of these models.
-    Composed(Box<Job>, Vec<String>),
+    Composed(Box<LoadJob>, Vec<String>),
     /// A load has ended.
-    Finished(Box<Finished>),
+    Finished(Box<FinishedLoad>),
     /// The repositories were looked at.
-    Looked(Look),
+    Looked(RepositoryScan),
     /// The names in the repositories were listed.
     Listed(Result<Vec<(String, bool)>, Error>),
 }
@@ -65,21 +65,21 @@ pub enum Event {
 const TRIM_PAUSE: Duration = Duration::from_secs(1);
 
 /// The control thread's state.
-pub struct Control {
-    tools: Arc<Tools>,
-    events: Receiver<Event>,
-    models: Models,
+pub struct ControlThread {
+    tools: Arc<LoadContext>,
+    events: Receiver<ControlMessage>,
+    models: ModelRecords,
     /// The models with a load under way.
-    busy: BTreeMap<String, Busy>,
+    busy: BTreeMap<String, BusyModel>,
     /// Loads that wait for a thread.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<LoadJob>,
     running: usize,
     /// Changes that not every shard has taken up.
-    pending: BTreeMap<u64, Pending>,
+    pending: BTreeMap<u64, PendingChange>,
     changes: u64,
-    retiring: Vec<Retiring>,
+    retiring: Vec<RetiringVersion>,
     /// Who waits for the names in the repositories.
-    listing: Vec<(bool, Reply)>,
+    listing: Vec<(bool, ControlReply)>,
     look_at: Option<Instant>,
     /// When memory that loads and unloads left behind is given back.
     trim_at: Option<Instant>,
@@ -90,23 +90,23 @@ pub struct Control {
 
 /// A load that is under way.
 #[derive(Default)]
-struct Busy {
+struct BusyModel {
     /// Who asked for it.
-    reply: Option<Reply>,
+    reply: Option<ControlReply>,
     /// Whether somebody wants the model for its own sake.
     is_asked: bool,
     /// Whether it is only held against what it is made of again, as that is now.
     is_again: bool,
     /// The load of an ensemble, and the models whose loads it waits for.
-    awaiting: Option<(Box<Job>, BTreeSet<String>)>,
+    awaiting: Option<(Box<LoadJob>, BTreeSet<String>)>,
     /// What is to be done about the model afterwards.
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<PendingAction>,
 }
 
 /// Something to be done about a model when its turn comes.
-pub enum Wanted {
+pub enum PendingAction {
     /// A client wants it loaded.
-    Load(Box<Load>, Reply),
+    Load(Box<LoadOrder>, ControlReply),
     /// A look at the repositories found it new or changed.
     Follow(usize, Box<ModelDirectory>),
     /// An ensemble is made of it.
@@ -114,12 +114,12 @@ pub enum Wanted {
     /// It is an ensemble, and what it is made of has changed.
     Again,
     /// A client wants it unloaded, perhaps with what only it is made of; or it has gone.
-    Unload(Option<Reply>, bool),
+    Unload(Option<ControlReply>, bool),
 }
 
-impl Control {
+impl ControlThread {
     /// The control thread of a server whose shards run.
-    pub fn new(tools: Arc<Tools>, events: Receiver<Event>, models: Models) -> Self {
+    pub fn new(tools: Arc<LoadContext>, events: Receiver<ControlMessage>, models: ModelRecords) -> Self {
         let shards = tools.world.mailboxes.len();
         let mut control = Self {
             tools,
@@ -154,8 +154,8 @@ impl Control {
     }
 
     /// What is known of all models.
-    pub fn overview(models: &Models) -> Arc<Overview> {
-        Arc::new(Overview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
+    pub fn overview(models: &ModelRecords) -> Arc<RepositoryOverview> {
+        Arc::new(RepositoryOverview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
     }
 
     /// Memory is free in pieces: it is given back a little later, once for a burst.
@@ -176,35 +176,35 @@ impl Control {
     }
 
     /// The next event; none when the repositories are due to be looked at, or memory to be given back.
-    fn next_event(&self) -> Option<Event> {
+    fn next_event(&self) -> Option<ControlMessage> {
         let Some(at) = self.look_at.into_iter().chain(self.trim_at).min() else {
-            return self.events.recv().ok().or(Some(Event::Failed));
+            return self.events.recv().ok().or(Some(ControlMessage::Failed));
         };
         match self.events.recv_timeout(at.since(clock::now())) {
             Ok(event) => Some(event),
             Err(RecvTimeoutError::Timeout) => None,
             // It holds a sender itself.
-            Err(RecvTimeoutError::Disconnected) => Some(Event::Failed),
+            Err(RecvTimeoutError::Disconnected) => Some(ControlMessage::Failed),
         }
     }
 
-    fn handle_event(&mut self, event: Event) {
+    fn handle_event(&mut self, event: ControlMessage) {
         match event {
-            Event::Told(Told::Ordered(order, reply)) => self.handle_order(order, reply),
-            Event::Told(Told::Changed(number)) => self.handle_changed(number),
-            Event::Told(Told::Released(hold)) => self.handle_released(hold),
-            Event::Signal(signal) => self.handle_signal(signal),
-            Event::Failed => {
+            ControlMessage::Told(ControlEvent::Ordered(order, reply)) => self.handle_order(order, reply),
+            ControlMessage::Told(ControlEvent::Changed(number)) => self.handle_changed(number),
+            ControlMessage::Told(ControlEvent::Released(hold)) => self.handle_released(hold),
+            ControlMessage::Signal(signal) => self.handle_signal(signal),
+            ControlMessage::Failed => {
                 self.has_failed = true;
                 self.drain();
             }
-            Event::ShardEnded => self.shards_left = self.shards_left.saturating_sub(1),
-            Event::WorkerEnded => self.finish_retiring(),
-            Event::Begun(name, progress) => self.handle_begun(name, progress),
-            Event::Composed(job, composing) => self.handle_composed(job, composing),
-            Event::Finished(finished) => self.handle_finished(*finished),
-            Event::Looked(look) => self.handle_look(look),
-            Event::Listed(names) => self.handle_listed(names),
+            ControlMessage::ShardEnded => self.shards_left = self.shards_left.saturating_sub(1),
+            ControlMessage::WorkerEnded => self.finish_retiring(),
+            ControlMessage::Begun(name, progress) => self.handle_begun(name, progress),
+            ControlMessage::Composed(job, composing) => self.handle_composed(job, composing),
+            ControlMessage::Finished(finished) => self.handle_finished(*finished),
+            ControlMessage::Looked(look) => self.handle_look(look),
+            ControlMessage::Listed(names) => self.handle_listed(names),
         }
     }
 
@@ -239,7 +239,7 @@ impl Control {
         // Not again before it came back.
         self.look_at = None;
         let tools = Arc::clone(&self.tools);
-        let body = move || drop(tools.events.send(Event::Looked(tools.repositories.look())));
+        let body = move || drop(tools.events.send(ControlMessage::Looked(tools.repositories.look())));
         if let Err(error) = spawn("look".to_owned(), body) {
             log::error(&format!("cannot look at the repositories: {error}"));
             self.look_at = self.next_look();
@@ -253,25 +253,35 @@ impl Control {
             self.running += 1;
             let (tools, name) = (Arc::clone(&self.tools), job.name.clone());
             if let Err(error) = spawn(format!("load-{name}"), move || job.run(&tools)) {
-                self.handle_finished(Finished { name, found: None, outcome: Err(error.into()), took: Duration::ZERO });
+                self.handle_finished(FinishedLoad {
+                    name,
+                    found: None,
+                    outcome: Err(error.into()),
+                    took: Duration::ZERO,
+                });
             }
         }
     }
 
     /// Hands every shard what changes. `replies` are answered when all have taken it up.
-    fn publish(&mut self, come: Vec<Vec<Hold>>, retired: Vec<(String, Version)>, replies: Vec<Reply>) {
+    fn publish(
+        &mut self,
+        come: Vec<Vec<ModelHandle>>,
+        retired: Vec<(String, VersionRecord)>,
+        replies: Vec<ControlReply>,
+    ) {
         self.changes += 1;
         let number = self.changes;
         let overview = Self::overview(&self.models);
-        let gone: Vec<Arc<Served>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
+        let gone: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
         let shards = self.tools.world.mailboxes.len();
-        self.pending.insert(number, Pending { left: shards, replies, stopped: gone.clone() });
-        self.retiring.extend(retired.into_iter().map(|(name, version)| Retiring::new(name, version, shards)));
+        self.pending.insert(number, PendingChange { left: shards, replies, stopped: gone.clone() });
+        self.retiring.extend(retired.into_iter().map(|(name, version)| RetiringVersion::new(name, version, shards)));
         let mut come: Vec<_> = come.into_iter().map(Vec::into_iter).collect();
         for mailbox in &self.tools.world.mailboxes {
             // What runs inside a shard was made with that shard's threads.
             let come = come.iter_mut().filter_map(Iterator::next).collect();
-            mailbox.push(Change { number, overview: Arc::clone(&overview), gone: gone.clone(), come });
+            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: gone.clone(), come });
         }
     }
 
@@ -281,11 +291,11 @@ impl Control {
     }
 
     /// Takes versions out of a model; they show as unloading until the last request has its answer.
-    fn take_out(model: &mut Model, name: &str, numbers: &[u64]) -> Vec<(String, Version)> {
+    fn take_out(model: &mut ModelRecord, name: &str, numbers: &[u64]) -> Vec<(String, VersionRecord)> {
         let mut taken = Vec::new();
         for number in numbers {
             if let Some(version) = model.serving.remove(number) {
-                model.past.insert(*number, (State::Unloading, String::new()));
+                model.past.insert(*number, (VersionState::Unloading, String::new()));
                 taken.push((name.to_owned(), version));
             }
         }

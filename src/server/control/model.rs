@@ -5,44 +5,44 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::changes::Known;
-use crate::model::ensemble::Member;
-use crate::model::index::{LoadCounts, ModelOverview, Progress, State, UNLOADED, VersionOverview};
-use crate::model::repository::Mark;
-use crate::server::control::job::Place;
-use crate::server::load::{Failure, Held};
-use crate::server::overlay::Overlay;
-use crate::server::threads::Crew;
-use crate::shard::models::Served;
+use crate::model::changes::KnownModel;
+use crate::model::ensemble::ComposingModel;
+use crate::model::index::{LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState};
+use crate::model::repository::ChangeMark;
+use crate::server::control::job::ModelOrigin;
+use crate::server::load::{LoadFailure, ServingVersions};
+use crate::server::overlay::UploadedFiles;
+use crate::server::threads::WorkerGroup;
+use crate::shard::models::ServedModel;
 
 /// The models that were found and asked for, by name.
-pub type Models = BTreeMap<String, Model>;
+pub type ModelRecords = BTreeMap<String, ModelRecord>;
 
 /// A model that was found and asked for.
 #[derive(Default)]
-pub struct Model {
+pub struct ModelRecord {
     /// Which of the repositories it came from.
     pub origin: Option<usize>,
     /// What lay there at its last load, whatever came of that.
-    pub mark: Mark,
+    pub mark: ChangeMark,
     /// The mark of what all its versions share, of those that serve.
     pub shared: Option<u64>,
     /// The versions that serve.
-    pub serving: BTreeMap<u64, Version>,
+    pub serving: BTreeMap<u64, VersionRecord>,
     /// What became of versions that do not.
-    pub past: BTreeMap<u64, (State, String)>,
+    pub past: BTreeMap<u64, (VersionState, String)>,
     /// Why its last load failed.
     pub failure: Option<String>,
     /// What its loads came to.
     pub loads: LoadCounts,
     /// The load that is under way.
-    pub loading: Option<Arc<Progress>>,
+    pub loading: Option<Arc<LoadProgress>>,
     /// Whether a client brought something of it with its last load.
     pub is_brought: bool,
     /// The models that it is made of, where it is an ensemble that is wanted.
     pub composing: Vec<String>,
     /// Where it lies, where it is such an ensemble: it is loaded again when one of those changes.
-    pub place: Option<Place>,
+    pub place: Option<ModelOrigin>,
     /// Whether its last load failed for what it is made of.
     pub is_invalid: bool,
     /// Whether it was loaded for its own sake, and not for an ensemble's alone.
@@ -52,11 +52,11 @@ pub struct Model {
 }
 
 /// A version that serves.
-pub struct Version {
+pub struct VersionRecord {
     /// What all threads share of it.
-    pub served: Arc<Served>,
+    pub served: Arc<ServedModel>,
     /// Its workers.
-    pub crew: Crew,
+    pub crew: WorkerGroup,
     /// The cores of each.
     pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
@@ -64,26 +64,26 @@ pub struct Version {
     /// How long its load took.
     pub took: Duration,
     /// The files that a client brought for it.
-    pub overlay: Option<Arc<Overlay>>,
+    pub overlay: Option<Arc<UploadedFiles>>,
 }
 
-impl Model {
+impl ModelRecord {
     /// What its next load need not load again.
-    pub fn held(&self) -> Held {
+    pub fn held(&self) -> ServingVersions {
         let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
-        Held { shared: self.shared, versions }
+        ServingVersions { shared: self.shared, versions }
     }
 
     /// What ensembles may be made of.
-    pub fn member(&self) -> Member {
+    pub fn member(&self) -> ComposingModel {
         let versions = self.serving.iter().rev();
         // As Triton tells what became of a version.
-        let state = |(number, (state, reason)): (&u64, &(State, String))| {
-            let is_why = *state == State::Unavailable && self.failure.as_ref() == Some(reason);
+        let state = |(number, (state, reason)): (&u64, &(VersionState, String))| {
+            let is_why = *state == VersionState::Unavailable && self.failure.as_ref() == Some(reason);
             is_why.then(|| format!("version {number} is at UNAVAILABLE state: {reason};"))
         };
         let failure = self.past.iter().find_map(state).or_else(|| self.failure.clone());
-        Member {
+        ComposingModel {
             versions: versions.map(|(number, version)| (*number, Arc::clone(&version.served.spec))).collect(),
             failure,
             is_invalid: self.is_invalid,
@@ -91,17 +91,17 @@ impl Model {
     }
 
     /// What is compared with the next look at the repositories.
-    pub fn known(&self, name: &str) -> Known {
-        Known { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
+    pub fn known(&self, name: &str) -> KnownModel {
+        KnownModel { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
     }
 
     /// A load failed; what serves goes on.
-    pub fn handle_failure(&mut self, failure: &Failure) {
+    pub fn handle_failure(&mut self, failure: &LoadFailure) {
         let text = failure.reason();
-        self.is_invalid = matches!(failure, Failure::Composition(_));
+        self.is_invalid = matches!(failure, LoadFailure::Composition(_));
         match failure {
-            Failure::Version(version, _) if !self.serving.contains_key(version) => {
-                self.past.insert(*version, (State::Unavailable, text.clone()));
+            LoadFailure::Version(version, _) if !self.serving.contains_key(version) => {
+                self.past.insert(*version, (VersionState::Unavailable, text.clone()));
                 // Where others serve, each of them says so too.
                 self.failure = Some(text);
             }
@@ -113,7 +113,7 @@ impl Model {
     pub fn forget_failures(&mut self) {
         self.failure = None;
         self.is_invalid = false;
-        self.past.retain(|_, (state, reason)| *state == State::Unloading || reason == UNLOADED);
+        self.past.retain(|_, (state, reason)| *state == VersionState::Unloading || reason == UNLOADED);
     }
 
     /// Forgets what it was made of where what serves is no ensemble.
@@ -137,7 +137,7 @@ impl Model {
         let mut overview = self.overview(name);
         for version in &mut overview.versions {
             if self.serving.get(&version.version).is_some_and(|serving| !serving.served.is_ready()) {
-                version.state = State::Unavailable;
+                version.state = VersionState::Unavailable;
                 version.reason = "an instance died and is made anew".to_owned();
             }
         }
@@ -148,7 +148,7 @@ impl Model {
     pub fn overview(&self, name: &str) -> ModelOverview {
         let serving = self.serving.iter().map(|(number, version)| VersionOverview {
             version: *number,
-            state: State::Ready,
+            state: VersionState::Ready,
             reason: String::new(),
             load_time: Some(version.took),
         });

@@ -5,74 +5,80 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::model::changes::{Action, VersionChanges, actions};
-use crate::model::index::{Overview, Progress};
-use crate::model::repository::Mark;
-use crate::protocol::repository::{Load, Order};
-use crate::server::control::job::{Finished, Job, Place, Standing};
-use crate::server::control::model::Version;
-use crate::server::control::{Busy, Control, Event, Wanted};
-use crate::server::load::{Failure, Held};
+use crate::model::changes::{ModelAction, VersionChanges, actions};
+use crate::model::index::{LoadProgress, RepositoryOverview};
+use crate::model::repository::ChangeMark;
+use crate::protocol::repository::{LoadOrder, RepositoryOrder};
+use crate::server::control::job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
+use crate::server::control::model::VersionRecord;
+use crate::server::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
+use crate::server::load::{LoadFailure, ServingVersions};
 use crate::server::log;
-use crate::server::overlay::Overlay;
-use crate::server::repositories::Look;
+use crate::server::overlay::UploadedFiles;
+use crate::server::repositories::RepositoryScan;
 use crate::server::threads::spawn;
 use crate::shard::clock;
-use crate::shard::errand::Reply;
+use crate::shard::errand::ControlReply;
 
-impl Control {
+impl ControlThread {
     /// A client orders something. Once the server drains the reply is dropped, which refuses.
-    pub(super) fn handle_order(&mut self, order: Order, reply: Reply) {
+    pub(super) fn handle_order(&mut self, order: RepositoryOrder, reply: ControlReply) {
         if self.is_draining {
             return;
         }
         match order {
-            Order::Index { only_ready } => self.list(only_ready, reply),
-            Order::Load(load) => self.want(load.name.clone(), Wanted::Load(Box::new(load), reply)),
-            Order::Unload { name, with_dependents } => self.want(name, Wanted::Unload(Some(reply), with_dependents)),
+            RepositoryOrder::Index { only_ready } => self.list(only_ready, reply),
+            RepositoryOrder::Load(load) => self.want(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+            RepositoryOrder::Unload { name, with_dependents } => {
+                self.want(name, PendingAction::Unload(Some(reply), with_dependents))
+            }
         }
     }
 
     /// Does something about a model, or leaves it for when its load has ended.
-    pub(super) fn want(&mut self, name: String, wanted: Wanted) {
+    pub(super) fn want(&mut self, name: String, wanted: PendingAction) {
         match self.busy.get_mut(&name) {
             Some(busy) => busy.waiting.push_back(wanted),
             None => self.begin(name, wanted),
         }
     }
 
-    fn begin(&mut self, name: String, wanted: Wanted) {
-        let (is_asked, is_again) =
-            (matches!(wanted, Wanted::Follow(..) | Wanted::Load(..)), matches!(wanted, Wanted::Again));
+    fn begin(&mut self, name: String, wanted: PendingAction) {
+        let (is_asked, is_again) = (
+            matches!(wanted, PendingAction::Follow(..) | PendingAction::Load(..)),
+            matches!(wanted, PendingAction::Again),
+        );
         let (place, reply) = match wanted {
-            Wanted::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
-            Wanted::Follow(origin, directory) => (Place::Known(origin, directory), None),
-            Wanted::Load(load, reply) => (Place::Asked(load), Some(reply)),
-            Wanted::Need => (Place::Asked(Box::new(Load { name: name.clone(), ..Load::default() })), None),
-            Wanted::Again => match self.models.get(&name).and_then(|model| model.place.clone()) {
+            PendingAction::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
+            PendingAction::Follow(origin, directory) => (ModelOrigin::Known(origin, directory), None),
+            PendingAction::Load(load, reply) => (ModelOrigin::Asked(load), Some(reply)),
+            PendingAction::Need => {
+                (ModelOrigin::Asked(Box::new(LoadOrder { name: name.clone(), ..LoadOrder::default() })), None)
+            }
+            PendingAction::Again => match self.models.get(&name).and_then(|model| model.place.clone()) {
                 Some(place) => (place, None),
                 // It was unloaded meanwhile.
                 None => return,
             },
         };
-        self.busy.insert(name.clone(), Busy { reply, is_asked, is_again, ..Busy::default() });
+        self.busy.insert(name.clone(), BusyModel { reply, is_asked, is_again, ..BusyModel::default() });
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
-        let progress = Arc::new(Progress::new(began));
+        let progress = Arc::new(LoadProgress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
         let taken = others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
         let taken = taken.collect();
-        let (mut held, mut serving) = (Held::default(), Vec::new());
+        let (mut held, mut serving) = (ServingVersions::default(), Vec::new());
         if let Some(model) = self.models.get_mut(&name) {
             (held, serving) = (model.held(), model.serving.keys().copied().collect());
             model.loading = Some(Arc::clone(&progress));
             self.publish_overview();
         }
-        self.jobs.push_back(Job { name, place, held, serving, taken, members: None, progress });
+        self.jobs.push_back(LoadJob { name, place, held, serving, taken, members: None, progress });
         self.start_jobs();
     }
 
     /// A load has found its model: it is known from now on.
-    pub(super) fn handle_begun(&mut self, name: String, progress: Arc<Progress>) {
+    pub(super) fn handle_begun(&mut self, name: String, progress: Arc<LoadProgress>) {
         if self.busy.contains_key(&name) && !self.models.contains_key(&name) {
             self.models.entry(name).or_default().loading = Some(progress);
             self.publish_overview();
@@ -80,19 +86,19 @@ impl Control {
     }
 
     /// A load has ended.
-    pub(super) fn handle_finished(&mut self, finished: Finished) {
+    pub(super) fn handle_finished(&mut self, finished: FinishedLoad) {
         self.running = self.running.saturating_sub(1);
         self.start_jobs();
         self.handle_memory_freed();
         self.finish(finished);
     }
 
-    pub(super) fn finish(&mut self, finished: Finished) {
-        let Finished { name, found, outcome, took } = finished;
+    pub(super) fn finish(&mut self, finished: FinishedLoad) {
+        let FinishedLoad { name, found, outcome, took } = finished;
         if self.is_draining {
             return;
         }
-        let Busy { reply, mut waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
+        let BusyModel { reply, mut waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
@@ -117,7 +123,7 @@ impl Control {
     }
 
     /// What waited for the end of a load has its turn.
-    fn go_on(&mut self, name: String, waiting: VecDeque<Wanted>) {
+    fn go_on(&mut self, name: String, waiting: VecDeque<PendingAction>) {
         for wanted in waiting {
             self.want(name.clone(), wanted);
         }
@@ -127,9 +133,9 @@ impl Control {
     fn replace(
         &mut self,
         name: &str,
-        (standing, overlay): (Vec<Standing>, Option<Arc<Overlay>>),
+        (standing, overlay): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
         changes: &VersionChanges,
-        reply: Option<Reply>,
+        reply: Option<ControlReply>,
     ) {
         let Some(model) = self.models.get_mut(name) else { return };
         model.shared = (!model.is_brought).then_some(model.mark.shared);
@@ -139,10 +145,10 @@ impl Control {
         }
         let mut retired = Self::take_out(model, name, &changes.retired);
         let mut come = Vec::with_capacity(standing.len());
-        for Standing { served, holds, crew, cores, took } in standing {
+        for ReadyVersion { served, holds, crew, cores, took } in standing {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-            let version = Version { served, crew, cores, mark, took, overlay: overlay.clone() };
+            let version = VersionRecord { served, crew, cores, mark, took, overlay: overlay.clone() };
             if let Some(old) = model.serving.insert(number, version) {
                 retired.push((name.to_owned(), old));
             }
@@ -162,14 +168,14 @@ impl Control {
         }
     }
 
-    fn handle_failure(&mut self, name: &str, failure: &Failure, reply: Option<Reply>) {
+    fn handle_failure(&mut self, name: &str, failure: &LoadFailure, reply: Option<ControlReply>) {
         log::error(&format!("failed to load '{name}': {}", failure.error()));
         if let Some(model) = self.models.get_mut(name) {
             model.loads.failed += 1;
             model.handle_failure(failure);
         }
         match failure {
-            Failure::Composition(_) => self.break_up(name),
+            LoadFailure::Composition(_) => self.break_up(name),
             _ => self.publish_overview(),
         }
         if let Some(reply) = reply {
@@ -179,7 +185,7 @@ impl Control {
 
     /// Nothing of a model serves any more, nor, where that is asked for, of the models that only it is
     /// made of. One that is not known is unloaded already.
-    fn unload(&mut self, name: &str, reply: Option<Reply>, with_composing: bool) {
+    fn unload(&mut self, name: &str, reply: Option<ControlReply>, with_composing: bool) {
         let mut names = vec![name.to_owned()];
         if with_composing {
             names.extend(self.only_for(name));
@@ -206,7 +212,7 @@ impl Control {
     }
 
     /// The repositories were looked at.
-    pub(super) fn handle_look(&mut self, mut look: Look) {
+    pub(super) fn handle_look(&mut self, mut look: RepositoryScan) {
         if self.is_draining {
             return;
         }
@@ -220,17 +226,17 @@ impl Control {
                 continue;
             }
             match action {
-                Action::Load { name, origin } => {
+                ModelAction::Load { name, origin } => {
                     if let Some(directory) = look.directories.remove(&(origin, name.clone())) {
-                        self.want(name, Wanted::Follow(origin, Box::new(directory)));
+                        self.want(name, PendingAction::Follow(origin, Box::new(directory)));
                     }
                 }
-                Action::Refuse { name, why } => has_refused |= self.refuse(name, why),
-                Action::Unload { name, why } => {
+                ModelAction::Refuse { name, why } => has_refused |= self.refuse(name, why),
+                ModelAction::Unload { name, why } => {
                     let model = self.models.entry(name.clone()).or_default();
                     model.is_gone = why.is_none();
                     if model.is_gone || !model.serving.is_empty() {
-                        self.want(name.clone(), Wanted::Unload(None, false));
+                        self.want(name.clone(), PendingAction::Unload(None, false));
                     }
                     has_refused |= why.is_some_and(|why| self.refuse(name, why));
                 }
@@ -250,20 +256,20 @@ impl Control {
         log::error(&format!("failed to poll model '{name}': {why}"));
         model.failure = Some(why);
         // Whatever lies there next is news.
-        model.mark = Mark::default();
+        model.mark = ChangeMark::default();
         model.loads.failed += 1;
         true
     }
 
     /// A client wants the index: the names in the repositories are listed for all who wait.
-    fn list(&mut self, only_ready: bool, reply: Reply) {
+    fn list(&mut self, only_ready: bool, reply: ControlReply) {
         let is_first = self.listing.is_empty();
         self.listing.push((only_ready, reply));
         if !is_first {
             return;
         }
         let tools = Arc::clone(&self.tools);
-        let body = move || drop(tools.events.send(Event::Listed(tools.repositories.names())));
+        let body = move || drop(tools.events.send(ControlMessage::Listed(tools.repositories.names())));
         if let Err(error) = spawn("list".to_owned(), body) {
             self.handle_listed(Err(error));
         }
@@ -271,7 +277,7 @@ impl Control {
 
     pub(super) fn handle_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
         let models = self.models.iter().map(|(name, model)| model.overview_now(name)).collect();
-        let overview = Overview { models };
+        let overview = RepositoryOverview { models };
         for (only_ready, reply) in self.listing.drain(..) {
             reply.send(match &names {
                 Ok(names) => Ok(overview.index(names, only_ready)),

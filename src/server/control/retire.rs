@@ -3,36 +3,36 @@
 
 use std::sync::Arc;
 
-use crate::model::index::{State, UNLOADED};
-use crate::scheduler::sequence::End;
-use crate::server::control::Control;
-use crate::server::control::model::Version;
+use crate::model::index::{UNLOADED, VersionState};
+use crate::scheduler::sequence::SequenceEnd;
+use crate::server::control::ControlThread;
+use crate::server::control::model::VersionRecord;
 use crate::server::log;
-use crate::shard::catalogue::Hold;
-use crate::shard::errand::Reply;
-use crate::shard::models::{Placement, Served};
+use crate::shard::catalogue::ModelHandle;
+use crate::shard::errand::ControlReply;
+use crate::shard::models::{Placement, ServedModel};
 
 /// A change that not every shard has taken up.
-pub struct Pending {
+pub struct PendingChange {
     /// Shards that have not.
     pub left: usize,
     /// Who is answered then.
-    pub replies: Vec<Reply>,
+    pub replies: Vec<ControlReply>,
     /// What is stopped then: no shard queues anything there any more.
-    pub stopped: Vec<Arc<Served>>,
+    pub stopped: Vec<Arc<ServedModel>>,
 }
 
 /// A version that serves no more.
-pub struct Retiring {
+pub struct RetiringVersion {
     name: String,
-    version: Version,
+    version: VersionRecord,
     /// Shards that hold it still.
     holds: usize,
 }
 
-impl Retiring {
+impl RetiringVersion {
     /// It was taken out of a model; so many shards hold it.
-    pub const fn new(name: String, version: Version, holds: usize) -> Self {
+    pub const fn new(name: String, version: VersionRecord, holds: usize) -> Self {
         Self { name, version, holds }
     }
 
@@ -41,7 +41,7 @@ impl Retiring {
     }
 }
 
-impl Control {
+impl ControlThread {
     /// A shard has taken up a change.
     pub(super) fn handle_changed(&mut self, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
@@ -59,7 +59,7 @@ impl Control {
     }
 
     /// A shard has let go of a model version.
-    pub(super) fn handle_released(&mut self, hold: Hold) {
+    pub(super) fn handle_released(&mut self, hold: ModelHandle) {
         let retiring = self.retiring.iter_mut().find(|retiring| Arc::ptr_eq(&retiring.version.served, &hold.served));
         // At the end of the server it serves still.
         if let Some(retiring) = retiring {
@@ -71,15 +71,15 @@ impl Control {
 
     /// Frees what nobody holds any more.
     pub(super) fn finish_retiring(&mut self) {
-        let (over, still) = std::mem::take(&mut self.retiring).into_iter().partition(Retiring::is_over);
+        let (over, still) = std::mem::take(&mut self.retiring).into_iter().partition(RetiringVersion::is_over);
         self.retiring = still;
-        let over: Vec<Retiring> = over;
+        let over: Vec<RetiringVersion> = over;
         if over.is_empty() {
             return;
         }
-        for Retiring { name, version, .. } in over {
+        for RetiringVersion { name, version, .. } in over {
             let number = version.served.version;
-            let Version { served, crew, overlay, .. } = version;
+            let VersionRecord { served, crew, overlay, .. } = version;
             crew.join();
             let unended = unended(&served);
             drop(served);
@@ -87,11 +87,12 @@ impl Control {
             log::info(&format!("freed '{name}' version {number}{unended}"));
             let is_left = self.retiring.iter().any(|other| other.name == name && other.number() == number);
             let Some(model) = self.models.get_mut(&name) else { continue };
-            if let Some(past) = model.past.get_mut(&number).filter(|past| past.0 == State::Unloading && !is_left) {
-                *past = (State::Unavailable, UNLOADED.to_owned());
+            if let Some(past) = model.past.get_mut(&number).filter(|past| past.0 == VersionState::Unloading && !is_left)
+            {
+                *past = (VersionState::Unavailable, UNLOADED.to_owned());
             }
             model.forget_gone();
-            let is_over = !model.past.values().any(|past| past.0 == State::Unloading);
+            let is_over = !model.past.values().any(|past| past.0 == VersionState::Unloading);
             if model.is_gone && model.serving.is_empty() && is_over && !self.busy.contains_key(&name) {
                 self.models.remove(&name);
             }
@@ -102,18 +103,18 @@ impl Control {
 }
 
 /// What became of the sequences of a version whose workers have ended.
-fn unended(served: &Served) -> String {
+fn unended(served: &ServedModel) -> String {
     let feed = match &served.placement {
         Placement::Ensemble(_) | Placement::Inline => None,
         Placement::Worker(feed) => feed.sequences(),
     };
-    match feed.map_or(0, |sequences| sequences.ended(End::Unload)) {
+    match feed.map_or(0, |sequences| sequences.ended(SequenceEnd::Unload)) {
         0 => String::new(),
         count => format!("; {count} sequences had not ended"),
     }
 }
 
-impl Retiring {
+impl RetiringVersion {
     fn number(&self) -> u64 {
         self.version.served.version
     }

@@ -3,13 +3,13 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::backend::{Batch, Flight};
-use crate::shard::feed::{Feed, Polled};
+use crate::backend::{Batch, InFlightState};
+use crate::shard::feed::{ModelQueue, PollOutcome};
 use crate::shard::sync::fence;
 use crate::time::{Clock, Instant};
 
 /// What a worker does next.
-pub enum Next {
+pub enum NextWork {
     /// Run this.
     Batch(Batch),
     /// End: the feed was stopped, nothing waits and nothing is in flight.
@@ -18,54 +18,59 @@ pub enum Next {
     Lost,
 }
 
-impl Feed {
+impl ModelQueue {
     /// The next batch for the instance in a seat; sleeps until there is one. `poll_flight` answers what
     /// is done of those that it has in flight, and says whether there is room for another. Whoever it
     /// hears from, wakes its seat.
-    pub fn next_beside(&self, seat_index: usize, clock: Clock, poll_flight: &mut dyn FnMut() -> Flight) -> Next {
-        let Some(seat) = self.seats.get(seat_index) else { return Next::Ended };
+    pub fn next_beside(
+        &self,
+        seat_index: usize,
+        clock: Clock,
+        poll_flight: &mut dyn FnMut() -> InFlightState,
+    ) -> NextWork {
+        let Some(seat) = self.seats.get(seat_index) else { return NextWork::Ended };
         seat.take();
         loop {
             match self.look(seat_index, clock, &poll_flight()) {
-                Polled::Batch(batch) => return Next::Batch(batch),
-                Polled::Ended => return Next::Ended,
-                Polled::Lost => return Next::Lost,
-                Polled::Nothing(_) | Polled::Blocked => {}
+                PollOutcome::Batch(batch) => return NextWork::Batch(batch),
+                PollOutcome::Ended => return NextWork::Ended,
+                PollOutcome::Lost => return NextWork::Lost,
+                PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
             }
             // Dekker's handshake with `Lane::submit`, and with the end of a batch in flight: either we see
             // its entry, or its end, or it sees us parked.
             seat.set_parked(true);
             fence(Ordering::SeqCst);
             match self.look(seat_index, clock, &poll_flight()) {
-                Polled::Batch(batch) => {
+                PollOutcome::Batch(batch) => {
                     // Whoever woke us meanwhile may have queued more than we took.
                     if !seat.set_parked(false) {
                         self.wake_one();
                     }
-                    return Next::Batch(batch);
+                    return NextWork::Batch(batch);
                 }
-                Polled::Ended => {
+                PollOutcome::Ended => {
                     seat.set_parked(false);
-                    return Next::Ended;
+                    return NextWork::Ended;
                 }
-                Polled::Lost => {
+                PollOutcome::Lost => {
                     if !seat.set_parked(false) {
                         self.wake_one();
                     }
-                    return Next::Lost;
+                    return NextWork::Lost;
                 }
-                Polled::Nothing(until) => seat.park(until, clock),
-                Polled::Blocked => seat.park(None, clock),
+                PollOutcome::Nothing(until) => seat.park(until, clock),
+                PollOutcome::Blocked => seat.park(None, clock),
             }
         }
     }
 
     /// Looks for a batch where there is room for one.
-    fn look(&self, seat_index: usize, clock: Clock, flight: &Flight) -> Polled {
-        let Some(seat) = self.seats.get(seat_index) else { return Polled::Ended };
+    fn look(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+        let Some(seat) = self.seats.get(seat_index) else { return PollOutcome::Ended };
         if flight.is_lost {
             seat.set_full(false);
-            return Polled::Lost;
+            return PollOutcome::Lost;
         }
         // What a batch takes of resources it holds until it ends.
         let is_full = !flight.has_room || (flight.batches > 0 && seat.rate_id().is_some());
@@ -73,11 +78,11 @@ impl Feed {
         seat.set_full(is_full);
         let again = flight.look_again.map(|pause| clock() + pause);
         if is_full {
-            return Polled::Nothing(again);
+            return PollOutcome::Nothing(again);
         }
         match self.poll(seat_index, clock, flight) {
-            Polled::Ended | Polled::Blocked if again.is_some() => Polled::Nothing(again),
-            Polled::Nothing(until) => Polled::Nothing(earlier(until, again)),
+            PollOutcome::Ended | PollOutcome::Blocked if again.is_some() => PollOutcome::Nothing(again),
+            PollOutcome::Nothing(until) => PollOutcome::Nothing(earlier(until, again)),
             polled => polled,
         }
     }

@@ -6,68 +6,74 @@ use std::time::Duration;
 use crate::backend::{SequenceRow, reschedule_refused};
 use crate::error::Error;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::scheduler::sequence::{Broken, End, Flight, Row, SequenceBatch, SequenceEntry, Sequences, Unstarted};
-use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, Released, Scheduler};
-use crate::shard::feed::{Waiting, deadline_exceeded, timeout_expired};
+use crate::scheduler::sequence::{
+    BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, Sequences, UnstartedRequest,
+};
+use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, ReleaseReason, Scheduler};
+use crate::shard::feed::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::time::Instant;
 
 /// The one or the other.
-pub(super) enum Former {
-    Queue(Box<Scheduler<Waiting>>),
-    Sequences { model: String, sequences: Box<Sequences<CorrelationId, Waiting>> },
+pub(super) enum Batcher {
+    Queue(Box<Scheduler<QueuedRequest>>),
+    Sequences { model: String, sequences: Box<Sequences<CorrelationId, QueuedRequest>> },
 }
 
 /// A batch that was formed.
-pub(super) struct Formed {
+pub(super) struct FormedBatch {
     /// Its rows; those without a request are of sequences alone.
-    pub(super) rows: Vec<FormedRow>,
+    pub(super) rows: Vec<BatchRow>,
     /// The sum of the rows of its requests.
     pub(super) size: u32,
-    pub(super) released: Released,
+    pub(super) released: ReleaseReason,
     /// Slots whose sequences were ended.
     pub(super) ended: Vec<usize>,
 }
 
-pub(super) struct FormedRow {
-    pub(super) request: Option<Waiting>,
+pub(super) struct BatchRow {
+    pub(super) request: Option<QueuedRequest>,
     pub(super) sequence: Option<SequenceRow>,
     /// Of an iterative sequence: the request while it runs.
-    pub(super) flight: Option<Flight>,
+    pub(super) flight: Option<RunId>,
 }
 
 /// A request that was not taken in: what it is told, or nothing where the queue was full.
-pub(super) struct NotTaken {
-    pub(super) entry: Entry<Waiting>,
+pub(super) struct RejectedRequest {
+    pub(super) entry: Entry<QueuedRequest>,
     pub(super) error: Option<Error>,
 }
 
 /// A request that waits no more, and what it is told.
-pub(super) struct Over {
-    pub(super) waiting: Waiting,
+pub(super) struct EndedRequest {
+    pub(super) waiting: QueuedRequest,
     pub(super) error: Error,
 }
 
-impl Former {
+impl Batcher {
     /// A request arrived. Given back where the queue is full, with what it is told where it can never
     /// be taken in.
-    pub(super) fn handle_request(&mut self, entry: Entry<Waiting>, now: Instant) -> Result<(), Box<NotTaken>> {
+    pub(super) fn handle_request(
+        &mut self,
+        entry: Entry<QueuedRequest>,
+        now: Instant,
+    ) -> Result<(), Box<RejectedRequest>> {
         match self {
-            Self::Queue(scheduler) => {
-                scheduler.handle_request(entry, now).map_err(|Refused(entry)| Box::new(NotTaken { entry, error: None }))
-            }
+            Self::Queue(scheduler) => scheduler
+                .handle_request(entry, now)
+                .map_err(|Refused(entry)| Box::new(RejectedRequest { entry, error: None })),
             Self::Sequences { model, sequences } => {
                 let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
                 let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
                     let error = Error::internal("a request without a sequence came to a model of sequences");
-                    return Err(Box::new(NotTaken { entry, error: Some(error) }));
+                    return Err(Box::new(RejectedRequest { entry, error: Some(error) }));
                 };
                 let Entry { token, rows, priority, deadline, .. } = entry;
                 let taken =
                     SequenceEntry { token, id, is_start, is_end, shape_key: shape_key.clone(), queued_at, timeout };
-                sequences.handle_request(taken, now).map_err(|Unstarted { token }| {
+                sequences.handle_request(taken, now).map_err(|UnstartedRequest { token }| {
                     let error = unstarted(model, &token);
                     let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
-                    Box::new(NotTaken { entry, error: Some(error) })
+                    Box::new(RejectedRequest { entry, error: Some(error) })
                 })
             }
         }
@@ -79,7 +85,7 @@ impl Former {
         id: &CorrelationId,
         since: Instant,
         now: Instant,
-        claims: &mut impl Claims<Waiting>,
+        claims: &mut impl Claims<QueuedRequest>,
     ) {
         if let Self::Sequences { sequences, .. } = self {
             sequences.handle_departure(id, since, now, claims);
@@ -98,21 +104,21 @@ impl Former {
     /// where its sequence has ended meanwhile.
     pub(super) fn handle_released(
         &mut self,
-        flight: Flight,
-        again: Option<Waiting>,
+        flight: RunId,
+        again: Option<QueuedRequest>,
         now: Instant,
-        claims: &mut impl Claims<Waiting>,
-    ) -> Option<Over> {
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> Option<EndedRequest> {
         let Self::Sequences { model, sequences } = self else { return None };
         let Some(waiting) = again else {
             sequences.handle_over(flight, now, claims);
             return None;
         };
-        let Unstarted { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
+        let UnstartedRequest { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
         // What its client ended is no sequence any more, to Triton.
         let is_end = token.mark.as_ref().is_some_and(|mark| mark.is_end);
         let error = if is_end { reschedule_refused() } else { unstarted(model, &token) };
-        Some(Over { waiting: token, error })
+        Some(EndedRequest { waiting: token, error })
     }
 
     /// Whether requests run, or their model has not said yet whether they will again.
@@ -126,7 +132,7 @@ impl Former {
         seat_index: usize,
         is_renewed: bool,
         now: Instant,
-        claims: &mut impl Claims<Waiting>,
+        claims: &mut impl Claims<QueuedRequest>,
     ) {
         if let Self::Sequences { sequences, .. } = self {
             sequences.handle_death(seat_index, is_renewed, now, claims);
@@ -147,7 +153,7 @@ impl Former {
         }
     }
 
-    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<Waiting>) {
+    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
         match self {
             Self::Queue(scheduler) => scheduler.forget_gone(claims),
             Self::Sequences { sequences, .. } => sequences.forget_gone(now, claims),
@@ -158,15 +164,20 @@ impl Former {
         &mut self,
         seat_index: usize,
         now: Instant,
-        claims: &mut impl Claims<Waiting>,
-    ) -> Option<Formed> {
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> Option<FormedBatch> {
         match self {
-            Self::Queue(scheduler) => scheduler.poll_batch(now, claims).map(Formed::from),
-            Self::Sequences { sequences, .. } => sequences.poll_batch(seat_index, now, claims).map(Formed::from),
+            Self::Queue(scheduler) => scheduler.poll_batch(now, claims).map(FormedBatch::from),
+            Self::Sequences { sequences, .. } => sequences.poll_batch(seat_index, now, claims).map(FormedBatch::from),
         }
     }
 
-    pub(super) fn poll_ready(&mut self, seat_index: usize, now: Instant, claims: &mut impl Claims<Waiting>) -> bool {
+    pub(super) fn poll_ready(
+        &mut self,
+        seat_index: usize,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> bool {
         match self {
             Self::Queue(scheduler) => scheduler.poll_ready(now, claims),
             Self::Sequences { sequences, .. } => sequences.poll_ready(seat_index, now),
@@ -174,18 +185,18 @@ impl Former {
     }
 
     /// The next request whose time, or whose sequence, is over.
-    pub(super) fn poll_over(&mut self, now: Instant) -> Option<Over> {
+    pub(super) fn poll_over(&mut self, now: Instant) -> Option<EndedRequest> {
         match self {
-            Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| Over {
+            Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
                 waiting: token,
                 error: match cause {
                     Expiry::Deadline => deadline_exceeded(),
                     Expiry::Timeout => timeout_expired(),
                 },
             }),
-            Self::Sequences { model, sequences } => sequences.poll_broken(now).map(|Broken { token, end }| {
+            Self::Sequences { model, sequences } => sequences.poll_broken(now).map(|BrokenRequest { token, end }| {
                 let error = broken(model, &token, end);
-                Over { waiting: token, error }
+                EndedRequest { waiting: token, error }
             }),
         }
     }
@@ -214,7 +225,7 @@ impl Former {
     }
 }
 
-fn unstarted(model: &str, waiting: &Waiting) -> Error {
+fn unstarted(model: &str, waiting: &QueuedRequest) -> Error {
     let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
     Error::invalid(format!(
         "inference request for sequence {id} to model '{model}' must specify the START flag on the first request of the \
@@ -222,36 +233,36 @@ fn unstarted(model: &str, waiting: &Waiting) -> Error {
     ))
 }
 
-fn broken(model: &str, waiting: &Waiting, end: End) -> Error {
+fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
     let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
     let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
-        End::Cancel => ended("a request before this one was cancelled"),
-        End::Instance => ended("the instance that held its state died"),
-        End::Model => unstarted(model, waiting),
+        SequenceEnd::Cancel => ended("a request before this one was cancelled"),
+        SequenceEnd::Instance => ended("the instance that held its state died"),
+        SequenceEnd::Model => unstarted(model, waiting),
         // Triton's text for a sequence in the backlog.
-        End::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
-        End::End | End::Idle | End::Restart | End::Unload => {
+        SequenceEnd::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
+        SequenceEnd::End | SequenceEnd::Idle | SequenceEnd::Restart | SequenceEnd::Unload => {
             Error::unavailable("Server is stopping, scheduler for model has stopped accepting new inference requests")
         }
     }
 }
 
-impl From<scheduler::Batch<Waiting>> for Formed {
-    fn from(batch: scheduler::Batch<Waiting>) -> Self {
-        let row = |waiting| FormedRow { request: Some(waiting), sequence: None, flight: None };
+impl From<scheduler::EntryBatch<QueuedRequest>> for FormedBatch {
+    fn from(batch: scheduler::EntryBatch<QueuedRequest>) -> Self {
+        let row = |waiting| BatchRow { request: Some(waiting), sequence: None, flight: None };
         let rows = batch.tokens.into_iter().map(row).collect();
         Self { rows, size: batch.rows, released: batch.released, ended: Vec::new() }
     }
 }
 
-impl From<SequenceBatch<Waiting>> for Formed {
-    fn from(batch: SequenceBatch<Waiting>) -> Self {
+impl From<SequenceBatch<QueuedRequest>> for FormedBatch {
+    fn from(batch: SequenceBatch<QueuedRequest>) -> Self {
         let SequenceBatch { rows, ended, released } = batch;
-        let row = |Row { slot, token, flight }: Row<Waiting>| {
+        let row = |SequenceBatchRow { slot, token, flight }: SequenceBatchRow<QueuedRequest>| {
             let mark = token.as_ref().and_then(|waiting| waiting.mark.clone());
             let is_ended = ended.contains(&slot);
-            FormedRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }), flight }
+            BatchRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }), flight }
         };
         let rows: Vec<_> = rows.into_iter().map(row).collect();
         let size = rows.iter().filter(|row| row.request.is_some()).count();
@@ -266,18 +277,18 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::*;
-    use crate::backend::{self, Flight};
-    use crate::scheduler::sequence::{SequencePolicy, Strategy};
-    use crate::scheduler::{Bounds, Policy, ShapeKey};
+    use crate::backend::{self, InFlightState};
+    use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
+    use crate::scheduler::{Policy, QueueBounds, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Feed, Lane, Polled, Seat};
-    use crate::shard::inbox::Inbox;
-    use crate::shard::ticket::Tickets;
+    use crate::shard::feed::{ModelQueue, Parking, PollOutcome, QueueProducer};
+    use crate::shard::inbox::Completions;
+    use crate::shard::ticket::RequestSlots;
 
     struct Trial {
-        feed: Arc<Feed>,
-        lane: Lane,
-        tickets: Rc<Tickets>,
+        feed: Arc<ModelQueue>,
+        lane: QueueProducer,
+        tickets: Rc<RequestSlots>,
     }
 
     impl Trial {
@@ -286,18 +297,20 @@ mod tests {
         }
 
         fn of(instances: usize, slots: usize, is_iterative: bool) -> Self {
-            let strategy = Strategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+            let strategy = SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
             let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60), is_iterative };
-            let seats = (0..instances).map(|index| Arc::new(Seat::new(index.to_string()))).collect();
-            let (queue, bounds) = (Policy { rows_max: 2, ..Policy::default() }, Bounds { requests: 16, bytes: 99 });
-            let (feed, mut lanes) = Feed::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
-            Self { feed, lane: lanes.remove(0), tickets: Rc::new(Tickets::new(Arc::new(Inbox::new()))) }
+            let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
+            let (queue, bounds) =
+                (Policy { rows_max: 2, ..Policy::default() }, QueueBounds { requests: 16, bytes: 99 });
+            let (feed, mut lanes) =
+                ModelQueue::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
+            Self { feed, lane: lanes.remove(0), tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))) }
         }
 
         fn submit(&mut self, id: u64, is_start: bool) {
             let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
-            let token = Waiting { mark, ..Waiting::plain(ticket, inbox) };
+            let token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, inbox) };
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
@@ -306,7 +319,9 @@ mod tests {
 
         /// The slots that an instance is given, `-` for a row without a request.
         fn poll(&self, seat: usize) -> String {
-            let Polled::Batch(batch) = self.feed.poll(seat, now, &Flight::default()) else { return String::new() };
+            let PollOutcome::Batch(batch) = self.feed.poll(seat, now, &InFlightState::default()) else {
+                return String::new();
+            };
             let row = |request: &backend::Request| {
                 let row = request.sequence.clone().unwrap();
                 row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
@@ -348,7 +363,7 @@ mod tests {
         trial.submit(1, false);
         trial.submit(9, false);
         trial.feed.handle_death(0, true, now());
-        assert_eq!(trial.feed.sequences().unwrap().ended(End::Instance), 1);
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Instance), 1);
         trial.submit(1, false);
         assert_eq!(trial.poll(0), "");
         let refusals = trial.refusals();
@@ -360,7 +375,7 @@ mod tests {
     }
 
     fn ask(trial: &Trial) -> Option<backend::Batch> {
-        let Polled::Batch(batch) = trial.feed.poll(0, now, &Flight::default()) else { return None };
+        let PollOutcome::Batch(batch) = trial.feed.poll(0, now, &InFlightState::default()) else { return None };
         Some(batch)
     }
 
@@ -371,7 +386,10 @@ mod tests {
         let request = ask(&trial).unwrap().requests.remove(0);
         assert!(request.sequence.unwrap().mark.unwrap().is_start);
         trial.feed.stop();
-        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Nothing(_)), "it is under way");
+        assert!(
+            matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)),
+            "it is under way"
+        );
         let seat = Arc::clone(&trial.feed.seats()[0]);
         seat.set_parked(true);
         std::thread::scope(|scope| {
@@ -383,8 +401,8 @@ mod tests {
         assert!(trial.tickets.inbox().poll_answer().is_none(), "nothing is answered yet");
         again.responder.send(Ok(Vec::new()));
         assert!(trial.tickets.inbox().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
-        assert!(matches!(trial.feed.poll(0, now, &Flight::default()), Polled::Ended));
-        assert_eq!(trial.feed.sequences().unwrap().ended(End::Model), 1);
+        assert!(matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Ended));
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Model), 1);
     }
 
     #[test]
@@ -396,7 +414,7 @@ mod tests {
         trial.feed.depart(CorrelationId::Number(7), now());
         request.responder.reschedule(Vec::new());
         assert!(ask(&trial).is_none());
-        assert_eq!(trial.feed.sequences().unwrap().ended(End::Cancel), 1);
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
         assert!(trial.tickets.inbox().poll_answer().is_some(), "nobody reads it, but its ticket is another's");
     }
 
@@ -408,7 +426,7 @@ mod tests {
         assert_eq!(trial.poll(0), "");
         trial.feed.depart(CorrelationId::Number(1), now());
         assert_eq!(trial.poll(0), "");
-        assert_eq!(trial.feed.sequences().unwrap().ended(End::Cancel), 1);
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
         assert_eq!(trial.feed.sequences().unwrap().active(), 0);
     }
 }

@@ -4,36 +4,36 @@
 
 use std::sync::atomic::Ordering;
 
-use crate::shard::feed::former::Formed;
-use crate::shard::feed::{Feed, Lanes, Taking};
-use crate::shard::limiter::Limiter;
+use crate::shard::feed::former::FormedBatch;
+use crate::shard::feed::{LockedQueue, ModelQueue, RequestClaims};
+use crate::shard::limiter::RateLimiter;
 use crate::shard::sync::fence;
 use crate::time::Instant;
 
 /// What an instance may do now.
-pub(super) enum Taken {
+pub(super) enum GateOutcome {
     /// Run this.
-    Batch(Formed),
+    Batch(FormedBatch),
     /// Wait to be woken: there is a batch, and its resources are not free.
     Blocked,
     /// There is no batch.
     Nothing,
 }
 
-impl Feed {
+impl ModelQueue {
     /// Takes a batch for the instance in a seat, whose last run is over.
-    pub(super) fn take(&self, lanes: &mut Lanes, seat_index: usize, now: Instant) -> Taken {
-        let claims = &mut Taking(self);
+    pub(super) fn take(&self, lanes: &mut LockedQueue, seat_index: usize, now: Instant) -> GateOutcome {
+        let claims = &mut RequestClaims(self);
         let Some((limiter, id)) = self.gate(seat_index) else {
-            return lanes.former.poll_batch(seat_index, now, claims).map_or(Taken::Nothing, Taken::Batch);
+            return lanes.former.poll_batch(seat_index, now, claims).map_or(GateOutcome::Nothing, GateOutcome::Batch);
         };
         let is_ready = lanes.former.poll_ready(seat_index, now, claims);
         if !limiter.ask(id, is_ready) {
-            return if is_ready { Taken::Blocked } else { Taken::Nothing };
+            return if is_ready { GateOutcome::Blocked } else { GateOutcome::Nothing };
         }
         let Some(batch) = lanes.former.poll_batch(seat_index, now, claims) else {
             limiter.ask(id, false);
-            return Taken::Nothing;
+            return GateOutcome::Nothing;
         };
         let is_more_ready = lanes.former.poll_ready(seat_index, now, claims);
         let siblings = self.seats.iter().filter(|_| !is_more_ready).filter_map(|seat| seat.rate_id());
@@ -44,7 +44,7 @@ impl Feed {
                 self.wake_one();
             }
         }
-        Taken::Batch(batch)
+        GateOutcome::Batch(batch)
     }
 
     /// The instance in a seat can run nothing for now: what it holds is free for others.
@@ -63,7 +63,7 @@ impl Feed {
         self.wake_one();
     }
 
-    fn gate(&self, seat_index: usize) -> Option<(&Limiter, usize)> {
+    fn gate(&self, seat_index: usize) -> Option<(&RateLimiter, usize)> {
         Some((self.limiter.as_ref()?.limiter(), self.seats.get(seat_index)?.rate_id()?))
     }
 }
@@ -76,26 +76,26 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::Flight;
+    use crate::backend::InFlightState;
     use crate::scheduler::rate::{Demand, Need};
-    use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
+    use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
     use crate::shard::clock::now;
-    use crate::shard::feed::{Lane, Polled, Refusal, Seat, Waiting};
-    use crate::shard::inbox::Inbox;
-    use crate::shard::ticket::Tickets;
+    use crate::shard::feed::{Parking, PollOutcome, QueueProducer, QueueRefusal, QueuedRequest};
+    use crate::shard::inbox::Completions;
+    use crate::shard::ticket::RequestSlots;
 
-    fn tickets() -> Rc<Tickets> {
-        Rc::new(Tickets::new(Arc::new(Inbox::new())))
+    fn tickets() -> Rc<RequestSlots> {
+        Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
-    fn entry(tickets: &Tickets) -> Entry<Waiting> {
+    fn entry(tickets: &RequestSlots) -> Entry<QueuedRequest> {
         let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = Waiting::plain(ticket, inbox);
+        let token = QueuedRequest::plain(ticket, inbox);
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }
 
-    fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
+    fn submit(lane: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
         if lane.submit(entry)? {
             lane.feed().wake();
         }
@@ -103,28 +103,28 @@ mod tests {
     }
 
     /// A model for each list; an instance for each number, which needs so much of one resource.
-    fn models(needs: &[&[u64]]) -> (Vec<Arc<Feed>>, Vec<Lane>) {
+    fn models(needs: &[&[u64]]) -> (Vec<Arc<ModelQueue>>, Vec<QueueProducer>) {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: &u64| Demand { needs: vec![need(*count)], ..Demand::default() };
-        let limiter = Arc::new(Limiter::new(Vec::new()));
+        let limiter = Arc::new(RateLimiter::new(Vec::new()));
         let model = |needs: &&[u64]| model(&limiter, &needs.iter().map(demand).collect::<Vec<_>>());
         needs.iter().map(model).unzip()
     }
 
-    fn model(limiter: &Arc<Limiter>, demands: &[Demand]) -> (Arc<Feed>, Lane) {
+    fn model(limiter: &Arc<RateLimiter>, demands: &[Demand]) -> (Arc<ModelQueue>, QueueProducer) {
         let registration = limiter.register(demands).unwrap();
-        let seats = registration.ids().map(|id| Arc::new(Seat::new(id.to_string()).limited(id))).collect();
+        let seats = registration.ids().map(|id| Arc::new(Parking::new(id.to_string()).limited(id))).collect();
         let policy = Policy { rows_max: 2, is_batched: true, ..Policy::default() };
-        let bounds = Bounds { requests: 64, bytes: 64 };
-        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats, Some(registration), None);
+        let bounds = QueueBounds { requests: 64, bytes: 64 };
+        let (feed, mut lanes) = ModelQueue::with_seats(policy, bounds, 1, seats, Some(registration), None);
         (feed, lanes.remove(0))
     }
 
-    fn polled(feed: &Feed, seat: usize) -> &'static str {
-        match feed.poll(seat, now, &Flight::default()) {
-            Polled::Batch(_) => "batch",
-            Polled::Blocked => "blocked",
-            Polled::Ended | Polled::Nothing(_) | Polled::Lost => "nothing",
+    fn polled(feed: &ModelQueue, seat: usize) -> &'static str {
+        match feed.poll(seat, now, &InFlightState::default()) {
+            PollOutcome::Batch(_) => "batch",
+            PollOutcome::Blocked => "blocked",
+            PollOutcome::Ended | PollOutcome::Nothing(_) | PollOutcome::Lost => "nothing",
         }
     }
 
@@ -187,7 +187,7 @@ mod tests {
     fn an_instance_that_rests_or_is_lost_holds_nothing() {
         let (feeds, mut lanes) = models(&[&[1], &[1]]);
         let tickets = tickets();
-        for end in [Feed::rest, Feed::retire] {
+        for end in [ModelQueue::rest, ModelQueue::retire] {
             submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
             submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
             assert_eq!((polled(&feeds[0], 0), polled(&feeds[1], 0)), ("batch", "blocked"));
@@ -200,7 +200,7 @@ mod tests {
     fn a_model_that_comes_or_goes_wakes_those_who_wait_for_what_that_frees() {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: u64| Demand { needs: vec![need(count)], ..Demand::default() };
-        let limiter = Arc::new(Limiter::new(Vec::new()));
+        let limiter = Arc::new(RateLimiter::new(Vec::new()));
         let (old, mut of_old) = model(&limiter, &[demand(1)]);
         let (feed, mut lane) = model(&limiter, &[demand(1)]);
         let tickets = tickets();
@@ -240,7 +240,7 @@ mod tests {
 
     /// Requests to all models at once, so many to each, from a thread each; answers the most of
     /// the resource that was taken at any time.
-    fn run_all(feeds: &[Arc<Feed>], lanes: Vec<Lane>, needs: &[&[u64]], count: usize) -> usize {
+    fn run_all(feeds: &[Arc<ModelQueue>], lanes: Vec<QueueProducer>, needs: &[&[u64]], count: usize) -> usize {
         let (taken, most, served) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
             for (feed, needs) in feeds.iter().zip(needs) {
@@ -299,11 +299,11 @@ mod tests {
 
     #[test]
     fn instances_share_the_work_evenly_and_one_that_is_passive_has_none() {
-        let seats = ["a", "b", "c", "d"].map(|name| Seat::new(name.to_owned()));
+        let seats = ["a", "b", "c", "d"].map(|name| Parking::new(name.to_owned()));
         let seats = seats.into_iter().map(|seat| if seat.name() == "d" { seat.passive() } else { seat });
         let policy = Policy::default();
-        let bounds = Bounds { requests: 8, bytes: 8 };
-        let (feed, mut lanes) = Feed::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None, None);
+        let bounds = QueueBounds { requests: 8, bytes: 8 };
+        let (feed, mut lanes) = ModelQueue::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None, None);
         let served = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for (index, seat) in feed.seats().iter().enumerate() {

@@ -4,18 +4,18 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, TryLockError};
 
-use crate::shard::feed::{Feed, Taking};
+use crate::shard::feed::{ModelQueue, RequestClaims};
 use crate::shard::sync;
 use crate::time::Instant;
 
 /// Bytes that a request holds in a queue until it is taken, or forgotten after it has gone.
 #[derive(Default)]
-pub struct Hold {
+pub struct Reservation {
     held: Arc<AtomicUsize>,
     size: AtomicUsize,
 }
 
-impl Feed {
+impl ModelQueue {
     /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
     /// a ring is full; where an instance is at it, it is doing this.
     pub(super) fn make_room(&self, now: Instant) {
@@ -29,9 +29,9 @@ impl Feed {
     /// Takes bytes for a request that was let in. Where there are not enough, those that have gone
     /// have them, and are forgotten before: while an instance is at the queue they cannot be, and
     /// that is no reason to refuse.
-    pub(super) fn hold(&self, size: usize, now: Instant) -> Option<Hold> {
+    pub(super) fn hold(&self, size: usize, now: Instant) -> Option<Reservation> {
         loop {
-            if let Some(hold) = Hold::take(&self.held, size, self.held_max) {
+            if let Some(hold) = Reservation::take(&self.held, size, self.held_max) {
                 return Some(hold);
             }
             let mut lanes = match self.lanes.try_lock() {
@@ -43,13 +43,13 @@ impl Feed {
                 }
             };
             lanes.drain(now, self);
-            lanes.former.forget_gone(now, &mut Taking(self));
-            return Hold::take(&self.held, size, self.held_max);
+            lanes.former.forget_gone(now, &mut RequestClaims(self));
+            return Reservation::take(&self.held, size, self.held_max);
         }
     }
 }
 
-impl Hold {
+impl Reservation {
     fn take(held: &Arc<AtomicUsize>, size: usize, max: usize) -> Option<Self> {
         let within = |have: usize| have.checked_add(size).filter(|sum| *sum <= max);
         held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).ok()?;
@@ -61,7 +61,7 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Reservation {
     fn drop(&mut self) {
         self.release();
     }

@@ -6,37 +6,37 @@
 use std::sync::Arc;
 
 use crate::backend::{
-    self, Answer, Part, Request, Responder, SequenceRow, Ticket, Wishes, is_answering, wake_afterwards,
+    self, Answer, AnswerPart, OutputNeeds, Request, Responder, SequenceRow, Ticket, is_answering, wake_afterwards,
 };
 use crate::model::SequenceMark;
-use crate::scheduler::sequence::Flight;
-use crate::shard::feed::former::Over;
-use crate::shard::feed::{Feed, Hold, Lanes, Seat, Taking, Waiting};
-use crate::shard::inbox::Inbox;
+use crate::scheduler::sequence::RunId;
+use crate::shard::feed::former::EndedRequest;
+use crate::shard::feed::{LockedQueue, ModelQueue, Parking, QueuedRequest, RequestClaims, Reservation};
+use crate::shard::inbox::Completions;
 use crate::shard::sync::{SegQueue, fence};
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
 /// What became of requests that ran, until an instance hears of it.
 pub(super) struct Iterations {
-    released: SegQueue<Released>,
-    seats: Box<[Arc<Seat>]>,
+    released: SegQueue<ReleasedRequest>,
+    seats: Box<[Arc<Parking>]>,
 }
 
-struct Released {
-    flight: Flight,
+struct ReleasedRequest {
+    flight: RunId,
     /// The request, where it is to run again.
-    again: Option<Waiting>,
+    again: Option<QueuedRequest>,
 }
 
 /// Takes the answers of a request while it runs.
-struct Iteration {
+struct IterationSink {
     iterations: Arc<Iterations>,
-    flight: Flight,
+    flight: RunId,
     /// Where they go: the shard's own, or what keeps the order of answers before it.
-    inner: Arc<dyn backend::Inbox>,
+    inner: Arc<dyn backend::AnswerSink>,
     /// What makes the request anew.
-    inbox: Arc<Inbox>,
+    inbox: Arc<Completions>,
     inputs: Vec<Tensor>,
     rows: u32,
     size: usize,
@@ -48,12 +48,12 @@ struct Iteration {
 }
 
 impl Iterations {
-    pub(super) fn new(seats: &[Arc<Seat>]) -> Self {
+    pub(super) fn new(seats: &[Arc<Parking>]) -> Self {
         Self { released: SegQueue::new(), seats: seats.into() }
     }
 
     /// Nobody may be looking: an instance that runs looks afterwards, another thread must see to it.
-    fn release(&self, released: Released) {
+    fn release(&self, released: ReleasedRequest) {
         self.released.push(released);
         if !is_answering() {
             self.wake();
@@ -62,7 +62,7 @@ impl Iterations {
 
     /// Has all instances look.
     pub(super) fn wake(&self) {
-        // Dekker's handshake with `Feed::next_batch`.
+        // Dekker's handshake with `ModelQueue::next_batch`.
         fence(std::sync::atomic::Ordering::SeqCst);
         for seat in &self.seats {
             seat.unpark();
@@ -70,13 +70,13 @@ impl Iterations {
     }
 }
 
-impl Feed {
+impl ModelQueue {
     /// Hears what became of requests that ran.
-    pub(super) fn handle_released(&self, lanes: &mut Lanes, now: Instant) {
+    pub(super) fn handle_released(&self, lanes: &mut LockedQueue, now: Instant) {
         let Some(iterations) = self.sequences.as_ref().map(|own| &own.iterations) else { return };
-        while let Some(Released { flight, again }) = iterations.released.pop() {
-            let over = lanes.former.handle_released(flight, again, now, &mut Taking(self));
-            if let Some(Over { waiting, error }) = over {
+        while let Some(ReleasedRequest { flight, again }) = iterations.released.pop() {
+            let over = lanes.former.handle_released(flight, again, now, &mut RequestClaims(self));
+            if let Some(EndedRequest { waiting, error }) = over {
                 self.refuse(waiting, error);
             }
         }
@@ -86,39 +86,51 @@ impl Feed {
     /// keeps its order, where it does.
     pub(super) fn iterate(
         &self,
-        waiting: Waiting,
-        flight: Flight,
+        waiting: QueuedRequest,
+        flight: RunId,
         sequence: Option<SequenceRow>,
-        turn: Option<Arc<dyn backend::Inbox>>,
+        turn: Option<Arc<dyn backend::AnswerSink>>,
         batched: Instant,
     ) -> Request {
-        let Waiting { inbox, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
+        let QueuedRequest { inbox, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
         let now = Stamps { batched, ..stamps };
         let first = again.as_ref().map(|again| again.stamps);
         let mut responder = again.unwrap_or_else(|| {
-            let own = turn.unwrap_or_else(|| Arc::clone(&inbox) as Arc<dyn backend::Inbox>);
+            let own = turn.unwrap_or_else(|| Arc::clone(&inbox) as Arc<dyn backend::AnswerSink>);
             Responder::new(own, ticket, now)
         });
         responder.stamps = now;
         if let Some(own) = &self.sequences {
             let (iterations, inputs) = (Arc::clone(&own.iterations), inputs.clone());
             responder.answer_through(|inner| {
-                Arc::new(Iteration { iterations, flight, inner, inbox, inputs, rows, size, level, mark, stamps, first })
+                Arc::new(IterationSink {
+                    iterations,
+                    flight,
+                    inner,
+                    inbox,
+                    inputs,
+                    rows,
+                    size,
+                    level,
+                    mark,
+                    stamps,
+                    first,
+                })
             });
         }
         Request { inputs, rows, responder, sequence }
     }
 }
 
-impl backend::Inbox for Iteration {
+impl backend::AnswerSink for IterationSink {
     fn push(&self, ticket: Ticket, mut answer: Answer) {
         let first = Stamps { received: self.stamps.received, ..self.first.unwrap_or(answer.stamps) };
         let flight = self.flight;
-        if answer.part == Part::Again {
+        if answer.part == AnswerPart::Again {
             let again = Responder::new(Arc::clone(&self.inner), ticket, first);
             let is_end = self.mark.as_ref().is_some_and(|mark| mark.is_end);
             let mark = self.mark.as_ref().map(|mark| SequenceMark { id: mark.id.clone(), is_start: false, is_end });
-            let waiting = Waiting {
+            let waiting = QueuedRequest {
                 inbox: Arc::clone(&self.inbox),
                 ticket,
                 inputs: self.inputs.clone(),
@@ -127,19 +139,19 @@ impl backend::Inbox for Iteration {
                 level: self.level,
                 mark,
                 stamps: self.stamps,
-                hold: Hold::default(),
+                hold: Reservation::default(),
                 again: Some(again),
-                wishes: Wishes::default(),
+                wishes: OutputNeeds::default(),
             };
-            return self.iterations.release(Released { flight, again: Some(waiting) });
+            return self.iterations.release(ReleasedRequest { flight, again: Some(waiting) });
         }
         // It waited once: what lies between its first run and its last is the model's own time.
         (answer.stamps.batched, answer.stamps.input_end) = (first.batched, first.input_end);
-        let is_over = answer.part != Part::More;
+        let is_over = answer.part != AnswerPart::More;
         self.inner.push(ticket, answer);
         wake_afterwards(Arc::clone(&self.inner));
         if is_over {
-            self.iterations.release(Released { flight, again: None });
+            self.iterations.release(ReleasedRequest { flight, again: None });
         }
     }
 

@@ -10,7 +10,7 @@ use crate::time::{Clock, Instant};
 
 /// Where an instance's thread sleeps.
 #[derive(Default)]
-pub struct Seat {
+pub struct Parking {
     name: String,
     is_passive: bool,
     rate_id: Option<usize>,
@@ -28,7 +28,7 @@ pub struct Seat {
     thread: OnceLock<Thread>,
 }
 
-impl Seat {
+impl Parking {
     /// The seat of an instance with a name.
     pub fn new(name: String) -> Self {
         Self { name, ..Self::default() }
@@ -150,7 +150,7 @@ impl Seat {
 }
 
 /// What a batch in flight calls when it is done.
-impl Wake for Seat {
+impl Wake for Parking {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -164,7 +164,7 @@ impl Wake for Seat {
 
 /// Wakes the instance that has had the least of turns among those that sleep: work is shared
 /// evenly, and by priority where there is a rate limit, however little of it there is.
-pub fn wake_one(seats: &[Arc<Seat>]) {
+pub fn wake_one(seats: &[Arc<Parking>]) {
     // Somebody else may be faster with one: then another is looked for.
     while let Some(idle) =
         seats.iter().filter(|seat| seat.is_idle()).min_by_key(|seat| seat.turn.load(Ordering::Relaxed))

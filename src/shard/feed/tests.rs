@@ -6,17 +6,17 @@ use std::rc::Rc;
 use super::*;
 use crate::scheduler::{QueuePolicy, ShapeKey};
 use crate::shard::clock::now;
-use crate::shard::ticket::Tickets;
+use crate::shard::ticket::RequestSlots;
 use crate::time::Instant;
 
 fn clock() -> Instant {
     Instant::from_micros(1)
 }
 
-fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
+fn entry(tickets: &RequestSlots, micros: u64, size: usize) -> Entry<QueuedRequest> {
     let ticket = tickets.open().unwrap();
     let inbox = Arc::clone(tickets.inbox());
-    let token = Waiting { size, ..Waiting::plain(ticket, inbox) };
+    let token = QueuedRequest { size, ..QueuedRequest::plain(ticket, inbox) };
     Entry {
         token,
         rows: 1,
@@ -29,7 +29,7 @@ fn entry(tickets: &Tickets, micros: u64, size: usize) -> Entry<Waiting> {
 }
 
 /// Queues and wakes, as a shard does at the end of its turn.
-fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
+fn submit(lane: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
     if lane.submit(entry)? {
         lane.feed().wake();
     }
@@ -37,7 +37,7 @@ fn submit(lane: &mut Lane, entry: Entry<Waiting>) -> Result<(), Refusal> {
 }
 
 /// A refused request leaves its ticket to the next.
-fn submit_until_let_in(lane: &mut Lane, tickets: &Tickets, next: impl Fn() -> Entry<Waiting>) {
+fn submit_until_let_in(lane: &mut QueueProducer, tickets: &RequestSlots, next: impl Fn() -> Entry<QueuedRequest>) {
     loop {
         let entry = next();
         let ticket = entry.token.ticket;
@@ -49,13 +49,13 @@ fn submit_until_let_in(lane: &mut Lane, tickets: &Tickets, next: impl Fn() -> En
     }
 }
 
-fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<Feed>, Vec<Lane>) {
+fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     let policy = Policy { rows_max: 8, is_batched: true, ..Policy::default() };
-    Feed::new(policy, Bounds { requests, bytes }, shards, 2)
+    ModelQueue::new(policy, QueueBounds { requests, bytes }, shards, 2)
 }
 
-fn tickets() -> Rc<Tickets> {
-    Rc::new(Tickets::new(Arc::new(Inbox::new())))
+fn tickets() -> Rc<RequestSlots> {
+    Rc::new(RequestSlots::new(Arc::new(Completions::new())))
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn a_withdrawn_request_never_runs_and_leaves_its_room() {
     submit(&mut lanes[0], gone).ok().unwrap();
     let pending = tickets.pending(ticket, {
         let feed = Arc::clone(&feed);
-        move || feed.leave(Room { level: 0, rows: 1, size: 1 })
+        move || feed.leave(RequestSize { level: 0, rows: 1, size: 1 })
     });
     drop(pending);
     assert_eq!(feed.waiting(), 0);
@@ -130,7 +130,7 @@ fn a_withdrawn_request_never_runs_and_leaves_its_room() {
 #[test]
 fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is_not() {
     let policy = Policy { refuses_late: true, ..Policy::default() };
-    let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
     let tickets = tickets();
     let due = |after: Duration| {
         let entry = entry_now(&tickets);
@@ -141,19 +141,19 @@ fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is
     let batch = feed.next_batch(0, now).unwrap();
     std::thread::park_timeout(Duration::from_millis(20));
     drop(batch);
-    assert!(matches!(feed.poll(0, now, &Flight::default()), Polled::Nothing(_)));
-    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(Refusal::Late(_))));
+    assert!(matches!(feed.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
+    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(QueueRefusal::Late(_))));
     submit(&mut lanes[0], due(Duration::from_secs(1))).unwrap();
     submit(&mut lanes[0], entry_now(&tickets)).unwrap();
     // Two wait, of 20 ms each.
-    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(45))), Err(Refusal::Late(_))));
+    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(45))), Err(QueueRefusal::Late(_))));
     assert_eq!(feed.waiting(), 2);
 }
 
 #[test]
 fn answers_of_two_instances_keep_the_order_of_their_requests() {
     let policy = Policy { preserves_order: true, ..Policy::default() };
-    let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 2);
+    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 2);
     let tickets = tickets();
     for micros in 0..2 {
         let entry = entry(&tickets, micros, 1);
@@ -169,12 +169,12 @@ fn answers_of_two_instances_keep_the_order_of_their_requests() {
     assert_eq!(tickets.drain(), 2);
 }
 
-fn delayed(delay: Duration) -> (Arc<Feed>, Vec<Lane>) {
+fn delayed(delay: Duration) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     let policy = Policy { rows_max: 2, is_batched: true, queue_delay_max: delay, ..Policy::default() };
-    Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 2)
+    ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 2)
 }
 
-fn entry_now(tickets: &Tickets) -> Entry<Waiting> {
+fn entry_now(tickets: &RequestSlots) -> Entry<QueuedRequest> {
     Entry { queued_at: now(), ..entry(tickets, 0, 1) }
 }
 
@@ -188,7 +188,7 @@ fn a_batch_that_may_grow_leaves_when_its_delay_is_over() {
     submit(&mut lanes[0], queued).ok().unwrap();
     let batch = feed.next_batch(0, now).unwrap();
     assert!(now().since(queued_at) >= delay);
-    assert_eq!((batch.rows, feed.released(Released::Delay)), (1, 1));
+    assert_eq!((batch.rows, feed.released(ReleaseReason::Delay)), (1, 1));
 }
 
 #[test]
@@ -204,14 +204,14 @@ fn a_batch_that_is_full_does_not_wait_and_one_that_sleeps_is_woken_for_it() {
         submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 2);
     });
-    assert_eq!(feed.released(Released::Full), 1);
+    assert_eq!(feed.released(ReleaseReason::Full), 1);
 }
 
 #[test]
 fn nobody_is_woken_while_the_batch_is_too_small() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 2, 1);
+    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 2, 1);
     let is_asleep = || feed.seats[0].is_parked();
     std::thread::scope(|scope| {
         let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
@@ -242,14 +242,14 @@ fn an_arrival_of_a_shape_of_its_own_wakes_an_instance() {
         submit(&mut lanes[0], Entry { shape_key: [5].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 1);
     });
-    assert_eq!(feed.released(Released::Shape), 1);
+    assert_eq!(feed.released(ReleaseReason::Shape), 1);
 }
 
 #[test]
 fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
     // By so much the batch is closed before the deadline: a thread of a busy machine may be later than a little.
     feed.lock().former.handle_run(0, 2, Duration::from_millis(400), Instant::ZERO);
     std::thread::scope(|scope| {
@@ -264,7 +264,7 @@ fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
         submit(&mut lanes[0], Entry { deadline, ..entry }).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 2);
     });
-    assert_eq!(feed.released(Released::Deadline), 1);
+    assert_eq!(feed.released(ReleaseReason::Deadline), 1);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn no_wake_up_is_lost_where_batches_wait_to_grow() {
     const COUNT: usize = 4_000;
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 4, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, lanes) = Feed::new(policy, Bounds { requests: 64, bytes: 1_000 }, 2, 2);
+    let (feed, lanes) = ModelQueue::new(policy, QueueBounds { requests: 64, bytes: 1_000 }, 2, 2);
     let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for seat in 0..2 {
@@ -299,7 +299,7 @@ fn no_wake_up_is_lost_where_batches_wait_to_grow() {
         }
         feed.stop();
     });
-    assert_eq!(feed.executions(), feed.released(Released::Full));
+    assert_eq!(feed.executions(), feed.released(ReleaseReason::Full));
 }
 
 #[test]
@@ -307,10 +307,10 @@ fn one_instance_watches_the_delay_and_another_takes_its_place() {
     let (feed, mut lanes) = delayed(Duration::from_secs(600));
     let tickets = tickets();
     submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-    let watches = |seat| matches!(feed.poll(seat, now, &Flight::default()), Polled::Nothing(Some(_)));
+    let watches = |seat| matches!(feed.poll(seat, now, &InFlightState::default()), PollOutcome::Nothing(Some(_)));
     assert!(watches(0) && !watches(1) && watches(0), "the first does, and keeps doing so");
     submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-    assert!(matches!(feed.poll(0, now, &Flight::default()), Polled::Batch(_)));
+    assert!(matches!(feed.poll(0, now, &InFlightState::default()), PollOutcome::Batch(_)));
     submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
     assert!(watches(1), "the first is busy");
 }
@@ -329,7 +329,7 @@ fn a_stopped_feed_delays_nothing() {
 fn an_instance_that_meets_a_request_whose_time_is_over_refuses_it() {
     let queue_default = QueuePolicy { timeout_default: Duration::from_micros(1), ..QueuePolicy::default() };
     let policy = Policy { rows_max: 8, is_batched: true, queue_default, ..Policy::default() };
-    let (feed, mut lanes) = Feed::new(policy, Bounds { requests: 16, bytes: 100 }, 1, 1);
+    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
     let tickets = tickets();
     let late = entry(&tickets, 0, 1);
     let ticket = late.token.ticket;
@@ -337,7 +337,7 @@ fn an_instance_that_meets_a_request_whose_time_is_over_refuses_it() {
     let ended_ticket = ended.token.ticket;
     submit(&mut lanes[0], late).ok().unwrap();
     submit(&mut lanes[0], ended).ok().unwrap();
-    assert!(matches!(feed.poll(0, clock, &Flight::default()), Polled::Nothing(None)));
+    assert!(matches!(feed.poll(0, clock, &InFlightState::default()), PollOutcome::Nothing(None)));
     assert_eq!(feed.waiting(), 0);
     let answers: Vec<_> = std::iter::from_fn(|| tickets.inbox().poll_answer()).collect();
     let answers = answers.into_iter().map(|(ticket, answer)| (ticket, answer.outputs.unwrap_err()));
@@ -351,9 +351,9 @@ fn the_size_of_each_level_is_exact_among_eight_threads() {
     let level = |entries_max| QueuePolicy { entries_max, ..QueuePolicy::default() };
     let queue_by_level = BTreeMap::from([(1, level(SIZES[0])), (2, level(SIZES[1]))]);
     let policy = Policy { priority_levels: 2, priority_default: 1, queue_by_level, ..Policy::default() };
-    let (feed, lanes) = Feed::new(policy, Bounds { requests: 1, bytes: 10_000 }, 8, 1);
+    let (feed, lanes) = ModelQueue::new(policy, QueueBounds { requests: 1, bytes: 10_000 }, 8, 1);
     let barrier = std::sync::Barrier::new(8);
-    let submit = |mut lane: Lane| {
+    let submit = |mut lane: QueueProducer| {
         let tickets = tickets();
         barrier.wait();
         let counts = [1_u64, 2].map(|level| {
@@ -373,9 +373,9 @@ fn the_size_of_each_level_is_exact_among_eight_threads() {
     });
     let sums = [0, 1].map(|level| got.iter().map(|(counts, ..)| counts[level]).sum::<usize>());
     assert_eq!((sums, feed.waiting()), (SIZES, 42));
-    let runs = std::iter::from_fn(|| match feed.poll(0, clock, &Flight::default()) {
-        Polled::Batch(batch) => Some(batch.requests.len()),
-        Polled::Ended | Polled::Nothing(_) | Polled::Blocked | Polled::Lost => None,
+    let runs = std::iter::from_fn(|| match feed.poll(0, clock, &InFlightState::default()) {
+        PollOutcome::Batch(batch) => Some(batch.requests.len()),
+        PollOutcome::Ended | PollOutcome::Nothing(_) | PollOutcome::Blocked | PollOutcome::Lost => None,
     });
     assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
 }
@@ -402,7 +402,7 @@ fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
         let ticket = gone.token.ticket;
         lanes[0].submit(gone).ok().unwrap();
         let feed = Arc::clone(&feed);
-        drop(tickets.pending(ticket, move || feed.leave(Room { level: 0, rows: 1, size: 60 })));
+        drop(tickets.pending(ticket, move || feed.leave(RequestSize { level: 0, rows: 1, size: 60 })));
         assert_eq!(Arc::strong_count(&memory), 2, "all but the last are forgotten");
     }
     assert_eq!(feed.waiting(), 0);
@@ -420,7 +420,7 @@ fn memory_of_requests_that_have_gone_is_taken_though_an_instance_is_at_the_queue
     let ticket = gone.token.ticket;
     lanes[0].submit(gone).ok().unwrap();
     let left = Arc::clone(&feed);
-    drop(tickets.pending(ticket, move || left.leave(Room { level: 0, rows: 1, size: 100 })));
+    drop(tickets.pending(ticket, move || left.leave(RequestSize { level: 0, rows: 1, size: 100 })));
     assert_eq!(feed.waiting(), 0, "its client has left");
     let (locked, is_locked) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
@@ -446,7 +446,7 @@ fn requests_that_have_gone_leave_no_refusal_behind_however_many_they_are() {
         let ticket = gone.token.ticket;
         submit(&mut lanes[0], gone).ok().unwrap();
         let feed = Arc::clone(&feed);
-        drop(tickets.pending(ticket, move || feed.leave(Room { level: 0, rows: 1, size: 1 })));
+        drop(tickets.pending(ticket, move || feed.leave(RequestSize { level: 0, rows: 1, size: 1 })));
     }
     for _ in 0..3 {
         submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();

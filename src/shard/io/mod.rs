@@ -16,7 +16,7 @@ use glommio::net::{TcpListener, TcpStream};
 use socket2::{Domain, Protocol, SockFilter, SockRef, Socket as RawSocket, TcpKeepalive, Type};
 
 use crate::limits::WRITE_TIMEOUT;
-use crate::shard::ring::{self, Acceptor, Stream};
+use crate::shard::ring::{self, RingAcceptor, RingStream};
 
 /// Connections that the kernel holds for us before they are accepted.
 const BACKLOG: i32 = 1024;
@@ -39,14 +39,14 @@ const HANDSHAKE_FILTER: [SockFilter; 5] = [
 /// A listening socket of one shard; all shards listen on the same address (`SO_REUSEPORT`), and
 /// the kernel spreads the connections.
 pub struct Listener {
-    accepting: Accepting,
+    accepting: AcceptFuture,
     /// The same socket by a second descriptor, for its options.
     raw: RawSocket,
 }
 
-enum Accepting {
+enum AcceptFuture {
     Glommio(TcpListener),
-    Ring(RefCell<Acceptor>),
+    Ring(RefCell<RingAcceptor>),
 }
 
 impl Listener {
@@ -64,9 +64,9 @@ impl Listener {
         socket.listen(BACKLOG)?;
         let raw = socket.try_clone()?;
         let accepting = match ring::current() {
-            Some(ring) => Accepting::Ring(RefCell::new(Acceptor::new(ring, OwnedFd::from(socket)))),
+            Some(ring) => AcceptFuture::Ring(RefCell::new(RingAcceptor::new(ring, OwnedFd::from(socket)))),
             // SAFETY: the descriptor is open, listens, and is owned by nobody else after into_raw_fd.
-            None => Accepting::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
+            None => AcceptFuture::Glommio(unsafe { TcpListener::from_raw_fd(socket.into_raw_fd()) }),
         };
         Ok(Self { accepting, raw })
     }
@@ -88,8 +88,8 @@ impl Listener {
     /// The next connection.
     pub async fn accept(&self) -> io::Result<Socket> {
         Ok(match &self.accepting {
-            Accepting::Glommio(listener) => Socket::Glommio(listener.accept().await.map_err(io::Error::from)?),
-            Accepting::Ring(acceptor) => {
+            AcceptFuture::Glommio(listener) => Socket::Glommio(listener.accept().await.map_err(io::Error::from)?),
+            AcceptFuture::Ring(acceptor) => {
                 Socket::Ring(poll_fn(|context| acceptor.borrow_mut().poll_accept(context)).await?)
             }
         })
@@ -116,7 +116,7 @@ pub enum Socket {
     /// On glommio.
     Glommio(TcpStream),
     /// On our own ring.
-    Ring(Stream),
+    Ring(RingStream),
 }
 
 impl Socket {

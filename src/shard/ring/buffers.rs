@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::Submitter;
 use io_uring::types::BufRingEntry;
 
-use super::driver::{BUFFER_SIZE, Filled};
+use super::driver::{BUFFER_SIZE, FilledBuffer};
 
 /// Buffers of one shard; a power of two.
 const BUFFER_COUNT: u16 = 256;
@@ -25,13 +25,13 @@ const PAGE_SIZE: usize = 4096;
 const _: () = assert!(BUFFER_COUNT.is_power_of_two(), "indices are masked");
 
 /// The buffers of one ring.
-pub struct Buffers {
+pub struct ProvidedBuffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     tail: u16,
 }
 
-impl Buffers {
+impl ProvidedBuffers {
     /// Makes the buffers and hands all of them to a ring, which must be dropped before.
     pub fn register(submitter: &Submitter<'_>) -> io::Result<Self> {
         let entries = allocate(ring_layout()).cast();
@@ -46,13 +46,13 @@ impl Buffers {
     }
 
     /// What a completion says: a buffer and how many bytes are in it.
-    pub fn take(&self, index: u16, size: usize) -> Filled {
+    pub fn take(&self, index: u16, size: usize) -> FilledBuffer {
         assert!(index < BUFFER_COUNT && size <= BUFFER_SIZE, "the kernel names a buffer that it was given");
-        Filled { index, size }
+        FilledBuffer { index, size }
     }
 
     /// The bytes in a buffer.
-    pub fn bytes(&self, filled: &Filled) -> &[u8] {
+    pub fn bytes(&self, filled: &FilledBuffer) -> &[u8] {
         let start = usize::from(filled.index) * BUFFER_SIZE;
         // SAFETY: `take` checked index and size; the memory was zeroed at first, and the kernel
         // writes to a buffer only between `put` and the completion that `filled` stands for.
@@ -61,7 +61,7 @@ impl Buffers {
 
     /// Gives a buffer back to the kernel.
     #[expect(clippy::needless_pass_by_value, reason = "who gives it back has it no more")]
-    pub fn give_back(&mut self, filled: Filled) {
+    pub fn give_back(&mut self, filled: FilledBuffer) {
         self.put(filled.index);
         self.publish();
     }
@@ -87,7 +87,7 @@ impl Buffers {
     }
 }
 
-impl Drop for Buffers {
+impl Drop for ProvidedBuffers {
     fn drop(&mut self) {
         // SAFETY: both were allocated with these layouts, and the kernel has let go of them: the
         // io_uring was dropped before.

@@ -19,7 +19,7 @@ pub const BUFFER_SIZE: usize = 4096;
 
 /// What moves the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum DriverKind {
     /// Readiness and system calls.
     Epoll,
     /// io_uring.
@@ -27,7 +27,7 @@ pub enum Way {
 }
 
 /// The operations of one thread.
-pub enum Driver {
+pub enum IoDriver {
     /// By epoll.
     Epoll(Epoll),
     /// By io_uring.
@@ -35,11 +35,11 @@ pub enum Driver {
 }
 
 /// An operation under way, or its outcomes that nobody took yet.
-pub struct Key(pub(super) usize);
+pub struct OperationKey(pub(super) usize);
 
 /// A buffer with bytes in it, until it is given back.
 #[derive(Debug)]
-pub struct Filled {
+pub struct FilledBuffer {
     /// Which of the driver's buffers.
     pub(super) index: u16,
     /// Bytes in it.
@@ -47,37 +47,37 @@ pub struct Filled {
 }
 
 /// What came of an operation.
-pub struct Outcome {
+pub struct OperationOutcome {
     /// Bytes, a descriptor, or events, by the kind of operation.
     pub result: io::Result<u32>,
     /// What was received.
-    pub filled: Option<Filled>,
+    pub filled: Option<FilledBuffer>,
     /// Whether a socket had still more to read.
     pub has_more_input: bool,
     /// Whether the operation is over, and its key with it.
     pub is_last: bool,
 }
 
-impl Driver {
+impl IoDriver {
     /// The operations of this thread, which alone may use them. Fails where the kernel lacks what is
     /// needed (io_uring: Linux 6.1), or forbids it.
-    pub fn new(way: Way) -> io::Result<Self> {
+    pub fn new(way: DriverKind) -> io::Result<Self> {
         Ok(match way {
-            Way::Epoll => Self::Epoll(Epoll::new()?),
-            Way::Uring => Self::Uring(Box::new(Uring::new()?)),
+            DriverKind::Epoll => Self::Epoll(Epoll::new()?),
+            DriverKind::Uring => Self::Uring(Box::new(Uring::new()?)),
         })
     }
 
     /// What moves the bytes.
-    pub const fn way(&self) -> Way {
+    pub const fn way(&self) -> DriverKind {
         match self {
-            Self::Epoll(_) => Way::Epoll,
-            Self::Uring(_) => Way::Uring,
+            Self::Epoll(_) => DriverKind::Epoll,
+            Self::Uring(_) => DriverKind::Uring,
         }
     }
 
     /// Accepts connections until it is abandoned.
-    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> Key {
+    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.accept(listener),
             Self::Uring(driver) => driver.accept(listener),
@@ -85,7 +85,7 @@ impl Driver {
     }
 
     /// Receives into a buffer of the driver's choice.
-    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> Key {
+    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.receive(socket),
             Self::Uring(driver) => driver.receive(socket),
@@ -93,7 +93,7 @@ impl Driver {
     }
 
     /// Sends all of some bytes.
-    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Key {
+    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.send(socket, bytes),
             Self::Uring(driver) => driver.send(socket, bytes),
@@ -102,7 +102,7 @@ impl Driver {
 
     /// Waits until there is something to read, or the other side has ended. To be asked for after a
     /// read that found less than it had room for.
-    pub fn readable(&mut self, socket: &Rc<OwnedFd>) -> Key {
+    pub fn readable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.readable(socket),
             Self::Uring(driver) => driver.ready(socket, libc::POLLIN | libc::POLLRDHUP),
@@ -110,7 +110,7 @@ impl Driver {
     }
 
     /// Waits until there is room to write. To be asked for after a write that found none.
-    pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> Key {
+    pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.writable(socket),
             Self::Uring(driver) => driver.ready(socket, libc::POLLOUT),
@@ -118,7 +118,7 @@ impl Driver {
     }
 
     /// Reads from an eventfd, for the sake of having read.
-    pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> Key {
+    pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> OperationKey {
         match self {
             Self::Epoll(driver) => driver.read_event(event),
             Self::Uring(driver) => driver.read(event, vec![0; size_of::<u64>()]),
@@ -126,7 +126,7 @@ impl Driver {
     }
 
     /// The next outcome of an operation, or a promise to wake.
-    pub fn poll(&mut self, key: &Key, context: &Context<'_>) -> Poll<Outcome> {
+    pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         match self {
             Self::Epoll(driver) => driver.poll(key, context),
             Self::Uring(driver) => driver.poll(key, context),
@@ -134,7 +134,7 @@ impl Driver {
     }
 
     /// Nobody waits for an operation any more: it is put away as soon as may be.
-    pub fn abandon(&mut self, key: Key) {
+    pub fn abandon(&mut self, key: OperationKey) {
         match self {
             Self::Epoll(driver) => driver.abandon(key),
             Self::Uring(driver) => driver.abandon(key),
@@ -142,7 +142,7 @@ impl Driver {
     }
 
     /// The bytes that were received.
-    pub fn bytes(&self, filled: &Filled) -> &[u8] {
+    pub fn bytes(&self, filled: &FilledBuffer) -> &[u8] {
         match self {
             Self::Epoll(driver) => driver.bytes(filled),
             Self::Uring(driver) => driver.bytes(filled),
@@ -150,7 +150,7 @@ impl Driver {
     }
 
     /// What was received has been read.
-    pub fn give_back(&mut self, filled: Filled) {
+    pub fn give_back(&mut self, filled: FilledBuffer) {
         match self {
             Self::Epoll(driver) => driver.give_back(filled),
             Self::Uring(driver) => driver.give_back(filled),

@@ -18,7 +18,7 @@ use rustix::time::Timespec;
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::driver::{BUFFER_SIZE, Filled, Key, Outcome};
+use super::driver::{BUFFER_SIZE, FilledBuffer, OperationKey, OperationOutcome};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
@@ -33,11 +33,11 @@ const ACCEPTS_MAX: usize = 64;
 /// One epoll with its operations.
 pub struct Epoll {
     epoll: OwnedFd,
-    operations: Slab<Operation>,
+    operations: Slab<EpollOperation>,
     /// Those that are tried at the end of this turn.
     begun: Vec<usize>,
     /// By descriptor.
-    sockets: Vec<Option<Socket>>,
+    sockets: Vec<Option<EpollEntry>>,
     /// Tells a descriptor from the last one of its number.
     generation: u32,
     events: Vec<Event>,
@@ -47,7 +47,7 @@ pub struct Epoll {
 }
 
 /// What is known of a descriptor.
-struct Socket {
+struct EpollEntry {
     descriptor: Weak<OwnedFd>,
     generation: u32,
     /// An edge came since it was last found to have nothing, or no room.
@@ -60,17 +60,17 @@ struct Socket {
     writing: Option<usize>,
 }
 
-struct Operation {
-    kind: Kind,
+struct EpollOperation {
+    kind: EpollKind,
     descriptor: Rc<OwnedFd>,
     waker: Option<Waker>,
-    outcomes: SmallVec<[Outcome; 1]>,
+    outcomes: SmallVec<[OperationOutcome; 1]>,
     bytes: Vec<u8>,
     sent: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum EpollKind {
     Accept,
     Event,
     Readable,
@@ -79,16 +79,16 @@ enum Kind {
     Writable,
 }
 
-impl Kind {
+impl EpollKind {
     const fn writes(self) -> bool {
         matches!(self, Self::Send | Self::Writable)
     }
 }
 
 /// What trying an operation came to.
-enum Tried {
+enum TriedOperation {
     /// It is over.
-    Done(Outcome),
+    Done(OperationOutcome),
     /// It waits for an edge.
     Blocked,
     /// It is tried again in the next turn.
@@ -112,43 +112,43 @@ impl Epoll {
     }
 
     /// Accepts connections until it is abandoned or fails.
-    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> Key {
-        let key = self.begin(Kind::Accept, listener, Vec::new());
+    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> OperationKey {
+        let key = self.begin(EpollKind::Accept, listener, Vec::new());
         self.note(listener, |socket| socket.may_read = true);
         key
     }
 
     /// Receives into a buffer of ours.
-    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> Key {
-        self.begin(Kind::Receive, socket, Vec::new())
+    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
+        self.begin(EpollKind::Receive, socket, Vec::new())
     }
 
     /// Sends all of some bytes.
-    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Key {
-        let key = self.begin(Kind::Send, socket, bytes);
+    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
+        let key = self.begin(EpollKind::Send, socket, bytes);
         self.note(socket, |socket| socket.may_write = true);
         key
     }
 
     /// Waits until there is something to read.
-    pub fn readable(&mut self, socket: &Rc<OwnedFd>) -> Key {
-        self.begin(Kind::Readable, socket, Vec::new())
+    pub fn readable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
+        self.begin(EpollKind::Readable, socket, Vec::new())
     }
 
     /// Waits until there is room to write, of which there was none just now: the next edge tells.
-    pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> Key {
-        let key = self.begin(Kind::Writable, socket, Vec::new());
+    pub fn writable(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
+        let key = self.begin(EpollKind::Writable, socket, Vec::new());
         self.note(socket, |socket| socket.may_write = false);
         key
     }
 
     /// Reads from an eventfd, for the sake of having read.
-    pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> Key {
-        self.begin(Kind::Event, event, Vec::new())
+    pub fn read_event(&mut self, event: &Rc<OwnedFd>) -> OperationKey {
+        self.begin(EpollKind::Event, event, Vec::new())
     }
 
     /// The next outcome of an operation, or a promise to wake.
-    pub fn poll(&mut self, key: &Key, context: &Context<'_>) -> Poll<Outcome> {
+    pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         let operation = self.operations.get_mut(key.0).expect("a key is given up with the last outcome");
         if operation.outcomes.is_empty() {
             match &mut operation.waker {
@@ -166,18 +166,18 @@ impl Epoll {
 
     /// Nobody waits for an operation any more. What was to be sent is, as far as there is room.
     #[expect(clippy::needless_pass_by_value, reason = "who abandons it has it no more")]
-    pub fn abandon(&mut self, key: Key) {
+    pub fn abandon(&mut self, key: OperationKey) {
         let Some(operation) = self.operations.get_mut(key.0) else { return };
         let outcomes = std::mem::take(&mut operation.outcomes);
         let (kind, descriptor) = (operation.kind, Rc::clone(&operation.descriptor));
         for outcome in outcomes {
             if let Some(filled) = outcome.filled {
                 self.give_back(filled);
-            } else if let (Kind::Accept, Ok(descriptor)) = (kind, outcome.result) {
+            } else if let (EpollKind::Accept, Ok(descriptor)) = (kind, outcome.result) {
                 drop(super::driver::own(descriptor));
             }
         }
-        if kind == Kind::Send && self.begun.contains(&key.0) {
+        if kind == EpollKind::Send && self.begun.contains(&key.0) {
             drop(self.attempt(key.0));
         }
         self.begun.retain(|begun| *begun != key.0);
@@ -189,14 +189,14 @@ impl Epoll {
     }
 
     /// The bytes that were received.
-    pub fn bytes(&self, filled: &Filled) -> &[u8] {
+    pub fn bytes(&self, filled: &FilledBuffer) -> &[u8] {
         let buffer = self.buffers.get(usize::from(filled.index));
         buffer.and_then(|buffer| buffer.get(..filled.size)).unwrap_or_default()
     }
 
     /// What was received has been read.
     #[expect(clippy::needless_pass_by_value, reason = "who gives it back has it no more")]
-    pub fn give_back(&mut self, filled: Filled) {
+    pub fn give_back(&mut self, filled: FilledBuffer) {
         self.free.push(filled.index);
     }
 
@@ -262,11 +262,11 @@ impl Epoll {
         let tried = self.attempt(key);
         let Some(operation) = self.operations.get_mut(key) else { return false };
         match tried {
-            Tried::Done(outcome) => {
+            TriedOperation::Done(outcome) => {
                 operation.outcomes.push(outcome);
             }
-            Tried::Again => self.begun.push(key),
-            Tried::Blocked => {
+            TriedOperation::Again => self.begun.push(key),
+            TriedOperation::Blocked => {
                 let (writes, descriptor) = (operation.kind.writes(), Rc::clone(&operation.descriptor));
                 self.note(&descriptor, |socket| {
                     let waiting = if writes { &mut socket.writing } else { &mut socket.reading };
@@ -283,32 +283,32 @@ impl Epoll {
         true
     }
 
-    fn attempt(&mut self, key: usize) -> Tried {
-        let Some(operation) = self.operations.get(key) else { return Tried::Blocked };
+    fn attempt(&mut self, key: usize) -> TriedOperation {
+        let Some(operation) = self.operations.get(key) else { return TriedOperation::Blocked };
         let (kind, descriptor) = (operation.kind, Rc::clone(&operation.descriptor));
         let mut is_open = false;
         self.note(&descriptor, |socket| {
             is_open = if kind.writes() { socket.may_write } else { socket.may_read || socket.has_ended };
         });
         if !is_open {
-            return Tried::Blocked;
+            return TriedOperation::Blocked;
         }
         let tried = match kind {
-            Kind::Accept => self.accept_some(key, &descriptor),
-            Kind::Event => match rustix::io::read(&*descriptor, &mut [0; size_of::<u64>()]) {
-                Err(Errno::AGAIN) => Tried::Blocked,
+            EpollKind::Accept => self.accept_some(key, &descriptor),
+            EpollKind::Event => match rustix::io::read(&*descriptor, &mut [0; size_of::<u64>()]) {
+                Err(Errno::AGAIN) => TriedOperation::Blocked,
                 outcome => done(outcome),
             },
-            Kind::Readable | Kind::Writable => done(Ok(0)),
-            Kind::Receive => self.receive_some(&descriptor),
-            Kind::Send => self.send_some(key, &descriptor),
+            EpollKind::Readable | EpollKind::Writable => done(Ok(0)),
+            EpollKind::Receive => self.receive_some(&descriptor),
+            EpollKind::Send => self.send_some(key, &descriptor),
         };
         // What is there is drained by who asked before it asks again, so that only another edge has news; but
         // nothing was taken where there was no buffer, and a send that is done has left room.
         let is_open = match &tried {
-            Tried::Again => true,
-            Tried::Blocked => false,
-            Tried::Done(outcome) => kind == Kind::Send || is_without_buffer(outcome),
+            TriedOperation::Again => true,
+            TriedOperation::Blocked => false,
+            TriedOperation::Done(outcome) => kind == EpollKind::Send || is_without_buffer(outcome),
         };
         if !is_open {
             self.note(&descriptor, |socket| {
@@ -318,25 +318,25 @@ impl Epoll {
         tried
     }
 
-    fn accept_some(&mut self, key: usize, listener: &OwnedFd) -> Tried {
+    fn accept_some(&mut self, key: usize, listener: &OwnedFd) -> TriedOperation {
         for _ in 0..ACCEPTS_MAX {
             let accepted = match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(accepted) => accepted.into_raw_fd(),
-                Err(Errno::AGAIN) => return Tried::Blocked,
+                Err(Errno::AGAIN) => return TriedOperation::Blocked,
                 // Its client has gone already.
                 Err(Errno::CONNABORTED | Errno::INTR) => continue,
                 Err(error) => return done(Err(error)),
             };
             if let Some(operation) = self.operations.get_mut(key) {
                 let result = Ok(u32::try_from(accepted).expect("a descriptor is no error"));
-                let outcome = Outcome { result, filled: None, has_more_input: false, is_last: false };
+                let outcome = OperationOutcome { result, filled: None, has_more_input: false, is_last: false };
                 operation.outcomes.push(outcome);
             }
         }
-        Tried::Again
+        TriedOperation::Again
     }
 
-    fn receive_some(&mut self, socket: &OwnedFd) -> Tried {
+    fn receive_some(&mut self, socket: &OwnedFd) -> TriedOperation {
         let Some(index) = self.take_buffer() else { return done(Err(Errno::NOBUFS)) };
         let Some(buffer) = self.buffers.get_mut(usize::from(index)) else { return done(Err(Errno::NOBUFS)) };
         let received = rustix::net::recv(socket, &mut buffer[..], RecvFlags::DONTWAIT);
@@ -344,25 +344,25 @@ impl Epoll {
         if let Ok(size) = received
             && size > 0
         {
-            let filled = Some(Filled { index, size });
+            let filled = Some(FilledBuffer { index, size });
             let (result, has_more_input) = (Ok(u32::try_from(size).unwrap_or(u32::MAX)), size == BUFFER_SIZE);
-            return Tried::Done(Outcome { result, filled, has_more_input, is_last: true });
+            return TriedOperation::Done(OperationOutcome { result, filled, has_more_input, is_last: true });
         }
         self.free.push(index);
         match received {
-            Err(Errno::AGAIN) => Tried::Blocked,
-            Err(Errno::INTR) => Tried::Again,
+            Err(Errno::AGAIN) => TriedOperation::Blocked,
+            Err(Errno::INTR) => TriedOperation::Again,
             outcome => done(outcome),
         }
     }
 
-    fn send_some(&mut self, key: usize, socket: &OwnedFd) -> Tried {
-        let Some(operation) = self.operations.get_mut(key) else { return Tried::Blocked };
+    fn send_some(&mut self, key: usize, socket: &OwnedFd) -> TriedOperation {
+        let Some(operation) = self.operations.get_mut(key) else { return TriedOperation::Blocked };
         loop {
             let rest = operation.bytes.get(operation.sent..).unwrap_or_default();
             match rustix::net::send(socket, rest, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
                 Ok(count) => operation.sent += count,
-                Err(Errno::AGAIN) => return Tried::Blocked,
+                Err(Errno::AGAIN) => return TriedOperation::Blocked,
                 Err(Errno::INTR) => {}
                 Err(error) => return done(Err(error)),
             }
@@ -381,19 +381,21 @@ impl Epoll {
         Some(index)
     }
 
-    fn begin(&mut self, kind: Kind, descriptor: &Rc<OwnedFd>, bytes: Vec<u8>) -> Key {
+    fn begin(&mut self, kind: EpollKind, descriptor: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         let (outcomes, descriptor) = (SmallVec::new(), Rc::clone(descriptor));
         let registered = self.register(&descriptor);
-        let key = self.operations.insert(Operation { kind, descriptor, waker: None, outcomes, bytes, sent: 0 });
+        let key = self.operations.insert(EpollOperation { kind, descriptor, waker: None, outcomes, bytes, sent: 0 });
         match registered {
             Ok(()) => self.begun.push(key),
             Err(error) => {
-                if let (Some(operation), Tried::Done(outcome)) = (self.operations.get_mut(key), done(Err(error))) {
+                if let (Some(operation), TriedOperation::Done(outcome)) =
+                    (self.operations.get_mut(key), done(Err(error)))
+                {
                     operation.outcomes.push(outcome);
                 }
             }
         }
-        Key(key)
+        OperationKey(key)
     }
 
     /// Makes a descriptor known to epoll, where its number is not that of one which is. The first edges
@@ -404,7 +406,7 @@ impl Epoll {
             self.sockets.resize_with(index + 1, || None);
         }
         let Some(slot) = self.sockets.get_mut(index) else { return Ok(()) };
-        let is_known = |socket: &Socket| std::ptr::eq(socket.descriptor.as_ptr(), Rc::as_ptr(descriptor));
+        let is_known = |socket: &EpollEntry| std::ptr::eq(socket.descriptor.as_ptr(), Rc::as_ptr(descriptor));
         if slot.as_ref().is_some_and(is_known) {
             return Ok(());
         }
@@ -412,7 +414,7 @@ impl Epoll {
         let data = u64::from(self.generation) << 32 | index as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         epoll::add(&self.epoll, &**descriptor, EventData::new_u64(data), flags)?;
-        *slot = Some(Socket {
+        *slot = Some(EpollEntry {
             descriptor: Rc::downgrade(descriptor),
             generation: self.generation,
             may_read: false,
@@ -424,7 +426,7 @@ impl Epoll {
         Ok(())
     }
 
-    fn note(&mut self, descriptor: &Rc<OwnedFd>, change: impl FnOnce(&mut Socket)) {
+    fn note(&mut self, descriptor: &Rc<OwnedFd>, change: impl FnOnce(&mut EpollEntry)) {
         if let Some(Some(socket)) = self.sockets.get_mut(index_of(descriptor.as_raw_fd())) {
             change(socket);
         }
@@ -439,12 +441,12 @@ impl Epoll {
     }
 }
 
-fn done(outcome: Result<usize, Errno>) -> Tried {
+fn done(outcome: Result<usize, Errno>) -> TriedOperation {
     let result = outcome.map(|count| u32::try_from(count).unwrap_or(u32::MAX)).map_err(io::Error::from);
-    Tried::Done(Outcome { result, filled: None, has_more_input: false, is_last: true })
+    TriedOperation::Done(OperationOutcome { result, filled: None, has_more_input: false, is_last: true })
 }
 
-fn is_without_buffer(outcome: &Outcome) -> bool {
+fn is_without_buffer(outcome: &OperationOutcome) -> bool {
     outcome.result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOBUFS))
 }
 

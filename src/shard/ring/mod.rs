@@ -31,11 +31,11 @@ use rustix::event::{EventfdFlags, eventfd};
 use crate::shard::clock;
 use crate::time::Instant;
 
-use self::driver::Driver;
-use self::timers::{TimerKey, Timers};
+use self::driver::IoDriver;
+use self::timers::{TimerKey, TimerQueue};
 
-pub use self::driver::Way;
-pub use self::stream::{Acceptor, Stream};
+pub use self::driver::DriverKind;
+pub use self::stream::{RingAcceptor, RingStream};
 
 /// Bytes of a reply's buffer up to which it is kept for the next.
 const SPARE_SIZE_MAX: usize = 64 * 1024;
@@ -46,16 +46,16 @@ thread_local! {
 
 /// What one thread runs. Lives on its shard.
 pub struct Ring {
-    driver: RefCell<Driver>,
-    timers: RefCell<Timers>,
+    driver: RefCell<IoDriver>,
+    timers: RefCell<TimerQueue>,
     ready: RefCell<VecDeque<Runnable>>,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteQueue>,
     /// How long it looks for work before it sleeps.
     spin: Duration,
 }
 
 /// What other threads see of it.
-struct Remote {
+struct RemoteQueue {
     /// Tasks that they woke.
     woken: SegQueue<Runnable>,
     /// Whether the thread sleeps, or is about to.
@@ -66,11 +66,11 @@ struct Remote {
 
 impl Ring {
     /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
-    pub fn new(way: Way, spin: Duration) -> io::Result<Self> {
+    pub fn new(way: DriverKind, spin: Duration) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let remote = Remote { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
+        let remote = RemoteQueue { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
         Ok(Self {
-            driver: RefCell::new(Driver::new(way)?),
+            driver: RefCell::new(IoDriver::new(way)?),
             timers: RefCell::default(),
             ready: RefCell::default(),
             remote: Arc::new(remote),
@@ -79,7 +79,7 @@ impl Ring {
     }
 
     /// What moves its bytes.
-    pub fn way(&self) -> Way {
+    pub fn way(&self) -> DriverKind {
         self.driver.borrow().way()
     }
 
@@ -87,7 +87,7 @@ impl Ring {
     pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
         let ring = Rc::new(self);
         CURRENT.set(Some(Rc::clone(&ring)));
-        let _leaving = Leaving;
+        let _leaving = RingGuard;
         let done = Rc::new(Cell::new(None));
         let outcome = Rc::clone(&done);
         spawn(async move { outcome.set(Some(future.await)) }).detach();
@@ -124,7 +124,7 @@ impl Ring {
         if self.has_ready() || self.spin_for_work()? {
             return self.driver.borrow_mut().turn(Some(Duration::ZERO));
         }
-        // Dekker's handshake with `Remote::wake`: either we see its task, or it sees us parked.
+        // Dekker's handshake with `RemoteQueue::wake`: either we see its task, or it sees us parked.
         self.remote.is_parked.store(true, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let wait = if self.has_ready() {
@@ -161,7 +161,7 @@ impl Ring {
     }
 }
 
-impl Remote {
+impl RemoteQueue {
     /// Another thread woke a task.
     fn wake(&self, task: Runnable) {
         self.woken.push(task);
@@ -173,7 +173,7 @@ impl Remote {
     }
 }
 
-impl Drop for Remote {
+impl Drop for RemoteQueue {
     /// Whoever is last may be another thread, which may not drop a task of this one.
     fn drop(&mut self) {
         while let Some(task) = self.woken.pop() {
@@ -193,9 +193,9 @@ async fn listen(ring: Rc<Ring>) {
 }
 
 /// Forgets the ring of this thread when it ends.
-struct Leaving;
+struct RingGuard;
 
-impl Drop for Leaving {
+impl Drop for RingGuard {
     fn drop(&mut self) {
         let ring = CURRENT.take();
         clock::end_turns();
@@ -221,7 +221,7 @@ pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
     handle
 }
 
-fn schedule(remote: &Arc<Remote>, task: Runnable) {
+fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
     // A thread that ends has no ring any more, and is no other one's either.
     let elsewhere = CURRENT.try_with(|current| match current.borrow().as_ref() {
         Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
@@ -236,20 +236,20 @@ fn schedule(remote: &Arc<Remote>, task: Runnable) {
 }
 
 /// Wakes its task at an instant.
-pub struct Sleep {
+pub struct SleepFuture {
     ring: Rc<Ring>,
     at: Instant,
     key: Option<TimerKey>,
 }
 
-impl Sleep {
+impl SleepFuture {
     /// Until an instant, on this thread's ring.
     pub const fn until(ring: Rc<Ring>, at: Instant) -> Self {
         Self { ring, at, key: None }
     }
 }
 
-impl Future for Sleep {
+impl Future for SleepFuture {
     type Output = ();
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -266,7 +266,7 @@ impl Future for Sleep {
     }
 }
 
-impl Drop for Sleep {
+impl Drop for SleepFuture {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.ring.timers.borrow_mut().remove(key);

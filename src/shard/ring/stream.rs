@@ -12,26 +12,26 @@ use rustix::net::{RecvFlags, SendFlags, Shutdown};
 
 use crate::limits::READ_SIZE;
 use crate::shard::ring::Ring;
-use crate::shard::ring::driver::{Filled, Key, own};
+use crate::shard::ring::driver::{FilledBuffer, OperationKey, own};
 
 /// Bytes of a reply up to which the ring sends it, and its session goes on meanwhile.
 const BEHIND_SIZE_MAX: usize = READ_SIZE;
 
 /// A listening socket on the ring.
-pub struct Acceptor {
+pub struct RingAcceptor {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
-    accepting: Option<Key>,
+    accepting: Option<OperationKey>,
 }
 
-impl Acceptor {
+impl RingAcceptor {
     /// Takes a socket that listens.
     pub fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
         Self { ring, descriptor: Rc::new(descriptor), accepting: None }
     }
 
     /// The next connection.
-    pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<Stream>> {
+    pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
         let mut driver = self.ring.driver.borrow_mut();
         let key = self.accepting.take().unwrap_or_else(|| driver.accept(&self.descriptor));
         let Poll::Ready(outcome) = driver.poll(&key, context) else {
@@ -40,11 +40,11 @@ impl Acceptor {
         };
         self.accepting = (!outcome.is_last).then_some(key);
         drop(driver);
-        Poll::Ready(outcome.result.map(|descriptor| Stream::new(Rc::clone(&self.ring), own(descriptor))))
+        Poll::Ready(outcome.result.map(|descriptor| RingStream::new(Rc::clone(&self.ring), own(descriptor))))
     }
 }
 
-impl Drop for Acceptor {
+impl Drop for RingAcceptor {
     fn drop(&mut self) {
         if let Some(key) = self.accepting.take() {
             self.ring.driver.borrow_mut().abandon(key);
@@ -53,44 +53,44 @@ impl Drop for Acceptor {
 }
 
 /// A connection on the ring.
-pub struct Stream {
+pub struct RingStream {
     ring: Rc<Ring>,
     descriptor: Rc<OwnedFd>,
-    reading: Reading,
+    reading: ReadState,
     /// What was received, and how far it was read.
-    received: Option<(Filled, usize)>,
+    received: Option<(FilledBuffer, usize)>,
     /// Whether to try a read before waiting: there may be more than was received.
     has_more_input: bool,
-    writing: Writing,
+    writing: WriteState,
 }
 
 /// What a connection waits for before it can read.
-enum Reading {
+enum ReadState {
     Nothing,
     /// Bytes in a buffer of the driver's.
-    Received(Key),
+    Received(OperationKey),
     /// That there is something to read.
-    Ready(Key),
+    Ready(OperationKey),
 }
 
 /// What goes on behind a connection's back.
-enum Writing {
+enum WriteState {
     Nothing,
     /// A send of so many bytes.
-    Sent(Key, usize),
+    Sent(OperationKey, usize),
     /// That there is room.
-    Ready(Key),
+    Ready(OperationKey),
 }
 
-impl Stream {
+impl RingStream {
     fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
         Self {
             ring,
             descriptor: Rc::new(descriptor),
-            reading: Reading::Nothing,
+            reading: ReadState::Nothing,
             received: None,
             has_more_input: false,
-            writing: Writing::Nothing,
+            writing: WriteState::Nothing,
         }
     }
 
@@ -112,14 +112,14 @@ impl Stream {
                 }
             }
             let mut driver = self.ring.driver.borrow_mut();
-            match std::mem::replace(&mut self.reading, Reading::Nothing) {
-                Reading::Nothing if space.len() > READ_SIZE => {
-                    self.reading = Reading::Ready(driver.readable(&self.descriptor));
+            match std::mem::replace(&mut self.reading, ReadState::Nothing) {
+                ReadState::Nothing if space.len() > READ_SIZE => {
+                    self.reading = ReadState::Ready(driver.readable(&self.descriptor));
                 }
-                Reading::Nothing => self.reading = Reading::Received(driver.receive(&self.descriptor)),
-                Reading::Received(key) => {
+                ReadState::Nothing => self.reading = ReadState::Received(driver.receive(&self.descriptor)),
+                ReadState::Received(key) => {
                     let Poll::Ready(outcome) = driver.poll(&key, context) else {
-                        self.reading = Reading::Received(key);
+                        self.reading = ReadState::Received(key);
                         return Poll::Pending;
                     };
                     self.has_more_input = outcome.has_more_input;
@@ -128,15 +128,15 @@ impl Stream {
                         Ok(0) => return Poll::Ready(Ok(0)),
                         // All buffers are taken: wait without one.
                         Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
-                            self.reading = Reading::Ready(driver.readable(&self.descriptor));
+                            self.reading = ReadState::Ready(driver.readable(&self.descriptor));
                         }
                         Err(error) => return Poll::Ready(Err(error)),
                         Ok(_) => {}
                     }
                 }
-                Reading::Ready(key) => {
+                ReadState::Ready(key) => {
                     if driver.poll(&key, context).is_pending() {
-                        self.reading = Reading::Ready(key);
+                        self.reading = ReadState::Ready(key);
                         return Poll::Pending;
                     }
                     self.has_more_input = true;
@@ -160,24 +160,24 @@ impl Stream {
     /// place. Fails with what befell what was sent before. False where there is too much of it, or
     /// what was sent before is still under way.
     pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
-        if bytes.len() > BEHIND_SIZE_MAX || !matches!(self.writing, Writing::Nothing) {
+        if bytes.len() > BEHIND_SIZE_MAX || !matches!(self.writing, WriteState::Nothing) {
             return false;
         }
         let mut driver = self.ring.driver.borrow_mut();
         let bytes = std::mem::replace(bytes, driver.take_spare());
         let size = bytes.len();
-        self.writing = Writing::Sent(driver.send(&self.descriptor, bytes), size);
+        self.writing = WriteState::Sent(driver.send(&self.descriptor, bytes), size);
         true
     }
 
     /// Ready when all that was sent has gone to the kernel, or with why it has not.
     pub fn poll_written(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
         let mut driver = self.ring.driver.borrow_mut();
-        match std::mem::replace(&mut self.writing, Writing::Nothing) {
-            Writing::Nothing => Poll::Ready(Ok(())),
-            Writing::Sent(key, size) => match driver.poll(&key, context) {
+        match std::mem::replace(&mut self.writing, WriteState::Nothing) {
+            WriteState::Nothing => Poll::Ready(Ok(())),
+            WriteState::Sent(key, size) => match driver.poll(&key, context) {
                 Poll::Pending => {
-                    self.writing = Writing::Sent(key, size);
+                    self.writing = WriteState::Sent(key, size);
                     Poll::Pending
                 }
                 Poll::Ready(outcome) => Poll::Ready(match outcome.result {
@@ -186,10 +186,10 @@ impl Stream {
                     Err(error) => Err(error),
                 }),
             },
-            Writing::Ready(key) => {
+            WriteState::Ready(key) => {
                 let poll = driver.poll(&key, context).map(|_| Ok(()));
                 if poll.is_pending() {
-                    self.writing = Writing::Ready(key);
+                    self.writing = WriteState::Ready(key);
                 }
                 poll
             }
@@ -208,8 +208,8 @@ impl Stream {
     }
 
     fn wait_for_room(&mut self) {
-        if matches!(self.writing, Writing::Nothing) {
-            self.writing = Writing::Ready(self.ring.driver.borrow_mut().writable(&self.descriptor));
+        if matches!(self.writing, WriteState::Nothing) {
+            self.writing = WriteState::Ready(self.ring.driver.borrow_mut().writable(&self.descriptor));
         }
     }
 
@@ -237,16 +237,20 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for RingStream {
     fn drop(&mut self) {
         let mut driver = self.ring.driver.borrow_mut();
         if let Some((filled, _)) = self.received.take() {
             driver.give_back(filled);
         }
-        if let Reading::Received(key) | Reading::Ready(key) = std::mem::replace(&mut self.reading, Reading::Nothing) {
+        if let ReadState::Received(key) | ReadState::Ready(key) =
+            std::mem::replace(&mut self.reading, ReadState::Nothing)
+        {
             driver.abandon(key);
         }
-        if let Writing::Sent(key, _) | Writing::Ready(key) = std::mem::replace(&mut self.writing, Writing::Nothing) {
+        if let WriteState::Sent(key, _) | WriteState::Ready(key) =
+            std::mem::replace(&mut self.writing, WriteState::Nothing)
+        {
             driver.abandon(key);
         }
     }

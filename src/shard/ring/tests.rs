@@ -5,15 +5,15 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::backend::Inbox as _;
+use crate::backend::AnswerSink as _;
 
 /// The rings that this kernel has, one by io_uring and one by epoll.
 fn rings(spin: Duration) -> Vec<Ring> {
-    let uring = Ring::new(Way::Uring, spin);
+    let uring = Ring::new(DriverKind::Uring, spin);
     if let Err(error) = &uring {
         eprintln!("skipped: this kernel has no io_uring for us: {error}");
     }
-    uring.into_iter().chain([Ring::new(Way::Epoll, spin).unwrap()]).collect()
+    uring.into_iter().chain([Ring::new(DriverKind::Epoll, spin).unwrap()]).collect()
 }
 
 /// Runs a test on a ring of each kind.
@@ -30,16 +30,16 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-fn listen_on_loopback() -> (Acceptor, SocketAddr) {
+fn listen_on_loopback() -> (RingAcceptor, SocketAddr) {
     let (listener, address) = listener();
-    (Acceptor::new(current().unwrap(), OwnedFd::from(listener)), address)
+    (RingAcceptor::new(current().unwrap(), OwnedFd::from(listener)), address)
 }
 
-async fn accept(acceptor: &mut Acceptor) -> Stream {
+async fn accept(acceptor: &mut RingAcceptor) -> RingStream {
     poll_fn(|context| acceptor.poll_accept(context)).await.unwrap()
 }
 
-async fn read(stream: &mut Stream, size: usize) -> io::Result<Vec<u8>> {
+async fn read(stream: &mut RingStream, size: usize) -> io::Result<Vec<u8>> {
     let mut space = vec![0; size];
     let count = poll_fn(|context| stream.poll_read(context, &mut space)).await?;
     space.truncate(count);
@@ -47,7 +47,7 @@ async fn read(stream: &mut Stream, size: usize) -> io::Result<Vec<u8>> {
 }
 
 /// Reads until so many bytes have come.
-async fn read_all(stream: &mut Stream, size: usize, step: usize) -> Vec<u8> {
+async fn read_all(stream: &mut RingStream, size: usize, step: usize) -> Vec<u8> {
     let mut all = Vec::new();
     while all.len() < size {
         let now = read(stream, step.min(size - all.len())).await.unwrap();
@@ -191,12 +191,12 @@ fn sleepers_wake_when_it_is_time_and_not_before() {
             .map(|millis| {
                 let (ring, order) = (Rc::clone(&ring), Rc::clone(&order));
                 spawn(async move {
-                    Sleep::until(ring, after(millis)).await;
+                    SleepFuture::until(ring, after(millis)).await;
                     order.borrow_mut().push(millis);
                 })
             })
             .collect();
-        let dropped = Sleep::until(Rc::clone(&ring), after(1));
+        let dropped = SleepFuture::until(Rc::clone(&ring), after(1));
         let _ = futures_lite::future::poll_once(dropped).await;
         for task in tasks {
             task.await;
@@ -212,7 +212,7 @@ fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
     for ring in [Duration::ZERO, Duration::from_micros(50)].into_iter().flat_map(rings) {
         ring.run(async {
             const ROUNDS: usize = 20_000;
-            let inbox = Arc::new(crate::shard::inbox::Inbox::new());
+            let inbox = Arc::new(crate::shard::inbox::Completions::new());
             let (asked, answered) = (Arc::new(SegQueue::new()), Arc::new(SegQueue::new()));
             let worker = {
                 let (inbox, asked, answered) = (Arc::clone(&inbox), Arc::clone(&asked), Arc::clone(&answered));
@@ -253,7 +253,7 @@ fn a_listener_that_was_stopped_says_so() {
     run(|| async {
         let (listener, _) = listener();
         let raw = socket2::SockRef::from(&listener).try_clone().unwrap();
-        let mut acceptor = Acceptor::new(current().unwrap(), OwnedFd::from(listener));
+        let mut acceptor = RingAcceptor::new(current().unwrap(), OwnedFd::from(listener));
         let accepting = spawn(async move { poll_fn(|context| acceptor.poll_accept(context)).await.err() });
         turns(3).await;
         raw.shutdown(std::net::Shutdown::Both).unwrap();

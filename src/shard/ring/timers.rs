@@ -15,12 +15,12 @@ pub struct TimerKey {
 
 /// The sleepers of one shard.
 #[derive(Debug, Default)]
-pub struct Timers {
+pub struct TimerQueue {
     sleepers: BTreeMap<TimerKey, Waker>,
     count: u64,
 }
 
-impl Timers {
+impl TimerQueue {
     /// Wakes somebody at an instant.
     pub fn insert(&mut self, at: Instant, waker: Waker) -> TimerKey {
         let key = TimerKey { at, number: self.count };
@@ -72,7 +72,7 @@ mod tests {
     fn sleepers_wake_in_order_and_those_that_left_do_not() {
         let woken = Arc::new(AtomicUsize::new(0));
         let waker = |number| Waker::from(Arc::new(Number(number, Arc::clone(&woken))));
-        let mut timers = Timers::default();
+        let mut timers = TimerQueue::default();
         let at = Instant::from_micros;
         timers.insert(at(20), waker(3));
         timers.insert(at(10), waker(1));

@@ -17,8 +17,8 @@ use io_uring::{IoUring, cqueue, opcode};
 use slab::Slab;
 use smallvec::SmallVec;
 
-use super::buffers::{Buffers, GROUP};
-use super::driver::{Filled, Key, Outcome, own};
+use super::buffers::{GROUP, ProvidedBuffers};
+use super::driver::{FilledBuffer, OperationKey, OperationOutcome, own};
 
 /// Entries of the submission queue: what one turn of a busy shard starts; more go in parts.
 const SUBMISSIONS: u32 = 1024;
@@ -36,15 +36,15 @@ const NOBODY: u64 = u64::MAX;
 pub struct Uring {
     /// Dropped first: the kernel lets go of all memory then.
     ring: IoUring,
-    operations: Slab<Operation>,
-    buffers: Buffers,
+    operations: Slab<UringOperation>,
+    buffers: ProvidedBuffers,
     spares: Vec<Vec<u8>>,
 }
 
-struct Operation {
-    kind: Kind,
+struct UringOperation {
+    kind: UringKind,
     waker: Option<Waker>,
-    outcomes: SmallVec<[Outcome; 1]>,
+    outcomes: SmallVec<[OperationOutcome; 1]>,
     /// Nobody waits any more: the outcomes are put away.
     is_abandoned: bool,
     /// Kept open until the kernel is done with it.
@@ -53,7 +53,7 @@ struct Operation {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum UringKind {
     /// Its result is a descriptor.
     Accept,
     /// Its result is a count, or events.
@@ -70,46 +70,46 @@ impl Uring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        let buffers = Buffers::register(&ring.submitter())?;
+        let buffers = ProvidedBuffers::register(&ring.submitter())?;
         Ok(Self { ring, operations: Slab::new(), buffers, spares: Vec::new() })
     }
 
     /// Accepts connections until it is abandoned.
-    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> Key {
+    pub fn accept(&mut self, listener: &Rc<OwnedFd>) -> OperationKey {
         let flags = libc::SOCK_CLOEXEC;
         let entry = opcode::AcceptMulti::new(fd(listener)).flags(flags).build();
-        self.start(entry, Kind::Accept, listener, Vec::new())
+        self.start(entry, UringKind::Accept, listener, Vec::new())
     }
 
     /// Receives into a buffer of the kernel's choice.
-    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> Key {
+    pub fn receive(&mut self, socket: &Rc<OwnedFd>) -> OperationKey {
         let entry = opcode::Recv::new(fd(socket), std::ptr::null_mut(), 0).ioprio(POLL_FIRST).buf_group(GROUP).build();
-        self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), Kind::Other, socket, Vec::new())
+        self.start(entry.flags(io_uring::squeue::Flags::BUFFER_SELECT), UringKind::Other, socket, Vec::new())
     }
 
     /// Sends all of some bytes.
-    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> Key {
+    pub fn send(&mut self, socket: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
         let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let flags = libc::MSG_NOSIGNAL | libc::MSG_WAITALL;
         let entry = opcode::Send::new(fd(socket), bytes.as_ptr(), size).flags(flags).build();
-        self.start(entry, Kind::Other, socket, bytes)
+        self.start(entry, UringKind::Other, socket, bytes)
     }
 
     /// Waits until a descriptor can be read or written, as poll(2) has it.
-    pub fn ready(&mut self, descriptor: &Rc<OwnedFd>, events: libc::c_short) -> Key {
+    pub fn ready(&mut self, descriptor: &Rc<OwnedFd>, events: libc::c_short) -> OperationKey {
         let entry = opcode::PollAdd::new(fd(descriptor), u32::from(events.cast_unsigned())).build();
-        self.start(entry, Kind::Other, descriptor, Vec::new())
+        self.start(entry, UringKind::Other, descriptor, Vec::new())
     }
 
     /// Reads from a descriptor that is no socket, for the sake of having read.
-    pub fn read(&mut self, descriptor: &Rc<OwnedFd>, mut space: Vec<u8>) -> Key {
+    pub fn read(&mut self, descriptor: &Rc<OwnedFd>, mut space: Vec<u8>) -> OperationKey {
         let size = u32::try_from(space.len()).unwrap_or(u32::MAX);
         let entry = opcode::Read::new(fd(descriptor), space.as_mut_ptr(), size).build();
-        self.start(entry, Kind::Other, descriptor, space)
+        self.start(entry, UringKind::Other, descriptor, space)
     }
 
     /// The next outcome of an operation, or a promise to wake.
-    pub fn poll(&mut self, key: &Key, context: &Context<'_>) -> Poll<Outcome> {
+    pub fn poll(&mut self, key: &OperationKey, context: &Context<'_>) -> Poll<OperationOutcome> {
         let operation = self.operations.get_mut(key.0).expect("a key is given up with the last outcome");
         if operation.outcomes.is_empty() {
             match &mut operation.waker {
@@ -128,7 +128,7 @@ impl Uring {
     /// Nobody waits for an operation any more: it is cancelled, and put away when the kernel is
     /// done with it.
     #[expect(clippy::needless_pass_by_value, reason = "who abandons it has it no more")]
-    pub fn abandon(&mut self, key: Key) {
+    pub fn abandon(&mut self, key: OperationKey) {
         let Some(operation) = self.operations.get_mut(key.0) else { return };
         operation.is_abandoned = true;
         operation.waker = None;
@@ -143,12 +143,12 @@ impl Uring {
     }
 
     /// The bytes that were received.
-    pub fn bytes(&self, filled: &Filled) -> &[u8] {
+    pub fn bytes(&self, filled: &FilledBuffer) -> &[u8] {
         self.buffers.bytes(filled)
     }
 
     /// What was received has been read.
-    pub fn give_back(&mut self, filled: Filled) {
+    pub fn give_back(&mut self, filled: FilledBuffer) {
         self.buffers.give_back(filled);
     }
 
@@ -193,8 +193,8 @@ impl Uring {
         unsafe { self.ring.submitter().enter::<libc::sigset_t>(count, 0, GET_EVENTS, None) }
     }
 
-    fn start(&mut self, entry: Entry, kind: Kind, descriptor: &Rc<OwnedFd>, bytes: Vec<u8>) -> Key {
-        let key = self.operations.insert(Operation {
+    fn start(&mut self, entry: Entry, kind: UringKind, descriptor: &Rc<OwnedFd>, bytes: Vec<u8>) -> OperationKey {
+        let key = self.operations.insert(UringOperation {
             kind,
             waker: None,
             outcomes: SmallVec::new(),
@@ -203,12 +203,12 @@ impl Uring {
             bytes,
         });
         self.push(&entry.user_data(key as u64));
-        Key(key)
+        OperationKey(key)
     }
 
     fn push(&mut self, entry: &Entry) {
         loop {
-            // SAFETY: bytes and descriptor that the entry names are in its `Operation`, which is
+            // SAFETY: bytes and descriptor that the entry names are in its `UringOperation`, which is
             // removed only after its last completion; the heap memory of a `Vec` does not move.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return;
@@ -236,7 +236,7 @@ impl Uring {
         let Some(operation) = self.operations.get_mut(key) else { return };
         let result = u32::try_from(entry.result()).map_err(|_| io::Error::from_raw_os_error(-entry.result()));
         let size = result.as_ref().map_or(0, |size| *size as usize);
-        let outcome = Outcome {
+        let outcome = OperationOutcome {
             filled: cqueue::buffer_select(entry.flags()).map(|index| self.buffers.take(index, size)),
             has_more_input: cqueue::sock_nonempty(entry.flags()),
             is_last: !cqueue::more(entry.flags()),
@@ -257,11 +257,11 @@ impl Uring {
     }
 
     /// Frees what nobody took.
-    fn put_away(&mut self, kind: Kind, outcome: Outcome) {
+    fn put_away(&mut self, kind: UringKind, outcome: OperationOutcome) {
         if let Some(filled) = outcome.filled {
             self.buffers.give_back(filled);
         }
-        if let (Kind::Accept, Ok(descriptor)) = (kind, outcome.result) {
+        if let (UringKind::Accept, Ok(descriptor)) = (kind, outcome.result) {
             drop(own(descriptor));
         }
     }

@@ -18,7 +18,7 @@ pub use loom::thread::yield_now;
 
 /// What is wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum PlantedFault {
     /// A compare-and-swap looks first and writes then.
     Claim,
     /// A subtraction reads first and writes then.
@@ -33,21 +33,21 @@ pub enum Fault {
 
 thread_local! {
     /// The fault of the check that runs on this thread: loom runs all threads of a check on one.
-    static FAULT: Cell<Option<Fault>> = const { Cell::new(None) };
+    static FAULT: Cell<Option<PlantedFault>> = const { Cell::new(None) };
 }
 
 /// Plants a fault, or takes it away.
-pub fn plant(fault: Option<Fault>) {
+pub fn plant(fault: Option<PlantedFault>) {
     FAULT.set(fault);
 }
 
-fn is_planted(fault: Fault) -> bool {
+fn is_planted(fault: PlantedFault) -> bool {
     FAULT.get() == Some(fault)
 }
 
 /// `std::sync::atomic::fence`.
 pub fn fence(ordering: Ordering) {
-    if !is_planted(Fault::Fence) {
+    if !is_planted(PlantedFault::Fence) {
         loom::sync::atomic::fence(ordering);
     }
 }
@@ -70,7 +70,7 @@ impl AtomicBool {
     }
 
     pub fn swap(&self, value: bool, ordering: Ordering) -> bool {
-        if !is_planted(Fault::Swap) {
+        if !is_planted(PlantedFault::Swap) {
             return self.0.swap(value, ordering);
         }
         let have = self.0.load(ordering);
@@ -96,7 +96,7 @@ impl AtomicI64 {
     }
 
     pub fn fetch_sub(&self, value: i64, ordering: Ordering) -> i64 {
-        if !is_planted(Fault::Countdown) {
+        if !is_planted(PlantedFault::Countdown) {
             return self.0.fetch_sub(value, ordering);
         }
         let have = self.0.load(ordering);
@@ -130,7 +130,7 @@ impl AtomicU64 {
         if std::thread::panicking() {
             return Err(new);
         }
-        if !is_planted(Fault::Claim) {
+        if !is_planted(PlantedFault::Claim) {
             return self.0.compare_exchange(old, new, success, failure);
         }
         let have = self.0.load(failure);
@@ -157,7 +157,7 @@ loom::thread_local! {
 
 impl Thread {
     pub fn unpark(&self) {
-        if self.0.is_parked.load(Ordering::Relaxed) || !is_planted(Fault::Token) {
+        if self.0.is_parked.load(Ordering::Relaxed) || !is_planted(PlantedFault::Token) {
             self.0.token.notify();
         }
     }
@@ -262,7 +262,7 @@ impl<T> Consumer<T> {
 /// `crossbeam_queue::SegQueue` with one reader. Where an older push is under way, the original's `pop` waits for it;
 /// this one finds nothing, and whoever pushes will wake.
 pub struct SegQueue<T> {
-    slots: [Slot<T>; SLOTS],
+    slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,
     /// The shard's alone.
     head: std::sync::atomic::AtomicUsize,
@@ -271,7 +271,7 @@ pub struct SegQueue<T> {
 /// A scenario has no more answers for one shard.
 const SLOTS: usize = 4;
 
-struct Slot<T> {
+struct QueueCell<T> {
     value: std::sync::Mutex<Option<T>>,
     is_written: AtomicBool,
 }
@@ -284,7 +284,7 @@ impl<T> Default for SegQueue<T> {
 
 impl<T> SegQueue<T> {
     pub fn new() -> Self {
-        let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
+        let slot = |_| QueueCell { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
         Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: 0.into() }
     }
 
@@ -310,7 +310,7 @@ impl<T> SegQueue<T> {
 /// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place waits for
 /// what is being pushed to it. It takes no more than a scenario pushes at all.
 pub struct SharedQueue<T> {
-    slots: [Slot<T>; SLOTS],
+    slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,
     head: AtomicUsize,
 }
@@ -323,7 +323,7 @@ impl<T> Default for SharedQueue<T> {
 
 impl<T> SharedQueue<T> {
     pub fn new() -> Self {
-        let slot = |_| Slot { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
+        let slot = |_| QueueCell { value: std::sync::Mutex::new(None), is_written: AtomicBool::new(false) };
         Self { slots: std::array::from_fn(slot), tail: AtomicUsize::new(0), head: AtomicUsize::new(0) }
     }
 

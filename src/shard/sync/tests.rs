@@ -8,13 +8,13 @@
 //! show) are the standard library's and change in one step. Not covered: the executor's own wake-up
 //! across threads, and the end of a delay, which `feed`'s tests and the simulator see to.
 //!
-//! That it can fail: [`Fault`]s are planted on each run. By hand it was seen to find what follows,
+//! That it can fail: [`PlantedFault`]s are planted on each run. By hand it was seen to find what follows,
 //! each of which breaks one promise at least: no second look before parking; the flag set only after
-//! that look; no fence in `Lane::submit`, nor once `rows_wanted` is told; no look at the rings then;
+//! that look; no fence in `QueueProducer::submit`, nor once `rows_wanted` is told; no look at the rings then;
 //! nobody woken for what a batch leaves, or where an instance was woken while it took a batch; a
 //! waker registered without a second drain; a `Hold` that is dropped and releases nothing; and one
 //! that was there: a feed stopped between an instance's look and its end left a batch behind that
-//! waited to grow. (The fence in `Feed::wake` is one too many while each `submit` has its own.)
+//! waited to grow. (The fence in `ModelQueue::wake` is one too many while each `submit` has its own.)
 
 use std::mem::ManuallyDrop;
 use std::pin::Pin;
@@ -23,15 +23,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use super::checked::{Fault, plant};
+use super::checked::{PlantedFault, plant};
 use super::{Mutex, Thread, current, park};
 use crate::backend::{Answer, Batch, answering};
-use crate::scheduler::{Bounds, Entry, Policy, ShapeKey};
-use crate::shard::burst::Bursts;
-use crate::shard::feed::{Feed, Lane, Seat, Waiting};
-use crate::shard::inbox::Inbox;
-use crate::shard::permits::{Acquire, Permits};
-use crate::shard::ticket::{Pending, Tickets};
+use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
+use crate::shard::burst::DeferredWakes;
+use crate::shard::feed::{ModelQueue, Parking, QueueProducer, QueuedRequest};
+use crate::shard::inbox::Completions;
+use crate::shard::permits::{AcquireFuture, Semaphore};
+use crate::shard::ticket::{PendingAnswer, RequestSlots};
 use crate::time::Instant;
 
 /// Bytes of a request.
@@ -67,35 +67,35 @@ fn patient(rows_max: u32) -> Policy {
     Policy { rows_max, is_batched: true, queue_delay_max: DELAY, ..Policy::default() }
 }
 
-const BOUNDS: Bounds = Bounds { requests: 4, bytes: 4 * SIZE };
+const BOUNDS: QueueBounds = QueueBounds { requests: 4, bytes: 4 * SIZE };
 
 /// One shard, as far as requests and answers go.
 struct Shard {
-    lane: Lane,
-    tickets: Rc<Tickets>,
-    bursts: Rc<Bursts>,
+    lane: QueueProducer,
+    tickets: Rc<RequestSlots>,
+    bursts: Rc<DeferredWakes>,
 }
 
 impl Shard {
-    fn new(lane: Lane) -> Self {
-        let inbox = Arc::new(Inbox::with_tickets(4));
-        Self { lane, tickets: Rc::new(Tickets::new(inbox)), bursts: Rc::default() }
+    fn new(lane: QueueProducer) -> Self {
+        let inbox = Arc::new(Completions::with_tickets(4));
+        Self { lane, tickets: Rc::new(RequestSlots::new(inbox)), bursts: Rc::default() }
     }
 
-    fn entry(&self, deadline: Option<Instant>) -> Entry<Waiting> {
+    fn entry(&self, deadline: Option<Instant>) -> Entry<QueuedRequest> {
         let ticket = self.tickets.open().expect("there are enough");
         let inbox = Arc::clone(self.tickets.inbox());
-        let token = Waiting { size: SIZE, ..Waiting::plain(ticket, inbox) };
+        let token = QueuedRequest { size: SIZE, ..QueuedRequest::plain(ticket, inbox) };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }
     }
 
-    fn submit(&mut self) -> Pending {
+    fn submit(&mut self) -> PendingAnswer {
         self.submit_until(None)
     }
 
     /// Queues a request; the instances are woken at the end of the turn.
-    fn submit_until(&mut self, deadline: Option<Instant>) -> Pending {
+    fn submit_until(&mut self, deadline: Option<Instant>) -> PendingAnswer {
         let feed = Arc::clone(self.lane.feed());
         let entry = self.entry(deadline);
         let (ticket, room) = (entry.token.ticket, entry.token.room());
@@ -112,7 +112,7 @@ impl Shard {
     }
 
     /// Sleeps as the executor does until all these are answered.
-    fn wait(&self, pending: Vec<Pending>) -> Vec<Answer> {
+    fn wait(&self, pending: Vec<PendingAnswer>) -> Vec<Answer> {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut pending: Vec<_> = pending.into_iter().map(|pending| (pending, None)).collect();
         loop {
@@ -139,7 +139,7 @@ impl Wake for Unpark {
 }
 
 /// An instance that serves until the feed stops: how many requests it ran.
-fn instance(feed: &Arc<Feed>, seat: usize, meeting: Option<&Arc<Meeting>>) -> loom::thread::JoinHandle<usize> {
+fn instance(feed: &Arc<ModelQueue>, seat: usize, meeting: Option<&Arc<Meeting>>) -> loom::thread::JoinHandle<usize> {
     let (feed, meeting) = (Arc::clone(feed), meeting.cloned());
     loom::thread::spawn(move || {
         let mut count = 0;
@@ -183,13 +183,13 @@ fn answer(batch: Batch) {
 }
 
 /// Stops the feed and sees that all instances end. How they do is explored where it is asked for.
-fn finish(feed: &Feed, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+fn finish(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
     loom::skip_branch();
     stop(feed, instances, want);
 }
 
 /// Stops the feed: all instances end, they ran so many requests, and nothing is held.
-fn stop(feed: &Feed, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+fn stop(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
     feed.stop();
     let served: usize = instances.into_iter().map(|instance| instance.join().unwrap()).sum();
     assert_eq!(served, want, "requests ran");
@@ -215,11 +215,11 @@ fn serve_at_once_by_the_first(policy: Policy, requests: Turns) {
 /// An instance for each of the turns that they have had.
 fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<&Arc<Meeting>>) {
     let seats = turns_had.iter().map(|turn| {
-        let seat = Seat::new(String::new());
+        let seat = Parking::new(String::new());
         seat.set_turn(*turn);
         Arc::new(seat)
     });
-    let (feed, lanes) = Feed::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None, None);
+    let (feed, lanes) = ModelQueue::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None, None);
     let instances = (0..turns_had.len()).map(|seat| instance(&feed, seat, meeting)).collect();
     let mut shards: Vec<_> =
         lanes.into_iter().zip(requests).map(|(lane, turns)| move || submit_all(lane, turns)).collect();
@@ -233,7 +233,7 @@ fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<
 /// The requests of each turn of each shard: those of one turn are a burst, with one wake-up.
 type Turns = &'static [&'static [usize]];
 
-fn submit_all(lane: Lane, turns: &[usize]) {
+fn submit_all(lane: QueueProducer, turns: &[usize]) {
     let mut shard = Shard::new(lane);
     let mut pending = Vec::new();
     for count in turns {
@@ -279,7 +279,7 @@ fn answers_that_keep_their_order_reach_a_shard_that_sleeps() {
 
 /// A request that its shard takes back: it runs or it does not, and nothing is left of it.
 fn withdraw(policy: Policy) {
-    let (feed, mut lanes) = Feed::new(policy, BOUNDS, 1, 1);
+    let (feed, mut lanes) = ModelQueue::new(policy, BOUNDS, 1, 1);
     let instances = vec![instance(&feed, 0, None)];
     let mut shard = Shard::new(lanes.remove(0));
     let mut pending = shard.submit();
@@ -301,7 +301,7 @@ fn a_request_is_taken_or_withdrawn_and_holds_nothing_afterwards() {
 #[test]
 fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance() {
     let expire = || {
-        let (feed, mut lanes) = Feed::new(eager(), BOUNDS, 1, 1);
+        let (feed, mut lanes) = ModelQueue::new(eager(), BOUNDS, 1, 1);
         let instances = vec![instance(&feed, 0, None)];
         let mut shard = Shard::new(lanes.remove(0));
         let mut pending = shard.submit_until(Some(Instant::ZERO));
@@ -319,7 +319,7 @@ fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance()
 fn a_feed_that_stops_ends_every_instance_and_leaves_no_batch_that_could_grow() {
     let stops = |instances: usize| {
         move || {
-            let (feed, mut lanes) = Feed::new(patient(3), BOUNDS, 1, instances);
+            let (feed, mut lanes) = ModelQueue::new(patient(3), BOUNDS, 1, instances);
             let instances = (0..instances).map(|seat| instance(&feed, seat, None)).collect();
             let mut shard = Shard::new(lanes.remove(0));
             let pending = vec![shard.submit(), shard.submit()];
@@ -333,8 +333,8 @@ fn a_feed_that_stops_ends_every_instance_and_leaves_no_batch_that_could_grow() {
 }
 
 /// Memory for one request, or a ring for one: the shard makes room itself, in the instance's place.
-fn make_room(bounds: Bounds, policy: Policy) {
-    let (feed, mut lanes) = Feed::new(policy, bounds, 1, 1);
+fn make_room(bounds: QueueBounds, policy: Policy) {
+    let (feed, mut lanes) = ModelQueue::new(policy, bounds, 1, 1);
     let instances = vec![instance(&feed, 0, None)];
     let mut shard = Shard::new(lanes.remove(0));
     let mut first = shard.submit();
@@ -351,8 +351,8 @@ fn make_room(bounds: Bounds, policy: Policy) {
 
 #[test]
 fn a_shard_that_makes_room_in_an_instances_place_loses_nothing() {
-    check(2, || make_room(Bounds { requests: 1, ..BOUNDS }, eager()));
-    check(2, || make_room(Bounds { bytes: SIZE, ..BOUNDS }, eager()));
+    check(2, || make_room(QueueBounds { requests: 1, ..BOUNDS }, eager()));
+    check(2, || make_room(QueueBounds { bytes: SIZE, ..BOUNDS }, eager()));
 }
 
 /// A future's end, on a thread that sleeps meanwhile.
@@ -380,12 +380,12 @@ enum Wish {
 
 /// Each on a thread of its own but the last: all have their turn, one at a time, and nothing is out in the end.
 fn share_one_permit(wishes: &'static [Wish]) {
-    let permits = Arc::new(Permits::new(1));
+    let permits = Arc::new(Semaphore::new(1));
     let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
     let act = |wish: Wish| {
         let (permits, inside) = (Arc::clone(&permits), Arc::clone(&inside));
         move || {
-            let mut acquire: Acquire = permits.acquire();
+            let mut acquire: AcquireFuture = permits.acquire();
             let permit = match wish {
                 Wish::Patient => block_on(acquire),
                 Wish::Fleeting => {
@@ -428,12 +428,12 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
             .map_or_else(|other| other.downcast::<&str>().map(|text| text.to_string()).unwrap(), |text| *text)
     };
     for (fault, scenario, want) in [
-        (Fault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
-        (Fault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
-        (Fault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
-        (Fault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
-        (Fault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
-        (Fault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
+        (PlantedFault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
+        (PlantedFault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
+        (PlantedFault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
+        (PlantedFault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
     ] {
         let found = find(fault, scenario);
         assert!(found.contains(want), "{fault:?}: {found}");

@@ -1,7 +1,7 @@
 //! A field block to its fields (RFC 7541 §3, §6).
 
 use super::dynamic_table::DynamicTable;
-use super::field::Field;
+use super::field::HeaderField;
 use super::{DecodeError, TABLE_SIZE_MAX, integer, static_table, string};
 
 /// The decoding side of a connection. All blocks of the connection go through it, in order.
@@ -20,7 +20,7 @@ impl Default for Decoder {
 
 impl Decoder {
     /// Decodes a whole block and hands its fields out in order.
-    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(Field<'_>)) -> Result<(), DecodeError> {
+    pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(HeaderField<'_>)) -> Result<(), DecodeError> {
         let mut input = block;
         let mut is_first = true;
         while let Some(first) = input.first() {
@@ -62,7 +62,7 @@ impl Decoder {
         self.literal = Vec::new();
     }
 
-    fn entry(&self, index: usize) -> Result<Field<'_>, DecodeError> {
+    fn entry(&self, index: usize) -> Result<HeaderField<'_>, DecodeError> {
         let entry = match index.checked_sub(static_table::COUNT + 1) {
             None => static_table::get(index),
             Some(index) => self.table.get(index),
@@ -87,7 +87,7 @@ impl Decoder {
     }
 }
 
-fn split(literal: &[u8], name_size: usize) -> Field<'_> {
+fn split(literal: &[u8], name_size: usize) -> HeaderField<'_> {
     let (name, value) = literal.split_at_checked(name_size).unwrap_or_default();
-    Field::new(name, value)
+    HeaderField::new(name, value)
 }

@@ -3,14 +3,14 @@
 
 use std::collections::VecDeque;
 
-use super::field::{FIELD_OVERHEAD, Field, Name};
+use super::field::{FIELD_OVERHEAD, FieldName, HeaderField};
 
 /// A dynamic table. Lives with its connection.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     /// The text of the entries, the oldest first; before it lies what was thrown out.
     text: Vec<u8>,
-    entries: VecDeque<Entry>,
+    entries: VecDeque<TableEntry>,
     size: usize,
     size_max: usize,
     /// Counts all that was ever put in or thrown out.
@@ -18,15 +18,15 @@ pub(super) struct DynamicTable {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    name: Name,
+struct TableEntry {
+    name: FieldName,
     is_valid: bool,
     at: usize,
     name_size: usize,
     value_size: usize,
 }
 
-impl Entry {
+impl TableEntry {
     const fn size(&self) -> usize {
         self.name_size + self.value_size + FIELD_OVERHEAD
     }
@@ -49,11 +49,16 @@ impl DynamicTable {
     }
 
     /// The entry of an index, counted from 0 at the newest.
-    pub(super) fn get(&self, index: usize) -> Option<Field<'_>> {
+    pub(super) fn get(&self, index: usize) -> Option<HeaderField<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(index + 1)?)?;
         let text = self.text.get(entry.at..)?;
         let (name_text, rest) = text.split_at_checked(entry.name_size)?;
-        Some(Field { name: entry.name, name_text, value: rest.get(..entry.value_size)?, is_valid: entry.is_valid })
+        Some(HeaderField {
+            name: entry.name,
+            name_text,
+            value: rest.get(..entry.value_size)?,
+            is_valid: entry.is_valid,
+        })
     }
 
     /// The index of a name, and whether it is that of the value too.
@@ -76,9 +81,9 @@ impl DynamicTable {
     }
 
     /// Puts a field in (§4.4): one that is larger than the table empties it.
-    pub(super) fn insert(&mut self, field: Field<'_>) {
-        let Field { name, name_text, value, is_valid } = field;
-        let entry = Entry { name, is_valid, at: 0, name_size: name_text.len(), value_size: value.len() };
+    pub(super) fn insert(&mut self, field: HeaderField<'_>) {
+        let HeaderField { name, name_text, value, is_valid } = field;
+        let entry = TableEntry { name, is_valid, at: 0, name_size: name_text.len(), value_size: value.len() };
         self.make_room(entry.size());
         if entry.size() > self.size_max {
             return;
@@ -92,7 +97,7 @@ impl DynamicTable {
         let at = self.text.len();
         self.text.extend_from_slice(name_text);
         self.text.extend_from_slice(value);
-        self.entries.push_back(Entry { at, ..entry });
+        self.entries.push_back(TableEntry { at, ..entry });
         self.size += entry.size();
         self.generation += 1;
     }
@@ -115,7 +120,7 @@ mod tests {
     fn the_newest_comes_first_and_the_oldest_leaves() {
         let mut table = DynamicTable::new(3 * 34);
         for value in [b"1", b"2", b"3", b"4"] {
-            table.insert(Field::new(b"a", value));
+            table.insert(HeaderField::new(b"a", value));
         }
         let values: Vec<_> = (0..4).map(|index| table.get(index).map(|field| field.value.to_vec())).collect();
         assert_eq!(values, [Some(b"4".to_vec()), Some(b"3".to_vec()), Some(b"2".to_vec()), None]);
@@ -124,7 +129,7 @@ mod tests {
         assert_eq!(table.find(b"b", b"1"), None);
         table.set_size_max(34);
         assert_eq!((table.get(0).unwrap().value, table.get(1)), (&b"4"[..], None));
-        table.insert(Field::new(b"name", b"larger than it all"));
+        table.insert(HeaderField::new(b"name", b"larger than it all"));
         assert_eq!((table.get(0), table.size), (None, 0), "it is emptied");
     }
 
@@ -133,9 +138,9 @@ mod tests {
         let mut table = DynamicTable::new(1_000);
         for round in 0..5_000_usize {
             let (name, value) = (format!("n{round}"), "v".repeat(round * 37 % 300));
-            table.insert(Field::new(name.as_bytes(), value.as_bytes()));
+            table.insert(HeaderField::new(name.as_bytes(), value.as_bytes()));
             assert_eq!(table.get(0).unwrap().name_text, name.as_bytes());
-            assert_eq!(table.size, table.entries.iter().map(Entry::size).sum::<usize>());
+            assert_eq!(table.size, table.entries.iter().map(TableEntry::size).sum::<usize>());
             assert!(table.size <= 1_000 && table.text.len() <= 2_000, "{round}");
         }
     }

@@ -2,7 +2,7 @@
 //! is a byte from then on; nothing that a client sent ever goes in.
 
 use super::dynamic_table::DynamicTable;
-use super::field::Field;
+use super::field::HeaderField;
 use super::{TABLE_SIZE_MAX, integer, static_table, string};
 
 /// The encoding side of a connection.
@@ -84,7 +84,7 @@ impl Encoder {
         }
         string::encode(value, out);
         if indexing == Indexing::Insert {
-            self.table.insert(Field::new(name, value));
+            self.table.insert(HeaderField::new(name, value));
         }
     }
 }

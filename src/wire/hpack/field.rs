@@ -6,9 +6,9 @@ use crate::wire::http1::is_token_byte;
 
 /// A field of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field<'a> {
+pub struct HeaderField<'a> {
     /// Which name it is.
-    pub name: Name,
+    pub name: FieldName,
     /// The name's text.
     pub name_text: &'a [u8],
     /// The value.
@@ -17,11 +17,11 @@ pub struct Field<'a> {
     pub is_valid: bool,
 }
 
-impl<'a> Field<'a> {
+impl<'a> HeaderField<'a> {
     /// Looks at a name and a value.
     pub fn new(name_text: &'a [u8], value: &'a [u8]) -> Self {
-        let name = Name::from_text(name_text);
-        let is_valid = (name != Name::Other || is_name(name_text)) && is_value(value);
+        let name = FieldName::from_text(name_text);
+        let is_valid = (name != FieldName::Other || is_name(name_text)) && is_value(value);
         Self { name, name_text, value, is_valid }
     }
 
@@ -36,7 +36,7 @@ pub const FIELD_OVERHEAD: usize = 32;
 
 /// The names that the connection knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum FieldName {
     /// `:authority`.
     Authority,
     /// `connection`.
@@ -77,7 +77,7 @@ pub enum Name {
     WantServerTiming,
 }
 
-impl Name {
+impl FieldName {
     /// Which name a text is.
     pub fn from_text(text: &[u8]) -> Self {
         match text {
@@ -130,15 +130,15 @@ mod tests {
         for byte in 0..=255_u8 {
             let name = [b'a', byte];
             let is_allowed = is_token_byte(byte) && !byte.is_ascii_uppercase();
-            assert_eq!(Field::new(&name, b"").is_valid, is_allowed, "name {byte:#x}");
+            assert_eq!(HeaderField::new(&name, b"").is_valid, is_allowed, "name {byte:#x}");
             let value = [b'a', byte, b'b'];
             let is_allowed = byte >= 0x20 && byte != 0x7f || byte == b'\t';
-            assert_eq!(Field::new(b"a", &value).is_valid, is_allowed, "value {byte:#x}");
+            assert_eq!(HeaderField::new(b"a", &value).is_valid, is_allowed, "value {byte:#x}");
         }
         for value in [&b" a"[..], b"a ", b"\ta", b"a\t", b" "] {
-            assert!(!Field::new(b"a", value).is_valid, "{value:?}");
+            assert!(!HeaderField::new(b"a", value).is_valid, "{value:?}");
         }
-        assert!(!Field::new(b"", b"").is_valid);
-        assert!(Field::new(b":path", b"/").is_valid && !Field::new(b":path", b"/\n").is_valid);
+        assert!(!HeaderField::new(b"", b"").is_valid);
+        assert!(HeaderField::new(b":path", b"/").is_valid && !HeaderField::new(b":path", b"/\n").is_valid);
     }
 }

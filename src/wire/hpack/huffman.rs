@@ -6,14 +6,14 @@ use super::code::{CODES, END};
 
 /// What four bits do in a state. A code has five bits at least, so they end one byte at most.
 #[derive(Clone, Copy)]
-struct Step {
+struct DecodeStep {
     next: u8,
-    outcome: Outcome,
+    outcome: DecodeOutcome,
     byte: u8,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum DecodeOutcome {
     /// No code ended.
     Inside,
     /// `byte` ended.
@@ -31,7 +31,7 @@ const LEAF: u16 = 0x8000;
 /// The tree: each node's child for 0 and for 1.
 const TREE: [[u16; 2]; NODES] = tree();
 
-static STEPS: [[Step; 16]; NODES] = steps();
+static STEPS: [[DecodeStep; 16]; NODES] = steps();
 
 /// The states in which a string may end: fewer than eight bits of the end's code were read (§5.2).
 static MAY_END: [bool; NODES] = may_end();
@@ -60,21 +60,21 @@ const fn tree() -> [[u16; 2]; NODES] {
 }
 
 #[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
-const fn steps() -> [[Step; 16]; NODES] {
-    let mut steps = [[Step { next: 0, outcome: Outcome::Inside, byte: 0 }; 16]; NODES];
+const fn steps() -> [[DecodeStep; 16]; NODES] {
+    let mut steps = [[DecodeStep { next: 0, outcome: DecodeOutcome::Inside, byte: 0 }; 16]; NODES];
     let mut state = 0;
     while state < NODES {
         let mut bits = 0;
         while bits < 16 {
             let mut node = state as u16;
-            let mut step = Step { next: 0, outcome: Outcome::Inside, byte: 0 };
+            let mut step = DecodeStep { next: 0, outcome: DecodeOutcome::Inside, byte: 0 };
             let mut left = 4;
             while left > 0 {
                 left -= 1;
                 node = TREE[node as usize][bits >> left & 1];
                 if node & LEAF != 0 {
                     let symbol = node & !LEAF;
-                    step.outcome = if symbol == END { Outcome::End } else { Outcome::Byte };
+                    step.outcome = if symbol == END { DecodeOutcome::End } else { DecodeOutcome::Byte };
                     step.byte = (symbol & 0xff) as u8;
                     node = 0;
                 }
@@ -111,9 +111,9 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
                 return Err(DecodeError::Huffman);
             };
             match step.outcome {
-                Outcome::Inside => {}
-                Outcome::Byte => out.push(step.byte),
-                Outcome::End => return Err(DecodeError::Huffman),
+                DecodeOutcome::Inside => {}
+                DecodeOutcome::Byte => out.push(step.byte),
+                DecodeOutcome::End => return Err(DecodeError::Huffman),
             }
             state = step.next;
         }

@@ -1,16 +1,16 @@
 //! The static table (RFC 7541 Appendix A).
 
-use super::field::{Field, Name};
+use super::field::{FieldName, HeaderField};
 
 /// How many entries it has; the dynamic table's follow them (§2.3.3).
 pub(super) const COUNT: usize = ENTRIES.len();
 
 /// The entry of an index, counted from 1.
-pub(super) fn get(index: usize) -> Option<Field<'static>> {
+pub(super) fn get(index: usize) -> Option<HeaderField<'static>> {
     let (name, value) = ENTRIES.get(index.checked_sub(1)?)?;
     let known = NAMES.get(index - 1)?;
     // All of them are allowed: a test looks.
-    Some(Field { name: *known, name_text: name.as_bytes(), value: value.as_bytes(), is_valid: true })
+    Some(HeaderField { name: *known, name_text: name.as_bytes(), value: value.as_bytes(), is_valid: true })
 }
 
 /// The index of a name, and whether it is that of the value too.
@@ -22,24 +22,24 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// The names of the entries, as the connection knows them.
-static NAMES: [Name; COUNT] = names();
+static NAMES: [FieldName; COUNT] = names();
 
 #[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
-const fn names() -> [Name; COUNT] {
-    let mut names = [Name::Other; COUNT];
+const fn names() -> [FieldName; COUNT] {
+    let mut names = [FieldName::Other; COUNT];
     let known = [
-        (0, Name::Authority),
-        (1, Name::Method),
-        (2, Name::Method),
-        (3, Name::Path),
-        (4, Name::Path),
-        (5, Name::Scheme),
-        (6, Name::Scheme),
-        (27, Name::ContentLength),
-        (30, Name::ContentType),
-        (34, Name::Expect),
-        (37, Name::Host),
-        (56, Name::TransferEncoding),
+        (0, FieldName::Authority),
+        (1, FieldName::Method),
+        (2, FieldName::Method),
+        (3, FieldName::Path),
+        (4, FieldName::Path),
+        (5, FieldName::Scheme),
+        (6, FieldName::Scheme),
+        (27, FieldName::ContentLength),
+        (30, FieldName::ContentType),
+        (34, FieldName::Expect),
+        (37, FieldName::Host),
+        (56, FieldName::TransferEncoding),
     ];
     let mut index = 0;
     while index < known.len() {
@@ -49,7 +49,7 @@ const fn names() -> [Name; COUNT] {
     // `:status` is a response's (RFC 9113 §8.3.2).
     let mut status = 7;
     while status < 14 {
-        names[status] = Name::UnknownPseudo;
+        names[status] = FieldName::UnknownPseudo;
         status += 1;
     }
     names
@@ -129,7 +129,7 @@ mod tests {
         for index in 1..=COUNT {
             let entry = get(index).unwrap();
             assert_eq!(find(entry.name_text, entry.value), Some((index, true)));
-            assert_eq!(Field::new(entry.name_text, entry.value), entry, "{index}");
+            assert_eq!(HeaderField::new(entry.name_text, entry.value), entry, "{index}");
         }
         assert_eq!((get(0), get(COUNT + 1)), (None, None));
         assert_eq!(find(b":status", b"201"), Some((8, false)));

@@ -3,7 +3,7 @@
 //! number of chunks and the bytes of extensions of one body.
 
 use crate::limits::{CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX};
-use crate::wire::http1::Refusal;
+use crate::wire::http1::HttpRefusal;
 
 /// Digits of a size: as many as 64 bits need.
 const DIGITS_MAX: usize = 16;
@@ -27,11 +27,11 @@ pub struct ChunkLine {
 impl Chunks {
     /// Decodes the line that `input` begins with; `None` until all of it is there. Counts a line
     /// that it returns, so each is decoded to the end once.
-    pub fn decode_line(&mut self, input: &[u8]) -> Result<Option<ChunkLine>, Refusal> {
+    pub fn decode_line(&mut self, input: &[u8]) -> Result<Option<ChunkLine>, HttpRefusal> {
         let digits_size = input.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_hexdigit()).count();
         let (digits, rest) = input.split_at_checked(digits_size).unwrap_or_default();
         if digits_size > DIGITS_MAX || (digits_size == 0 && !rest.is_empty()) {
-            return Err(Refusal::malformed("invalid chunk size"));
+            return Err(HttpRefusal::malformed("invalid chunk size"));
         }
         let Some(extensions_size) = self.find_line_end(rest)? else { return Ok(None) };
         // RFC 9112 §7.1: hexadecimal, and nothing that `from_str_radix` would take besides.
@@ -43,28 +43,28 @@ impl Chunks {
     /// Where in what follows the size its CRLF is. An extension may come before it (RFC 9112
     /// §7.1.1). It is skipped unread: no client of ours sends one, and two parsers that differ on
     /// it are how requests get smuggled.
-    fn find_line_end(&self, rest: &[u8]) -> Result<Option<usize>, Refusal> {
+    fn find_line_end(&self, rest: &[u8]) -> Result<Option<usize>, HttpRefusal> {
         let mut has_begun = false;
         for (at, byte) in rest.iter().enumerate() {
             match byte {
                 b'\r' => {
                     let is_blank = at > 0 && !has_begun;
                     return match rest.get(at + 1) {
-                        _ if is_blank => Err(Refusal::malformed("white space after a chunk size")),
+                        _ if is_blank => Err(HttpRefusal::malformed("white space after a chunk size")),
                         None => Ok(None),
                         Some(b'\n') => Ok(Some(at)),
-                        Some(_) => Err(Refusal::malformed("bare CR in the line of a chunk")),
+                        Some(_) => Err(HttpRefusal::malformed("bare CR in the line of a chunk")),
                     };
                 }
-                b'\n' => return Err(Refusal::malformed("bare LF in the line of a chunk")),
+                b'\n' => return Err(HttpRefusal::malformed("bare LF in the line of a chunk")),
                 b';' => has_begun = true,
                 b' ' | b'\t' => {}
-                0..0x20 | 0x7f => return Err(Refusal::malformed("control character in the line of a chunk")),
-                _ if !has_begun => return Err(Refusal::malformed("invalid chunk size")),
+                0..0x20 | 0x7f => return Err(HttpRefusal::malformed("control character in the line of a chunk")),
+                _ if !has_begun => return Err(HttpRefusal::malformed("invalid chunk size")),
                 _ => {}
             }
             if self.extensions_size + at + 1 > CHUNK_EXTENSIONS_SIZE_MAX {
-                return Err(Refusal::new(
+                return Err(HttpRefusal::new(
                     400,
                     format!("chunk extensions exceed the maximum of {CHUNK_EXTENSIONS_SIZE_MAX} bytes"),
                 ));
@@ -73,11 +73,11 @@ impl Chunks {
         Ok(None)
     }
 
-    fn count_chunk(&mut self, size: u64, extensions_size: usize) -> Result<(), Refusal> {
+    fn count_chunk(&mut self, size: u64, extensions_size: usize) -> Result<(), HttpRefusal> {
         self.extensions_size += extensions_size;
         self.count += usize::from(size > 0);
         if self.count > CHUNKS_MAX {
-            return Err(Refusal::new(
+            return Err(HttpRefusal::new(
                 400,
                 format!(
                     "Chunked request body exceeds maximum of {CHUNKS_MAX} non-empty chunks. \
@@ -90,11 +90,11 @@ impl Chunks {
 }
 
 /// The CRLF after the data of a chunk: `false` until it is there.
-pub fn decode_end(input: &[u8]) -> Result<bool, Refusal> {
+pub fn decode_end(input: &[u8]) -> Result<bool, HttpRefusal> {
     match input {
         [b'\r', b'\n', ..] => Ok(true),
         [] | [b'\r'] => Ok(false),
-        _ => Err(Refusal::malformed("the data of a chunk does not end with CRLF")),
+        _ => Err(HttpRefusal::malformed("the data of a chunk does not end with CRLF")),
     }
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use crate::limits::{HEAD_FIELDS_MAX, TARGET_SIZE_MAX};
-use crate::wire::http1::{Refusal, is_token_byte, list};
+use crate::wire::http1::{HttpRefusal, is_token_byte, list};
 use crate::wire::message::{Fields, Method};
 
 /// Fields of most heads: more are parsed through a larger array.
@@ -17,7 +17,7 @@ const LENGTH_MAX: u64 = i64::MAX as u64;
 
 /// A request head, checked.
 #[derive(Debug)]
-pub struct Head {
+pub struct RequestHead {
     /// The verb.
     pub method: Method,
     /// The path, without the query.
@@ -48,7 +48,7 @@ pub enum BodyLength {
 /// Decodes a whole head, its empty line included, in which every line ends with CRLF and no other
 /// control byte than HTAB occurs. `line_count` is at least the number of its lines. The value of
 /// the field `aligned_after` becomes `aligned_at`.
-pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) -> Result<Head, Refusal> {
+pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) -> Result<RequestHead, HttpRefusal> {
     let line_size = section.iter().position(|byte| *byte == b'\r').unwrap_or(section.len());
     let line = section.get(..line_size).unwrap_or_default();
     let (method, target, is_current) = split_request_line(line)?;
@@ -64,7 +64,7 @@ pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) ->
     let length = known.body_length(is_current)?;
     known.check_host(is_current)?;
     known.check_expectation()?;
-    Ok(Head {
+    Ok(RequestHead {
         method: Method::from_token(method),
         path,
         fields,
@@ -79,40 +79,40 @@ pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) ->
 
 /// Checks trailers, their empty line included. They are dropped: none of the fields that a request
 /// may be framed or routed by may come this late (RFC 9110 §6.5.1), and no other is asked for.
-pub fn check_trailers(section: &[u8]) -> Result<(), Refusal> {
+pub fn check_trailers(section: &[u8]) -> Result<(), HttpRefusal> {
     let mut space = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
     parse(section, &mut space).map(drop)
 }
 
 /// The method, the target, and whether the version is 1.1.
-fn split_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), Refusal> {
+fn split_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), HttpRefusal> {
     let mut parts = line.split(|byte| *byte == b' ');
     // RFC 9112 §3: single spaces; leniency about white space is how requests get smuggled.
     let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
-        return Err(Refusal::malformed("malformed request line"));
+        return Err(HttpRefusal::malformed("malformed request line"));
     };
     if method.is_empty() || !method.iter().all(|byte| is_token_byte(*byte)) {
-        return Err(Refusal::malformed("malformed request line: the method is not a token"));
+        return Err(HttpRefusal::malformed("malformed request line: the method is not a token"));
     }
     let is_current = match version {
         b"HTTP/1.1" => true,
         b"HTTP/1.0" => false,
         [b'H', b'T', b'T', b'P', b'/', b'0'..=b'9', b'.', b'0'..=b'9'] => {
-            return Err(Refusal::new(505, "HTTP version not supported: expecting HTTP/1.1 or HTTP/1.0"));
+            return Err(HttpRefusal::new(505, "HTTP version not supported: expecting HTTP/1.1 or HTTP/1.0"));
         }
-        _ => return Err(Refusal::malformed("malformed request line: the version is not one of HTTP")),
+        _ => return Err(HttpRefusal::malformed("malformed request line: the version is not one of HTTP")),
     };
     Ok((method, target, is_current))
 }
 
 /// Where in the target the path is; `None` where an absolute target has none (RFC 9112 §3.2).
-fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, Refusal> {
+fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, HttpRefusal> {
     if target.len() > TARGET_SIZE_MAX {
-        return Err(Refusal::new(414, format!("request target exceeds the maximum of {TARGET_SIZE_MAX} bytes")));
+        return Err(HttpRefusal::new(414, format!("request target exceeds the maximum of {TARGET_SIZE_MAX} bytes")));
     }
     if !target.iter().all(|byte| matches!(byte, 0x21..=0x7e) && *byte != b'#') {
-        return Err(Refusal::malformed("request target contains an invalid character"));
+        return Err(HttpRefusal::malformed("request target contains an invalid character"));
     }
     let path_from = match target {
         [b'/', ..] => 0,
@@ -127,8 +127,8 @@ fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, Refus
 const SCHEME: &[u8] = b"http://";
 
 /// Bytes of the authority of a target in absolute form (RFC 9112 §3.2.2).
-fn absolute_authority(target: &[u8]) -> Result<usize, Refusal> {
-    let malformed = || Refusal::malformed("request target is neither a path nor an http URI");
+fn absolute_authority(target: &[u8]) -> Result<usize, HttpRefusal> {
+    let malformed = || HttpRefusal::malformed("request target is neither a path nor an http URI");
     let (scheme, rest) = target.split_at_checked(SCHEME.len()).ok_or_else(malformed)?;
     let size = rest.iter().position(|byte| matches!(byte, b'/' | b'?')).unwrap_or(rest.len());
     let authority = rest.get(..size).unwrap_or_default();
@@ -139,22 +139,25 @@ fn absolute_authority(target: &[u8]) -> Result<usize, Refusal> {
 fn parse<'h, 'b>(
     section: &'b [u8],
     space: &'h mut [httparse::Header<'b>],
-) -> Result<&'h [httparse::Header<'b>], Refusal> {
+) -> Result<&'h [httparse::Header<'b>], HttpRefusal> {
     match httparse::parse_headers(section, space) {
         Ok(httparse::Status::Complete((size, fields))) if size == section.len() => Ok(fields),
         // The caller found the end before: a head that goes on is one that we misread.
-        Ok(_) => Err(Refusal::malformed("malformed request head")),
-        Err(httparse::Error::HeaderName) => Err(Refusal::malformed("malformed field name in the request head")),
-        Err(httparse::Error::TooManyHeaders) => Err(Refusal::new(431, "request head has too many fields")),
-        Err(_) => Err(Refusal::malformed("malformed field value in the request head")),
+        Ok(_) => Err(HttpRefusal::malformed("malformed request head")),
+        Err(httparse::Error::HeaderName) => Err(HttpRefusal::malformed("malformed field name in the request head")),
+        Err(httparse::Error::TooManyHeaders) => Err(HttpRefusal::new(431, "request head has too many fields")),
+        Err(_) => Err(HttpRefusal::malformed("malformed field value in the request head")),
     }
 }
 
-fn decode_fields<const COUNT: usize>(section: &[u8], aligned_after: Option<&str>) -> Result<(Fields, Known), Refusal> {
+fn decode_fields<const COUNT: usize>(
+    section: &[u8],
+    aligned_after: Option<&str>,
+) -> Result<(Fields, FramingFields), HttpRefusal> {
     let mut space = [httparse::EMPTY_HEADER; COUNT];
     let parsed = parse(section, &mut space)?;
     let mut fields = Fields::with_capacity(parsed.len(), section.len());
-    let mut known = Known::default();
+    let mut known = FramingFields::default();
     for field in parsed {
         known.note(field.name, field.value, aligned_after)?;
         fields.push(field.name, field.value);
@@ -164,7 +167,7 @@ fn decode_fields<const COUNT: usize>(section: &[u8], aligned_after: Option<&str>
 
 /// What the fields that the framing knows have said so far.
 #[derive(Debug, Default)]
-struct Known {
+struct FramingFields {
     content_length: Option<u64>,
     coding: Option<Coding>,
     host_count: usize,
@@ -182,8 +185,8 @@ enum Coding {
     Unknown,
 }
 
-impl Known {
-    fn note(&mut self, name: &str, value: &[u8], aligned_after: Option<&str>) -> Result<(), Refusal> {
+impl FramingFields {
+    fn note(&mut self, name: &str, value: &[u8], aligned_after: Option<&str>) -> Result<(), HttpRefusal> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
             4 if is("host") => self.note_host(value),
@@ -207,10 +210,10 @@ impl Known {
     }
 
     // RFC 9112 §3.2: one Host, and a valid one.
-    fn note_host(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn note_host(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         self.host_count += 1;
         if !is_host(value) {
-            return Err(Refusal::malformed("invalid Host"));
+            return Err(HttpRefusal::malformed("invalid Host"));
         }
         Ok(())
     }
@@ -232,20 +235,20 @@ impl Known {
 
     // RFC 9112 §6.3: a repeated length may be refused even where the values agree. Digits only: a
     // sign or a list that one parser takes and the next does not is how requests get smuggled.
-    fn note_length(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn note_length(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         if self.content_length.is_some() {
-            return Err(Refusal::malformed("more than one Content-Length"));
+            return Err(HttpRefusal::malformed("more than one Content-Length"));
         }
         let length = digits(value).filter(|length| *length <= LENGTH_MAX);
-        self.content_length = Some(length.ok_or(Refusal::malformed("invalid Content-Length"))?);
+        self.content_length = Some(length.ok_or(HttpRefusal::malformed("invalid Content-Length"))?);
         Ok(())
     }
 
     // RFC 9112 §6.1, §6.3: a coding that is not understood is 501; one that hides where the body
     // ends, because it is not chunked in the last place, is 400.
-    fn note_coding(&mut self, value: &[u8]) -> Result<(), Refusal> {
+    fn note_coding(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         if self.coding.is_some() {
-            return Err(Refusal::malformed("more than one Transfer-Encoding"));
+            return Err(HttpRefusal::malformed("more than one Transfer-Encoding"));
         }
         let is_chunked = |coding: &[u8]| coding.eq_ignore_ascii_case(b"chunked");
         let chunked_count = list(value).filter(|coding| is_chunked(coding)).count();
@@ -254,36 +257,36 @@ impl Known {
         self.coding = Some(match (is_chunked(value), chunked_count, is_last && is_list) {
             (true, ..) => Coding::Chunked,
             (false, 1, true) => Coding::Unknown,
-            _ => return Err(Refusal::malformed("invalid Transfer-Encoding")),
+            _ => return Err(HttpRefusal::malformed("invalid Transfer-Encoding")),
         });
         Ok(())
     }
 
     // RFC 9112 §6.1, §6.3: both lengths, or chunks from an HTTP/1.0 client, are an attempt to
     // smuggle a request until shown otherwise.
-    fn body_length(&self, is_current: bool) -> Result<BodyLength, Refusal> {
+    fn body_length(&self, is_current: bool) -> Result<BodyLength, HttpRefusal> {
         match (self.coding, self.content_length) {
-            (Some(_), Some(_)) => Err(Refusal::malformed("both Transfer-Encoding and Content-Length")),
-            (Some(_), None) if !is_current => Err(Refusal::malformed("Transfer-Encoding in HTTP/1.0")),
+            (Some(_), Some(_)) => Err(HttpRefusal::malformed("both Transfer-Encoding and Content-Length")),
+            (Some(_), None) if !is_current => Err(HttpRefusal::malformed("Transfer-Encoding in HTTP/1.0")),
             (Some(Coding::Unknown), None) => {
-                Err(Refusal::new(501, "Transfer-Encoding not supported: expecting chunked"))
+                Err(HttpRefusal::new(501, "Transfer-Encoding not supported: expecting chunked"))
             }
             (Some(Coding::Chunked), None) => Ok(BodyLength::Chunked),
             (None, length) => Ok(BodyLength::Sized(length.unwrap_or(0))),
         }
     }
 
-    fn check_host(&self, is_current: bool) -> Result<(), Refusal> {
+    fn check_host(&self, is_current: bool) -> Result<(), HttpRefusal> {
         match self.host_count {
-            0 if is_current => Err(Refusal::malformed("missing Host")),
+            0 if is_current => Err(HttpRefusal::malformed("missing Host")),
             0 | 1 => Ok(()),
-            _ => Err(Refusal::malformed("more than one Host")),
+            _ => Err(HttpRefusal::malformed("more than one Host")),
         }
     }
 
-    fn check_expectation(&self) -> Result<(), Refusal> {
+    fn check_expectation(&self) -> Result<(), HttpRefusal> {
         match self.expects_other {
-            true => Err(Refusal::new(417, "Expect not supported: expecting 100-continue")),
+            true => Err(HttpRefusal::new(417, "Expect not supported: expecting 100-continue")),
             false => Ok(()),
         }
     }
@@ -334,11 +337,11 @@ const fn is_name_byte(byte: u8) -> bool {
 mod tests {
     use super::*;
 
-    fn whole(section: &str) -> Result<Head, Refusal> {
+    fn whole(section: &str) -> Result<RequestHead, HttpRefusal> {
         decode(section.as_bytes(), section.matches("\r\n").count(), Some("aligned-after"))
     }
 
-    fn with_fields(fields: &str) -> Result<Head, Refusal> {
+    fn with_fields(fields: &str) -> Result<RequestHead, HttpRefusal> {
         whole(&format!("POST /v2 HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
     }
 
@@ -346,7 +349,7 @@ mod tests {
     fn request_lines_are_taken_exactly_or_refused() {
         let check = |line: &str, want: Result<&str, u16>| {
             let got = whole(&format!("{line}\r\nHost: a\r\n\r\n"));
-            let got = got.as_ref().map(|head| &head.path[..]).map_err(Refusal::status);
+            let got = got.as_ref().map(|head| &head.path[..]).map_err(HttpRefusal::status);
             assert_eq!(got, want.map(str::as_bytes), "{line:?}");
         };
         check("GET / HTTP/1.1", Ok("/"));

@@ -15,12 +15,12 @@ use crate::wire::message::Reply;
 /// Why a request cannot be taken: answered with its status and text, after which the connection
 /// ends, since where the next request would begin is in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct HttpRefusal {
     status: u16,
     text: Cow<'static, str>,
 }
 
-impl Refusal {
+impl HttpRefusal {
     /// A refusal; the text quotes nothing that the client sent.
     pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
@@ -60,13 +60,13 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HttpRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.status, self.text)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for HttpRefusal {}
 
 /// Whether a byte may be part of a token: a method, a field name (RFC 9110 §5.6.2).
 pub(crate) const fn is_token_byte(byte: u8) -> bool {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_answered_as_json() {
-        let reply = Refusal::body_size(11, 10).into_reply();
+        let reply = HttpRefusal::body_size(11, 10).into_reply();
         assert_eq!(reply.status, 413);
         assert_eq!(reply.fields[0].1, "application/json");
         let want = "{\"error\":\"request JSON size of 11 bytes exceeds the maximum allowed input size of 10 bytes. \

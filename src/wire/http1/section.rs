@@ -3,7 +3,7 @@
 //! what no later byte could mend. Bounded by a size and a number of lines.
 
 use crate::limits::HEAD_FIELDS_MAX;
-use crate::wire::http1::Refusal;
+use crate::wire::http1::HttpRefusal;
 
 /// Bytes looked at together.
 const BLOCK_SIZE: usize = 16;
@@ -31,7 +31,7 @@ impl SectionScan {
 
     /// Looks on from where it stopped; `section` begins where it began at every call. The size of
     /// the section with its empty line, once it is there.
-    pub fn poll_end(&mut self, section: &[u8]) -> Result<Option<usize>, Refusal> {
+    pub fn poll_end(&mut self, section: &[u8]) -> Result<Option<usize>, HttpRefusal> {
         let window = section.get(..self.size_max).unwrap_or(section);
         while let Some(at) = find_control(window, self.searched) {
             match window.get(at..).unwrap_or_default() {
@@ -49,33 +49,33 @@ impl SectionScan {
                 }
                 // RFC 9112 §2.2: two parsers that differ on a bare CR or LF are how requests get
                 // smuggled. RFC 9110 §5.5: CR, LF and NUL are dangerous, other controls invalid.
-                [b'\r', ..] => return Err(Refusal::malformed("bare CR in the request head")),
-                [b'\n', ..] => return Err(Refusal::malformed("bare LF in the request head")),
-                _ => return Err(Refusal::malformed("control character in the request head")),
+                [b'\r', ..] => return Err(HttpRefusal::malformed("bare CR in the request head")),
+                [b'\n', ..] => return Err(HttpRefusal::malformed("bare LF in the request head")),
+                _ => return Err(HttpRefusal::malformed("control character in the request head")),
             }
         }
         self.searched = window.len();
         self.check_size(window, section)
     }
 
-    fn handle_line(&mut self) -> Result<(), Refusal> {
+    fn handle_line(&mut self) -> Result<(), HttpRefusal> {
         self.line_from = self.searched;
         self.line_count += 1;
         if self.line_count > self.line_count_max {
-            return Err(Refusal::new(431, format!("request head exceeds the maximum of {HEAD_FIELDS_MAX} fields")));
+            return Err(HttpRefusal::new(431, format!("request head exceeds the maximum of {HEAD_FIELDS_MAX} fields")));
         }
         Ok(())
     }
 
-    fn check_size(&self, window: &[u8], section: &[u8]) -> Result<Option<usize>, Refusal> {
+    fn check_size(&self, window: &[u8], section: &[u8]) -> Result<Option<usize>, HttpRefusal> {
         if section.len() < self.size_max {
             return Ok(None);
         }
         let is_request_line = self.line_count == 0 && self.line_count_max > HEAD_FIELDS_MAX;
         // RFC 9112 §3: the target is what makes a request line long.
         Err(match is_request_line && window.contains(&b' ') {
-            true => Refusal::new(414, "request target is too long"),
-            false => Refusal::new(431, format!("request head exceeds the maximum of {} bytes", self.size_max)),
+            true => HttpRefusal::new(414, "request target is too long"),
+            false => HttpRefusal::new(431, format!("request head exceeds the maximum of {} bytes", self.size_max)),
         })
     }
 

@@ -63,7 +63,7 @@ impl ErrorCode {
 
 /// A fault of the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct PeerFault {
     /// What is told to the peer.
     pub code: ErrorCode,
     /// Whether the whole connection ends by it, or the stream alone.
@@ -72,7 +72,7 @@ pub struct Fault {
     pub text: Cow<'static, str>,
 }
 
-impl Fault {
+impl PeerFault {
     /// One that ends the connection (§5.4.1).
     pub fn of_connection(code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, is_of_connection: true, text: text.into() }

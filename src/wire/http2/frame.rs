@@ -1,7 +1,7 @@
 //! Frames (RFC 9113 §4.1, §6): the nine bytes of a head, and what each kind's payload means. A head
 //! is checked as soon as it is known, so that no payload is waited for that cannot be right.
 
-use super::error::{ErrorCode, Fault};
+use super::error::{ErrorCode, PeerFault};
 use super::settings::ENTRY_SIZE;
 use super::{StreamId, WINDOW_SIZE_MAX};
 
@@ -26,7 +26,7 @@ pub const PING_SIZE: usize = 8;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum FrameKind {
     /// Content (§6.1).
     Data,
     /// A field block, or its beginning (§6.2).
@@ -51,7 +51,7 @@ pub enum Kind {
     Unknown(u8),
 }
 
-impl Kind {
+impl FrameKind {
     const fn from_number(number: u8) -> Self {
         match number {
             0 => Self::Data,
@@ -91,7 +91,7 @@ pub struct FrameHead {
     /// Bytes of the payload.
     pub size: usize,
     /// What it is for.
-    pub kind: Kind,
+    pub kind: FrameKind,
     /// Its flags.
     pub flags: u8,
     /// Its stream.
@@ -104,7 +104,7 @@ impl FrameHead {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *input.first_chunk::<HEAD_SIZE>()?;
         let size = u32::from_be_bytes([0, l0, l1, l2]);
         let stream = StreamId(u32::from_be_bytes([s0 & 0x7f, s1, s2, s3]));
-        Some(Self { size: usize::try_from(size).ok()?, kind: Kind::from_number(kind), flags, stream })
+        Some(Self { size: usize::try_from(size).ok()?, kind: FrameKind::from_number(kind), flags, stream })
     }
 
     /// Whether a flag is set.
@@ -113,10 +113,10 @@ impl FrameHead {
     }
 
     /// Checks what the head alone tells: the stream that a kind belongs to, and its size.
-    pub fn check(&self, size_max: usize) -> Result<(), Fault> {
+    pub fn check(&self, size_max: usize) -> Result<(), PeerFault> {
         // §4.2: one too large for what it carries may change the state of the whole connection.
         if self.size > size_max {
-            return Err(Fault::of_connection(
+            return Err(PeerFault::of_connection(
                 ErrorCode::FrameSizeError,
                 "a frame is larger than SETTINGS_MAX_FRAME_SIZE",
             ));
@@ -125,39 +125,45 @@ impl FrameHead {
         self.check_size()
     }
 
-    fn check_stream(&self) -> Result<(), Fault> {
+    fn check_stream(&self) -> Result<(), PeerFault> {
         let is_connection = self.stream == StreamId::CONNECTION;
         let text = match self.kind {
-            Kind::Data | Kind::Headers | Kind::Priority | Kind::RstStream | Kind::Continuation if is_connection => {
+            FrameKind::Data
+            | FrameKind::Headers
+            | FrameKind::Priority
+            | FrameKind::RstStream
+            | FrameKind::Continuation
+                if is_connection =>
+            {
                 "a frame that belongs to a stream came on stream 0"
             }
-            Kind::Settings | Kind::Ping | Kind::GoAway if !is_connection => {
+            FrameKind::Settings | FrameKind::Ping | FrameKind::GoAway if !is_connection => {
                 "a frame that belongs to the connection came on a stream"
             }
-            Kind::PushPromise => "a client pushes nothing",
+            FrameKind::PushPromise => "a client pushes nothing",
             _ => return Ok(()),
         };
-        Err(Fault::of_connection(ErrorCode::ProtocolError, text))
+        Err(PeerFault::of_connection(ErrorCode::ProtocolError, text))
     }
 
-    fn check_size(&self) -> Result<(), Fault> {
+    fn check_size(&self) -> Result<(), PeerFault> {
         let is_right = match self.kind {
-            Kind::Priority if self.size != PRIORITY_SIZE => {
-                return Err(Fault::of_stream(ErrorCode::FrameSizeError, "a PRIORITY frame has five bytes"));
+            FrameKind::Priority if self.size != PRIORITY_SIZE => {
+                return Err(PeerFault::of_stream(ErrorCode::FrameSizeError, "a PRIORITY frame has five bytes"));
             }
-            Kind::RstStream | Kind::WindowUpdate => self.size == 4,
-            Kind::Settings if self.has(ACK) => self.size == 0,
-            Kind::Settings => self.size.is_multiple_of(ENTRY_SIZE),
-            Kind::Ping => self.size == PING_SIZE,
-            Kind::GoAway => self.size >= 8,
-            Kind::Headers => self.size >= self.padding_field_size() + self.priority_size(),
-            Kind::Data => self.size >= self.padding_field_size(),
+            FrameKind::RstStream | FrameKind::WindowUpdate => self.size == 4,
+            FrameKind::Settings if self.has(ACK) => self.size == 0,
+            FrameKind::Settings => self.size.is_multiple_of(ENTRY_SIZE),
+            FrameKind::Ping => self.size == PING_SIZE,
+            FrameKind::GoAway => self.size >= 8,
+            FrameKind::Headers => self.size >= self.padding_field_size() + self.priority_size(),
+            FrameKind::Data => self.size >= self.padding_field_size(),
             _ => true,
         };
         if is_right {
             return Ok(());
         }
-        Err(Fault::of_connection(ErrorCode::FrameSizeError, "a frame's size does not go with its kind"))
+        Err(PeerFault::of_connection(ErrorCode::FrameSizeError, "a frame's size does not go with its kind"))
     }
 
     /// Bytes of the payload that tell how much padding there is.
@@ -170,7 +176,7 @@ impl FrameHead {
     }
 
     /// The part of a HEADERS payload that is the field block; priorities are ignored (§5.3.2).
-    pub fn headers_block<'a>(&self, payload: &'a [u8]) -> Result<&'a [u8], Fault> {
+    pub fn headers_block<'a>(&self, payload: &'a [u8]) -> Result<&'a [u8], PeerFault> {
         let (padding_size, rest) = match payload.split_first() {
             Some((size, rest)) if self.has(PADDED) => (usize::from(*size), rest),
             _ => (0, payload),
@@ -182,8 +188,8 @@ impl FrameHead {
 }
 
 /// §6.1: padding that is as long as the payload or longer.
-pub fn padding_fault() -> Fault {
-    Fault::of_connection(ErrorCode::ProtocolError, "a frame's padding is larger than its payload")
+pub fn padding_fault() -> PeerFault {
+    PeerFault::of_connection(ErrorCode::ProtocolError, "a frame's padding is larger than its payload")
 }
 
 /// A number at the beginning of a payload that is known to have one.
@@ -197,7 +203,7 @@ pub fn window_increment(payload: &[u8]) -> u32 {
 }
 
 /// Appends the head of a frame.
-pub fn encode_head(size: usize, kind: Kind, flags: u8, stream: StreamId, out: &mut Vec<u8>) {
+pub fn encode_head(size: usize, kind: FrameKind, flags: u8, stream: StreamId, out: &mut Vec<u8>) {
     debug_assert!(size <= 0xff_ffff, "a payload's size has three bytes");
     let [_, l0, l1, l2] = u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes();
     let [s0, s1, s2, s3] = stream.0.to_be_bytes();
@@ -205,24 +211,24 @@ pub fn encode_head(size: usize, kind: Kind, flags: u8, stream: StreamId, out: &m
 }
 
 /// Appends a whole frame.
-pub fn encode(kind: Kind, flags: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
+pub fn encode(kind: FrameKind, flags: u8, stream: StreamId, payload: &[u8], out: &mut Vec<u8>) {
     encode_head(payload.len(), kind, flags, stream, out);
     out.extend_from_slice(payload);
 }
 
 /// Appends RST_STREAM (§6.4).
 pub fn encode_reset(stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
-    encode(Kind::RstStream, 0, stream, &(code as u32).to_be_bytes(), out);
+    encode(FrameKind::RstStream, 0, stream, &(code as u32).to_be_bytes(), out);
 }
 
 /// Appends WINDOW_UPDATE (§6.9).
 pub fn encode_window_update(stream: StreamId, increment: u32, out: &mut Vec<u8>) {
-    encode(Kind::WindowUpdate, 0, stream, &increment.to_be_bytes(), out);
+    encode(FrameKind::WindowUpdate, 0, stream, &increment.to_be_bytes(), out);
 }
 
 /// Appends GOAWAY (§6.8); the text is for a person.
 pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<u8>) {
-    encode_head(8 + text.len(), Kind::GoAway, 0, StreamId::CONNECTION, out);
+    encode_head(8 + text.len(), FrameKind::GoAway, 0, StreamId::CONNECTION, out);
     out.extend_from_slice(&last.0.to_be_bytes());
     out.extend_from_slice(&(code as u32).to_be_bytes());
     out.extend_from_slice(text.as_bytes());

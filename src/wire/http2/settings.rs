@@ -1,7 +1,7 @@
 //! SETTINGS (RFC 9113 §6.5): what the peer asks for, checked, and what we ask for.
 
-use super::error::{ErrorCode, Fault};
-use super::frame::{self, Kind};
+use super::error::{ErrorCode, PeerFault};
+use super::frame::{self, FrameKind};
 use super::{FRAME_SIZE_LEAST, FRAME_SIZE_MOST, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
 /// Bytes of one setting.
@@ -45,7 +45,7 @@ impl Default for PeerSettings {
 
 impl PeerSettings {
     /// Takes the entries of a payload in, in their order; unknown ones are ignored (§6.5.2).
-    pub fn apply(&mut self, payload: &[u8]) -> Result<(), Fault> {
+    pub fn apply(&mut self, payload: &[u8]) -> Result<(), PeerFault> {
         for entry in payload.chunks_exact(ENTRY_SIZE) {
             let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; ENTRY_SIZE]>::try_from(entry) else { continue };
             self.apply_entry(u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
@@ -53,27 +53,30 @@ impl PeerSettings {
         Ok(())
     }
 
-    fn apply_entry(&mut self, identifier: u16, value: u32) -> Result<(), Fault> {
+    fn apply_entry(&mut self, identifier: u16, value: u32) -> Result<(), PeerFault> {
         match identifier {
             HEADER_TABLE_SIZE => self.header_table_size = value,
             ENABLE_PUSH if value > 1 => {
-                return Err(Fault::of_connection(ErrorCode::ProtocolError, "SETTINGS_ENABLE_PUSH is neither 0 nor 1"));
+                return Err(PeerFault::of_connection(
+                    ErrorCode::ProtocolError,
+                    "SETTINGS_ENABLE_PUSH is neither 0 nor 1",
+                ));
             }
             INITIAL_WINDOW_SIZE if value > WINDOW_SIZE_MAX => {
                 let text = "SETTINGS_INITIAL_WINDOW_SIZE is above 2^31 - 1";
-                return Err(Fault::of_connection(ErrorCode::FlowControlError, text));
+                return Err(PeerFault::of_connection(ErrorCode::FlowControlError, text));
             }
             INITIAL_WINDOW_SIZE => self.initial_window_size = value,
             MAX_FRAME_SIZE if !(FRAME_SIZE_LEAST..=FRAME_SIZE_MOST).contains(&value) => {
                 let text = "SETTINGS_MAX_FRAME_SIZE is below 2^14 or above 2^24 - 1";
-                return Err(Fault::of_connection(ErrorCode::ProtocolError, text));
+                return Err(PeerFault::of_connection(ErrorCode::ProtocolError, text));
             }
             MAX_FRAME_SIZE => self.frame_size_max = value,
             MAX_CONCURRENT_STREAMS => self.streams_max = value,
             // RFC 9218 §2.1.
             NO_RFC7540_PRIORITIES if value > 1 => {
                 let text = "SETTINGS_NO_RFC7540_PRIORITIES is neither 0 nor 1";
-                return Err(Fault::of_connection(ErrorCode::ProtocolError, text));
+                return Err(PeerFault::of_connection(ErrorCode::ProtocolError, text));
             }
             _ => {}
         }
@@ -110,7 +113,7 @@ impl OurSettings {
 
 /// Appends a SETTINGS frame.
 pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
-    frame::encode_head(entries.len() * ENTRY_SIZE, Kind::Settings, 0, StreamId::CONNECTION, out);
+    frame::encode_head(entries.len() * ENTRY_SIZE, FrameKind::Settings, 0, StreamId::CONNECTION, out);
     for (identifier, value) in entries {
         out.extend_from_slice(&identifier.to_be_bytes());
         out.extend_from_slice(&value.to_be_bytes());
@@ -119,5 +122,5 @@ pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
 
 /// Appends the acknowledgement of a SETTINGS frame (§6.5.3).
 pub fn encode_acknowledgement(out: &mut Vec<u8>) {
-    frame::encode_head(0, Kind::Settings, frame::ACK, StreamId::CONNECTION, out);
+    frame::encode_head(0, FrameKind::Settings, frame::ACK, StreamId::CONNECTION, out);
 }

@@ -1,7 +1,7 @@
 //! Tables for frames and settings.
 
-use super::error::{ErrorCode, Fault};
-use super::frame::{self, FrameHead, Kind};
+use super::error::{ErrorCode, PeerFault};
+use super::frame::{self, FrameHead, FrameKind};
 use super::settings::{self, OurSettings, PeerSettings};
 use super::{FRAME_SIZE_LEAST, StreamId};
 
@@ -29,42 +29,42 @@ fn each_kind_has_its_stream_and_its_size() {
         assert_eq!(got, want, "{head:?}");
     };
     let (protocol, size) = (Some((ErrorCode::ProtocolError, true)), Some((ErrorCode::FrameSizeError, true)));
-    for kind in [Kind::Data, Kind::Headers, Kind::Continuation, Kind::Unknown(77)] {
+    for kind in [FrameKind::Data, FrameKind::Headers, FrameKind::Continuation, FrameKind::Unknown(77)] {
         check(kind, 0, 1, 16_384, None);
         check(kind, 0, 1, 16_385, size);
-        check(kind, 0, 0, 9, if kind == Kind::Unknown(77) { None } else { protocol });
+        check(kind, 0, 0, 9, if kind == FrameKind::Unknown(77) { None } else { protocol });
     }
-    check(Kind::Data, frame::PADDED, 1, 0, size);
-    check(Kind::Headers, frame::PADDED, 1, 0, size);
-    check(Kind::Headers, frame::PADDED | frame::PRIORITY, 1, 5, size);
-    check(Kind::Headers, frame::PADDED | frame::PRIORITY, 1, 6, None);
-    check(Kind::Priority, 0, 0, 5, protocol);
-    check(Kind::Priority, 0, 1, 5, None);
-    check(Kind::Priority, 0, 1, 4, Some((ErrorCode::FrameSizeError, false)));
-    for kind in [Kind::RstStream, Kind::WindowUpdate] {
+    check(FrameKind::Data, frame::PADDED, 1, 0, size);
+    check(FrameKind::Headers, frame::PADDED, 1, 0, size);
+    check(FrameKind::Headers, frame::PADDED | frame::PRIORITY, 1, 5, size);
+    check(FrameKind::Headers, frame::PADDED | frame::PRIORITY, 1, 6, None);
+    check(FrameKind::Priority, 0, 0, 5, protocol);
+    check(FrameKind::Priority, 0, 1, 5, None);
+    check(FrameKind::Priority, 0, 1, 4, Some((ErrorCode::FrameSizeError, false)));
+    for kind in [FrameKind::RstStream, FrameKind::WindowUpdate] {
         check(kind, 0, 1, 4, None);
         check(kind, 0, 1, 3, size);
         check(kind, 0, 1, 5, size);
     }
-    check(Kind::RstStream, 0, 0, 4, protocol);
-    check(Kind::WindowUpdate, 0, 0, 4, None);
-    check(Kind::Settings, 0, 0, 12, None);
-    check(Kind::Settings, 0, 0, 13, size);
-    check(Kind::Settings, frame::ACK, 0, 6, size);
-    check(Kind::Settings, 0, 1, 0, protocol);
-    check(Kind::Ping, 0, 0, 8, None);
-    check(Kind::Ping, 0, 0, 7, size);
-    check(Kind::Ping, 0, 1, 8, protocol);
-    check(Kind::GoAway, 0, 0, 8, None);
-    check(Kind::GoAway, 0, 0, 7, size);
-    check(Kind::GoAway, 0, 1, 8, protocol);
-    check(Kind::PushPromise, 0, 1, 4, protocol);
+    check(FrameKind::RstStream, 0, 0, 4, protocol);
+    check(FrameKind::WindowUpdate, 0, 0, 4, None);
+    check(FrameKind::Settings, 0, 0, 12, None);
+    check(FrameKind::Settings, 0, 0, 13, size);
+    check(FrameKind::Settings, frame::ACK, 0, 6, size);
+    check(FrameKind::Settings, 0, 1, 0, protocol);
+    check(FrameKind::Ping, 0, 0, 8, None);
+    check(FrameKind::Ping, 0, 0, 7, size);
+    check(FrameKind::Ping, 0, 1, 8, protocol);
+    check(FrameKind::GoAway, 0, 0, 8, None);
+    check(FrameKind::GoAway, 0, 0, 7, size);
+    check(FrameKind::GoAway, 0, 1, 8, protocol);
+    check(FrameKind::PushPromise, 0, 1, 4, protocol);
 }
 
 #[test]
 fn the_block_of_a_headers_frame_lies_between_priority_and_padding() {
     let block = |flags, payload: &[u8]| {
-        let head = FrameHead { size: payload.len(), kind: Kind::Headers, flags, stream: StreamId(1) };
+        let head = FrameHead { size: payload.len(), kind: FrameKind::Headers, flags, stream: StreamId(1) };
         head.headers_block(payload).map(<[u8]>::to_vec).map_err(|fault| fault.code)
     };
     assert_eq!(block(0, b"abc"), Ok(b"abc".to_vec()));
@@ -81,7 +81,7 @@ fn settings_are_applied_in_order_and_checked() {
     let apply = |entries: &[(u16, u32)]| {
         let (mut frame, mut settings) = (Vec::new(), PeerSettings::default());
         settings::encode(entries, &mut frame);
-        settings.apply(&frame[frame::HEAD_SIZE..]).map(|()| settings).map_err(|fault: Fault| fault.code)
+        settings.apply(&frame[frame::HEAD_SIZE..]).map(|()| settings).map_err(|fault: PeerFault| fault.code)
     };
     let want = PeerSettings { header_table_size: 9, initial_window_size: 8, frame_size_max: 16_385, streams_max: 0 };
     assert_eq!(apply(&[(1, 1), (4, 8), (1, 9), (3, 0), (6, 1), (2, 0), (77, 77), (5, 16_385)]), Ok(want));

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use crate::wire::json::{Fault, JsonError};
+use crate::wire::json::{JsonError, JsonFault};
 
 /// A place in a text.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ pub struct Cursor<'a> {
 }
 
 /// A part of a string.
-enum Piece<'a> {
+enum StringPiece<'a> {
     /// Text without escapes.
     Text(&'a str),
     /// What an escape stands for.
@@ -26,7 +26,7 @@ enum Piece<'a> {
 
 /// What the characters of a number say without its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum NumberForm {
     /// Digits and a sign.
     Integer,
     /// With a fraction or an exponent.
@@ -47,7 +47,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// A fault at the next byte.
-    pub(super) const fn error(&self, fault: Fault) -> JsonError {
+    pub(super) const fn error(&self, fault: JsonFault) -> JsonError {
         JsonError { fault, offset: self.offset() }
     }
 
@@ -87,7 +87,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn literal(&mut self, letters: &[u8]) -> Result<(), JsonError> {
         match letters.iter().all(|letter| self.consume(*letter)) {
             true => Ok(()),
-            false => Err(self.error(Fault::Value)),
+            false => Err(self.error(JsonFault::Value)),
         }
     }
 
@@ -95,17 +95,17 @@ impl<'a> Cursor<'a> {
     pub(super) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.advance();
         let first = match self.piece()? {
-            Piece::End => return Ok(Cow::Borrowed("")),
-            Piece::Char(first) => String::from(first),
-            Piece::Text(first) if self.consume(b'"') => return Ok(Cow::Borrowed(first)),
-            Piece::Text(first) => String::from(first),
+            StringPiece::End => return Ok(Cow::Borrowed("")),
+            StringPiece::Char(first) => String::from(first),
+            StringPiece::Text(first) if self.consume(b'"') => return Ok(Cow::Borrowed(first)),
+            StringPiece::Text(first) => String::from(first),
         };
         let mut text = first;
         loop {
             match self.piece()? {
-                Piece::End => return Ok(Cow::Owned(text)),
-                Piece::Char(letter) => text.push(letter),
-                Piece::Text(part) => text.push_str(part),
+                StringPiece::End => return Ok(Cow::Owned(text)),
+                StringPiece::Char(letter) => text.push(letter),
+                StringPiece::Text(part) => text.push_str(part),
             }
         }
     }
@@ -115,34 +115,34 @@ impl<'a> Cursor<'a> {
         self.advance();
         loop {
             match self.piece()? {
-                Piece::End => return Ok(()),
-                Piece::Char(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
-                Piece::Text(part) => out.extend_from_slice(part.as_bytes()),
+                StringPiece::End => return Ok(()),
+                StringPiece::Char(letter) => out.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes()),
+                StringPiece::Text(part) => out.extend_from_slice(part.as_bytes()),
             }
         }
     }
 
     /// Reads up to the next escape or the end of the string, or one escape.
-    fn piece(&mut self) -> Result<Piece<'a>, JsonError> {
+    fn piece(&mut self) -> Result<StringPiece<'a>, JsonError> {
         let size = find(self.rest, |byte| (byte == b'"') | (byte == b'\\') | (byte < 0x20)).unwrap_or(self.rest.len());
         let (text, rest) = self.rest.split_at_checked(size).unwrap_or((self.rest, &[]));
         if !text.is_empty() {
             let text = std::str::from_utf8(text).map_err(|error| {
                 let offset = self.offset().saturating_add(error.valid_up_to());
-                JsonError { fault: Fault::Encoding, offset }
+                JsonError { fault: JsonFault::Encoding, offset }
             })?;
             self.rest = rest;
-            return Ok(Piece::Text(text));
+            return Ok(StringPiece::Text(text));
         }
         match self.peek() {
             Some(b'"') => {
                 self.advance();
-                Ok(Piece::End)
+                Ok(StringPiece::End)
             }
-            Some(b'\\') => self.escape().map(Piece::Char),
+            Some(b'\\') => self.escape().map(StringPiece::Char),
             // RapidJSON takes a NUL for the end of the text.
-            Some(0) | None => Err(self.error(Fault::Quote)),
-            Some(_) => Err(self.error(Fault::Escape)),
+            Some(0) | None => Err(self.error(JsonFault::Quote)),
+            Some(_) => Err(self.error(JsonFault::Escape)),
         }
     }
 
@@ -161,7 +161,7 @@ impl<'a> Cursor<'a> {
                 self.advance();
                 return self.unicode(&at);
             }
-            _ => return Err(at.error(Fault::Escape)),
+            _ => return Err(at.error(JsonFault::Escape)),
         };
         self.advance();
         Ok(letter)
@@ -169,21 +169,21 @@ impl<'a> Cursor<'a> {
 
     /// Reads four digits, or eight with `\u` between them where the first half is of a surrogate pair.
     fn unicode(&mut self, at: &Self) -> Result<char, JsonError> {
-        let high = self.hex().ok_or(at.error(Fault::Hex))?;
+        let high = self.hex().ok_or(at.error(JsonFault::Hex))?;
         let point = match high {
             0xd800..=0xdbff => {
                 if !(self.consume(b'\\') && self.consume(b'u')) {
-                    return Err(at.error(Fault::Surrogate));
+                    return Err(at.error(JsonFault::Surrogate));
                 }
-                let low = self.hex().ok_or(at.error(Fault::Hex))?;
+                let low = self.hex().ok_or(at.error(JsonFault::Hex))?;
                 if !(0xdc00..=0xdfff).contains(&low) {
-                    return Err(at.error(Fault::Surrogate));
+                    return Err(at.error(JsonFault::Surrogate));
                 }
                 0x10000 + ((high - 0xd800) << 10) + (low - 0xdc00)
             }
             other => other,
         };
-        char::from_u32(point).ok_or(at.error(Fault::Surrogate))
+        char::from_u32(point).ok_or(at.error(JsonFault::Surrogate))
     }
 
     /// Reads four hexadecimal digits.
@@ -195,7 +195,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads a number and returns its text and form.
-    pub(super) fn number(&mut self) -> Result<(&'a [u8], Form), JsonError> {
+    pub(super) fn number(&mut self) -> Result<(&'a [u8], NumberForm), JsonError> {
         let start = *self;
         self.consume(b'-');
         let form = match self.peek() {
@@ -209,34 +209,34 @@ impl<'a> Cursor<'a> {
             }
             Some(b'N' | b'I') => {
                 self.named_number()?;
-                Form::Literal
+                NumberForm::Literal
             }
-            _ => return Err(self.error(Fault::Value)),
+            _ => return Err(self.error(JsonFault::Value)),
         };
         let size = start.rest.len().saturating_sub(self.rest.len());
         let text = start.rest.get(..size).unwrap_or_default();
-        if form != Form::Literal && is_too_large(text) {
-            return Err(start.error(Fault::Large));
+        if form != NumberForm::Literal && is_too_large(text) {
+            return Err(start.error(JsonFault::Large));
         }
         Ok((text, form))
     }
 
     /// Reads what may follow the integer part of a number.
-    fn decimals(&mut self) -> Result<Form, JsonError> {
-        let mut form = Form::Integer;
+    fn decimals(&mut self) -> Result<NumberForm, JsonError> {
+        let mut form = NumberForm::Integer;
         if self.consume(b'.') {
-            form = Form::Decimal;
+            form = NumberForm::Decimal;
             if !self.digits() {
-                return Err(self.error(Fault::Fraction));
+                return Err(self.error(JsonFault::Fraction));
             }
         }
         if self.consume(b'e') || self.consume(b'E') {
-            form = Form::Decimal;
+            form = NumberForm::Decimal;
             if !self.consume(b'+') {
                 self.consume(b'-');
             }
             if !self.digits() {
-                return Err(self.error(Fault::Exponent));
+                return Err(self.error(JsonFault::Exponent));
             }
         }
         Ok(form)

@@ -6,28 +6,28 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
-use crate::wire::json::cursor::{Cursor, Form, find};
-use crate::wire::json::{Fault, JsonError, RawArray, writer};
+use crate::wire::json::cursor::{Cursor, NumberForm, find};
+use crate::wire::json::{JsonError, JsonFault, RawArray, writer};
 
 /// A document that was read. Nodes lie in the order of the text, an array's or object's behind
 /// its own.
 #[derive(Debug)]
 pub struct Document<'a> {
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<DocumentNode<'a>>,
 }
 
 /// A value and where the next one beside it lies.
 #[derive(Debug)]
-struct Node<'a> {
+struct DocumentNode<'a> {
     name: Cow<'a, str>,
-    kind: Kind<'a>,
+    kind: ValueKind<'a>,
     /// The index behind its last descendant.
     end: usize,
 }
 
 /// What a value is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind<'a> {
+pub enum ValueKind<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
@@ -48,7 +48,7 @@ pub enum Kind<'a> {
 
 /// A value within a document.
 #[derive(Clone, Copy, Debug)]
-pub struct Value<'d, 'a> {
+pub struct JsonValue<'d, 'a> {
     document: &'d Document<'a>,
     index: usize,
 }
@@ -56,7 +56,7 @@ pub struct Value<'d, 'a> {
 impl<'a> Document<'a> {
     /// Reads a document, and keeps arrays under `raw_names` as text.
     pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
-        let mut reader = Reader::new(text, raw_names);
+        let mut reader = JsonReader::new(text, raw_names);
         // RFC 8259 §8.1 lets a reader pass over a byte order mark.
         reader.cursor.rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let outcome = reader.run();
@@ -70,28 +70,28 @@ impl<'a> Document<'a> {
     }
 
     /// The outermost value.
-    pub const fn root(&self) -> Value<'_, 'a> {
-        Value { document: self, index: 0 }
+    pub const fn root(&self) -> JsonValue<'_, 'a> {
+        JsonValue { document: self, index: 0 }
     }
 
     /// How many arrays were kept as text.
     pub fn raw_count(&self) -> usize {
-        self.nodes.iter().filter(|node| matches!(node.kind, Kind::Raw(_))).count()
+        self.nodes.iter().filter(|node| matches!(node.kind, ValueKind::Raw(_))).count()
     }
 
     /// Holds the arrays that were kept as text against the grammar: the first fault of the text.
     pub fn validate(&self) -> Result<(), JsonError> {
         self.nodes.iter().try_for_each(|node| match node.kind {
-            Kind::Raw(array) => array.validate(),
+            ValueKind::Raw(array) => array.validate(),
             _ => Ok(()),
         })
     }
 }
 
-impl<'d, 'a> Value<'d, 'a> {
+impl<'d, 'a> JsonValue<'d, 'a> {
     /// What it is.
-    pub fn kind(self) -> &'d Kind<'a> {
-        self.node().map_or(&Kind::Null, |node| &node.kind)
+    pub fn kind(self) -> &'d ValueKind<'a> {
+        self.node().map_or(&ValueKind::Null, |node| &node.kind)
     }
 
     /// The first member of an object that has a name.
@@ -101,33 +101,33 @@ impl<'d, 'a> Value<'d, 'a> {
 
     /// The members of an object; none where it is none.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Self)> {
-        let children = matches!(self.kind(), Kind::Object).then(|| self.children());
+        let children = matches!(self.kind(), ValueKind::Object).then(|| self.children());
         let named = |value: Self| (value.node().map_or("", |node| &*node.name), value);
         children.into_iter().flatten().map(named)
     }
 
     /// The elements of an array; none where it is none.
     pub fn elements(self) -> impl Iterator<Item = Self> {
-        matches!(self.kind(), Kind::Array).then(|| self.children()).into_iter().flatten()
+        matches!(self.kind(), ValueKind::Array).then(|| self.children()).into_iter().flatten()
     }
 
     /// The text of a string.
     pub fn as_str(self) -> Option<&'d str> {
-        if let Kind::String(text) = self.kind() { Some(text) } else { None }
+        if let ValueKind::String(text) = self.kind() { Some(text) } else { None }
     }
 
     /// The value of `true` or `false`.
     pub fn as_bool(self) -> Option<bool> {
-        if let Kind::Bool(value) = self.kind() { Some(*value) } else { None }
+        if let ValueKind::Bool(value) = self.kind() { Some(*value) } else { None }
     }
 
     /// The value of an integer that is not below zero and fits 64 bits.
     pub fn as_u64(self) -> Option<u64> {
-        let Kind::Integer(text) = self.kind() else { return None };
+        let ValueKind::Integer(text) = self.kind() else { return None };
         if *text == b"-0" { Some(0) } else { std::str::from_utf8(text).ok()?.parse().ok() }
     }
 
-    fn node(self) -> Option<&'d Node<'a>> {
+    fn node(self) -> Option<&'d DocumentNode<'a>> {
         self.document.nodes.get(self.index)
     }
 
@@ -140,7 +140,7 @@ impl<'d, 'a> Value<'d, 'a> {
 
 /// What may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ReaderState {
     /// The outermost value.
     Root,
     /// An element or the end of an array.
@@ -158,34 +158,34 @@ enum State {
 }
 
 /// An array or object that is not closed yet.
-struct Open {
+struct OpenValue {
     is_object: bool,
     node: usize,
 }
 
-struct Reader<'a, 'n> {
+struct JsonReader<'a, 'n> {
     cursor: Cursor<'a>,
     raw_names: &'n [&'n str],
     /// Arrays and objects around the text.
     depth: usize,
-    open: SmallVec<[Open; 16]>,
+    open: SmallVec<[OpenValue; 16]>,
     /// The name of the member whose value comes next.
     name: Cow<'a, str>,
     /// Whether nodes are kept; a text may be read only to know that it is JSON.
     keeps: bool,
-    nodes: Vec<Node<'a>>,
+    nodes: Vec<DocumentNode<'a>>,
 }
 
 /// Holds a text at an offset of its document against the grammar.
 pub(super) fn validate(text: &[u8], offset: usize, depth: usize) -> Result<(), JsonError> {
-    let mut reader = Reader::new(text, &[]);
+    let mut reader = JsonReader::new(text, &[]);
     reader.cursor = Cursor::new(text, offset);
     reader.depth = depth;
     reader.keeps = false;
     reader.run()
 }
 
-impl<'a, 'n> Reader<'a, 'n> {
+impl<'a, 'n> JsonReader<'a, 'n> {
     fn new(text: &'a [u8], raw_names: &'n [&'n str]) -> Self {
         Self {
             cursor: Cursor::new(text, 0),
@@ -199,101 +199,103 @@ impl<'a, 'n> Reader<'a, 'n> {
     }
 
     fn run(&mut self) -> Result<(), JsonError> {
-        let mut state = State::Root;
+        let mut state = ReaderState::Root;
         loop {
             self.cursor.skip_space();
             let next = self.cursor.peek();
             state = match state {
-                State::ArrayStart if next == Some(b']') => self.close(),
-                State::Root | State::ArrayStart | State::Element | State::MemberValue => self.value(state, next)?,
-                State::ObjectStart if next == Some(b'}') => self.close(),
-                State::ObjectStart | State::Member => self.name(next)?,
-                State::Comma => match (self.open.last().map(|open| open.is_object), next) {
+                ReaderState::ArrayStart if next == Some(b']') => self.close(),
+                ReaderState::Root | ReaderState::ArrayStart | ReaderState::Element | ReaderState::MemberValue => {
+                    self.value(state, next)?
+                }
+                ReaderState::ObjectStart if next == Some(b'}') => self.close(),
+                ReaderState::ObjectStart | ReaderState::Member => self.name(next)?,
+                ReaderState::Comma => match (self.open.last().map(|open| open.is_object), next) {
                     (None, None) => return Ok(()),
-                    (Some(false), Some(b',')) => self.pass(State::Element),
-                    (Some(true), Some(b',')) => self.pass(State::Member),
+                    (Some(false), Some(b',')) => self.pass(ReaderState::Element),
+                    (Some(true), Some(b',')) => self.pass(ReaderState::Member),
                     (Some(false), Some(b']')) | (Some(true), Some(b'}')) => self.close(),
-                    (None, _) => return Err(self.cursor.error(Fault::Trailing)),
-                    (Some(false), _) => return Err(self.cursor.error(Fault::Element)),
-                    (Some(true), _) => return Err(self.cursor.error(Fault::Member)),
+                    (None, _) => return Err(self.cursor.error(JsonFault::Trailing)),
+                    (Some(false), _) => return Err(self.cursor.error(JsonFault::Element)),
+                    (Some(true), _) => return Err(self.cursor.error(JsonFault::Member)),
                 },
             };
         }
     }
 
-    fn pass(&mut self, state: State) -> State {
+    fn pass(&mut self, state: ReaderState) -> ReaderState {
         self.cursor.advance();
         state
     }
 
     /// Reads a name and its colon.
-    fn name(&mut self, next: Option<u8>) -> Result<State, JsonError> {
+    fn name(&mut self, next: Option<u8>) -> Result<ReaderState, JsonError> {
         if next != Some(b'"') {
-            return Err(self.cursor.error(Fault::Name));
+            return Err(self.cursor.error(JsonFault::Name));
         }
         self.name = self.cursor.string()?;
         self.cursor.skip_space();
         match self.cursor.consume(b':') {
-            true => Ok(State::MemberValue),
-            false => Err(self.cursor.error(Fault::Colon)),
+            true => Ok(ReaderState::MemberValue),
+            false => Err(self.cursor.error(JsonFault::Colon)),
         }
     }
 
     /// Reads a value, or the sign that opens one.
-    fn value(&mut self, state: State, next: Option<u8>) -> Result<State, JsonError> {
+    fn value(&mut self, state: ReaderState, next: Option<u8>) -> Result<ReaderState, JsonError> {
         let kind = match next {
             Some(b'{') => return self.open(true),
-            Some(b'[') if state == State::MemberValue && self.raw_names.iter().any(|name| *name == self.name) => {
-                Kind::Raw(self.raw()?)
+            Some(b'[') if state == ReaderState::MemberValue && self.raw_names.iter().any(|name| *name == self.name) => {
+                ValueKind::Raw(self.raw()?)
             }
             Some(b'[') => return self.open(false),
-            Some(b'"') => Kind::String(self.cursor.string()?),
-            Some(b't') => self.cursor.literal(b"true").map(|()| Kind::Bool(true))?,
-            Some(b'f') => self.cursor.literal(b"false").map(|()| Kind::Bool(false))?,
-            Some(b'n') => self.cursor.literal(b"null").map(|()| Kind::Null)?,
+            Some(b'"') => ValueKind::String(self.cursor.string()?),
+            Some(b't') => self.cursor.literal(b"true").map(|()| ValueKind::Bool(true))?,
+            Some(b'f') => self.cursor.literal(b"false").map(|()| ValueKind::Bool(false))?,
+            Some(b'n') => self.cursor.literal(b"null").map(|()| ValueKind::Null)?,
             // RapidJSON takes a NUL for the end of the text.
-            Some(b']' | b'}' | b',' | b':' | 0) | None if state == State::Root => {
-                return Err(self.cursor.error(Fault::Empty));
+            Some(b']' | b'}' | b',' | b':' | 0) | None if state == ReaderState::Root => {
+                return Err(self.cursor.error(JsonFault::Empty));
             }
             _ => match self.cursor.number()? {
-                (text, Form::Integer) => Kind::Integer(text),
-                (text, _) => Kind::Decimal(text),
+                (text, NumberForm::Integer) => ValueKind::Integer(text),
+                (text, _) => ValueKind::Decimal(text),
             },
         };
         self.push(kind)?;
-        Ok(State::Comma)
+        Ok(ReaderState::Comma)
     }
 
-    fn open(&mut self, is_object: bool) -> Result<State, JsonError> {
+    fn open(&mut self, is_object: bool) -> Result<ReaderState, JsonError> {
         if self.depth.saturating_add(self.open.len()) >= JSON_DEPTH_MAX {
-            return Err(self.cursor.error(Fault::Depth));
+            return Err(self.cursor.error(JsonFault::Depth));
         }
         let node = self.nodes.len();
-        self.push(if is_object { Kind::Object } else { Kind::Array })?;
-        self.open.push(Open { is_object, node });
-        Ok(self.pass(if is_object { State::ObjectStart } else { State::ArrayStart }))
+        self.push(if is_object { ValueKind::Object } else { ValueKind::Array })?;
+        self.open.push(OpenValue { is_object, node });
+        Ok(self.pass(if is_object { ReaderState::ObjectStart } else { ReaderState::ArrayStart }))
     }
 
-    fn close(&mut self) -> State {
+    fn close(&mut self) -> ReaderState {
         let end = self.nodes.len();
         if let Some(node) = self.open.pop().and_then(|open| self.nodes.get_mut(open.node)) {
             node.end = end;
         }
-        self.pass(State::Comma)
+        self.pass(ReaderState::Comma)
     }
 
-    fn push(&mut self, kind: Kind<'a>) -> Result<(), JsonError> {
+    fn push(&mut self, kind: ValueKind<'a>) -> Result<(), JsonError> {
         if !self.keeps {
             return Ok(());
         }
         if self.nodes.len() >= JSON_NODES_MAX {
-            return Err(self.cursor.error(Fault::Nodes));
+            return Err(self.cursor.error(JsonFault::Nodes));
         }
         if self.nodes.is_empty() {
             self.nodes.reserve(NODES_EXPECTED);
         }
         let end = self.nodes.len().saturating_add(1);
-        self.nodes.push(Node { name: std::mem::take(&mut self.name), kind, end });
+        self.nodes.push(DocumentNode { name: std::mem::take(&mut self.name), kind, end });
         Ok(())
     }
 
@@ -303,7 +305,7 @@ impl<'a, 'n> Reader<'a, 'n> {
         let extent = extent(self.cursor.rest).and_then(|size| self.cursor.rest.split_at_checked(size));
         let Some((text, rest)) = extent else {
             validate(self.cursor.rest, offset, depth)?;
-            return Err(self.cursor.error(Fault::Value));
+            return Err(self.cursor.error(JsonFault::Value));
         };
         self.cursor.rest = rest;
         Ok(RawArray { text, offset, depth })
@@ -348,14 +350,16 @@ fn string_end(text: &[u8]) -> Option<usize> {
 }
 
 /// Writes a value as compact JSON; numbers keep their text.
-pub(super) fn write(value: Value<'_, '_>, out: &mut Vec<u8>) {
+pub(super) fn write(value: JsonValue<'_, '_>, out: &mut Vec<u8>) {
     match value.kind() {
-        Kind::Null => out.extend_from_slice(b"null"),
-        Kind::Bool(true) => out.extend_from_slice(b"true"),
-        Kind::Bool(false) => out.extend_from_slice(b"false"),
-        Kind::Integer(text) | Kind::Decimal(text) | Kind::Raw(RawArray { text, .. }) => out.extend_from_slice(text),
-        Kind::String(text) => writer::string(text, out),
-        Kind::Array => {
+        ValueKind::Null => out.extend_from_slice(b"null"),
+        ValueKind::Bool(true) => out.extend_from_slice(b"true"),
+        ValueKind::Bool(false) => out.extend_from_slice(b"false"),
+        ValueKind::Integer(text) | ValueKind::Decimal(text) | ValueKind::Raw(RawArray { text, .. }) => {
+            out.extend_from_slice(text)
+        }
+        ValueKind::String(text) => writer::string(text, out),
+        ValueKind::Array => {
             out.push(b'[');
             for (index, element) in value.elements().enumerate() {
                 writer::comma(index, out);
@@ -363,7 +367,7 @@ pub(super) fn write(value: Value<'_, '_>, out: &mut Vec<u8>) {
             }
             out.push(b']');
         }
-        Kind::Object => {
+        ValueKind::Object => {
             out.push(b'{');
             for (index, (name, member)) in value.members().enumerate() {
                 writer::comma(index, out);

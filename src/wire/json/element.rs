@@ -3,7 +3,7 @@
 
 use crate::limits::JSON_DEPTH_MAX;
 use crate::wire::json::cursor::Cursor;
-use crate::wire::json::number::{Miss, read_f32, read_f64, read_integer, read_run};
+use crate::wire::json::number::{NumberError, read_f32, read_f64, read_integer, read_run};
 use crate::wire::json::{JsonError, RawArray};
 
 /// Why the elements of an array could not be read.
@@ -37,10 +37,10 @@ pub enum ArrayError {
 pub trait Number: Copy + sealed::Read {}
 
 mod sealed {
-    use super::{Cursor, Miss};
+    use super::{Cursor, NumberError};
 
     pub trait Read: Sized {
-        fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss>;
+        fn read(cursor: &mut Cursor<'_>) -> Result<Self, NumberError>;
 
         /// Reads elements with commas between them into slots, as long as that is fast, and ends behind
         /// the last; how many, which may be none.
@@ -59,7 +59,7 @@ macro_rules! integers {
         impl Number for $integer {}
         impl sealed::Read for $integer {
             #[inline]
-            fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss> {
+            fn read(cursor: &mut Cursor<'_>) -> Result<Self, NumberError> {
                 read_integer(cursor)
             }
         }
@@ -71,7 +71,7 @@ integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 impl Number for f32 {}
 impl sealed::Read for f32 {
     #[inline]
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss> {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, NumberError> {
         read_f32(cursor)
     }
 
@@ -84,7 +84,7 @@ impl sealed::Read for f32 {
 impl Number for f64 {}
 impl sealed::Read for f64 {
     #[inline]
-    fn read(cursor: &mut Cursor<'_>) -> Result<Self, Miss> {
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self, NumberError> {
         read_f64(cursor)
     }
 
@@ -95,9 +95,9 @@ impl sealed::Read for f64 {
 }
 
 /// What ended the reading of an array early.
-enum Stop {
+enum ElementStop {
     Full,
-    Miss(Miss),
+    Miss(NumberError),
 }
 
 /// Reads numbers into memory, which they must fill.
@@ -115,8 +115,8 @@ pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<()
             pause_next = pause_next.saturating_mul(2).min(RUN_PAUSE_MAX);
         }
         pause = pause.saturating_sub(1);
-        let slot = slots.next().ok_or(Stop::Full)?;
-        *slot = T::read(cursor).map_err(Stop::Miss)?;
+        let slot = slots.next().ok_or(ElementStop::Full)?;
+        *slot = T::read(cursor).map_err(ElementStop::Miss)?;
         Ok(1)
     })?;
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
@@ -130,11 +130,11 @@ const RUN_PAUSE_MAX: u32 = 64;
 pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
     walk(array, |cursor| {
-        let slot = slots.next().ok_or(Stop::Full)?;
+        let slot = slots.next().ok_or(ElementStop::Full)?;
         (*slot, cursor.rest) = match cursor.rest {
             [b't', b'r', b'u', b'e', rest @ ..] => (1, rest),
             [b'f', b'a', b'l', b's', b'e', rest @ ..] => (0, rest),
-            _ => return Err(Stop::Miss(Miss::Other)),
+            _ => return Err(ElementStop::Miss(NumberError::Other)),
         };
         Ok(1)
     })?;
@@ -146,14 +146,14 @@ pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, Ar
     let mut count = 0_usize;
     walk(array, |cursor| {
         if cursor.peek() != Some(b'"') {
-            return Err(Stop::Miss(Miss::Other));
+            return Err(ElementStop::Miss(NumberError::Other));
         }
         let start = out.len();
         out.extend_from_slice(&[0; 4]);
-        cursor.string_into(out).map_err(|_| Stop::Miss(Miss::Other))?;
+        cursor.string_into(out).map_err(|_| ElementStop::Miss(NumberError::Other))?;
         let size = out.len().saturating_sub(start).saturating_sub(4);
         // A body, and so a string in it, is shorter than 4 GiB.
-        let size = u32::try_from(size).map_err(|_| Stop::Full)?.to_le_bytes();
+        let size = u32::try_from(size).map_err(|_| ElementStop::Full)?.to_le_bytes();
         if let Some(field) = out.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
             *field = size;
         }
@@ -168,7 +168,7 @@ pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, Ar
 #[inline]
 fn walk<'a>(
     array: &RawArray<'a>,
-    mut read: impl FnMut(&mut Cursor<'a>) -> Result<usize, Stop>,
+    mut read: impl FnMut(&mut Cursor<'a>) -> Result<usize, ElementStop>,
 ) -> Result<(), ArrayError> {
     let mut cursor = Cursor::new(array.text, 0);
     let mut depth = array.depth;
@@ -206,16 +206,16 @@ fn walk<'a>(
 
 /// The error for an element that was not read: that of the text, if it is no JSON.
 #[cold]
-fn refused(array: &RawArray<'_>, at: Cursor<'_>, index: usize, stop: &Stop) -> ArrayError {
+fn refused(array: &RawArray<'_>, at: Cursor<'_>, index: usize, stop: &ElementStop) -> ArrayError {
     let mut token = at;
     let text = token.number().map(|(text, _)| text).unwrap_or_default();
     let shown = String::from_utf8_lossy(text.get(..TEXT_SIZE_MAX).unwrap_or(text));
     let text = if text.len() > TEXT_SIZE_MAX { format!("{shown}...") } else { shown.into_owned() };
     let error = match stop {
-        Stop::Full => ArrayError::TooMany,
-        Stop::Miss(Miss::Other) => ArrayError::Kind,
-        Stop::Miss(Miss::Fraction) => ArrayError::Fraction { index, text },
-        Stop::Miss(Miss::Range) => ArrayError::Range { index, text },
+        ElementStop::Full => ArrayError::TooMany,
+        ElementStop::Miss(NumberError::Other) => ArrayError::Kind,
+        ElementStop::Miss(NumberError::Fraction) => ArrayError::Fraction { index, text },
+        ElementStop::Miss(NumberError::Range) => ArrayError::Range { index, text },
     };
     first_fault(array, error)
 }

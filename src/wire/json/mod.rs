@@ -18,14 +18,14 @@ pub mod writer;
 
 use std::fmt;
 
-pub use document::{Document, Kind, Value};
+pub use document::{Document, JsonValue, ValueKind};
 pub use element::{ArrayError, Number, read_booleans, read_numbers, read_strings};
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 
 /// What is wrong with a text that should be JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum JsonFault {
     /// Nothing but white space, or a closing sign first.
     Empty,
     /// Something follows the document.
@@ -66,7 +66,7 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonError {
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: JsonFault,
     /// Where, in bytes from the beginning of the text.
     pub offset: usize,
 }
@@ -75,13 +75,13 @@ impl fmt::Display for JsonError {
     /// RapidJSON's text and offset as Triton puts them: `Invalid value. at 10`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fault {
-            Fault::Depth | Fault::Nodes => write!(f, "{}", self.fault),
+            JsonFault::Depth | JsonFault::Nodes => write!(f, "{}", self.fault),
             fault => write!(f, "{fault} at {}", self.offset),
         }
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for JsonFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Empty => "The document is empty.",
@@ -145,7 +145,7 @@ pub fn exercise(text: &[u8]) -> bool {
             assert_eq!(again, third, "a document written and read back is the same");
         }
         // Text that is kept is not counted as values.
-        (Err(JsonError { fault: Fault::Nodes, .. }), _) => {}
+        (Err(JsonError { fault: JsonFault::Nodes, .. }), _) => {}
         (strict, lazy) => {
             assert_eq!(strict.as_ref().err(), lazy.as_ref().err(), "keeping arrays as text changes no verdict");
         }

@@ -9,7 +9,7 @@ use crate::wire::json::window::{self, eight};
 
 /// Why a number of a datatype could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Miss {
+pub enum NumberError {
     /// No number begins here, or the text is no JSON.
     Other,
     /// A number, but not an integer.
@@ -65,7 +65,7 @@ pub(super) fn read_run<'o, T: 'o>(
 
 /// The nearest double: both parts are exact, and so the quotient is rounded once (Clinger).
 #[inline(always)]
-fn exact(short: &window::Short) -> f64 {
+fn exact(short: &window::ShortWindow) -> f64 {
     // Below 2^63, it converts in one step.
     let value = short.mantissa.cast_signed() as f64 / POWERS.get(short.fraction_size).copied().unwrap_or(f64::NAN);
     f64::from_bits(value.to_bits() | u64::from(short.is_negative) << 63)
@@ -73,7 +73,7 @@ fn exact(short: &window::Short) -> f64 {
 
 /// Reads a double.
 #[inline(always)]
-pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
+pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, NumberError> {
     let start = cursor.rest;
     let Some((decimal, rest)) = decimal(start) else { return read_literal(cursor) };
     cursor.rest = rest;
@@ -86,7 +86,7 @@ pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
 
 /// Reads a float: the nearest double, cast.
 #[inline(always)]
-pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, Miss> {
+pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, NumberError> {
     let start = cursor.rest;
     let Some((decimal, rest)) = decimal(start) else {
         return read_literal(cursor).map(|value| value as f32);
@@ -100,25 +100,25 @@ pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, Miss> {
     }
     let value = read_slowly(start, rest)?;
     let narrow = value as f32;
-    if narrow.is_infinite() { Err(Miss::Range) } else { Ok(narrow) }
+    if narrow.is_infinite() { Err(NumberError::Range) } else { Ok(narrow) }
 }
 
 /// Reads an integer as its magnitude and sign, and moves behind the number.
-pub(super) fn read_integer<T: TryFrom<i128>>(cursor: &mut Cursor<'_>) -> Result<T, Miss> {
+pub(super) fn read_integer<T: TryFrom<i128>>(cursor: &mut Cursor<'_>) -> Result<T, NumberError> {
     let is_negative = cursor.consume(b'-');
     let start = cursor.rest;
     let (magnitude, rest) = digits(start, 0);
     let count = start.len().saturating_sub(rest.len());
     cursor.rest = rest;
     if count == 0 || (count > 1 && start.first() == Some(&b'0')) {
-        return Err(Miss::Other);
+        return Err(NumberError::Other);
     }
     if matches!(rest.first(), Some(b'.' | b'e' | b'E')) {
-        return Err(Miss::Fraction);
+        return Err(NumberError::Fraction);
     }
     let magnitude = if count <= DIGITS_MAX { Some(magnitude) } else { parse_u64(start, count) };
-    let magnitude = i128::from(magnitude.ok_or(Miss::Range)?);
-    T::try_from(if is_negative { -magnitude } else { magnitude }).map_err(|_| Miss::Range)
+    let magnitude = i128::from(magnitude.ok_or(NumberError::Range)?);
+    T::try_from(if is_negative { -magnitude } else { magnitude }).map_err(|_| NumberError::Range)
 }
 
 /// Digits that may not fit 64 bits.
@@ -128,19 +128,19 @@ fn parse_u64(text: &[u8], count: usize) -> Option<u64> {
 
 /// `NaN`, `Inf` and `Infinity`, the latter two with a sign.
 #[cold]
-fn read_literal(cursor: &mut Cursor<'_>) -> Result<f64, Miss> {
+fn read_literal(cursor: &mut Cursor<'_>) -> Result<f64, NumberError> {
     let is_negative = cursor.rest.first() == Some(&b'-');
-    let (text, _) = cursor.number().map_err(|_| Miss::Other)?;
+    let (text, _) = cursor.number().map_err(|_| NumberError::Other)?;
     let value = if text.ends_with(b"N") { f64::NAN } else { f64::INFINITY };
     Ok(if is_negative { -value } else { value })
 }
 
 /// The nearest double, whatever it takes.
 #[cold]
-fn read_slowly(start: &[u8], rest: &[u8]) -> Result<f64, Miss> {
+fn read_slowly(start: &[u8], rest: &[u8]) -> Result<f64, NumberError> {
     let text = start.get(..start.len().saturating_sub(rest.len())).unwrap_or_default();
     // An infinite one is beyond the grammar that Triton's reader takes.
-    fast_float2::parse(text).ok().filter(|value: &f64| value.is_finite()).ok_or(Miss::Other)
+    fast_float2::parse(text).ok().filter(|value: &f64| value.is_finite()).ok_or(NumberError::Other)
 }
 
 /// `mantissa * 10^exponent` for exponents of up to twice [`POWER_MAX`]: exact to the nearest

@@ -1,13 +1,13 @@
 //! Reads a JSON file with the places of its values. Recursive, as deep as [`JSON_DEPTH_MAX`].
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
-use crate::wire::json::cursor::{Cursor, Form};
-use crate::wire::json::{Fault, JsonError};
+use crate::wire::json::cursor::{Cursor, NumberForm};
+use crate::wire::json::{JsonError, JsonFault};
 use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 
 /// Reads a whole text.
 pub fn read(text: &str) -> Result<Placed, PlacedError> {
-    let mut reader = Reader { cursor: Cursor::new(text.as_bytes(), 0), nodes: 0 };
+    let mut reader = PlacedReader { cursor: Cursor::new(text.as_bytes(), 0), nodes: 0 };
     if text.starts_with('\u{feff}') {
         reader.cursor.rest = text.as_bytes().get('\u{feff}'.len_utf8()..).unwrap_or_default();
     }
@@ -16,21 +16,21 @@ pub fn read(text: &str) -> Result<Placed, PlacedError> {
     outcome.map_err(|error| PlacedError { offset: error.offset, text: error.fault.to_string() })
 }
 
-struct Reader<'a> {
+struct PlacedReader<'a> {
     cursor: Cursor<'a>,
     nodes: usize,
 }
 
-impl Reader<'_> {
+impl PlacedReader<'_> {
     fn whole(&mut self) -> Result<Placed, JsonError> {
         self.cursor.skip_space();
         if self.cursor.peek().is_none() {
-            return Err(self.cursor.error(Fault::Empty));
+            return Err(self.cursor.error(JsonFault::Empty));
         }
         let value = self.value(0)?;
         self.cursor.skip_space();
         if self.cursor.peek().is_some() {
-            return Err(self.cursor.error(Fault::Trailing));
+            return Err(self.cursor.error(JsonFault::Trailing));
         }
         Ok(value)
     }
@@ -38,11 +38,11 @@ impl Reader<'_> {
     /// Reads a value; white space before it was skipped.
     fn value(&mut self, depth: usize) -> Result<Placed, JsonError> {
         if depth >= JSON_DEPTH_MAX {
-            return Err(self.cursor.error(Fault::Depth));
+            return Err(self.cursor.error(JsonFault::Depth));
         }
         self.nodes += 1;
         if self.nodes > JSON_NODES_MAX {
-            return Err(self.cursor.error(Fault::Nodes));
+            return Err(self.cursor.error(JsonFault::Nodes));
         }
         let offset = self.cursor.offset();
         let value = match self.cursor.peek() {
@@ -54,8 +54,8 @@ impl Reader<'_> {
             Some(b'n') => self.cursor.literal(b"null").map(|()| PlacedValue::Null)?,
             _ => {
                 let (number, form) = self.cursor.number()?;
-                if form == Form::Literal {
-                    return Err(JsonError { fault: Fault::Value, offset });
+                if form == NumberForm::Literal {
+                    return Err(JsonError { fault: JsonFault::Value, offset });
                 }
                 PlacedValue::Number(String::from_utf8_lossy(number).into_owned())
             }
@@ -74,12 +74,12 @@ impl Reader<'_> {
             self.cursor.skip_space();
             let offset = self.cursor.offset();
             if self.cursor.peek() != Some(b'"') {
-                return Err(self.cursor.error(Fault::Name));
+                return Err(self.cursor.error(JsonFault::Name));
             }
             let name = self.cursor.string()?.into_owned();
             self.cursor.skip_space();
             if !self.cursor.consume(b':') {
-                return Err(self.cursor.error(Fault::Colon));
+                return Err(self.cursor.error(JsonFault::Colon));
             }
             self.cursor.skip_space();
             members.push(PlacedMember { name, offset, value: self.value(depth + 1)? });
@@ -88,7 +88,7 @@ impl Reader<'_> {
                 return Ok(members);
             }
             if !self.cursor.consume(b',') {
-                return Err(self.cursor.error(Fault::Member));
+                return Err(self.cursor.error(JsonFault::Member));
             }
         }
     }
@@ -108,7 +108,7 @@ impl Reader<'_> {
                 return Ok(elements);
             }
             if !self.cursor.consume(b',') {
-                return Err(self.cursor.error(Fault::Element));
+                return Err(self.cursor.error(JsonFault::Element));
             }
         }
     }

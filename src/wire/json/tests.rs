@@ -33,7 +33,7 @@ fn verdict(text: &[u8]) -> String {
 /// The one array of `{"data":…}`, as text.
 fn raw<'d, 'a>(document: &'d Document<'a>) -> &'d RawArray<'a> {
     match document.root().get("data").unwrap().kind() {
-        Kind::Raw(array) => array,
+        ValueKind::Raw(array) => array,
         kind => panic!("{kind:?}"),
     }
 }
@@ -119,7 +119,7 @@ fn depth_and_values_are_bounded() {
         Err(ArrayError::Json(error)) => error.fault,
         other => panic!("{other:?}"),
     };
-    assert_eq!(fault(data(JSON_DEPTH_MAX)), Fault::Depth);
+    assert_eq!(fault(data(JSON_DEPTH_MAX)), JsonFault::Depth);
 
     let many = format!("[0{}]", ",0".repeat(JSON_NODES_MAX));
     assert!(verdict(many.as_bytes()).starts_with("JSON has more than the maximum of 262144 values"));
@@ -136,11 +136,11 @@ fn the_tree_answers_for_names_and_the_first_of_two_wins() {
     let elements: Vec<_> = root.get("a").unwrap().elements().collect();
     assert_eq!(elements.len(), 3);
     assert_eq!(elements[0].as_u64(), Some(1));
-    assert_eq!(elements[1].get("b").and_then(Value::as_str), Some("xé😀\n"));
+    assert_eq!(elements[1].get("b").and_then(JsonValue::as_str), Some("xé😀\n"));
     assert_eq!(elements[2].elements().count(), 0);
-    assert_eq!(root.get("n").and_then(Value::as_u64), Some(0));
-    assert_eq!(root.get("t").and_then(Value::as_bool), Some(true));
-    assert_eq!(root.get("z").and_then(Value::as_u64), Some(u64::MAX));
+    assert_eq!(root.get("n").and_then(JsonValue::as_u64), Some(0));
+    assert_eq!(root.get("t").and_then(JsonValue::as_bool), Some(true));
+    assert_eq!(root.get("z").and_then(JsonValue::as_u64), Some(u64::MAX));
     assert_eq!(root.members().map(|(name, _)| name).collect::<Vec<_>>(), ["a", "a", "n", "t", "z"]);
     assert!(root.get("b").is_none());
     assert!(elements[0].get("b").is_none());

@@ -8,7 +8,7 @@ const SIZE: usize = 16;
 /// A number with a fraction: `mantissa / 10^fraction_size`, exact, for the mantissa has 13 digits
 /// at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Short {
+pub(super) struct ShortWindow {
     pub(super) is_negative: bool,
     pub(super) mantissa: u64,
     pub(super) fraction_size: usize,
@@ -20,7 +20,7 @@ pub(super) struct Short {
 /// before the point, and ends within the window; `None` for any other text, be it a number or not.
 /// What follows is for the caller to look at: an exponent, say.
 #[inline(always)]
-pub(super) fn read(text: &[u8]) -> Option<Short> {
+pub(super) fn read(text: &[u8]) -> Option<ShortWindow> {
     let window = text.first_chunk::<SIZE>()?;
     let sign_size = u32::from(window.first() == Some(&b'-'));
     // Bit by bit: whether a byte behind the sign is no digit. One that never is ends them.
@@ -39,7 +39,7 @@ pub(super) fn read(text: &[u8]) -> Option<Short> {
     if !is_short || size as usize >= SIZE {
         return None;
     }
-    Some(Short {
+    Some(ShortWindow {
         is_negative: sign_size > 0,
         mantissa: mantissa(bytes, whole_size, whole_size + fraction_size),
         fraction_size: fraction_size as usize,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use deuteron::scheduler::Claims;
 use deuteron::scheduler::sequence::{
-    Broken, Flight, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, Unstarted,
+    BrokenRequest, RunId, SequenceBatch, SequenceEntry, SequencePolicy, Sequences, UnstartedRequest,
 };
 use deuteron::time::Instant;
 
@@ -60,7 +60,7 @@ impl Batcher {
         &mut self,
         mut entry: SequenceEntry<u64, usize>,
         now: Instant,
-    ) -> Result<(), Unstarted<usize>> {
+    ) -> Result<(), UnstartedRequest<usize>> {
         entry.is_start |= self.has(Fault::Sticky);
         entry.is_end &= !self.has(Fault::Endless);
         self.inner.handle_request(entry, now)
@@ -76,15 +76,15 @@ impl Batcher {
 
     pub fn handle_again(
         &mut self,
-        flight: Flight,
+        flight: RunId,
         token: usize,
         now: Instant,
         claims: &mut impl Claims<usize>,
-    ) -> Result<(), Unstarted<usize>> {
+    ) -> Result<(), UnstartedRequest<usize>> {
         if self.has(Fault::Fleeting) { Ok(()) } else { self.inner.handle_again(flight, token, now, claims) }
     }
 
-    pub fn handle_over(&mut self, flight: Flight, now: Instant, claims: &mut impl Claims<usize>) {
+    pub fn handle_over(&mut self, flight: RunId, now: Instant, claims: &mut impl Claims<usize>) {
         if !self.has(Fault::Eternal) {
             self.inner.handle_over(flight, now, claims);
         }
@@ -120,7 +120,7 @@ impl Batcher {
         Some(batch)
     }
 
-    pub fn poll_broken(&mut self, now: Instant) -> Option<Broken<usize>> {
+    pub fn poll_broken(&mut self, now: Instant) -> Option<BrokenRequest<usize>> {
         self.inner.poll_broken(now)
     }
 
@@ -140,7 +140,7 @@ impl Batcher {
         self.inner.active()
     }
 
-    pub fn ended(&self, end: deuteron::scheduler::sequence::End) -> u64 {
+    pub fn ended(&self, end: deuteron::scheduler::sequence::SequenceEnd) -> u64 {
         self.inner.ended(end)
     }
 }

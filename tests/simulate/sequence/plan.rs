@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use deuteron::scheduler::Policy;
-use deuteron::scheduler::sequence::{SequencePolicy, Strategy};
+use deuteron::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use deuteron::time::Instant;
 
 use crate::simulate::random::Random;
@@ -106,12 +106,18 @@ fn policy(random: &mut Random) -> SequencePolicy {
     let slots = random.one_of(&[1, 2, 4]);
     let delay = micros(random.one_of(&[0, 30, 90]));
     let strategy = if random.percent(50) {
-        Strategy::Direct { queue_delay_max: delay, slots_least: random.below(slots as u64 + 1) as usize }
+        SlotStrategy::Direct { queue_delay_max: delay, slots_least: random.below(slots as u64 + 1) as usize }
     } else {
         let rows_max = random.one_of(&[0, 1, 2, 4]);
         let rows_preferred = (1..=rows_max).filter(|_| random.percent(25)).collect();
         let is_batched = rows_max > 0;
-        Strategy::Oldest(Policy { rows_max, is_batched, rows_preferred, queue_delay_max: delay, ..Policy::default() })
+        SlotStrategy::Oldest(Policy {
+            rows_max,
+            is_batched,
+            rows_preferred,
+            queue_delay_max: delay,
+            ..Policy::default()
+        })
     };
     let idle_max = micros(random.one_of(&[50, 150, 1_000]));
     let instances = 1 + random.below(3) as usize;

@@ -6,7 +6,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use deuteron::scheduler::Claims;
-use deuteron::scheduler::sequence::{Broken, End, Flight, SequenceBatch, SequenceEntry, Strategy, Unstarted};
+use deuteron::scheduler::sequence::{
+    BrokenRequest, RunId, SequenceBatch, SequenceEnd, SequenceEntry, SlotStrategy, UnstartedRequest,
+};
 use deuteron::time::Instant;
 
 use super::fault::Batcher;
@@ -25,7 +27,7 @@ pub struct World<'a> {
     news: VecDeque<News>,
     instances: Vec<Seat>,
     /// Requests whose batch is over, of which the model has not said yet whether they run again.
-    late: Vec<(Instant, usize, Flight)>,
+    late: Vec<(Instant, usize, RunId)>,
     /// The state of each slot, by instance.
     states: Vec<HashMap<usize, u64>>,
     /// The sequence that an id names now.
@@ -90,14 +92,14 @@ impl Outcome {
 enum Seat {
     Dead { until: Instant },
     Idle,
-    Running { batch: Vec<(usize, Flight)>, until: Instant, dies: bool },
+    Running { batch: Vec<(usize, RunId)>, until: Instant, dies: bool },
 }
 
 /// How often what happened.
 #[derive(Debug, Default)]
 pub struct Counts {
     outcomes: [u64; Outcome::ALL.len()],
-    ends: [u64; End::ALL.len()],
+    ends: [u64; SequenceEnd::ALL.len()],
     empty_rows: u64,
     repeats: u64,
 }
@@ -114,7 +116,7 @@ impl Counts {
         self.outcomes[outcome as usize]
     }
 
-    pub fn end(&self, end: End) -> u64 {
+    pub fn end(&self, end: SequenceEnd) -> u64 {
         self.ends[end as usize]
     }
 
@@ -158,7 +160,7 @@ impl<'a> World<'a> {
     /// Runs to the end, or to the first promise that is broken.
     pub fn run(mut self) -> Result<Counts, Violation> {
         self.run_on()?;
-        for end in End::ALL {
+        for end in SequenceEnd::ALL {
             self.counts.ends[end as usize] = self.batcher.ended(end);
         }
         Ok(self.counts)
@@ -256,7 +258,7 @@ impl<'a> World<'a> {
     }
 
     /// A batch of iterative sequences is over: the model says at once what becomes of a request, or later.
-    fn land(&mut self, request: usize, flight: Flight) -> Result<(), Violation> {
+    fn land(&mut self, request: usize, flight: RunId) -> Result<(), Violation> {
         if self.requests[request].state == State::Running && self.random.percent(self.plan.late) {
             self.late.push((self.now + self.plan.run, request, flight));
             return Ok(());
@@ -274,13 +276,14 @@ impl<'a> World<'a> {
     }
 
     /// The model wants to see a request again, or is done with it.
-    fn release(&mut self, index: usize, flight: Flight) -> Result<(), Violation> {
+    fn release(&mut self, index: usize, flight: RunId) -> Result<(), Violation> {
         let arrival = &self.plan.arrivals[index];
         if self.requests[index].state == State::Running && self.requests[index].runs < arrival.runs {
             self.requests[index].state = State::Waiting;
             self.log(|| format!("{index} is to run again"));
             let mut shards = Shards { requests: &mut self.requests, lost: None };
-            let Err(Unstarted { token }) = self.batcher.handle_again(flight, index, self.now, &mut shards) else {
+            let Err(UnstartedRequest { token }) = self.batcher.handle_again(flight, index, self.now, &mut shards)
+            else {
                 return Ok(());
             };
             // Its client ended it, a client left it, or its instance died.
@@ -412,7 +415,7 @@ impl<'a> World<'a> {
         let runs = known.map(|at| &self.sequences[at]).filter(|sequence| !sequence.has_ended);
         let idle_at = |sequence: &Sequence| sequence.active_at + self.plan.policy.idle_max;
         match taken {
-            Err(Unstarted { token }) => {
+            Err(UnstartedRequest { token }) => {
                 let must_run = runs.is_some_and(|sequence| {
                     !sequence.is_hurt && (sequence.pending > 0 || arrival.at < idle_at(sequence))
                 });
@@ -476,15 +479,15 @@ impl<'a> World<'a> {
     }
 
     fn refuse(&mut self) -> Result<(), Violation> {
-        while let Some(Broken { token, end }) = self.batcher.poll_broken(self.now) {
+        while let Some(BrokenRequest { token, end }) = self.batcher.poll_broken(self.now) {
             self.log(|| format!("{token} is broken: {end:?}"));
             let sequence = self.requests[token].sequence.map(|at| &self.sequences[at]);
             let Arrival { id, is_start, .. } = self.plan.arrivals[token];
             let is_hurt = match end {
                 _ if !self.plan.policy.is_iterative => sequence.is_some_and(|sequence| sequence.is_hurt),
-                End::Cancel => self.was_left(id),
-                End::Instance => self.plan.deaths > 0,
-                End::Timeout => true,
+                SequenceEnd::Cancel => self.was_left(id),
+                SequenceEnd::Instance => self.plan.deaths > 0,
+                SequenceEnd::Timeout => true,
                 // What goes on is no request of its own.
                 _ => !is_start,
             };
@@ -502,8 +505,8 @@ impl<'a> World<'a> {
         let tokens: Vec<usize> = batch.rows.iter().filter_map(|row| row.token).collect();
         let shape = |index: &usize| self.plan.arrivals[*index].shape;
         let rows_max = match &self.plan.policy.strategy {
-            Strategy::Direct { .. } => self.plan.policy.slots,
-            Strategy::Oldest(policy) => policy.rows_max.max(1) as usize,
+            SlotStrategy::Direct { .. } => self.plan.policy.slots,
+            SlotStrategy::Oldest(policy) => policy.rows_max.max(1) as usize,
         };
         if let Some(twice) = (1..tokens.len()).find(|at| tokens[..*at].contains(&tokens[*at])) {
             return Err(format!("{} would be answered twice", tokens[twice]));
@@ -511,7 +514,7 @@ impl<'a> World<'a> {
         if let Some(token) = tokens.iter().find(|index| self.requests[**index].state != State::Running) {
             return Err(format!("{token} runs unclaimed"));
         }
-        let is_direct = matches!(self.plan.policy.strategy, Strategy::Direct { .. });
+        let is_direct = matches!(self.plan.policy.strategy, SlotStrategy::Direct { .. });
         let in_place = batch.rows.iter().enumerate().all(|(place, row)| row.slot == place);
         let has_last = batch.rows.last().is_some_and(|row| row.token.is_some());
         if batch.rows.len() > rows_max || !has_last || (is_direct && !in_place) {
@@ -605,7 +608,7 @@ impl Seat {
         }
     }
 
-    fn batch(&self) -> &[(usize, Flight)] {
+    fn batch(&self) -> &[(usize, RunId)] {
         match self {
             Self::Running { batch, .. } => batch,
             Self::Dead { .. } | Self::Idle => &[],

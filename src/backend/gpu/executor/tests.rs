@@ -7,7 +7,7 @@ use crate::backend::gpu::device::Gpu;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::gpu::trial::{instance, product, row};
 use crate::backend::run_to_end;
-use crate::backend::trial::{Answers, tensor};
+use crate::backend::trial::{TrialAnswers, tensor};
 use crate::error::Code;
 use crate::tensor::Tensor;
 use crate::time::Instant;
@@ -25,16 +25,16 @@ const PLENTY: usize = 1 << 20;
 struct Trial {
     fake: Arc<Fake>,
     gpu: Arc<Gpu>,
-    figures: Arc<Figures>,
+    figures: Arc<GpuInstanceFigures>,
     instance: GpuInstance,
-    answers: Vec<Answers>,
+    answers: Vec<TrialAnswers>,
 }
 
 impl Trial {
     fn new(rows_max: u32) -> Self {
         let fake = Fake::new(1);
         let gpu = fake.gpu(PLENTY, PLENTY);
-        let figures = Arc::new(Figures::default());
+        let figures = Arc::new(GpuInstanceFigures::default());
         let instance = instance(&gpu, rows_max, &figures).unwrap();
         fake.take_timeline();
         Self { fake, gpu, figures, instance, answers: Vec::new() }
@@ -42,7 +42,7 @@ impl Trial {
 
     /// Runs a batch with a request for each row.
     fn run(&mut self, rows: &[(f32, f32)]) {
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let requests = rows.iter().map(|(first, second)| (vec![row(*first, *second)], 1)).collect();
         let mut batch = answers.batch(requests);
         batch.clock = clock;
@@ -50,7 +50,7 @@ impl Trial {
         self.answers.push(answers);
     }
 
-    fn poll(&mut self) -> Flight {
+    fn poll(&mut self) -> InFlightState {
         self.instance.poll_flight(clock)
     }
 
@@ -137,9 +137,9 @@ fn slots_are_used_again_and_no_batch_takes_memory() {
 #[test]
 fn what_fails_and_leaves_all_as_it_was_costs_its_batch_alone_and_only_when_its_stream_is_through() {
     for (call, fault, code) in [
-        ("copy_in", Fault::Memory, Code::Unavailable),
-        ("matmul", Fault::Transient, Code::Internal),
-        ("copy_out", Fault::Transient, Code::Internal),
+        ("copy_in", GpuFault::Memory, Code::Unavailable),
+        ("matmul", GpuFault::Transient, Code::Internal),
+        ("copy_out", GpuFault::Transient, Code::Internal),
     ] {
         let mut trial = Trial::new(4);
         trial.fake.hold();
@@ -165,7 +165,7 @@ fn a_context_that_breaks_costs_the_instance_and_all_that_it_has_in_flight() {
         let mut trial = Trial::new(4);
         trial.fake.hold();
         trial.run(&[(1.0, 2.0)]);
-        trial.fake.fail_next(call, Fault::Sticky);
+        trial.fake.fail_next(call, GpuFault::Sticky);
         trial.run(&[(3.0, 4.0), (5.0, 6.0)]);
         let flight = trial.poll();
         assert!(flight.is_lost && flight.batches == 0, "{call}: {flight:?}");
@@ -191,10 +191,10 @@ fn a_batch_of_which_the_driver_cannot_tell_is_given_up_in_time() {
     let mut trial = Trial::new(4);
     trial.fake.hold();
     trial.run(&[(1.0, 2.0)]);
-    trial.fake.fail_next("is_passed", Fault::Transient);
+    trial.fake.fail_next("is_passed", GpuFault::Transient);
     assert!(!trial.poll().is_lost, "the next look may tell");
     NOW.set(Instant::ZERO + GPU_RUN_MAX + Duration::from_nanos(1));
-    trial.fake.fail_next("is_passed", Fault::Transient);
+    trial.fake.fail_next("is_passed", GpuFault::Transient);
     assert!(trial.poll().is_lost);
     assert_eq!(trial.outcome(0, 1), [Err(Code::Unavailable)]);
 }
@@ -243,7 +243,7 @@ fn a_batch_that_does_not_end_is_given_up_and_its_memory_with_it() {
 fn an_end_that_nobody_tells_of_is_seen_at_the_next_look() {
     let mut trial = Trial::new(4);
     trial.fake.lose_wakes();
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let mut batch = answers.batch(vec![(vec![row(2.0, 1.0)], 1)]);
     batch.clock = clock;
     run_to_end(&mut trial.instance, batch);
@@ -263,7 +263,7 @@ fn an_instance_that_ends_with_a_batch_in_flight_answers_it_and_leaves_its_memory
 #[test]
 fn a_bad_request_fails_alone_and_one_without_a_batch_axis_runs_alone() {
     let mut trial = Trial::new(4);
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let bad = tensor(&[1, 2], &[1_i32, 2]);
     let mut batch = answers.batch(vec![(vec![row(1.0, 2.0)], 1), (vec![bad], 1), (vec![row(3.0, 4.0)], 1)]);
     batch.clock = clock;
@@ -274,7 +274,7 @@ fn a_bad_request_fails_alone_and_one_without_a_batch_axis_runs_alone() {
     assert_eq!([got[0].batch_rows, got[2].batch_rows], [2, 2]);
 
     let mut trial = Trial::new(0);
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let rows: Vec<_> = (0..3).map(|value| (vec![tensor(&[2], &[value as f32, 0.0])], 1)).collect();
     let mut batch = answers.batch(rows);
     batch.clock = clock;
@@ -287,10 +287,10 @@ fn a_bad_request_fails_alone_and_one_without_a_batch_axis_runs_alone() {
 fn an_instance_that_memory_is_short_for_is_refused_and_leaves_nothing() {
     let fake = Fake::new(1);
     let gpu = fake.gpu(2_000, PLENTY);
-    let figures = Arc::new(Figures::default());
+    let figures = Arc::new(GpuInstanceFigures::default());
     let first = instance(&gpu, 4, &figures).unwrap();
     let error = instance(&gpu, 100, &figures).err().unwrap();
-    assert!(error.fault == Fault::Memory && error.text.contains("--gpu-memory-bytes-max"), "{error}");
+    assert!(error.fault == GpuFault::Memory && error.text.contains("--gpu-memory-bytes-max"), "{error}");
     drop(first);
     assert_eq!((fake.held(), gpu.account().used()), (0, 0));
     fake.remove_blas();

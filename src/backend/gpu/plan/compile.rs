@@ -8,18 +8,18 @@ use std::sync::Arc;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-use crate::backend::gpu::plan::form::Form;
-use crate::backend::gpu::plan::{Plan, Step, Work, layout};
-use crate::backend::gpu::slot::Sizes;
-use crate::backend::kernel::pointwise::{Activation, Operation, Strides};
+use crate::backend::gpu::plan::form::PlanShape;
+use crate::backend::gpu::plan::{GpuPlan, PlanStep, StepWork, layout};
+use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 use crate::model::ModelSpec;
-use crate::model::graph::{Graph, Node};
+use crate::model::graph::{OnnxGraph, OnnxNode};
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// What a step names before it is known where values lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Name {
+pub(super) enum ValueName {
     /// A value that is computed, or an input.
     Buffer(usize),
     /// So many bytes into the weights.
@@ -28,32 +28,32 @@ pub(super) enum Name {
 
 /// What is known of a value.
 #[derive(Clone, Debug)]
-struct Known {
-    form: Form,
+struct KnownValue {
+    form: PlanShape,
     buffer: usize,
 }
 
 /// One operand of an operation of two.
 enum Operand<'a> {
-    Value(Known),
+    Value(KnownValue),
     Constant(&'a Tensor),
 }
 
 struct Compiler<'a> {
-    graph: &'a Graph,
-    values: BTreeMap<&'a str, Known>,
+    graph: &'a OnnxGraph,
+    values: BTreeMap<&'a str, KnownValue>,
     /// Elements of each buffer for a row of the batch.
     counts: Vec<usize>,
     /// The step that gives a value, where the value is its output as it is.
     givers: BTreeMap<&'a str, usize>,
     /// How often a value is read, or given to the client.
     uses: BTreeMap<&'a str, usize>,
-    steps: Vec<Step<Name>>,
+    steps: Vec<PlanStep<ValueName>>,
     weights: Vec<u8>,
 }
 
 /// Plans a graph, whose inputs and outputs were checked.
-pub(super) fn compile(graph: &Graph, spec: &ModelSpec) -> Result<Plan, String> {
+pub(super) fn compile(graph: &OnnxGraph, spec: &ModelSpec) -> Result<GpuPlan, String> {
     let mut compiler = Compiler {
         graph,
         values: BTreeMap::new(),
@@ -65,7 +65,8 @@ pub(super) fn compile(graph: &Graph, spec: &ModelSpec) -> Result<Plan, String> {
     };
     let has_rows = spec.has_batch_axis();
     for input in &spec.inputs {
-        let form = Form::of_shape(&input.model_shape, has_rows).ok_or("an input has a dimension that is not known")?;
+        let form =
+            PlanShape::of_shape(&input.model_shape, has_rows).ok_or("an input has a dimension that is not known")?;
         let known = compiler.new_value(form)?;
         compiler.values.insert(&input.name, known);
     }
@@ -78,12 +79,12 @@ pub(super) fn compile(graph: &Graph, spec: &ModelSpec) -> Result<Plan, String> {
 }
 
 impl<'a> Compiler<'a> {
-    fn into_plan(self, spec: &ModelSpec) -> Result<Plan, String> {
+    fn into_plan(self, spec: &ModelSpec) -> Result<GpuPlan, String> {
         let mut outputs = Vec::with_capacity(spec.outputs.len());
         for output in &spec.outputs {
             let known = self.values.get(output.name.as_str());
             let known = known.ok_or_else(|| format!("output '{}' is not computed", output.name))?;
-            let wanted = Form::of_shape(&output.model_shape, spec.has_batch_axis());
+            let wanted = PlanShape::of_shape(&output.model_shape, spec.has_batch_axis());
             // A scalar for each row is one element of the configuration.
             let is_scalar = output.has_last_one() && known.form.dims.is_empty();
             if wanted.as_ref() != Some(&known.form) && !(is_scalar && known.form.has_rows == spec.has_batch_axis()) {
@@ -102,7 +103,7 @@ impl<'a> Compiler<'a> {
         let input_sizes = self.counts.iter().take(spec.inputs.len()).map(|count| row_size(*count)).collect();
         let output_sizes = outputs.iter().map(|(_, count)| row_size(*count)).collect();
         let (steps, scratch) = layout::place(self.steps, &sizes, spec.inputs.len(), &outputs).ok_or_else(too_large)?;
-        let sizes = Sizes {
+        let sizes = SlotSizes {
             rows_max,
             inputs: input_sizes,
             datatypes: outputs.iter().map(|_| Datatype::Fp32).collect(),
@@ -110,19 +111,19 @@ impl<'a> Compiler<'a> {
             scratch,
             keeps_staged: false,
         };
-        Ok(Plan { steps, weights: self.weights, sizes: Arc::new(sizes) })
+        Ok(GpuPlan { steps, weights: self.weights, sizes: Arc::new(sizes) })
     }
 
     /// Adds what an operator does.
-    fn add(&mut self, node: &'a Node) -> Result<(), String> {
+    fn add(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         if !matches!(node.domain.as_str(), "" | "ai.onnx") {
             return Err(refused(node, "is not of ONNX's own operators"));
         }
         match node.operator.as_str() {
-            "Add" => self.add_binary(node, Operation::Add),
-            "Sub" => self.add_binary(node, Operation::Subtract),
-            "Mul" => self.add_binary(node, Operation::Multiply),
-            "Div" => self.add_binary(node, Operation::Divide),
+            "Add" => self.add_binary(node, PointwiseOperation::Add),
+            "Sub" => self.add_binary(node, PointwiseOperation::Subtract),
+            "Mul" => self.add_binary(node, PointwiseOperation::Multiply),
+            "Div" => self.add_binary(node, PointwiseOperation::Divide),
             "Gemm" => self.add_gemm(node),
             "MatMul" => self.add_matmul(node),
             "Relu" => self.add_activation(node, Activation::Relu),
@@ -137,7 +138,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The same elements in another shape.
-    fn add_view(&mut self, node: &'a Node) -> Result<(), String> {
+    fn add_view(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let axes = || -> Option<Vec<i64>> {
             node.integers("axes").map(<[i64]>::to_vec).or_else(|| self.integers(node.input(1)?))
@@ -155,11 +156,11 @@ impl<'a> Compiler<'a> {
             _ => Some(known.form.clone()),
         };
         let form = form.ok_or_else(|| refused(node, "makes a shape that is not known, or moves the rows"))?;
-        self.values.insert(given(node)?, Known { form, buffer: known.buffer });
+        self.values.insert(given(node)?, KnownValue { form, buffer: known.buffer });
         Ok(())
     }
 
-    fn add_gemm(&mut self, node: &'a Node) -> Result<(), String> {
+    fn add_gemm(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let weight = self.weight(node, 1)?;
         let [first, second] = matrix(weight).ok_or_else(|| refused(node, "has a weight that is no matrix"))?;
@@ -177,12 +178,12 @@ impl<'a> Compiler<'a> {
             }
         };
         let weight = self.keep_scaled(&floats(&weight.contents), node.float("alpha", 1.0));
-        let work = Work::Multiply { inner, weight, is_transposed, bias, has_relu: false };
+        let work = StepWork::Multiply { inner, weight, is_transposed, bias, has_relu: false };
         let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, work, (per_row, columns), Name::Buffer(known.buffer), known.form.with_columns(columns))
+        self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
     }
 
-    fn add_matmul(&mut self, node: &'a Node) -> Result<(), String> {
+    fn add_matmul(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let weight = self.weight(node, 1)?;
         let [inner, columns] = matrix(weight).ok_or_else(|| refused(node, "has a weight that is no matrix"))?;
@@ -190,12 +191,12 @@ impl<'a> Compiler<'a> {
             return Err(refused(node, "takes another matrix than its weight goes with"));
         }
         let weight = self.keep_scaled(&floats(&weight.contents), 1.0);
-        let work = Work::Multiply { inner, weight, is_transposed: false, bias: None, has_relu: false };
+        let work = StepWork::Multiply { inner, weight, is_transposed: false, bias: None, has_relu: false };
         let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, work, (per_row, columns), Name::Buffer(known.buffer), known.form.with_columns(columns))
+        self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
     }
 
-    fn add_softmax(&mut self, node: &'a Node) -> Result<(), String> {
+    fn add_softmax(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let rank = known.form.rank();
         // Before version 13 all dimensions from the axis on are one row.
@@ -205,19 +206,19 @@ impl<'a> Compiler<'a> {
         let axes = rank.checked_sub(axis).filter(|axes| *axes <= known.form.dims.len() && (is_old || *axes == 1));
         let shape = axes.filter(|axes| *axes > 0).and_then(|axes| known.form.as_matrix(axes));
         let shape = shape.ok_or_else(|| refused(node, "is over another axis than the last"))?;
-        self.push(node, Work::Softmax, shape, Name::Buffer(known.buffer), known.form)
+        self.push(node, StepWork::Softmax, shape, ValueName::Buffer(known.buffer), known.form)
     }
 
-    fn add_activation(&mut self, node: &'a Node, function: Activation) -> Result<(), String> {
+    fn add_activation(&mut self, node: &'a OnnxNode, function: Activation) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let giver = node.input(0).and_then(|name| self.sole_giver(name));
         if let Some((index, step)) = giver.and_then(|index| Some((index, self.steps.get_mut(index)?))) {
             let is_taken = match &mut step.work {
-                Work::Multiply { has_relu, .. } if function == Activation::Relu && !*has_relu => {
+                StepWork::Multiply { has_relu, .. } if function == Activation::Relu && !*has_relu => {
                     *has_relu = true;
                     true
                 }
-                Work::Combine { activation, .. } if *activation == Activation::None => {
+                StepWork::Combine { activation, .. } if *activation == Activation::None => {
                     *activation = function;
                     true
                 }
@@ -228,10 +229,10 @@ impl<'a> Compiler<'a> {
             }
         }
         let count = known.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
-        self.push(node, Work::Activate(function), (1, count), Name::Buffer(known.buffer), known.form)
+        self.push(node, StepWork::Activate(function), (1, count), ValueName::Buffer(known.buffer), known.form)
     }
 
-    fn add_binary(&mut self, node: &'a Node, operation: Operation) -> Result<(), String> {
+    fn add_binary(&mut self, node: &'a OnnxNode, operation: PointwiseOperation) -> Result<(), String> {
         let unequal = || refused(node, "has operands of shapes that do not go together here");
         match (self.operand(node, 0)?, self.operand(node, 1)?) {
             (Operand::Value(left), Operand::Value(right)) => {
@@ -240,25 +241,25 @@ impl<'a> Compiler<'a> {
                 }
                 let count = left.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
                 let strides = along(count, 1).ok_or_else(|| refused(node, TOO_LARGE))?;
-                let work = combine(Name::Buffer(right.buffer), operation, strides, strides);
-                self.push(node, work, (1, count), Name::Buffer(left.buffer), left.form)
+                let work = combine(ValueName::Buffer(right.buffer), operation, strides, strides);
+                self.push(node, work, (1, count), ValueName::Buffer(left.buffer), left.form)
             }
             (Operand::Value(value), Operand::Constant(constant)) => {
-                if operation == Operation::Add && self.add_bias(node, &value, constant)? {
+                if operation == PointwiseOperation::Add && self.add_bias(node, &value, constant)? {
                     return Ok(());
                 }
                 let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
                 let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
                 let work = combine(constant, operation, of_value, of_constant);
-                self.push(node, work, shape, Name::Buffer(value.buffer), value.form)
+                self.push(node, work, shape, ValueName::Buffer(value.buffer), value.form)
             }
             (Operand::Constant(constant), Operand::Value(value)) => {
-                if operation == Operation::Add && self.add_bias(node, &value, constant)? {
+                if operation == PointwiseOperation::Add && self.add_bias(node, &value, constant)? {
                     return Ok(());
                 }
                 let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
                 let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
-                let work = combine(Name::Buffer(value.buffer), operation, of_constant, of_value);
+                let work = combine(ValueName::Buffer(value.buffer), operation, of_constant, of_value);
                 self.push(node, work, shape, constant, value.form)
             }
             (Operand::Constant(_), Operand::Constant(_)) => Err(refused(node, "has two constants")),
@@ -266,7 +267,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Puts a constant row into the product before it, where there is one that has none.
-    fn add_bias(&mut self, node: &'a Node, value: &Known, constant: &Tensor) -> Result<bool, String> {
+    fn add_bias(&mut self, node: &'a OnnxNode, value: &KnownValue, constant: &Tensor) -> Result<bool, String> {
         let of_value = node.inputs.iter().find(|name| !self.graph.constants.contains_key(*name));
         let giver = of_value.and_then(|name| self.sole_giver(name));
         let columns = value.form.dims.last().copied().unwrap_or_default();
@@ -274,12 +275,13 @@ impl<'a> Compiler<'a> {
             return Ok(false);
         }
         let (Some(index), Some(row)) = (giver, repeated(constant, columns)) else { return Ok(false) };
-        let is_open = |step: &Step<Name>| matches!(step.work, Work::Multiply { bias: None, has_relu: false, .. });
+        let is_open =
+            |step: &PlanStep<ValueName>| matches!(step.work, StepWork::Multiply { bias: None, has_relu: false, .. });
         if !self.steps.get(index).is_some_and(is_open) {
             return Ok(false);
         }
         let kept = self.keep_scaled(&row, 1.0);
-        if let Some(Step { work: Work::Multiply { bias, .. }, .. }) = self.steps.get_mut(index) {
+        if let Some(PlanStep { work: StepWork::Multiply { bias, .. }, .. }) = self.steps.get_mut(index) {
             *bias = Some(kept);
         }
         self.rename(node, value.clone(), index)?;
@@ -292,7 +294,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The step gives what the operator does.
-    fn rename(&mut self, node: &'a Node, known: Known, step: usize) -> Result<(), String> {
+    fn rename(&mut self, node: &'a OnnxNode, known: KnownValue, step: usize) -> Result<(), String> {
         let name = given(node)?;
         self.values.insert(name, known);
         self.givers.insert(name, step);
@@ -302,38 +304,38 @@ impl<'a> Compiler<'a> {
     /// Adds a step of so many rows for a row of the batch, and columns.
     fn push(
         &mut self,
-        node: &'a Node,
-        work: Work<Name>,
+        node: &'a OnnxNode,
+        work: StepWork<ValueName>,
         (per_row, columns): (usize, usize),
-        input: Name,
-        form: Form,
+        input: ValueName,
+        form: PlanShape,
     ) -> Result<(), String> {
         let known = self.new_value(form)?;
-        self.steps.push(Step { work, per_row, columns, input, output: Name::Buffer(known.buffer) });
+        self.steps.push(PlanStep { work, per_row, columns, input, output: ValueName::Buffer(known.buffer) });
         self.rename(node, known, self.steps.len() - 1)
     }
 
-    fn new_value(&mut self, form: Form) -> Result<Known, String> {
+    fn new_value(&mut self, form: PlanShape) -> Result<KnownValue, String> {
         self.counts.push(form.count().ok_or("a value has more elements than can be counted")?);
-        Ok(Known { form, buffer: self.counts.len() - 1 })
+        Ok(KnownValue { form, buffer: self.counts.len() - 1 })
     }
 
     fn count(&self, buffer: usize) -> usize {
         self.counts.get(buffer).copied().unwrap_or_default()
     }
 
-    fn value(&self, node: &Node, index: usize) -> Result<Known, String> {
+    fn value(&self, node: &OnnxNode, index: usize) -> Result<KnownValue, String> {
         let known = node.input(index).and_then(|name| self.values.get(name));
         known.cloned().ok_or_else(|| refused(node, "takes a constant where a value is due, or what is not computed"))
     }
 
-    fn weight(&self, node: &Node, index: usize) -> Result<&'a Tensor, String> {
+    fn weight(&self, node: &OnnxNode, index: usize) -> Result<&'a Tensor, String> {
         let found = node.input(index).and_then(|name| self.graph.constants.get(name));
         let is_read = |tensor: &&Tensor| tensor.datatype == Datatype::Fp32;
         found.filter(is_read).ok_or_else(|| refused(node, "takes a weight that is no constant of FP32"))
     }
 
-    fn operand(&self, node: &Node, index: usize) -> Result<Operand<'a>, String> {
+    fn operand(&self, node: &OnnxNode, index: usize) -> Result<Operand<'a>, String> {
         let is_constant = node.input(index).is_some_and(|name| self.graph.constants.contains_key(name));
         if is_constant {
             self.weight(node, index).map(Operand::Constant)
@@ -348,28 +350,28 @@ impl<'a> Compiler<'a> {
     }
 
     /// Puts a constant among the weights, each element times a factor.
-    fn keep_scaled(&mut self, values: &[f32], factor: f32) -> Name {
+    fn keep_scaled(&mut self, values: &[f32], factor: f32) -> ValueName {
         let offset = self.weights.len().next_multiple_of(GPU_BUFFER_ALIGNMENT);
         self.weights.resize(offset, 0);
         self.weights.extend(values.iter().flat_map(|value| (value * factor).to_le_bytes()));
-        Name::Weight(offset)
+        ValueName::Weight(offset)
     }
 }
 
 const FLOAT_SIZE: usize = 4;
 const TOO_LARGE: &str = "has more elements than one launch takes";
 
-fn refused(node: &Node, why: &str) -> String {
+fn refused(node: &OnnxNode, why: &str) -> String {
     let output = node.outputs.first().map_or("", String::as_str);
     format!("operator '{}', which gives '{output}', {why}", node.operator)
 }
 
-fn given(node: &Node) -> Result<&str, String> {
+fn given(node: &OnnxNode) -> Result<&str, String> {
     node.outputs.first().map(String::as_str).ok_or_else(|| refused(node, "gives nothing"))
 }
 
-fn combine(right: Name, operation: Operation, left: Strides, strides: Strides) -> Work<Name> {
-    Work::Combine { right, operation, activation: Activation::None, left, strides }
+fn combine(right: ValueName, operation: PointwiseOperation, left: Strides, strides: Strides) -> StepWork<ValueName> {
+    StepWork::Combine { right, operation, activation: Activation::None, left, strides }
 }
 
 /// The strides of what lies without gaps in rows of so many columns, or of one row that is repeated
@@ -381,7 +383,7 @@ fn along(columns: usize, rows: usize) -> Option<Strides> {
 
 /// How a value and a constant that is repeated over it go together: rows for a row of the batch and
 /// columns, and the strides of the value and of the constant.
-fn strides(form: &Form, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
+fn strides(form: &PlanShape, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
     let axes = form.repeated(&constant.shape)?;
     if axes == 0 {
         let count = form.count()?;

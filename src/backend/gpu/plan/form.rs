@@ -5,14 +5,14 @@ use smallvec::SmallVec;
 
 /// A shape.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct PlanShape {
     /// Whether the rows of the batch come before `dims`.
     pub(super) has_rows: bool,
     /// The known dimensions.
     pub(super) dims: SmallVec<[usize; 6]>,
 }
 
-impl Form {
+impl PlanShape {
     /// Of a full shape whose first dimension is the batch's where it has one.
     pub(super) fn of_shape(shape: &[i64], has_rows: bool) -> Option<Self> {
         let dims = shape.get(usize::from(has_rows)..)?.iter().map(|size| usize::try_from(*size).ok());
@@ -138,13 +138,13 @@ fn product(sizes: &[usize]) -> Option<usize> {
 mod tests {
     use super::*;
 
-    fn form(text: &str) -> Form {
+    fn form(text: &str) -> PlanShape {
         let has_rows = text.starts_with('N');
         let dims = text.split(' ').filter(|size| *size != "N").map(|size| size.parse().unwrap());
-        Form { has_rows, dims: dims.collect() }
+        PlanShape { has_rows, dims: dims.collect() }
     }
 
-    fn shown(form: Option<Form>) -> String {
+    fn shown(form: Option<PlanShape>) -> String {
         let Some(form) = form else { return "none".to_owned() };
         let rows = form.has_rows.then(|| "N".to_owned());
         rows.into_iter().chain(form.dims.iter().map(usize::to_string)).collect::<Vec<_>>().join(" ")

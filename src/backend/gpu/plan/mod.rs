@@ -15,30 +15,30 @@ mod tests;
 
 use std::sync::Arc;
 
-use crate::backend::gpu::device::Opened;
+use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::memory::DeviceBuffer;
-use crate::backend::gpu::program::{Blueprint, Program};
-use crate::backend::gpu::slot::Sizes;
-use crate::backend::kernel::pointwise::{Activation, Operation, Strides};
+use crate::backend::gpu::program::{GpuProgram, ProgramSource};
+use crate::backend::gpu::slot::SlotSizes;
+use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::model::graph::Graph;
+use crate::model::graph::OnnxGraph;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::tensor::Datatype;
 
 /// A graph that can run on a GPU.
 #[derive(Debug)]
-pub struct Plan {
-    steps: Vec<Step<Place>>,
+pub struct GpuPlan {
+    steps: Vec<PlanStep<ValueLocation>>,
     /// The constants that steps read, each on a boundary. Kept on the host for the next context.
     weights: Vec<u8>,
-    sizes: Arc<Sizes>,
+    sizes: Arc<SlotSizes>,
 }
 
 /// Where a value lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum ValueLocation {
     /// An input of the batch.
     Input(usize),
     /// An output of the batch.
@@ -52,8 +52,8 @@ enum Place {
 /// One product, or one launch. Matrices have so many rows for each row of the batch, `per_row`. While
 /// a graph is planned, `P` names buffers; afterwards it is where they lie.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Step<P> {
-    work: Work<P>,
+struct PlanStep<P> {
+    work: StepWork<P>,
     per_row: usize,
     columns: usize,
     input: P,
@@ -62,56 +62,62 @@ struct Step<P> {
 
 /// What a step does to its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Work<P> {
+enum StepWork<P> {
     /// A function of each element.
     Activate(Activation),
     /// A function of each element and one of another value.
-    Combine { right: P, operation: Operation, activation: Activation, left: Strides, strides: Strides },
+    Combine { right: P, operation: PointwiseOperation, activation: Activation, left: Strides, strides: Strides },
     /// A product with a weight.
     Multiply { inner: usize, weight: P, is_transposed: bool, bias: Option<P>, has_relu: bool },
     /// A softmax of each row.
     Softmax,
 }
 
-impl<P: Copy> Step<P> {
+impl<P: Copy> PlanStep<P> {
     /// What it reads.
     fn reads(&self) -> impl Iterator<Item = P> {
         let others = match self.work {
-            Work::Activate(_) | Work::Softmax => [None, None],
-            Work::Combine { right, .. } => [Some(right), None],
-            Work::Multiply { weight, bias, .. } => [Some(weight), bias],
+            StepWork::Activate(_) | StepWork::Softmax => [None, None],
+            StepWork::Combine { right, .. } => [Some(right), None],
+            StepWork::Multiply { weight, bias, .. } => [Some(weight), bias],
         };
         [Some(self.input)].into_iter().chain(others).flatten()
     }
 
     /// The same with other names.
-    fn map<Q>(&self, name: impl Fn(P) -> Q) -> Step<Q> {
+    fn map<Q>(&self, name: impl Fn(P) -> Q) -> PlanStep<Q> {
         let work = match self.work {
-            Work::Activate(activation) => Work::Activate(activation),
-            Work::Softmax => Work::Softmax,
-            Work::Combine { right, operation, activation, left, strides } => {
-                Work::Combine { right: name(right), operation, activation, left, strides }
+            StepWork::Activate(activation) => StepWork::Activate(activation),
+            StepWork::Softmax => StepWork::Softmax,
+            StepWork::Combine { right, operation, activation, left, strides } => {
+                StepWork::Combine { right: name(right), operation, activation, left, strides }
             }
-            Work::Multiply { inner, weight, is_transposed, bias, has_relu } => {
-                Work::Multiply { inner, weight: name(weight), is_transposed, bias: bias.map(&name), has_relu }
+            StepWork::Multiply { inner, weight, is_transposed, bias, has_relu } => {
+                StepWork::Multiply { inner, weight: name(weight), is_transposed, bias: bias.map(&name), has_relu }
             }
         };
-        Step { work, per_row: self.per_row, columns: self.columns, input: name(self.input), output: name(self.output) }
+        PlanStep {
+            work,
+            per_row: self.per_row,
+            columns: self.columns,
+            input: name(self.input),
+            output: name(self.output),
+        }
     }
 }
 
 /// A plan with its weights on a device.
-struct Placed {
-    steps: Arc<[Step<Place>]>,
+struct DevicePlan {
+    steps: Arc<[PlanStep<ValueLocation>]>,
     weights: DeviceBuffer,
 }
 
-impl Plan {
+impl GpuPlan {
     /// Plans the graph of an ONNX file for the inputs and outputs of a configuration; tells why where it
     /// cannot be run here.
     pub fn new(file: &[u8], spec: &ModelSpec) -> Result<Self, Error> {
         check(&OnnxSignature::decode(file)?, spec).map_err(Error::unsupported)?;
-        compile::compile(&Graph::decode(file)?, spec).map_err(Error::unsupported)
+        compile::compile(&OnnxGraph::decode(file)?, spec).map_err(Error::unsupported)
     }
 }
 
@@ -151,17 +157,17 @@ fn check(signature: &OnnxSignature, spec: &ModelSpec) -> Result<(), String> {
     }
 }
 
-impl Blueprint for Plan {
-    fn sizes(&self) -> Arc<Sizes> {
+impl ProgramSource for GpuPlan {
+    fn sizes(&self) -> Arc<SlotSizes> {
         Arc::clone(&self.sizes)
     }
 
     fn needs_blas(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.work, Work::Multiply { .. }))
+        self.steps.iter().any(|step| matches!(step.work, StepWork::Multiply { .. }))
     }
 
-    fn place(&self, opened: &Arc<Opened>) -> Result<Arc<dyn Program>, DriverError> {
+    fn place(&self, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError> {
         let weights = DeviceBuffer::with_contents(opened, &self.weights)?;
-        Ok(Arc::new(Placed { steps: self.steps.clone().into(), weights }))
+        Ok(Arc::new(DevicePlan { steps: self.steps.clone().into(), weights }))
     }
 }

@@ -5,8 +5,8 @@ use super::*;
 use crate::backend::gpu::GpuInstance;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::onnx_builder::{FLOAT, INT64, Onnx};
-use crate::backend::trial::{Answers, spec, tensor};
-use crate::backend::{Backend, Instance, Rten, Wish, Wishes, run_to_end, threads};
+use crate::backend::trial::{TrialAnswers, spec, tensor};
+use crate::backend::{Backend, Instance, OutputNeed, OutputNeeds, Rten, run_to_end, threads};
 use crate::model::labels::Labels;
 use crate::tensor::Tensor;
 use crate::tensor::strings::Strings;
@@ -54,16 +54,16 @@ fn integers(values: &[i64]) -> Vec<u8> {
 }
 
 fn run(instance: &mut dyn Instance, requests: &[Vec<Tensor>]) -> Vec<Vec<Tensor>> {
-    let answers = Answers::default();
+    let answers = TrialAnswers::default();
     let rows = |inputs: &Vec<Tensor>| inputs[0].shape.first().map_or(1, |rows| *rows as u32);
     run_to_end(instance, answers.batch(requests.iter().map(|inputs| (inputs.clone(), rows(inputs))).collect()));
     answers.outputs(requests.len() as u32).into_iter().map(|outputs| outputs.unwrap()).collect()
 }
 
 /// Runs a model on the fake device and on the embedded engine, and holds them to each other.
-fn check_against_engine(name: &str, file: &[u8], spec: &ModelSpec, requests: &[Vec<Tensor>]) -> Plan {
+fn check_against_engine(name: &str, file: &[u8], spec: &ModelSpec, requests: &[Vec<Tensor>]) -> GpuPlan {
     let spec = Arc::new(spec.clone());
-    let plan = Plan::new(file, &spec).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let plan = GpuPlan::new(file, &spec).unwrap_or_else(|error| panic!("{name}: {error}"));
     let opened = Fake::new(1).gpu(1 << 30, 1 << 30).open().unwrap();
     let program = plan.place(&opened).unwrap();
     let mut instance = GpuInstance::new(&spec, &plan, program, &opened, &Arc::default()).unwrap();
@@ -230,7 +230,7 @@ fn what_the_plan_does_not_have_is_refused_by_name() {
     };
     let plain = spec(4, &[("x", Datatype::Fp32, &[4])], &[("y", Datatype::Fp32, &[4])]);
     let check = |file: &[u8], spec: &ModelSpec, want: &str| {
-        let error = Plan::new(file, spec).unwrap_err();
+        let error = GpuPlan::new(file, spec).unwrap_err();
         assert!(error.text().contains(want), "{error}");
         assert_eq!(error.code(), crate::error::Code::Unsupported);
     };
@@ -259,7 +259,7 @@ fn what_the_plan_does_not_have_is_refused_by_name() {
     check(&other(&["x"], "Relu"), &huge, "too large for one launch");
 }
 
-fn plain_io(name: &str, size: i64) -> [crate::backend::trial::Io<'_>; 1] {
+fn plain_io(name: &str, size: i64) -> [crate::backend::trial::TrialTensor<'_>; 1] {
     let sizes: &[i64] = if size == 4 { &[4] } else { &[5] };
     [(name, Datatype::Fp32, sizes)]
 }
@@ -283,7 +283,7 @@ impl Classifier {
         let mut spec = spec(8, &[io("x")], &[io("y"), io("z")]);
         spec.outputs[0].labels = Some(Arc::new(Labels::from_text("zero\none")));
         let (fake, spec) = (Fake::new(1), Arc::new(spec));
-        let plan = Plan::new(&file, &spec).unwrap();
+        let plan = GpuPlan::new(&file, &spec).unwrap();
         let opened = fake.gpu(1 << 30, 1 << 30).open().unwrap();
         let program = plan.place(&opened).unwrap();
         let instance = GpuInstance::new(&spec, &plan, program, &opened, &Arc::default()).unwrap();
@@ -293,7 +293,7 @@ impl Classifier {
 
     /// Runs requests of so many rows, each with its wishes; a row counts down from 9, its own number added
     /// to the second. Shows the answers and the copies from the device.
-    fn run(&mut self, requests: &[(i64, &[Wish])]) -> (Vec<String>, Vec<String>) {
+    fn run(&mut self, requests: &[(i64, &[OutputNeed])]) -> (Vec<String>, Vec<String>) {
         let mut row = 0.0;
         let tensors = requests.iter().map(|(rows, _)| {
             let values: Vec<f32> = (0..*rows)
@@ -304,10 +304,10 @@ impl Classifier {
                 .collect();
             (vec![tensor(&[*rows, 20], &values)], *rows as u32)
         });
-        let answers = Answers::default();
+        let answers = TrialAnswers::default();
         let mut batch = answers.batch(tensors.collect());
         for (request, (_, wishes)) in batch.requests.iter_mut().zip(requests) {
-            request.responder.wishes = Wishes(wishes.iter().copied().collect());
+            request.responder.wishes = OutputNeeds(wishes.iter().copied().collect());
         }
         run_to_end(&mut self.instance, batch);
         let shown = |tensor: Tensor| match tensor.datatype {
@@ -332,9 +332,9 @@ impl Classifier {
 
 #[test]
 fn where_classes_are_all_that_is_asked_for_only_they_leave_the_device() {
-    use Wish::{Classes, Nothing, Whole};
+    use OutputNeed::{Classes, Nothing, Whole};
     let mut classifier = Classifier::new();
-    let mut check = |requests: &[(i64, &[Wish])], answers: &[&str], copies: &[&str]| {
+    let mut check = |requests: &[(i64, &[OutputNeed])], answers: &[&str], copies: &[&str]| {
         let (got, moved) = classifier.run(requests);
         assert_eq!(got, answers);
         assert_eq!(moved, copies);

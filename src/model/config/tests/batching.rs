@@ -263,8 +263,8 @@ fn ragged_batch_and_optional_inputs_agree_with_the_model_or_are_refused() {
         );
         let signature = onnx(&format!("{} > y FP32 [2]", inputs[0]));
         let signature = OnnxSignature { initialized: onnx(&format!("{} >", inputs[1])).inputs, ..signature };
-        let draft = Draft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
-        let got = draft.complete(Some(&signature), &BTreeMap::new(), Completion::default());
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
+        let got = draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default());
         got.map(|spec| spec.inputs.iter().map(|input| input.is_optional).collect::<Vec<_>>())
     };
     let refused = |batching: &str, x: &str, inputs: [&str; 2], want: &str| {
