@@ -8,7 +8,7 @@ use deuteron::cli::{self, Command, Environment};
 use deuteron::{loadgen, server};
 
 fn main() -> ExitCode {
-    deuteron::shard::clock::now();
+    deuteron::runtime::clock::now();
     let environment =
         Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };
     match cli::parse(std::env::args_os().skip(1), environment) {

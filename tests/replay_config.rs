@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use deuteron::model::config::check_any_text;
-use deuteron::model::text::Notation;
+use deuteron::model::config::parse::text::Notation;
 
 fn corpora() -> Vec<(Notation, Vec<u8>)> {
     let folders = [

@@ -100,11 +100,11 @@ const UNSAFE_FILES: &[&str] = &[
     "src/backend/gpu/slot.rs",
     "src/backend/onnxruntime/program.rs",
     "src/backend/onnxruntime/strings.rs",
-    "src/server/memory.rs",
-    "src/shard/io/mod.rs",
-    "src/shard/ring/buffers.rs",
-    "src/shard/ring/driver.rs",
-    "src/shard/ring/uring.rs",
+    "src/control/trim_memory.rs",
+    "src/runtime/socket.rs",
+    "src/runtime/ring/buffers.rs",
+    "src/runtime/ring/driver.rs",
+    "src/runtime/ring/uring.rs",
 ];
 
 const FILE_LINES_MAX: usize = 800;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use deuteron::backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
 use deuteron::scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
-use deuteron::shard::feed::{ModelQueue, QueuedRequest, Reservation};
-use deuteron::shard::inbox::Completions;
+use deuteron::queue::model_queue::{ModelQueue, QueuedRequest, Reservation};
+use deuteron::queue::completions::Completions;
 use deuteron::time::{Instant, Stamps};
 
 use super::Work;

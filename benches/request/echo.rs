@@ -10,8 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use std::{env, fs, thread};
 
-use deuteron::shard::io::{Listener, Socket};
-use deuteron::shard::runtime::{self, IoPath, Runtime};
+use deuteron::runtime::socket::{Listener, Socket};
+use deuteron::runtime::executor;
+use deuteron::runtime::executor::{IoPath, Runtime};
 
 /// The first argument of a process that echoes.
 pub const VERB: &str = "echo";
@@ -94,7 +95,7 @@ async fn serve(address: SocketAddr, head: Vec<u8>, tail: usize) -> io::Result<()
     loop {
         let socket = listener.accept().await?;
         let head = head.clone();
-        runtime::spawn(async move { drop(echo(socket, &head, tail).await) }).detach();
+        executor::spawn(async move { drop(echo(socket, &head, tail).await) }).detach();
     }
 }
 

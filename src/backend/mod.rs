@@ -23,14 +23,14 @@ pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use self::accumulate::Accumulate;
-pub use self::decoupled::Decoupled;
+pub use crate::backend::builtin::accumulate::Accumulate;
+pub use crate::backend::builtin::decoupled::Decoupled;
 pub use self::ensemble::EnsembleModel;
-pub use self::identity::Identity;
-pub use self::iterative::Iterative;
+pub use crate::backend::builtin::identity::Identity;
+pub use crate::backend::builtin::iterative::Iterative;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
-pub use self::sequence::{SequenceRow, StatefulModel};
+pub use crate::backend::stateful::{SequenceRow, StatefulModel};
 pub use self::threads::Threads;
 
 use std::cell::RefCell;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use crate::loadgen::clock;
 use crate::loadgen::control::ControlClient;
-use crate::loadgen::lane::{self, LoadShared, Pace, ThreadPlan, WindowEnd};
+use crate::loadgen::load_thread;
+use crate::loadgen::load_thread::{LoadShared, Pace, ThreadPlan, WindowEnd};
 use crate::loadgen::report::{LoadReport, OfferedLoad, Totals, per_second};
 use crate::loadgen::request::Requests;
 use crate::loadgen::schedule::{Distribution, Schedule, ThreadShare};
@@ -103,7 +104,7 @@ pub fn measure(target: &mut MeasuredServer, load: OfferedLoad, method: &MeasureM
     thread::scope(|scope| {
         for lane in lanes {
             let (sender, shared, barrier) = (sender.clone(), &shared, &barrier);
-            scope.spawn(move || lane::run(lane, shared, barrier, &sender));
+            scope.spawn(move || load_thread::run(lane, shared, barrier, &sender));
         }
         drop(sender);
         let watcher = Watcher { target, load, method, shared: &shared, receiver: &receiver, count };
@@ -168,7 +169,7 @@ struct Watcher<'a> {
     load: OfferedLoad,
     method: &'a MeasureMethod,
     shared: &'a LoadShared,
-    receiver: &'a Receiver<lane::ThreadReport>,
+    receiver: &'a Receiver<load_thread::ThreadReport>,
     count: usize,
 }
 
@@ -296,16 +297,16 @@ impl Collected {
         self.done == self.count
     }
 
-    fn handle_report(&mut self, report: lane::ThreadReport) -> Result<(), String> {
+    fn handle_report(&mut self, report: load_thread::ThreadReport) -> Result<(), String> {
         match report {
-            lane::ThreadReport::Failed(why) => return Err(why),
-            lane::ThreadReport::WarmUp(window) => self.count_outside(&window),
-            lane::ThreadReport::Done(window, unsent) => {
+            load_thread::ThreadReport::Failed(why) => return Err(why),
+            load_thread::ThreadReport::WarmUp(window) => self.count_outside(&window),
+            load_thread::ThreadReport::Done(window, unsent) => {
                 self.count_outside(&window);
                 self.totals.unsent += unsent;
                 self.done += 1;
             }
-            lane::ThreadReport::Window(number, window) => match self.open.iter_mut().find(|(have, ..)| *have == number)
+            load_thread::ThreadReport::Window(number, window) => match self.open.iter_mut().find(|(have, ..)| *have == number)
             {
                 Some((_, threads, open)) => {
                     *threads += 1;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::loadgen::control::ControlClient;
 use crate::loadgen::description::ModelDescription;
 use crate::loadgen::input::{InputFill, InputLayout, InputPlan, Inputs};
-use crate::loadgen::lane::WindowEnd;
+use crate::loadgen::load_thread::WindowEnd;
 use crate::loadgen::machine::{self, Heading};
 use crate::loadgen::measure::{MeasureMethod, MeasuredServer, measure};
 use crate::loadgen::plot;

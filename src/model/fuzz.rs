@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::model::changes::{KnownModel, ModelAction, ModelSighting, Sightings, actions, version_changes};
+use crate::model::repository::changes::{KnownModel, ModelAction, ModelSighting, Sightings, actions, version_changes};
 use crate::model::repository::{FoundModels, Listing, ListingEntry};
 use crate::model::spec::VersionPolicy;
 

@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::model::ensemble::Ensemble;
 use crate::model::labels::Labels;
 use crate::model::sequence::SequenceBatching;
-use crate::model::warm_up::WarmUp;
+use crate::model::config::warm_up::WarmUp;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// A checked model configuration. One is shared by all shards and instances.

@@ -35,17 +35,18 @@ use signal_hook::iterator::Signals;
 use crate::config::{ControlMode, Settings};
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
-use crate::server::control::job::LoadContext;
-use crate::server::control::model::{ModelRecords, VersionRecord};
-use crate::server::control::{ControlMessage, ControlThread};
-use crate::server::load::ModelLoader;
-use crate::server::plan::{PlannedModel, ServerPlan};
-use crate::server::repositories::Repositories;
-use crate::server::start::InitialLoad;
-use crate::server::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
-use crate::shard::catalogue::ControlSender;
-use crate::shard::executor::ShardParts;
-use crate::shard::{Addresses, clock, io as sockets};
+use crate::control::load_job::LoadContext;
+use crate::control::model_record::{ModelRecords, VersionRecord};
+use crate::control::{ControlMessage, ControlThread};
+use crate::control::load::ModelLoader;
+use crate::control::plan::{PlannedModel, ServerPlan};
+use crate::control::repositories::Repositories;
+use crate::control::initial_load::InitialLoad;
+use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
+use crate::shard::mailbox::ControlSender;
+use crate::shard::thread::ShardParts;
+use crate::shard::Addresses;
+use crate::runtime::{clock, socket as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
 pub fn run(settings: &Settings) -> ExitCode {

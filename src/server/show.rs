@@ -8,10 +8,10 @@ use prost::Message;
 
 use crate::config::{ConfigForm, Settings};
 use crate::error::Error;
-use crate::model::text::Notation;
-use crate::model::write;
-use crate::server::load;
-use crate::server::source::ModelSource;
+use crate::model::config::parse::text::Notation;
+use crate::model::config::write;
+use crate::control::load;
+use crate::control::model_source::ModelSource;
 use crate::wire::proto::inference::ModelConfig;
 
 /// Prints it, or why there is none; what `main` returns.

@@ -19,10 +19,11 @@ use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::Timing;
-use crate::shard::dispatch::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::http2::Http2Link;
 use crate::shard::stream::{self, StreamFault};
-use crate::shard::{Shard, clock, runtime};
+use crate::shard::Shard;
+use crate::runtime::{clock, executor};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
@@ -199,7 +200,7 @@ async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
         if shard.connections.is_draining() {
             return end(link, stream, None);
         }
-        runtime::sleep(WATCH_INTERVAL).await;
+        executor::sleep(WATCH_INTERVAL).await;
     }
 }
 

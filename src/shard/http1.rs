@@ -12,9 +12,10 @@ use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
-use crate::shard::io::Socket;
+use crate::runtime::socket::Socket;
 use crate::shard::linger::linger;
-use crate::shard::{Shard, clock, runtime, service};
+use crate::shard::{Shard, rest};
+use crate::runtime::{clock, executor};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
@@ -36,7 +37,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
         let shard = Rc::clone(&answering);
         async move {
             let departure = Cell::new(Departure::ConnectionClosed);
-            service::handle_message(&shard, message, clock::now(), &departure).await
+            rest::handle_message(&shard, message, clock::now(), &departure).await
         }
     };
     serve(shard, socket, first, membership, answer).await;
@@ -267,7 +268,7 @@ impl Http1Session<'_> {
                 return true;
             }
             let pause = self.probe.pause;
-            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(runtime::sleep(pause)));
+            let timer = self.probe.timer.get_or_insert_with(|| Box::pin(executor::sleep(pause)));
             if timer.as_mut().poll(context).is_pending() {
                 return false;
             }

@@ -20,9 +20,10 @@ use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::grpc::MessageConsumer;
-use crate::shard::io::{PARTS_MAX, Socket};
+use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
-use crate::shard::{Shard, clock, grpc, runtime, service};
+use crate::shard::{Shard, grpc, rest};
+use crate::runtime::{clock, executor};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
 use crate::wire::http2::error::ErrorCode;
@@ -362,7 +363,7 @@ impl Http2Session<'_> {
             return finish(self.shard, &self.link, stream, outcome);
         }
         self.link.begin_work(stream, departure);
-        runtime::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
+        executor::spawn(continue_work(Rc::clone(self.shard), Rc::clone(&self.link), stream, work)).detach();
     }
 
     /// Sends as much as the kernel takes.
@@ -459,6 +460,6 @@ async fn answer(
     message: Message,
     departure: Rc<Cell<Departure>>,
 ) {
-    let reply = service::handle_message(&shard, message, clock::now(), &departure).await;
+    let reply = rest::handle_message(&shard, message, clock::now(), &departure).await;
     link.with(|connection| connection.send_reply(stream, reply, clock::now()));
 }

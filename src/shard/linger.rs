@@ -7,9 +7,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crate::limits::READ_SIZE;
-use crate::shard::clock;
+use crate::runtime::clock;
 use crate::shard::connections::ConnectionWatch;
-use crate::shard::io::Socket;
+use crate::runtime::socket::Socket;
 
 /// Bytes that are read and thrown away.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;

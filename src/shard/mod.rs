@@ -51,17 +51,17 @@ use crate::backend::Threads;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
-use crate::shard::burst::DeferredWakes;
-use crate::shard::cache::ResponseCache;
-use crate::shard::catalogue::{ControlEvent, ControlSender, ShardMailbox};
+use crate::shard::deferred_wakes::DeferredWakes;
+use crate::shard::response_cache::ResponseCache;
+use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
 use crate::shard::connections::Connections;
-use crate::shard::errand::ControlRequests;
-use crate::shard::io::Listener;
+use crate::shard::control_request::ControlRequests;
+use crate::runtime::socket::Listener;
 use crate::shard::lifecycle::Lifecycle;
-use crate::shard::models::ModelTable;
-use crate::shard::regions::SharedMemoryClient;
-use crate::shard::runtime::{IoPath, Task};
-use crate::shard::ticket::RequestSlots;
+use crate::shard::model_table::ModelTable;
+use crate::shard::shared_memory::SharedMemoryClient;
+use crate::runtime::executor::{IoPath, Task};
+use crate::shard::request_slots::RequestSlots;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

@@ -7,8 +7,9 @@ use std::task::Poll;
 
 use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
 use crate::shard::connections::{ConnectionGuard, WakeReason};
-use crate::shard::io::Socket;
-use crate::shard::{Shard, clock, http1, http2};
+use crate::runtime::socket::Socket;
+use crate::shard::{Shard, http1, http2};
+use crate::runtime::clock;
 use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.

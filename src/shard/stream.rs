@@ -24,12 +24,13 @@ use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::route::version_of;
-use crate::shard::dispatch::{Arrival, InferOutcome, RequestMetrics};
-use crate::shard::feed::ModelQueue;
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::queue::model_queue::ModelQueue;
 use crate::shard::http2::Http2Link;
-use crate::shard::models::LocalModel;
-use crate::shard::ticket::PartSink;
-use crate::shard::{Shard, clock, regions};
+use crate::shard::model_table::LocalModel;
+use crate::shard::request_slots::PartSink;
+use crate::shard::{Shard, shared_memory};
+use crate::runtime::clock;
 use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
 
@@ -212,7 +213,7 @@ async fn answer(
     let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
     let (InferOutcome { mut outputs, plan, .. }, part) = outcome?;
-    regions::deliver_system(&served.spec, &plan, &mut outputs)?;
+    shared_memory::deliver_system(&served.spec, &plan, &mut outputs)?;
     if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
         note();
@@ -301,7 +302,7 @@ impl PartSink for StreamResponses {
         let (Some((model, plan)), Ok(outputs)) = (&*model, answer.outputs) else { return };
         let served = model.served();
         let parts = served.spec.to_client(outputs).and_then(|mut outputs| {
-            regions::deliver_system(&served.spec, plan, &mut outputs)?;
+            shared_memory::deliver_system(&served.spec, plan, &mut outputs)?;
             Ok(outputs)
         });
         let parts =

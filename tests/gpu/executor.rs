@@ -12,7 +12,7 @@ use deuteron::backend::{Answer, AnswerSink, Batch, Instance, LoadedModel, Reques
 use deuteron::model::ModelSpec;
 use deuteron::model::config::{CompletionRules, ConfigDraft, GpuSupport};
 use deuteron::model::onnx::OnnxSignature;
-use deuteron::shard::clock;
+use deuteron::runtime::clock;
 use deuteron::tensor::{AlignedBuffer, Datatype, Tensor};
 use deuteron::time::Stamps;
 

@@ -11,7 +11,7 @@ use ort::session::builder::{PrepackedWeights, SessionBuilder};
 use ort::value::{DynValue, Tensor};
 
 use crate::error::Error;
-use crate::model::weights::{WeightMatrix, matrix_weights};
+use crate::model::onnx::weights::{WeightMatrix, matrix_weights};
 use crate::model::{InstanceGroup, ModelSpec};
 
 use super::told;

@@ -23,7 +23,7 @@ use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::model::initial::take_initial_values;
+use crate::model::onnx::initializer::take_initial_values;
 use crate::tensor::Tensor;
 
 use bind::{BatchBinding, RtenBinding};

@@ -10,7 +10,9 @@ use prost::Message;
 use crate::error::Error;
 use crate::limits::ENSEMBLE_DEPTH_MAX;
 use crate::model::ensemble::{Ensemble, EnsembleStep};
-use crate::model::{ModelSpec, TensorSpec, complete, config_json};
+use crate::model::{ModelSpec, TensorSpec};
+use crate::model::config::complete;
+use crate::model::config::parse::json;
 use crate::tensor::{Datatype, Shape};
 use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
 
@@ -207,7 +209,7 @@ fn with_policy(mut spec: ModelSpec, is_decoupled: bool) -> Result<ModelSpec, Err
     })?;
     config.model_transaction_policy = Some(ModelTransactionPolicy { decoupled: is_decoupled });
     spec.is_decoupled = is_decoupled;
-    spec.config_json = config_json::encode(&config).into();
+    spec.config_json = json::encode(&config).into();
     spec.config_message = config.encode_to_vec().into();
     Ok(spec)
 }

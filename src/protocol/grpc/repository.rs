@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
-use crate::model::index::{IndexEntry, VersionState};
+use crate::model::repository::index::{IndexEntry, VersionState};
 use crate::protocol::grpc::service::{framed, read};
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name, named_repository};
 use crate::wire::proto::inference as proto;

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use crate::error::Error;
 use crate::limits::ORDER_PARAMETERS_MAX;
-use crate::model::index::IndexEntry;
+use crate::model::repository::index::IndexEntry;
 use crate::protocol::repository::{LoadOrder, RepositoryOrder, file_path, model_name};
 use crate::protocol::rest::encode::JSON;
 use crate::protocol::rest::server::write_list;
@@ -112,7 +112,7 @@ fn parameters<'d, 'a>(document: &'d Document<'a>) -> impl Iterator<Item = (&'d s
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::index::VersionState;
+    use crate::model::repository::index::VersionState;
 
     fn text(outcome: Result<RepositoryOrder, Error>) -> String {
         match outcome {

@@ -14,7 +14,7 @@ use crate::backend::gpu::slot::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 use crate::model::ModelSpec;
-use crate::model::graph::{OnnxGraph, OnnxNode};
+use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// What a step names before it is known where values lie.

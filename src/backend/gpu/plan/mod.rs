@@ -23,7 +23,7 @@ use crate::backend::gpu::slot::SlotSizes;
 use crate::backend::kernel::pointwise::{Activation, PointwiseOperation, Strides};
 use crate::error::Error;
 use crate::model::ModelSpec;
-use crate::model::graph::OnnxGraph;
+use crate::model::onnx::graph::OnnxGraph;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::tensor::Datatype;
 

@@ -1,0 +1,221 @@
+//! Which cores the threads run on: each shard on one, the workers on those that are left, or on
+//! those that they were given.
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use crate::error::Error;
+
+/// What was asked for.
+#[derive(Clone, Debug, Default)]
+pub struct CoreRequest {
+    /// `--shards`.
+    pub shards: Option<usize>,
+    /// `--worker-cores`.
+    pub worker_cores: Option<Vec<usize>>,
+    /// The cores of the host policies that instances follow, with the policies' names.
+    pub policy_cores: Vec<(String, Vec<usize>)>,
+    /// Workers that follow none.
+    pub workers: usize,
+}
+
+/// Which cores are whose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CorePlan {
+    /// The core of each shard.
+    pub shards: Vec<usize>,
+    /// The cores that the workers share which follow no host policy.
+    pub workers: Vec<usize>,
+}
+
+impl CorePlan {
+    /// Deals out the cores that there are. A shard has a core that no worker was given, unless
+    /// there are too few; workers that were given none have those without a shard, if there are
+    /// any.
+    pub fn new(available: &[usize], wishes: &CoreRequest) -> Result<Self, Error> {
+        if let Some(cores) = &wishes.worker_cores {
+            check("--worker-cores", cores, available)?;
+        }
+        for (policy, cores) in &wishes.policy_cores {
+            check(&format!("--host-policy={policy},cpu-cores"), cores, available)?;
+        }
+        let given = wishes.worker_cores.iter().chain(wishes.policy_cores.iter().map(|(_, cores)| cores));
+        let given: Vec<usize> = given.flatten().copied().collect();
+        let (given, free): (Vec<usize>, Vec<usize>) = available.iter().partition(|core| given.contains(core));
+        let workers = if wishes.worker_cores.is_some() { 0 } else { wishes.workers };
+        let count = wishes.shards.unwrap_or_else(|| default_shards(free.len(), workers)).max(1);
+        let shards: Vec<usize> = free.iter().chain(&given).copied().cycle().take(count).collect();
+        let left = |cores: &[usize]| -> Vec<usize> {
+            let left: Vec<_> = cores.iter().copied().filter(|core| !shards.contains(core)).collect();
+            if left.is_empty() { cores.to_vec() } else { left }
+        };
+        let free = if free.is_empty() { available } else { &free };
+        let workers = wishes.worker_cores.clone().unwrap_or_else(|| left(free));
+        Ok(Self { shards, workers })
+    }
+}
+
+/// A shard on every core where nothing else runs. Models that run on workers compute much longer
+/// than a shard works for them: they get three quarters of the cores, which their instances share.
+fn default_shards(cores: usize, workers: usize) -> usize {
+    if workers == 0 { cores } else { cores.saturating_sub(workers).min(cores / 4) }
+}
+
+/// The cores of one of so many that share some evenly: its own where there are enough.
+pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
+    let size = cores.len();
+    let of = |part: usize| part.saturating_mul(size) / count.max(1);
+    if count >= size {
+        return cores.iter().copied().cycle().skip(index % size.max(1)).take(1).collect();
+    }
+    cores.get(of(index)..of(index + 1)).unwrap_or_default().to_vec()
+}
+
+/// The cores of so many that come later, where others share the cores already: each gets as large a
+/// part as if all were dealt out anew, of those that the fewest have. `taken` are the cores of each
+/// that is there.
+pub fn least_taken(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<Vec<usize>> {
+    let mut loads: Vec<usize> =
+        cores.iter().map(|core| taken.iter().filter(|taken| taken.contains(core)).count()).collect();
+    let sharing = taken.iter().filter(|taken| taken.iter().any(|core| cores.contains(core))).count();
+    let size = (cores.len() / (sharing + count).max(1)).max(1);
+    let mut dealt = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut order: Vec<usize> = (0..cores.len()).collect();
+        order.sort_by_key(|index| loads.get(*index).copied().unwrap_or_default());
+        let mut own: Vec<usize> = order.into_iter().take(size).collect();
+        own.sort_unstable();
+        own.iter().for_each(|index| loads.get_mut(*index).into_iter().for_each(|load| *load += 1));
+        dealt.push(own.into_iter().filter_map(|index| cores.get(index).copied()).collect());
+    }
+    dealt
+}
+
+/// The cores this process may use.
+pub fn available() -> Vec<usize> {
+    let cores = sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect());
+    cores.ok().filter(|cores: &Vec<usize>| !cores.is_empty()).unwrap_or_else(|| vec![0])
+}
+
+/// `0-2,7`.
+pub fn text(cores: &[usize]) -> String {
+    let mut cores = cores.to_vec();
+    cores.sort_unstable();
+    cores.dedup();
+    let ranges = cores.chunk_by(|one, next| one + 1 == *next).filter_map(|range| match range {
+        [] => None,
+        [core] => Some(core.to_string()),
+        [first, .., last] => Some(format!("{first}-{last}")),
+    });
+    ranges.collect::<Vec<_>>().join(",")
+}
+
+/// Fails where a core that something names is not there.
+pub fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Error> {
+    match cores.iter().find(|core| !available.contains(core)) {
+        None => Ok(()),
+        Some(core) => Err(Error::invalid(format!(
+            "{flag} names core {core}, which this process may not use: it has {}",
+            text(available)
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::executor::pin;
+
+    fn dealt(available: usize, wishes: &CoreRequest) -> Result<(String, String), String> {
+        let available: Vec<_> = (0..available).collect();
+        let cores = CorePlan::new(&available, wishes).map_err(|error| error.text().to_owned())?;
+        let shards: Vec<_> = cores.shards.iter().map(usize::to_string).collect();
+        Ok((shards.join(" "), text(&cores.workers)))
+    }
+
+    #[test]
+    fn shards_take_all_cores_or_leave_most_of_them_to_the_workers() {
+        let check = |available, shards: Option<usize>, workers, want: (&str, &str)| {
+            let wishes = CoreRequest { shards, workers, ..CoreRequest::default() };
+            let got = dealt(available, &wishes).unwrap();
+            assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {workers} workers");
+        };
+        check(1, None, 0, ("0", "0"));
+        check(2, None, 0, ("0 1", "0-1"));
+        check(2, None, 1, ("0", "1"));
+        check(2, None, 5, ("0", "1"));
+        check(4, None, 1, ("0", "1-3"));
+        check(8, None, 2, ("0 1", "2-7"));
+        check(8, None, 7, ("0", "1-7"));
+        check(4, Some(1), 9, ("0", "1-3"));
+        check(2, Some(3), 1, ("0 1 0", "0-1"));
+    }
+
+    #[test]
+    fn no_shard_is_on_a_core_that_workers_were_given_unless_there_are_too_few() {
+        let check = |available, shards: Option<usize>, given: &[usize], want: (&str, &str)| {
+            let wishes =
+                CoreRequest { shards, worker_cores: Some(given.to_vec()), workers: 1, ..CoreRequest::default() };
+            let got = dealt(available, &wishes).unwrap();
+            assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {given:?}");
+        };
+        check(4, None, &[0, 1], ("2 3", "0-1"));
+        check(4, Some(2), &[0, 2], ("1 3", "0,2"));
+        check(4, Some(3), &[0, 2], ("1 3 0", "0,2"));
+        check(2, None, &[0, 1], ("0", "0-1"));
+        check(1, None, &[0], ("0", "0"));
+    }
+
+    #[test]
+    fn the_cores_of_host_policies_are_no_shards_and_no_other_workers() {
+        let policy_cores = vec![("far".to_owned(), vec![2, 3])];
+        let wishes = CoreRequest { policy_cores, workers: 1, ..CoreRequest::default() };
+        assert_eq!(dealt(4, &wishes).unwrap(), ("0".to_owned(), "1".to_owned()));
+        assert_eq!(dealt(6, &wishes).unwrap(), ("0".to_owned(), "1,4-5".to_owned()));
+        let want = "--host-policy=far,cpu-cores names core 2, which this process may not use: it has 0-1";
+        assert_eq!(dealt(2, &wishes).unwrap_err(), want);
+        let wishes = CoreRequest { worker_cores: Some(vec![0, 7]), ..CoreRequest::default() };
+        let want = "--worker-cores names core 7, which this process may not use: it has 0";
+        assert_eq!(dealt(1, &wishes).unwrap_err(), want);
+    }
+
+    #[test]
+    fn workers_share_cores_evenly_and_each_has_one_at_least() {
+        let shares = |size: usize, count: usize| -> Vec<String> {
+            let cores: Vec<_> = (0..size).collect();
+            (0..count).map(|index| text(&share(&cores, index, count))).collect()
+        };
+        assert_eq!(shares(4, 1), ["0-3"]);
+        assert_eq!(shares(5, 2), ["0-1", "2-4"]);
+        assert_eq!(shares(3, 3), ["0", "1", "2"]);
+        assert_eq!(shares(2, 5), ["0", "1", "0", "1", "0"]);
+        assert_eq!(text(&[7, 2, 0, 1, 2]), "0-2,7");
+    }
+
+    #[test]
+    fn who_comes_later_goes_where_the_fewest_are() {
+        let check = |taken: &[&[usize]], count, want: &[&[usize]]| {
+            let taken: Vec<_> = taken.iter().map(|cores| cores.to_vec()).collect();
+            assert_eq!(least_taken(&[2, 3, 4, 5], &taken, count), want, "{taken:?} {count}");
+        };
+        check(&[], 1, &[&[2, 3, 4, 5]]);
+        check(&[], 2, &[&[2, 3], &[4, 5]]);
+        check(&[&[2, 3, 4, 5]], 1, &[&[2, 3]]);
+        check(&[&[2, 3]], 1, &[&[4, 5]]);
+        check(&[&[2], &[3], &[3]], 2, &[&[4], &[5]]);
+        check(&[&[0], &[1]], 1, &[&[2, 3, 4, 5]]); // of another policy
+        check(&[&[2], &[3], &[4], &[5], &[2]], 2, &[&[3], &[4]]);
+        assert_eq!(least_taken(&[7], &[vec![7]], 2), [[7], [7]]);
+    }
+
+    #[test]
+    fn a_thread_stays_where_it_is_pinned_and_so_do_those_that_it_starts() {
+        let cores = available();
+        let last = *cores.last().unwrap();
+        let inside = std::thread::spawn(move || {
+            pin(&[last]).unwrap();
+            std::thread::spawn(available).join().unwrap()
+        });
+        assert_eq!(inside.join().unwrap(), [last]);
+        assert_eq!(available(), cores, "this thread is where it was");
+    }
+}

@@ -1,0 +1,253 @@
+//! Which models run on GPUs: the devices are looked for when the first model may use one, and the log
+//! tells what came of it. A model whose group says `KIND_AUTO`, or that has none, goes there if it can;
+//! what it lacks is told, and it runs on the CPU. One whose group says `KIND_GPU` is refused.
+//!
+//! What runs there is the native plan where it has every operator of the model, else ONNX Runtime with
+//! its CUDA provider. A model that names an engine or an accelerator gets that one or none.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use crate::backend::gpu::nvml::NvmlSample;
+use crate::backend::gpu::{Gpu, GpuModel, GpuPlan, Gpus, MemoryLimits, Nvml, cuda};
+use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
+use crate::config::{Engine, Settings};
+use crate::error::Error;
+use crate::limits::GPU_WATCH_INTERVAL;
+use crate::metrics::{GpuBoard, GpuCells};
+use crate::model::ModelSpec;
+use crate::model::config::GpuSupport;
+use crate::control::engine;
+use crate::control::engine::Engines;
+use crate::log;
+use crate::control::threads::spawn;
+use crate::control::gpu_check;
+
+/// The GPUs of this machine. Shared by the helpers of the control thread.
+pub struct HostGpus {
+    limits: MemoryLimits,
+    run_max: Duration,
+    gpus: OnceLock<Gpus>,
+    board: Arc<GpuBoard>,
+}
+
+impl HostGpus {
+    /// One that was not looked at.
+    pub fn new(settings: &Settings) -> Self {
+        let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
+        Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
+    }
+
+    /// One with these devices, which are not watched.
+    #[cfg(test)]
+    pub fn of(gpus: Gpus) -> Self {
+        let limits = MemoryLimits { device: 0, pinned: 0 };
+        Self { limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
+    }
+
+    /// Its devices, which are watched from the first time on.
+    pub fn gpus(&self) -> &Gpus {
+        self.gpus.get_or_init(|| {
+            let gpus = find(self.limits).with_run_max(self.run_max);
+            if !gpus.all().is_empty() {
+                watch(&gpus, &self.board);
+            }
+            gpus
+        })
+    }
+
+    /// What is known of its devices.
+    pub const fn board(&self) -> &Arc<GpuBoard> {
+        &self.board
+    }
+
+    /// What a configuration can have of them.
+    pub fn support(&self, takes_auto: bool) -> GpuSupport {
+        let gpus = self.gpus();
+        let devices = gpus.all().iter().map(|gpu| gpu.properties().index).collect();
+        GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
+    }
+
+    /// What the instances of a model on GPUs run, or why nothing can. The plan must give what one of the model that
+    /// `on_cpu` loads gives.
+    pub fn choose<'a>(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        engines: &'a Engines,
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<GpuEngine<'a>, Error> {
+        let by_engine = || engines.on_gpus(spec, self.gpus()).map(GpuEngine::Onnxruntime);
+        match engine::own(spec)? {
+            Some(Engine::Embedded) => {
+                return Err(Error::unsupported("its parameter 'engine' is 'embedded', which runs on the CPU"));
+            }
+            Some(Engine::Onnxruntime) => return by_engine().map_err(Error::unsupported),
+            None => {}
+        }
+        if let Some(accelerator) = spec.optimization.gpu_accelerators.first() {
+            let of = format!("gpu_execution_accelerator '{}' is ONNX Runtime's: ", accelerator.name);
+            return by_engine().map_err(|why| Error::unsupported(of + &why));
+        }
+        let why = match self.plan(spec, file, on_cpu) {
+            Ok(plan) => return Ok(GpuEngine::Plan(plan)),
+            Err(why) => why,
+        };
+        by_engine().map_err(|engine| Error::unsupported(format!("the GPU's plan: {why}; ONNX Runtime: {engine}")))
+    }
+
+    /// The native plan of a model, if there is one; tried once on each GPU.
+    fn plan(
+        &self,
+        spec: &Arc<ModelSpec>,
+        file: &[u8],
+        on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
+    ) -> Result<Arc<GpuPlan>, Error> {
+        let plan = Arc::new(GpuPlan::new(file, spec)?);
+        let trial = GpuModel::new(spec, Arc::clone(&plan) as _, self.gpus(), None);
+        let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
+        gpus.sort_unstable();
+        gpus.dedup();
+        // A place where none can be made is told before the CPU is set to work.
+        let mut instances = Vec::with_capacity(gpus.len());
+        for gpu in gpus {
+            instances.push((gpu, threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))))?));
+        }
+        gpu_check::check(spec, instances, on_cpu)?;
+        Ok(plan)
+    }
+}
+
+/// What the instances of a model on GPUs run.
+pub enum GpuEngine<'a> {
+    /// Sessions of ONNX Runtime.
+    Onnxruntime(OnnxruntimeOnGpus<'a>),
+    /// The native plan.
+    Plan(Arc<GpuPlan>),
+}
+
+fn find(limits: MemoryLimits) -> Gpus {
+    match cuda::find() {
+        Ok(driver) => {
+            let gpus = Gpus::of_driver(&driver, limits);
+            for gpu in gpus.all() {
+                let found = gpu.properties();
+                let ((major, minor), mebibytes) = (found.capability, found.memory >> 20);
+                let name = &found.name;
+                log::info(&format!("GPU {}: {name}, compute capability {major}.{minor}, {mebibytes} MiB", found.index));
+            }
+            gpus
+        }
+        Err(why) => {
+            log::info(&format!("no GPU is used, models run on the CPU: {why}"));
+            Gpus::absent(why)
+        }
+    }
+}
+
+/// Starts the thread that asks after the devices, until nobody reads what it finds.
+fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
+    let cells = |gpu: &Arc<Gpu>| GpuCells { uuid: gpu.properties().uuid.clone(), ..GpuCells::default() };
+    // The cell is new: this is called once.
+    let _ = board.set(gpus.all().iter().map(cells).collect());
+    let nvml = Nvml::find().inspect_err(|why| log::info(&format!("/metrics has no rows of NVML: {why}"))).ok();
+    let (gpus, board) = (gpus.clone(), Arc::downgrade(board));
+    let started = spawn("gpu-watch".to_owned(), move || {
+        let handles: Vec<_> =
+            gpus.all().iter().map(|gpu| nvml.as_ref().and_then(|nvml| nvml.device(&gpu.properties().uuid))).collect();
+        while let Some(board) = board.upgrade() {
+            for ((gpu, cells), handle) in gpus.all().iter().zip(board.get().into_iter().flatten()).zip(&handles) {
+                let known = nvml.as_ref().zip(*handle).map(|(nvml, handle)| nvml.sample(handle));
+                show(cells, known.unwrap_or_default(), gpu.account().used());
+            }
+            drop(board);
+            std::thread::park_timeout(GPU_WATCH_INTERVAL);
+        }
+    });
+    if let Err(error) = started {
+        log::warning(&format!("/metrics has no rows of GPUs: {error}"));
+    }
+}
+
+fn show(cells: &GpuCells, sample: NvmlSample, taken: usize) {
+    cells.utilization.set(sample.utilization);
+    cells.memory_total.set(sample.memory_total);
+    cells.memory_used.set(sample.memory_used);
+    cells.memory_taken.set(u64::try_from(taken).ok());
+    cells.power_usage.set(sample.power_usage);
+    cells.power_limit.set(sample.power_limit);
+    cells.energy.set(sample.energy);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::{Backend, Rten};
+    use crate::config::OnnxruntimeConfig;
+    use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::model::onnx::OnnxSignature;
+
+    const DIGITS: &[u8] = include_bytes!("../../examples/models/digits/1/model.onnx");
+
+    fn machine(fake: &Arc<Fake>, device: usize) -> HostGpus {
+        HostGpus::of(fake.gpus(device, 1 << 20))
+    }
+
+    fn spec(machine: &HostGpus, text: &str) -> Arc<ModelSpec> {
+        let draft = ConfigDraft::new("m", Some(format!("backend: 'onnxruntime' {text}").as_bytes()), &[]).unwrap();
+        let draft = draft.with_gpus(machine.support(true));
+        let signature = OnnxSignature::decode(DIGITS).unwrap();
+        Arc::new(draft.complete(Some(&signature), &BTreeMap::new(), CompletionRules::default()).unwrap())
+    }
+
+    fn choose<'a>(machine: &HostGpus, spec: &Arc<ModelSpec>, engines: &'a Engines) -> Result<GpuEngine<'a>, Error> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/models/digits/1");
+        machine.choose(spec, DIGITS, engines, || Rten.load(spec, &folder))
+    }
+
+    #[test]
+    fn what_is_taken_of_a_device_is_shown_though_nothing_else_be_known() {
+        let (fake, board) = (Fake::new(2), Arc::new(GpuBoard::default()));
+        watch(&fake.gpus(1 << 20, 1 << 20), &board);
+        let text = || crate::metrics::encode(&[], &[], &[], board.get().map_or(&[][..], Vec::as_slice));
+        let row = "deuteron_gpu_memory_taken_bytes{gpu_uuid=\"GPU-1\"} 0";
+        while !text().contains(row) {
+            std::thread::yield_now();
+        }
+        assert!(!text().contains("nv_gpu_utilization"), "the fake is unknown to NVML");
+    }
+
+    #[test]
+    fn a_model_is_planned_and_tried_on_each_gpu_and_what_it_lacks_is_told() {
+        let fake = Fake::new(2);
+        let plenty = machine(&fake, 1 << 20);
+        let plain = spec(&plenty, "");
+        assert_eq!(plain.instance_groups[0].gpus, [0, 1], "all there are");
+        let engines = Engines::without(OnnxruntimeConfig::default(), "it is not here");
+        assert!(matches!(choose(&plenty, &plain, &engines), Ok(GpuEngine::Plan(_))));
+        assert_eq!((fake.contexts(), fake.held()), (2, 0), "tried on both, and nothing is left");
+        let check = |machine: &HostGpus, text: &str, want: &str| {
+            let error = choose(machine, &spec(machine, text), &engines).err().unwrap();
+            assert!(error.text().contains(want), "{error}");
+        };
+        let engine = "parameters { key: 'engine' value { string_value: 'embedded' } }";
+        check(&plenty, engine, "its parameter 'engine' is 'embedded', which runs on the CPU");
+        let engine = "parameters { key: 'engine' value { string_value: 'onnxruntime' } }";
+        check(&plenty, engine, "it is not here");
+        let accelerator = "optimization { execution_accelerators { gpu_execution_accelerator { name: 'cuda' } } }";
+        check(&plenty, accelerator, "gpu_execution_accelerator 'cuda' is ONNX Runtime's: it is not here");
+        check(
+            &machine(&fake, 1_000),
+            "",
+            "the GPU's plan: an instance of model 'm' cannot be made on GPU 0: the GPU failed: ",
+        );
+        check(&machine(&fake, 1_000), "", "; ONNX Runtime: it is not here");
+        check(&machine(&fake, 1_000), "", "--gpu-memory-bytes-max sets how many");
+        fake.remove_blas();
+        check(&plenty, "", "cuBLASLt is not installed");
+    }
+}

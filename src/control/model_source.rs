@@ -1,0 +1,178 @@
+//! What a path on the command line holds: a model repository, one model's directory (as KServe
+//! mounts it), or an ONNX file. One model is served as if a repository held it alone; it needs no
+//! configuration, and its name is that of its configuration, its directory or its file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::config::Settings;
+use crate::error::Error;
+use crate::limits::CONFIG_SIZE_MAX;
+use crate::model::config::{ConfigDraft, configured_name};
+use crate::model::repository::{FoundModels, Listing, ModelDirectory};
+use crate::model::config::parse::text::Notation;
+use crate::control::beneath::RepositoryRoot;
+
+/// A path that was opened.
+pub struct ModelSource {
+    /// Files are read beneath it.
+    pub repository: RepositoryRoot,
+    /// Where it lies.
+    pub root: PathBuf,
+    kind: SourceKind,
+}
+
+/// What a path holds.
+enum SourceKind {
+    /// A model's directory, as it was named.
+    Directory(PathBuf),
+    /// An ONNX file, as it was named, and where it lies.
+    File(PathBuf, PathBuf),
+    /// Models.
+    Repository,
+}
+
+impl ModelSource {
+    /// Opens a path.
+    pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
+        if path.is_file() {
+            // What a link leads to may lie anywhere: the user named it.
+            let file = path.canonicalize().map_err(|error| cannot("open the model", path, &error))?;
+            let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
+            let repository = RepositoryRoot::open(&root).map_err(|error| cannot("open the model", path, &error))?;
+            return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file) });
+        }
+        let repository =
+            RepositoryRoot::open(path).map_err(|error| cannot("open the model repository", path, &error))?;
+        let listing = repository.list().map_err(|error| cannot("list", path, &error))?;
+        let kind = match listing.is_model() {
+            true => SourceKind::Directory(path.to_path_buf()),
+            false if settings.model_name.is_some() => {
+                return Err(Error::invalid(format!(
+                    "--model-name is for a path that holds one model, and '{}' is a model repository",
+                    path.display()
+                )));
+            }
+            false => SourceKind::Repository,
+        };
+        Ok(Self { repository, root: path.to_path_buf(), kind })
+    }
+
+    /// Opens a directory that holds models and nothing else.
+    pub fn of_directory(root: PathBuf) -> io::Result<Self> {
+        Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository })
+    }
+
+    /// Looks for models.
+    pub fn look(&self, settings: &Settings) -> Result<FoundModels, Error> {
+        let list = |path: &Path| self.repository.list().map_err(|error| cannot("list", path, &error));
+        let model = match &self.kind {
+            SourceKind::Repository => return Ok(list(&self.root)?.find_models()),
+            SourceKind::File(given, file) => file_model(given, file, &self.repository, settings)?,
+            SourceKind::Directory(path) => directory_model(path, list(path)?, &self.repository, settings)?,
+        };
+        Ok(FoundModels { models: vec![model], ..FoundModels::default() })
+    }
+
+    /// Looks for one model; none where it has none of this name.
+    pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
+        if let SourceKind::Repository = self.kind {
+            let has = self.repository.has(name);
+            return has.then(|| ModelDirectory::from_entry(&self.repository.list_model(name))).transpose();
+        }
+        Ok(self.look(settings)?.models.into_iter().find(|model| model.name == name))
+    }
+
+    /// The names of its models.
+    pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
+        if let SourceKind::Repository = self.kind {
+            let names = self.repository.names().map_err(|error| cannot("list", &self.root, &error))?;
+            let models = names.into_iter().filter(|entry| entry.is_directory && !entry.name.starts_with('.'));
+            return Ok(models.map(|entry| entry.name).collect());
+        }
+        Ok(self.look(settings)?.models.into_iter().map(|model| model.name).collect())
+    }
+
+    /// Reads and checks a model's configuration, as far as its own file says it.
+    pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
+        let files = settings.auto_complete.then_some(model.files.as_slice());
+        if let Some((notation, text)) = &model.given {
+            return ConfigDraft::read(&model.name, *notation, text.as_bytes(), files);
+        }
+        let Some(notation) = model.notation()? else {
+            if settings.auto_complete {
+                return ConfigDraft::read(&model.name, Notation::Text, b"", files);
+            }
+            let path = self.root.join(model.file(Notation::Text.filename()));
+            return Err(Error::invalid(format!(
+                "failed to open text file for read {}: No such file or directory",
+                path.display()
+            )));
+        };
+        let text = self.read(&model.file(notation.filename()), CONFIG_SIZE_MAX)?;
+        ConfigDraft::read(&model.name, notation, &text, files)
+    }
+
+    /// The bytes of a file, by its path beneath the root.
+    pub fn read(&self, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
+        let bytes = self.repository.read(path, size_max);
+        bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
+    }
+}
+
+fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
+    Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
+}
+
+fn file_model(
+    given: &Path,
+    file: &Path,
+    repository: &RepositoryRoot,
+    settings: &Settings,
+) -> Result<ModelDirectory, Error> {
+    let text = |part: Option<&std::ffi::OsStr>| part.and_then(|part| part.to_str()).map(str::to_owned);
+    let (stem, filename) = (text(given.file_stem()), text(file.file_name()));
+    let (Some(stem), Some(filename)) = (stem, filename) else {
+        return Err(Error::invalid(format!("the name of '{}' is not UTF-8", given.display())));
+    };
+    if given.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("onnx")) {
+        return Err(Error::invalid(format!(
+            "'{}' is no ONNX file by its name: give a file ending in .onnx, or a directory",
+            given.display()
+        )));
+    }
+    let name = settings.model_name.clone().unwrap_or(stem);
+    ModelDirectory::of_file(name, &filename, repository.stamp(&filename))
+}
+
+fn directory_model(
+    path: &Path,
+    listing: Listing,
+    repository: &RepositoryRoot,
+    settings: &Settings,
+) -> Result<ModelDirectory, Error> {
+    let absolute = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let directory = absolute.file_name().and_then(|name| name.to_str()).unwrap_or_default().to_owned();
+    let mut model = ModelDirectory::of_listing(directory, listing)?;
+    let configured = match model.notation()? {
+        None => None,
+        Some(notation) => {
+            let text = repository.read(notation.filename(), CONFIG_SIZE_MAX).map_err(|error| {
+                Error::invalid(format!("cannot read '{}': {error}", path.join(notation.filename()).display()))
+            })?;
+            configured_name(notation, &text)?.map(|name| (notation, name))
+        }
+    };
+    match (&settings.model_name, configured) {
+        (Some(name), Some((notation, configured))) if *name != configured => {
+            return Err(Error::invalid(format!(
+                "--model-name={name}, but {} names the model '{configured}': remove one of them",
+                notation.filename()
+            )));
+        }
+        (Some(name), _) => model.name.clone_from(name),
+        (None, Some((_, configured))) => model.name = configured,
+        (None, None) => {}
+    }
+    Ok(model)
+}

@@ -1,0 +1,404 @@
+//! The thread that keeps the regions of shared memory which clients register (`--allow-client-shm`), and
+//! the one that copies from and to those on GPUs, and waits for them. System memory is a file beneath `/dev/shm`, opened once
+//! when it is registered and never mapped: it is read and written by its descriptor, which fails where
+//! its owner made it smaller, where a mapping would end this process. Why:
+//! `docs/decisions/0011-shared-memory-by-copies.md`.
+
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, fstat, openat2};
+use rustix::io::{pread, pwrite, retry_on_intr};
+
+use crate::backend::gpu::driver::DriverError;
+use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
+use crate::config::Settings;
+use crate::error::Error;
+use crate::protocol::shared_memory::{
+    MemoryError, Region, RegionDescription, RegionMemory, RegionOrder, RegionPlace, RegionRegistration, RegionRegistry,
+    key_name, without_gpus,
+};
+use crate::log;
+use crate::control::threads::spawn;
+use crate::shard::ServerContext;
+use crate::shard::shared_memory::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
+
+/// Where the system keeps POSIX shared memory (`shm_open`).
+const DIRECTORY: &str = "/dev/shm";
+
+/// The other end of a [`SharedMemoryClient`].
+pub struct SharedMemoryReceivers {
+    orders: Receiver<OrderedRegions>,
+    copies: (Sender<CopyRequest>, Receiver<CopyRequest>),
+    request_size_max: usize,
+}
+
+/// Finds the GPUs of this machine when the first region on one is wanted.
+pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
+
+/// How the shards reach who keeps the regions, where clients may register any.
+pub fn desk(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
+    let request_size_max = settings.client_shm_bytes_max;
+    settings.allows_client_shm.then(|| {
+        let ((orders, ordered), copies) = (channel(), channel());
+        let desk = SharedMemoryClient::new(orders, copies.0.clone(), request_size_max);
+        (desk, SharedMemoryReceivers { orders: ordered, copies, request_size_max })
+    })
+}
+
+/// Starts the threads.
+pub fn begin(ends: SharedMemoryReceivers, world: &Arc<ServerContext>, gpus: FindGpus) -> Result<(), Error> {
+    let SharedMemoryReceivers { orders, copies: (copying, copies), request_size_max } = ends;
+    let (registry, contexts) = (RegionRegistry::new(request_size_max), SharedContexts::default());
+    let mut keeper = RegionOwner { registry, world: Arc::downgrade(world), gpus, contexts, copying };
+    spawn("shared-memory".to_owned(), move || {
+        for (order, promise) in orders {
+            keeper.handle_order(order, promise);
+        }
+    })?;
+    spawn("shared-memory-copies".to_owned(), move || copies.into_iter().for_each(copy))?;
+    Ok(())
+}
+
+/// Who keeps the regions, alone and in one thread.
+struct RegionOwner {
+    registry: RegionRegistry,
+    /// It holds the sender that this thread ends with.
+    world: Weak<ServerContext>,
+    gpus: FindGpus,
+    contexts: SharedContexts,
+    copying: Sender<CopyRequest>,
+}
+
+impl RegionOwner {
+    fn handle_order(&mut self, order: RegionOrder, promise: RegionReply<Vec<RegionDescription>>) {
+        let before = Arc::downgrade(self.registry.regions());
+        match order {
+            RegionOrder::Status(kind, name) => return promise.send(self.registry.status(kind, &name)),
+            RegionOrder::Unregister(kind, name) => self.registry.remove(kind, &name),
+            RegionOrder::Register(registration) => {
+                if let Err(error) = self.register(&registration) {
+                    return promise.send(Err(error));
+                }
+            }
+        }
+        if before.as_ptr() == Arc::as_ptr(self.registry.regions()) {
+            return promise.send(Ok(Vec::new()));
+        }
+        let published = Arc::new(PublishedRegions::new(Arc::clone(self.registry.regions()), promise));
+        for mailbox in self.world.upgrade().iter().flat_map(|world| &world.mailboxes) {
+            mailbox.push_regions(Arc::clone(&published));
+        }
+    }
+
+    fn register(&mut self, registration: &RegionRegistration) -> Result<(), Error> {
+        let description = &registration.description;
+        self.registry.check(&description.name)?;
+        let memory: Box<dyn RegionMemory> = match &description.place {
+            RegionPlace::System { key, offset } => Box::new(SystemMemory::open(description, key, *offset)?),
+            RegionPlace::Cuda { device } => Box::new(self.open_cuda(description, *device, &registration.handle)?),
+        };
+        self.registry.insert(Region::new(description.clone(), memory));
+        Ok(())
+    }
+}
+
+impl RegionOwner {
+    fn open_cuda(&mut self, description: &RegionDescription, device: u64, handle: &[u8]) -> Result<CudaMemory, Error> {
+        let gpus = (self.gpus)();
+        if gpus.all().is_empty() {
+            return Err(without_gpus(&description.name));
+        }
+        let gpu = u32::try_from(device).ok().and_then(|device| gpus.find(device));
+        let (Some(gpu), Ok(handle)) = (gpu, handle.try_into()) else { return Err(description.invalid()) };
+        // A driver may lack what only this calls, and its wrapper panics then.
+        let opened = catch_unwind(AssertUnwindSafe(|| self.contexts.open(gpu, handle)));
+        let opened = opened.unwrap_or_else(|_| Err(DriverError::transient("the CUDA driver opens no shared memory")));
+        let memory = opened.map_err(|error| {
+            log::warning(&format!("shared memory region '{}' on GPU {device}: {error}", description.name));
+            description.invalid()
+        })?;
+        let memory = CudaMemory { memory: Some(memory), copying: self.copying.clone() };
+        if memory.size() < description.size { Err(description.invalid()) } else { Ok(memory) }
+    }
+}
+
+/// A region of a GPU's memory. Its calls wait for the GPU: [`copy`] makes them.
+#[derive(Debug)]
+struct CudaMemory {
+    /// There until it is dropped.
+    memory: Option<SharedMemory>,
+    copying: Sender<CopyRequest>,
+}
+
+impl CudaMemory {
+    fn size(&self) -> u64 {
+        self.memory.as_ref().map_or(0, |memory| memory.size() as u64)
+    }
+
+    fn opened(&self, offset: u64) -> Result<(&SharedMemory, usize), MemoryError> {
+        let place = self.memory.as_ref().zip(usize::try_from(offset).ok());
+        place.ok_or_else(|| MemoryError::Other(Error::internal("it is closed")))
+    }
+}
+
+impl RegionMemory for CudaMemory {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
+        let (memory, offset) = self.opened(offset)?;
+        memory.read(offset, out).map_err(|error| MemoryError::Other(error.into()))
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        let (memory, offset) = self.opened(offset)?;
+        memory.write(offset, bytes).map_err(|error| MemoryError::Other(error.into()))
+    }
+}
+
+impl Drop for CudaMemory {
+    /// A shard may drop the last hold of a region, and closing it waits for the GPU.
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            let _ = self.copying.send(CopyRequest::End(Box::new(memory)));
+        }
+    }
+}
+
+/// One copy from or to a GPU.
+fn copy(copy: CopyRequest) {
+    match copy {
+        CopyRequest::Read(slice, promise) => promise.send(slice.read()),
+        CopyRequest::Write(slice, bytes, promise) => promise.send(slice.write(&bytes)),
+        CopyRequest::End(memory) => drop(memory),
+    }
+}
+
+/// A region of a file.
+#[derive(Debug)]
+struct SystemMemory {
+    file: OwnedFd,
+    /// Where it begins.
+    begin: u64,
+}
+
+impl SystemMemory {
+    /// Opens the file of a key, which holds the region from `begin` on.
+    fn open(description: &RegionDescription, key: &str, begin: u64) -> Result<Self, Error> {
+        let name = key_name(&description.name, key)?;
+        let refused = |_| Error::internal(format!("Unable to open shared memory region: '{key}'"));
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(DIRECTORY, directory, Mode::empty()).map_err(refused)?;
+        // Neither a link nor a mount leads elsewhere, and no pipe holds the open up.
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let file = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(refused)?;
+        let memory = Self { file, begin };
+        // Registration has seen to it that this is a number.
+        let end = begin.saturating_add(description.size);
+        match memory.file_size().map_err(refused)? {
+            None => Err(refused(rustix::io::Errno::INVAL)),
+            Some(size) if end > size => Err(description.invalid()),
+            Some(_) => Ok(memory),
+        }
+    }
+
+    /// Bytes of the file; none where it is no regular one.
+    fn file_size(&self) -> rustix::io::Result<Option<u64>> {
+        let status = fstat(&self.file)?;
+        let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
+        Ok(u64::try_from(status.st_size).ok().filter(|_| is_file))
+    }
+}
+
+impl RegionMemory for SystemMemory {
+    fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError> {
+        let mut done = 0;
+        while let Some(rest) = out.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            let at = self.begin + offset + done as u64;
+            match retry_on_intr(|| pread(&self.file, &mut *rest, at)) {
+                Ok(0) => return Err(MemoryError::Shrunk),
+                Ok(count) => done += count,
+                Err(error) => return Err(failed("read", error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
+        // A write behind the end would make the file larger than its owner wants it.
+        let end = self.begin + offset + bytes.len() as u64;
+        let size = self.file_size().map_err(|error| failed("looked at", error))?;
+        if size.is_none_or(|size| size < end) {
+            return Err(MemoryError::Shrunk);
+        }
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            let at = self.begin + offset + done as u64;
+            match retry_on_intr(|| pwrite(&self.file, rest, at)) {
+                Ok(0) => return Err(MemoryError::Shrunk),
+                Ok(count) => done += count,
+                Err(error) => return Err(failed("written", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn failed(what: &str, error: rustix::io::Errno) -> MemoryError {
+    MemoryError::Other(Error::internal(format!("it cannot be {what}: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, OpenOptions};
+    use std::future::Future;
+    use std::path::PathBuf;
+    use std::task::{Context, Poll, Waker};
+
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::backend::gpu::driver::{GpuFault, SharedHandle};
+    use crate::backend::gpu::fake::Fake;
+    use crate::error::Code;
+    use crate::protocol::shared_memory::RegionKind;
+
+    /// A file of shared memory, removed in the end.
+    struct File(PathBuf);
+
+    impl File {
+        fn new(name: &str, contents: &[u8]) -> Self {
+            let name = format!("deuteron-test-{}-{name}", std::process::id());
+            let file = Self(PathBuf::from(DIRECTORY).join(name));
+            fs::write(&file.0, contents).unwrap();
+            file
+        }
+
+        fn open(&self, offset: u64, size: u64) -> Result<SystemMemory, Error> {
+            let key = format!("/{}", self.0.file_name().unwrap().to_str().unwrap());
+            let place = RegionPlace::System { key: key.clone(), offset };
+            SystemMemory::open(&RegionDescription { name: "r".to_owned(), size, place }, &key, offset)
+        }
+
+        fn resize(&self, size: u64) {
+            OpenOptions::new().write(true).open(&self.0).unwrap().set_len(size).unwrap();
+        }
+    }
+
+    impl Drop for File {
+        fn drop(&mut self) {
+            let _ = fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn bytes_are_read_and_written_where_the_region_lies() {
+        let file = File::new("bytes", b"0123456789");
+        let memory = file.open(2, 8).unwrap();
+        let mut out = [0; 3];
+        assert_eq!((memory.read(1, &mut out), &out), (Ok(()), b"345"));
+        assert_eq!((memory.write(5, b"abc"), fs::read(&file.0).unwrap()), (Ok(()), b"0123456abc".to_vec()));
+        assert_eq!((memory.read(8, &mut []), memory.write(8, b"")), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn what_the_file_does_not_hold_is_not_registered() {
+        let file = File::new("short", b"0123456789");
+        let text = |offset, size| file.open(offset, size).err().map(|error| error.text().to_owned());
+        assert_eq!(text(0, 10), None);
+        let invalid = Some("failed to register shared memory region 'r': invalid args".to_owned());
+        assert_eq!((text(0, 11), text(3, 8)), (invalid.clone(), invalid));
+        fs::remove_file(&file.0).unwrap();
+        assert!(text(0, 10).unwrap().starts_with("Unable to open shared memory region: '/deuteron-test-"));
+    }
+
+    #[test]
+    fn a_file_that_shrinks_is_told_of_and_stays_as_small() {
+        let file = File::new("shrinks", &[7; 8192]);
+        let memory = file.open(0, 8192).unwrap();
+        file.resize(100);
+        let mut out = [0; 64];
+        assert_eq!((memory.read(0, &mut out), memory.write(36, &out)), (Ok(()), Ok(())));
+        assert_eq!(memory.read(64, &mut out), Err(MemoryError::Shrunk));
+        assert_eq!(memory.write(64, &out), Err(MemoryError::Shrunk));
+        assert_eq!(fs::metadata(&file.0).unwrap().len(), 100);
+        file.resize(8192);
+        assert_eq!((memory.read(100, &mut out), out), (Ok(()), [0; 64]), "it came back, as zeros");
+    }
+
+    /// A keeper with the devices of a driver, and what is to be copied.
+    fn keeper(gpus: Gpus) -> (RegionOwner, Receiver<CopyRequest>) {
+        let (copying, copies) = channel();
+        let (registry, contexts) = (RegionRegistry::new(64), SharedContexts::default());
+        let keeper =
+            RegionOwner { registry, world: Weak::new(), gpus: Box::new(move || gpus.clone()), contexts, copying };
+        (keeper, copies)
+    }
+
+    fn cuda(name: &str, handle: SharedHandle, device: u64, size: u64) -> RegionRegistration {
+        RegionRegistration::cuda(name, handle.to_vec(), device, size).unwrap()
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_registered_read_written_and_closed_where_it_may_wait() {
+        let fake = Fake::new(2);
+        let (mut keeper, copies) = keeper(fake.gpus(1_000, 1_000));
+        let handle = fake.share(&[7; 64]);
+        assert_eq!(keeper.register(&cuda("g", handle, 1, 48)), Ok(()));
+        assert_eq!(keeper.register(&cuda("g", handle, 1, 48)).unwrap_err().code(), Code::AlreadyExists);
+        let find = |keeper: &RegionOwner, offset, size| keeper.registry.regions().find("g", offset, size);
+        let slice = find(&keeper, 8, 4).unwrap();
+        assert_eq!(slice.write(&[1, 2, 3, 4]), Ok(()));
+        assert_eq!(find(&keeper, 6, 8).unwrap().read().unwrap()[..], [7, 7, 1, 2, 3, 4, 7, 7]);
+        assert_eq!(fake.shared(&handle)[8..12], [1, 2, 3, 4]);
+        assert!(find(&keeper, 40, 9).is_err(), "the rest is not registered");
+        fake.fail_next("download", GpuFault::Sticky);
+        let error = slice.read().unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(error.text().starts_with("shared memory region 'g': the GPU failed: CUDA_ERROR"), "{error}");
+        keeper.registry.remove(RegionKind::Cuda, "g");
+        drop(slice);
+        assert_eq!(fake.open_count(), 1, "not closed by whoever dropped it");
+        copies.try_iter().for_each(copy);
+        assert_eq!(fake.open_count(), 0);
+    }
+
+    #[test]
+    fn memory_that_a_gpu_does_not_have_is_refused_and_nothing_stays_open() {
+        let fake = Fake::new(1);
+        let handle = fake.share(&[7; 64]);
+        let (mut keeper, copies) = keeper(fake.gpus(1_000, 1_000));
+        let mut refusal =
+            |registration: &RegionRegistration| keeper.register(registration).unwrap_err().text().to_owned();
+        let invalid = "failed to register shared memory region 'g': invalid args";
+        assert_eq!(refusal(&cuda("g", handle, 0, 65)), invalid, "too large");
+        assert_eq!(refusal(&cuda("g", [9; 64], 0, 64)), invalid, "no such memory");
+        assert_eq!(refusal(&cuda("g", handle, 1, 64)), invalid, "no such GPU");
+        assert_eq!(refusal(&cuda("g", handle, u64::MAX, 64)), invalid, "no such GPU");
+        copies.try_iter().for_each(copy);
+        assert_eq!(fake.open_count(), 0);
+        let (mut keeper, _copies) = self::keeper(Gpus::absent("none"));
+        let want = "failed to register CUDA shared memory region: 'g', GPUs not supported";
+        assert_eq!(keeper.register(&cuda("g", handle, 0, 64)).unwrap_err(), Error::invalid(want));
+    }
+
+    #[test]
+    fn copies_are_made_in_their_order_and_answered() {
+        let fake = Fake::new(1);
+        let handle = fake.share(&[7; 8]);
+        let (mut keeper, _copies) = keeper(fake.gpus(1_000, 1_000));
+        keeper.register(&cuda("g", handle, 0, 8)).unwrap();
+        let slice = || keeper.registry.regions().find("g", 0, 8).unwrap();
+        let (orders, _ordered) = channel();
+        let (copying, copies) = channel();
+        let desk = SharedMemoryClient::new(orders, copying, 8);
+        let mut write = std::pin::pin!(desk.write(slice(), Bytes::from_static(&[1; 8])));
+        let mut read = std::pin::pin!(desk.read(slice()));
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(write.as_mut().poll(&mut context).is_pending() && read.as_mut().poll(&mut context).is_pending());
+        copies.try_iter().for_each(copy);
+        assert_eq!(write.poll(&mut context), Poll::Ready(Ok(())));
+        assert_eq!(read.poll(&mut context), Poll::Ready(Ok(Bytes::from_static(&[1; 8]))));
+    }
+}

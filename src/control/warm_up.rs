@@ -1,0 +1,388 @@
+//! `model_warmup`: every instance of a model answers its samples before it serves, when it is made.
+//! A sample that fails, fails the load. What they take counts in no statistics. Bounded by
+//! `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::backend::gpu::GpuInstanceFigures;
+use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::error::Error;
+use crate::limits::WARM_UP_SIZE_MAX;
+use crate::model::config::warm_up;
+use crate::model::config::warm_up::{WarmUp, WarmUpInput, WarmUpSource};
+use crate::model::{ModelSpec, TensorSpec};
+use crate::control::internal_sink::InternalSink;
+use crate::runtime::clock;
+use crate::tensor::strings::Strings;
+use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
+
+/// One sample with its bytes.
+struct WarmUpSample {
+    name: String,
+    requests: u32,
+    runs: u32,
+    inputs: Vec<Tensor>,
+}
+
+/// A model whose instances are warm when they are made.
+struct WarmedModel {
+    model: Box<dyn LoadedModel>,
+    samples: Vec<WarmUpSample>,
+}
+
+/// A model whose instances answer the samples of its configuration when they are made. `read` gives
+/// the bytes of a sample's file, by its path beneath the model's directory. `told` are its last inputs
+/// where a sample brings them not: what it is told of a sequence that begins.
+pub fn warmed(
+    model: Box<dyn LoadedModel>,
+    spec: &ModelSpec,
+    told: &[Tensor],
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    if spec.warm_ups.is_empty() {
+        return Ok(model);
+    }
+    let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, told, &read)).collect::<Result<_, _>>()?;
+    Ok(Box::new(WarmedModel { model, samples }))
+}
+
+impl LoadedModel for WarmedModel {
+    fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
+        let mut instance = self.model.new_instance(threads)?;
+        for sample in &self.samples {
+            for _ in 0..sample.runs {
+                run(&mut *instance, sample)
+                    .map_err(|error| error.with_prefix(&format!("failed to run warmup sample '{}': ", sample.name)))?;
+            }
+        }
+        Ok(instance)
+    }
+
+    fn may_run_inline(&self) -> bool {
+        self.model.may_run_inline()
+    }
+
+    fn gpu_figures(&self) -> Option<Arc<GpuInstanceFigures>> {
+        self.model.gpu_figures()
+    }
+}
+
+fn run(instance: &mut dyn Instance, sample: &WarmUpSample) -> Result<(), Error> {
+    let kept = Arc::new(InternalSink::default());
+    let requests = (0..sample.requests).map(|index| {
+        let responder = kept.responder(index, sample.requests);
+        Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
+    });
+    let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
+    catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))
+        .map_err(|_| Error::internal("the engine panicked"))?;
+    while let Some(answer) = kept.pop() {
+        answer.outputs?;
+    }
+    Ok(())
+}
+
+fn prepare(
+    spec: &ModelSpec,
+    sample: &WarmUp,
+    told: &[Tensor],
+    read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<WarmUpSample, Error> {
+    let mut inputs = Vec::with_capacity(spec.inputs.len());
+    let asked = spec.inputs.len().saturating_sub(told.len());
+    let told = (0..asked).map(|_| None).chain(told.iter().map(Some));
+    for ((input, given), told) in spec.inputs.iter().zip(&sample.inputs).zip(told) {
+        inputs.push(match given {
+            Some(given) => tensor(input, given, read)?,
+            None if let Some(told) = told => told.clone(),
+            None => Tensor { datatype: input.datatype, shape: Shape::new(), contents: Bytes::new() },
+        });
+    }
+    Ok(WarmUpSample { name: sample.name.clone(), requests: sample.requests, runs: sample.runs, inputs })
+}
+
+fn tensor(
+    input: &TensorSpec,
+    given: &WarmUpInput,
+    read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Tensor, Error> {
+    let datatype = input.datatype;
+    let size = warm_up::size(datatype, &given.shape).unwrap_or_default();
+    let contents = match &given.source {
+        WarmUpSource::Zero => AlignedBuffer::zeroed(size),
+        WarmUpSource::Random => random(datatype, size),
+        WarmUpSource::File(file) => {
+            let bytes = read(&format!("{}/{file}", warm_up::DIRECTORY), WARM_UP_SIZE_MAX)?;
+            let bytes = of_file(datatype, &given.shape, file, &bytes, size)?;
+            let mut buffer = AlignedBuffer::with_capacity(bytes.len());
+            buffer.extend_from_slice(bytes);
+            buffer
+        }
+    };
+    let shape = if input.is_shape_tensor { None } else { input.to_model(&given.shape) };
+    Ok(Tensor { datatype, shape: shape.unwrap_or_else(|| given.shape.clone()), contents: contents.freeze() })
+}
+
+/// The bytes of a file that the tensor has; what is behind them is left, as in Triton.
+fn of_file<'a>(datatype: Datatype, shape: &[i64], file: &str, bytes: &'a [u8], size: usize) -> Result<&'a [u8], Error> {
+    if datatype != Datatype::Bytes {
+        return bytes.get(..size).ok_or_else(|| {
+            Error::invalid(format!(
+                "warmup setting expects {size} bytes, but the data provided from {file} only has {} bytes",
+                bytes.len()
+            ))
+        });
+    }
+    let count = Strings::new(bytes).try_fold(0_usize, |count, text| text.ok().map(|_| count + 1));
+    if element_count(shape).ok() == count {
+        return Ok(bytes);
+    }
+    Err(Error::invalid(format!(
+        "warmup setting expects the strings of shape {shape:?}, each behind its length in 4 bytes, but the data provided \
+         from {file} is not that"
+    )))
+}
+
+/// Numbers by chance, the same at each start: floats of 0 to 1, small integers, which may be indices.
+fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut buffer = AlignedBuffer::with_capacity(size);
+    while buffer.len() < size {
+        let bits = next();
+        // The upper bits of 2^-24: exact in every float.
+        #[expect(clippy::cast_precision_loss, reason = "24 bits fit")]
+        let unit = (bits >> 40) as f32 / 16_777_216.0;
+        let small = bits >> 57;
+        match datatype {
+            Datatype::Fp16 => buffer.extend_from_slice(&half::f16::from_f32(unit).to_le_bytes()),
+            Datatype::Bf16 => buffer.extend_from_slice(&half::bf16::from_f32(unit).to_le_bytes()),
+            Datatype::Fp32 => buffer.extend_from_slice(&unit.to_le_bytes()),
+            Datatype::Fp64 => buffer.extend_from_slice(&f64::from(unit).to_le_bytes()),
+            Datatype::Bool => buffer.extend_from_slice(&[u8::from(small % 2 == 1)]),
+            _ => {
+                let bytes = small.to_le_bytes();
+                buffer.extend_from_slice(bytes.get(..datatype.size().unwrap_or(1)).unwrap_or_default());
+            }
+        }
+    }
+    buffer
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use crossbeam_queue::SegQueue;
+
+    use super::*;
+    use crate::backend::{Backend, Identity, threads};
+    use crate::model::config::{CompletionRules, ConfigDraft};
+
+    fn spec(warm_up: &str) -> Result<ModelSpec, Error> {
+        let text = format!(
+            "backend: 'identity' max_batch_size: 8\n\
+             input [ {{ name: 'x' data_type: TYPE_FP32 dims: [ -1, 2 ] reshape {{ shape: [ -1, 1, 2 ] }} }}, \
+                     {{ name: 's' data_type: TYPE_STRING dims: 2 optional: true }} ]\n\
+             output [ {{ name: 'y' data_type: TYPE_FP32 dims: [ -1, 2 ] reshape {{ shape: [ -1, 1, 2 ] }} }}, \
+                      {{ name: 't' data_type: TYPE_STRING dims: 2 }} ]\n\
+             model_warmup [ {warm_up} ]"
+        );
+        let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[])?;
+        draft.complete(None, &BTreeMap::new(), CompletionRules::default())
+    }
+
+    fn make(warm_up: &str) -> Result<(), Error> {
+        let spec = spec(warm_up)?;
+        let files = |path: &str, size_max: usize| match path {
+            "warmup/six" => Ok([1_f32; 6].map(f32::to_le_bytes).concat()),
+            "warmup/words" => Ok(b"\x01\0\0\0a\0\0\0\0".to_vec()),
+            _ => Err(Error::not_found(format!("{path} of at most {size_max}"))),
+        };
+        let model = Identity.load(&Arc::new(spec.clone()), Path::new(""))?;
+        let model = warmed(model, &spec, &[], files)?;
+        threads::enter(1, |threads| model.new_instance(threads).map(drop))
+    }
+
+    #[test]
+    fn samples_of_every_kind_run_or_say_what_is_wrong() {
+        let x = |data: &str| format!("{{ key: 'x' value {{ data_type: TYPE_FP32 dims: [ 3, 2 ] {data} }} }}");
+        let s = |data: &str| format!("{{ key: 's' value {{ data_type: TYPE_STRING dims: 2 {data} }} }}");
+        let sample = |fields: &str, inputs: &str| format!("{{ name: 'w' batch_size: 1 {fields} inputs [ {inputs} ] }}");
+        let check = |warm_up: &str, want: &str| {
+            let got = make(warm_up).err().map(|error| error.text().to_owned()).unwrap_or_default();
+            assert_eq!(got, want, "{warm_up}");
+        };
+        for data in ["zero_data: true", "random_data: true", "input_data_file: 'six'"] {
+            check(&sample("count: 3", &x(data)), "");
+        }
+        for data in ["zero_data: true", "random_data: true", "input_data_file: 'words'"] {
+            check(&sample("", &format!("{}, {}", x("zero_data: true"), s(data))), "");
+        }
+        check("{ name: 'skipped' }", "");
+        let failed = |text: &str| format!("failed to run warmup sample 'w': {text}");
+        check(&sample("", ""), &failed("it brings no input 'x', which the model requires"));
+        check("{ name: 'w' batch_size: 9 }", &failed("batch size 9 for 'm', max allowed is 8"));
+        check(&sample("count: 10001", ""), &failed("its count is 10001, more than the 10000 allowed"));
+        let other = "{ key: 'z' value { data_type: TYPE_FP32 dims: 1 zero_data: true } }";
+        check(&sample("", other), &failed("unexpected inference input 'z' for model 'm'"));
+        check(&sample("", &x("")), "warmup setting expects input 'x' to have input_data_type set");
+        let input = |data: &str| sample("", &format!("{{ key: 'x' value {{ {data} zero_data: true }} }}"));
+        let open = "warmup setting expects all variable-size dimensions are specified for input 'x'";
+        check(&input("data_type: TYPE_FP32 dims: [ -1, 2 ]"), open);
+        check(
+            &input("data_type: TYPE_FP32 dims: [ 3, 3 ]"),
+            "warmup setting gives input 'x' dims [3, 3], which [-1, 2] of its configuration exclude",
+        );
+        check(
+            &input("data_type: TYPE_FP32 dims: [ 99999999999, 2 ]"),
+            "warmup setting gives input 'x' more than the 67108864 bytes allowed",
+        );
+        check(
+            &input("data_type: TYPE_INT8 dims: [ 3, 2 ]"),
+            "warmup setting gives input 'x' of model 'm' as TYPE_INT8, which is TYPE_FP32",
+        );
+        let file = |name: &str, rows: i64| {
+            let value = format!("data_type: TYPE_FP32 dims: [ {rows}, 2 ] input_data_file: '{name}'");
+            sample("", &format!("{{ key: 'x' value {{ {value} }} }}"))
+        };
+        check(&file("six", 2), "");
+        check(&file("six", 4), "warmup setting expects 32 bytes, but the data provided from six only has 24 bytes");
+        check(&file("none", 3), "warmup/none of at most 67108864");
+        check(
+            &file("../six", 3),
+            "model 'm': 'input_data_file' is '../six'; name a file beneath the model's directory, by a relative path \
+             without '..'",
+        );
+        check(
+            &sample("", &format!("{}, {}", x("zero_data: true"), s("input_data_file: 'six'"))),
+            "warmup setting expects the strings of shape [1, 2], each behind its length in 4 bytes, but the data provided \
+             from six is not that",
+        );
+    }
+
+    /// Counts what it runs; panics or refuses where it is told to.
+    struct Counting {
+        runs: Arc<AtomicU32>,
+        fails_at: Option<u32>,
+    }
+
+    impl LoadedModel for Counting {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Counting { runs: Arc::clone(&self.runs), fails_at: self.fails_at }))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Counting {
+        fn run(&mut self, batch: Batch) {
+            let index = self.runs.fetch_add(1, Ordering::Relaxed);
+            assert_eq!((batch.requests.len(), batch.rows), (2, 2));
+            for request in batch.requests {
+                assert_eq!(request.inputs[0].shape.as_slice(), [1, 1, 1, 2]);
+                let outcome = if self.fails_at == Some(index) { Err(Error::internal("no")) } else { Ok(Vec::new()) };
+                request.responder.send(outcome);
+            }
+        }
+    }
+
+    #[test]
+    fn every_instance_runs_every_sample_and_a_failing_one_makes_none() {
+        let input = "{ key: 'x' value { data_type: TYPE_FP32 dims: [ 1, 2 ] random_data: true } }";
+        let sample = |name: &str| format!("{{ name: '{name}' batch_size: 2 count: 2 inputs [ {input} ] }}");
+        let spec = spec(&format!("{}, {}", sample("a"), sample("b"))).unwrap();
+        let runs = Arc::new(AtomicU32::new(0));
+        let load = |fails_at| {
+            let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at });
+            warmed(model, &spec, &[], |_, _| Ok(Vec::new())).unwrap()
+        };
+        let make = |model: &dyn LoadedModel| threads::enter(1, |threads| model.new_instance(threads).err());
+        let model = load(None);
+        assert_eq!((make(&*model), make(&*model), runs.load(Ordering::Relaxed)), (None, None, 8));
+        let error = make(&*load(Some(10))).unwrap();
+        assert_eq!((error.text(), runs.load(Ordering::Relaxed)), ("failed to run warmup sample 'b': no", 11));
+    }
+
+    /// Keeps what comes.
+    struct Keeping(Arc<SegQueue<Vec<Tensor>>>);
+
+    impl LoadedModel for Keeping {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Keeping(Arc::clone(&self.0))))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Keeping {
+        fn run(&mut self, batch: Batch) {
+            for request in batch.requests {
+                self.0.push(request.inputs);
+                request.responder.send(Ok(Vec::new()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_model_of_sequences_is_told_of_one_that_begins_unless_its_sample_says_otherwise() {
+        let warm = |more: &str| {
+            let text = format!(
+                "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
+                 output {{ name: 'y' data_type: TYPE_INT32 dims: 1 }} sequence_batching {{ \
+                 control_input {{ name: 'S' control {{ kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 7 ] }} }} \
+                 control_input {{ name: 'I' control {{ kind: CONTROL_SEQUENCE_CORRID data_type: TYPE_UINT64 }} }} \
+                 state {{ input_name: 's' output_name: 't' data_type: TYPE_FP32 dims: -1 }} }} \
+                 model_warmup {{ name: 'w' batch_size: 1 inputs {{ key: 'x' value {{ data_type: TYPE_INT32 dims: 1 \
+                 zero_data: true }} }} {more} }}"
+            );
+            let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+            let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default())?;
+            let sequence = spec.sequence.clone().unwrap();
+            let told = crate::backend::stateful::begun_inputs(&sequence, true);
+            let kept = Arc::new(SegQueue::new());
+            let model = Box::new(Keeping(Arc::clone(&kept)));
+            let model = warmed(model, &sequence.engine, &told, |_, _| Ok(Vec::new()))?;
+            threads::enter(1, |threads| model.new_instance(threads).map(drop))?;
+            let inputs = kept.pop().unwrap();
+            assert_eq!((inputs.len(), inputs[2].contents.len()), (4, 8));
+            Ok::<_, Error>((inputs[1].contents[0], inputs[1].shape.to_vec(), inputs[3].shape.to_vec()))
+        };
+        assert_eq!(warm(""), Ok((7, vec![1, 1], vec![1, 1])));
+        let input = |name: &str, kind: &str, dims: &str| {
+            format!("inputs {{ key: '{name}' value {{ data_type: {kind} dims: {dims} zero_data: true }} }}")
+        };
+        assert_eq!(warm(&input("S", "TYPE_INT32", "1")), Ok((0, vec![1, 1], vec![1, 1])));
+        assert_eq!(warm(&input("S", "TYPE_INT32", "[ 1, 1 ]")), Ok((0, vec![1, 1], vec![1, 1])), "as Triton has it");
+        assert_eq!(warm(&input("s", "TYPE_FP32", "5")), Ok((7, vec![1, 1], vec![1, 5])));
+        let refused = warm(&input("z", "TYPE_FP32", "1")).unwrap_err();
+        assert!(refused.text().ends_with("unexpected inference input 'z' for model 'm'"), "{refused}");
+    }
+
+    #[test]
+    fn what_comes_by_chance_is_in_its_range() {
+        let floats = random(Datatype::Fp32, 400);
+        let floats = floats.as_slice().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
+        let floats: Vec<_> = floats.collect();
+        assert!(floats.iter().all(|float| (0.0..1.0).contains(float)) && floats[0] != floats[1], "{floats:?}");
+        assert!(random(Datatype::Bool, 100).as_slice().iter().all(|byte| *byte < 2));
+        for datatype in Datatype::ALL {
+            let size = datatype.size().unwrap_or(1) * 3;
+            assert_eq!(random(datatype, size).len(), size, "{datatype:?}");
+        }
+    }
+}

@@ -1,0 +1,415 @@
+//! A model's configuration on its way from text to [`ModelSpec`]. The server reads the files and
+//! hands their contents over, in two steps: a [`ConfigDraft`] says which files are wanted, and
+//! [`ConfigDraft::complete`] turns them into what the rest of the server reads. A configuration that
+//! asks for something that is not built is refused by name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prost::Message;
+
+use crate::error::Error;
+use crate::model::config::complete::ONNX_BACKEND;
+use crate::model::labels::Labels;
+use crate::model::onnx::OnnxSignature;
+use crate::model::spec::{
+    Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
+    VersionPolicy,
+};
+use crate::model::config::tensors::TensorIo;
+use crate::model::config::parse::text::{ConfigText, Notation, TextError};
+use crate::model::config::{batch_io, complete, sequence_batching, validate, warm_up, write};
+use crate::model::config::parse::{json, supported};
+use crate::model::ensemble;
+use crate::wire::proto::inference::model_config::SchedulingChoice;
+use crate::wire::proto::inference::model_instance_group::Kind;
+use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;
+use crate::wire::proto::inference::model_queue_policy::TimeoutAction;
+use crate::wire::proto::inference::model_rate_limiter::Resource;
+use crate::wire::proto::inference::model_version_policy::PolicyChoice;
+use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
+
+/// A configuration before its model file was looked at.
+#[derive(Clone, Debug)]
+pub struct ConfigDraft {
+    config: ModelConfig,
+    notes: Vec<String>,
+    /// What the files of initial states hold, by name.
+    states: BTreeMap<String, Arc<[u8]>>,
+    gpus: GpuSupport,
+}
+
+/// What a configuration can have of GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuSupport {
+    /// The numbers of the devices.
+    pub devices: Vec<u32>,
+    /// Why there is none; empty where that is not known.
+    pub why_absent: String,
+    /// Whether `KIND_AUTO` may mean them.
+    pub takes_auto: bool,
+}
+
+/// How much is derived from the model file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompletionRules {
+    /// Whether anything is (`--disable-auto-complete-config`).
+    pub is_on: bool,
+    /// `max_batch_size` of a model that can batch and does not say (`default-max-batch-size`).
+    pub rows_max_default: u16,
+}
+
+impl Default for CompletionRules {
+    fn default() -> Self {
+        Self { is_on: true, rows_max_default: 4 }
+    }
+}
+
+impl ConfigDraft {
+    /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
+    /// names inside its first version directory, which tell the backend where the text does not.
+    pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
+        Self::read(directory, Notation::Text, text.unwrap_or_default(), Some(files))
+    }
+
+    /// The same of a file in any notation; without `files` the text must tell the backend
+    /// (`--disable-auto-complete-config`).
+    pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
+        validate::directory(directory)?;
+        let text = ConfigText::decode(notation, text)?;
+        let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
+            Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
+        })?;
+        if !config.name.is_empty() && config.name != directory {
+            return Err(Error::invalid(format!(
+                "unexpected directory name '{directory}' for model '{}', directory name must equal model name",
+                config.name
+            )));
+        }
+        complete::fill_backend(&mut config, directory, files)?;
+        validate::backend(&config)?;
+        validate::runtime(&config)?;
+        let notes = supported::check_supported(directory, &text)?;
+        validate::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
+        filenames.sort_unstable();
+        filenames.into_iter().try_for_each(|file| validate::filename(directory, "cc_model_filenames", file))?;
+        for output in &config.output {
+            validate::filename(directory, "label_filename", &output.label_filename)?;
+        }
+        Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
+    }
+
+    /// What the configuration says that changes nothing here, each with the reason.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The name of the model.
+    pub fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    /// The name of its backend.
+    pub fn backend(&self) -> &str {
+        &self.config.backend
+    }
+
+    /// The models that it is made of, where it is an ensemble, each once.
+    pub fn composing(&self) -> Vec<String> {
+        let ensemble = ensemble::read(&self.config);
+        ensemble.map(|ensemble| ensemble.models().into_iter().map(str::to_owned).collect()).unwrap_or_default()
+    }
+
+    /// Which versions are wanted.
+    pub fn version_policy(&self) -> VersionPolicy {
+        version_policy(&self.config)
+    }
+
+    /// The ONNX file to look at inside a version's directory, for the backend that has one.
+    pub fn onnx_filename(&self) -> Option<&str> {
+        (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
+    }
+
+    /// The label files to read inside the model's directory, each once.
+    pub fn label_filenames(&self) -> Vec<&str> {
+        let names = self.config.output.iter().map(|output| output.label_filename.as_str());
+        let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// The files of initial states to read inside the model's directory, each once.
+    pub fn state_filenames(&self) -> Vec<String> {
+        sequence_batching::state_filenames(&self.config)
+    }
+
+    /// The same with what [`Self::state_filenames`] hold.
+    pub fn with_state_files(self, states: BTreeMap<String, Arc<[u8]>>) -> Self {
+        Self { states, ..self }
+    }
+
+    /// Whether an instance of it may be on a GPU: its backend has a way there, and a group asks for one
+    /// or does not say.
+    pub fn may_use_gpu(&self) -> bool {
+        let groups = &self.config.instance_group;
+        let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
+        groups.iter().any(|group| group.kind() == Kind::Gpu)
+            || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
+    }
+
+    /// The same on a machine with these GPUs.
+    pub fn with_gpus(self, gpus: GpuSupport) -> Self {
+        Self { gpus, ..self }
+    }
+
+    /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
+    /// holds, `labels` is what [`Self::label_filenames`] hold.
+    pub fn complete(
+        mut self,
+        onnx: Option<&OnnxSignature>,
+        labels: &BTreeMap<String, Arc<Labels>>,
+        completion: CompletionRules,
+    ) -> Result<ModelSpec, Error> {
+        if let Some(onnx) = onnx.filter(|_| completion.is_on) {
+            complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
+        }
+        complete::normalize(&mut self.config, &self.gpus);
+        validate::config(&self.config, &self.gpus)?;
+        let engine = sequence_batching::engine_config(&self.config);
+        if let Some(onnx) = onnx {
+            validate::agreement(engine.as_ref().unwrap_or(&self.config), onnx)?;
+        }
+        let sequence = engine.map(|engine| {
+            let engine = Arc::new(into_spec(engine, labels)?);
+            sequence_batching::sequence(&self.config, engine, &self.states).map(Arc::new)
+        });
+        Ok(ModelSpec { sequence: sequence.transpose()?, ..into_spec(self.config, labels)? })
+    }
+}
+
+impl ModelSpec {
+    /// The same with one parameter more, or another value of it: what the server decided, in the
+    /// configuration that it shows.
+    pub fn with_parameter(&self, key: &str, value: &str) -> Result<Self, Error> {
+        let decoded = ModelConfig::decode(&*self.config_message);
+        let mut config = decoded.map_err(|error| {
+            Error::internal(format!("model '{}': its own configuration does not read: {error}", self.name))
+        })?;
+        config.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
+        let mut spec = self.clone();
+        spec.parameters.insert(key.to_owned(), value.to_owned());
+        spec.config_json = json::encode(&config).into();
+        spec.config_message = config.encode_to_vec().into();
+        Ok(spec)
+    }
+}
+
+/// The name that a configuration gives its model, if it gives one.
+pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>, Error> {
+    let text = ConfigText::decode(notation, text)?;
+    let name = text.message.get_field_by_name("name");
+    Ok(name.and_then(|name| name.as_str().map(str::to_owned)).filter(|name| !name.is_empty()))
+}
+
+fn version_policy(config: &ModelConfig) -> VersionPolicy {
+    match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
+        None => VersionPolicy::Latest(1),
+        // Triton takes a policy without a choice as this one.
+        Some(None | Some(PolicyChoice::All(_))) => VersionPolicy::All,
+        Some(Some(PolicyChoice::Latest(latest))) => VersionPolicy::Latest(latest.num_versions),
+        Some(Some(PolicyChoice::Specific(specific))) => VersionPolicy::Specific(
+            specific.versions.iter().filter_map(|version| u64::try_from(*version).ok()).collect(),
+        ),
+    }
+}
+
+fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Result<ModelSpec, Error> {
+    let mut inputs = Vec::with_capacity(config.input.len());
+    for input in &config.input {
+        let spec = tensor_spec(&config, &TensorIo::of_input(input))?;
+        inputs.push(TensorSpec { is_optional: input.optional, is_ragged: input.allow_ragged_batch, ..spec });
+    }
+    let mut outputs = Vec::with_capacity(config.output.len());
+    for output in &config.output {
+        let mut spec = tensor_spec(&config, &TensorIo::of_output(output))?;
+        spec.labels = output_labels(&config.name, &output.label_filename, labels)?;
+        spec.scatter_source = batch_io::scatter_source(&config, &output.name);
+        outputs.push(spec);
+    }
+    let warm_ups = warm_up::samples(&config, &inputs)?;
+    let platform = if config.platform.is_empty() { &config.backend } else { &config.platform };
+    Ok(ModelSpec {
+        name: config.name.clone(),
+        platform: platform.clone(),
+        backend: config.backend.clone(),
+        rows_max: config.max_batch_size.unsigned_abs(),
+        inputs,
+        outputs,
+        batch_inputs: batch_io::inputs(&config),
+        batching: batching(&config),
+        ensemble: ensemble::read(&config).map(Arc::new),
+        sequence: None,
+        instance_groups: config.instance_group.iter().map(instance_group).collect(),
+        version_policy: version_policy(&config),
+        default_model_filename: config.default_model_filename.clone(),
+        parameters: config.parameters.iter().map(|(key, value)| (key.clone(), value.string_value.clone())).collect(),
+        optimization: optimization(&config),
+        warm_ups,
+        metric_labels: metric_labels(&config),
+        is_cached: config.response_cache.is_some_and(|cache| cache.enable),
+        is_decoupled: config.model_transaction_policy.is_some_and(|policy| policy.decoupled),
+        config_json: json::encode(&config).into(),
+        config_message: config.encode_to_vec().into(),
+    })
+}
+
+/// Triton puts an underscore before each, so that none is taken for one of its own.
+fn metric_labels(config: &ModelConfig) -> String {
+    let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
+    let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    tags.into_iter().map(|(key, value)| format!("_{key}=\"{}\",", escaped(value))).collect()
+}
+
+fn optimization(config: &ModelConfig) -> Optimization {
+    let Some(policy) = &config.optimization else { return Optimization::default() };
+    let accelerator = |accelerator: &proto::Accelerator| Accelerator {
+        name: accelerator.name.clone(),
+        parameters: accelerator.parameters.clone().into_iter().collect(),
+    };
+    let accelerators = |list: &[proto::Accelerator]| list.iter().map(accelerator).collect();
+    let lists = policy.execution_accelerators.as_ref();
+    Optimization {
+        graph_level: policy.graph.as_ref().map_or(0, |graph| graph.level),
+        cpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.cpu_execution_accelerator)),
+        gpu_accelerators: lists.map_or_else(Vec::new, |lists| accelerators(&lists.gpu_execution_accelerator)),
+    }
+}
+
+fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
+    // The policies that hold where none is named.
+    let gpus: Vec<u32> = group.gpus.iter().filter_map(|gpu| u32::try_from(*gpu).ok()).collect();
+    let policy = match (group.kind(), gpus.first()) {
+        (Kind::Model, _) => "model".to_owned(),
+        (Kind::Gpu, Some(gpu)) => format!("gpu_{gpu}"),
+        _ => "cpu".to_owned(),
+    };
+    let rate = group.rate_limiter.as_ref();
+    let resource = |resource: &Resource| ResourceRules {
+        name: resource.name.clone(),
+        is_global: resource.global,
+        count: resource.count,
+    };
+    InstanceGroup {
+        name: group.name.clone(),
+        count: group.count.unsigned_abs(),
+        is_passive: group.passive,
+        gpus: if group.kind() == Kind::Gpu { gpus } else { Vec::new() },
+        host_policy: if group.host_policy.is_empty() { policy } else { group.host_policy.clone() },
+        rate: RateRules {
+            priority: rate.map_or(0, |rate| rate.priority),
+            resources: rate.map(|rate| rate.resources.iter().map(resource).collect()).unwrap_or_default(),
+        },
+    }
+}
+
+fn batching(config: &ModelConfig) -> Option<Batching> {
+    let Some(SchedulingChoice::DynamicBatching(batching)) = &config.scheduling_choice else { return None };
+    let mut rows_preferred: Vec<_> = batching.preferred_batch_size.iter().map(|size| size.unsigned_abs()).collect();
+    rows_preferred.sort_unstable();
+    rows_preferred.dedup();
+    let policies = &batching.priority_queue_policy;
+    Some(Batching {
+        rows_preferred,
+        queue_delay_max: Duration::from_micros(batching.max_queue_delay_microseconds),
+        latency_target: validate::latency_target(config).ok().flatten(),
+        preserves_order: batching.preserve_ordering,
+        priority_levels: batching.priority_levels,
+        priority_default: batching.default_priority_level,
+        queue_default: batching.default_queue_policy.as_ref().map(queue_rules).unwrap_or_default(),
+        queue_by_level: policies.iter().map(|(level, policy)| (*level, queue_rules(policy))).collect(),
+    })
+}
+
+fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
+    QueueRules {
+        is_delaying: policy.timeout_action() == TimeoutAction::Delay,
+        timeout_default: Duration::from_micros(policy.default_timeout_microseconds),
+        may_override: policy.allow_timeout_override,
+        entries_max: policy.max_queue_size,
+    }
+}
+
+fn tensor_spec(config: &ModelConfig, io: &TensorIo<'_>) -> Result<TensorSpec, Error> {
+    let datatype = complete::datatype(io.data_type)
+        .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
+    let is_batching = config.max_batch_size > 0;
+    let is_shape_tensor = io.is_shape_tensor && is_batching;
+    let spec = TensorSpec::new(io.name, datatype, io.dims, is_batching && !is_shape_tensor);
+    Ok(TensorSpec { model_shape: io.model_shape(config.max_batch_size).into(), is_shape_tensor, ..spec })
+}
+
+fn output_labels(
+    model: &str,
+    filename: &str,
+    labels: &BTreeMap<String, Arc<Labels>>,
+) -> Result<Option<Arc<Labels>>, Error> {
+    if filename.is_empty() {
+        return Ok(None);
+    }
+    let found = labels.get(filename).cloned();
+    found.map(Some).ok_or_else(|| Error::internal(format!("model '{model}': the label file '{filename}' was not read")))
+}
+
+/// The fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
+/// refused at a place inside the text, what is read is the same when it is written in each notation and
+/// read back, and what is accepted is accepted again in the form that is shown.
+pub fn check_any_text(notation: Notation, text: &[u8]) {
+    match ConfigText::decode(notation, text) {
+        Ok(config) => {
+            let model: ModelConfig = config.message.transcode_to().expect("it was read over the same descriptor");
+            assert_written(&model);
+        }
+        Err(error) => assert_inside(text, &error),
+    }
+    let files = ["model.onnx".to_owned()];
+    let Ok(draft) = ConfigDraft::read("m", notation, text, Some(&files)) else { return };
+    let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
+    let labels: BTreeMap<_, _> = wanted.collect();
+    let Ok(spec) = draft.complete(None, &labels, CompletionRules::default()) else { return };
+    let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
+    let again = ConfigDraft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
+    let again = again.complete(None, &labels, CompletionRules::default());
+    assert_eq!(again.map(|again| again.config_json), Ok(spec.config_json), "the effective form is a fixed point");
+}
+
+fn assert_written(model: &ModelConfig) {
+    let once = write::encode(model, Notation::Text);
+    for notation in Notation::ALL {
+        let text = write::encode(model, notation);
+        let read = ConfigText::decode(notation, text.as_bytes());
+        let read = read.unwrap_or_else(|error| unreadable(&error, &text));
+        let again: ModelConfig = read.message.transcode_to().expect("it was read over the same descriptor");
+        assert_eq!(write::encode(&again, Notation::Text), once, "written in {notation:?} and read back");
+    }
+}
+
+#[expect(clippy::panic, reason = "it is what a fuzz target finds by")]
+fn unreadable(error: &TextError, text: &str) -> ! {
+    panic!("what is written is not read: {error}\n{text}")
+}
+
+fn assert_inside(text: &[u8], error: &TextError) {
+    let line = text.split(|byte| *byte == b'\n').nth(error.position.line.saturating_sub(1));
+    let columns = line.map(|line| String::from_utf8_lossy(line).chars().count());
+    assert!(
+        columns.is_some_and(|columns| (1..=columns + 1).contains(&error.position.column)),
+        "the place is inside the text: {error}"
+    );
+    assert!(!error.to_string().contains(['\n', '\r']), "the refusal is one line: {error:?}");
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,248 @@
+//! The inside of an ONNX file: operators, attributes and constants, for a backend that runs graphs by
+//! itself. Called when a model is loaded; holds no more than the file does.
+
+use std::collections::BTreeMap;
+
+use crate::error::Error;
+use crate::limits::GRAPH_NODES_MAX;
+use crate::model::onnx::initializer::{read_tensor, read_varints};
+use crate::model::onnx::{OnnxField, OnnxFields, find};
+use crate::tensor::Tensor;
+
+/// A graph.
+#[derive(Clone, Debug, Default)]
+pub struct OnnxGraph {
+    /// Its operators, in an order in which they can run.
+    pub nodes: Vec<OnnxNode>,
+    /// Its constants by name.
+    pub constants: BTreeMap<String, Tensor>,
+    /// The version of ONNX's own operators.
+    pub version: i64,
+}
+
+/// One operator.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OnnxNode {
+    /// `Gemm`.
+    pub operator: String,
+    /// Whose it is; empty for ONNX's own.
+    pub domain: String,
+    /// The values that it takes; empty for one that is left out.
+    pub inputs: Vec<String>,
+    /// The values that it gives.
+    pub outputs: Vec<String>,
+    attributes: BTreeMap<String, OnnxAttribute>,
+}
+
+/// What an attribute holds.
+#[derive(Clone, Debug, PartialEq)]
+enum OnnxAttribute {
+    Float(f32),
+    Integer(i64),
+    Integers(Vec<i64>),
+    Text(String),
+    Tensor(Tensor),
+    /// Of a kind that nobody here asks for.
+    Other,
+}
+
+impl OnnxGraph {
+    /// Reads it from the bytes of a file.
+    pub fn decode(file: &[u8]) -> Result<Self, Error> {
+        Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX graph that can be used: {reason}")))
+    }
+
+    fn read(file: &[u8]) -> Result<Self, String> {
+        let mut graph = Self::default();
+        for field in OnnxFields::new(file) {
+            if let (8, OnnxField::Bytes(set)) = field?
+                && find(set, 1)?.unwrap_or_default().is_empty()
+            {
+                graph.version = read_version(set)?;
+            }
+        }
+        for field in OnnxFields::new(find(file, 7)?.ok_or("it has no graph")?) {
+            match field? {
+                (1, OnnxField::Bytes(node)) if graph.nodes.len() < GRAPH_NODES_MAX => {
+                    graph.nodes.push(read_node(node)?)
+                }
+                (1, OnnxField::Bytes(_)) => return Err(format!("it has more than {GRAPH_NODES_MAX} operators")),
+                (5, OnnxField::Bytes(tensor)) => {
+                    let name = text(find(tensor, 8)?.unwrap_or_default())?;
+                    let value = read_tensor(tensor).map_err(|reason| format!("'{name}' has {reason}"))?;
+                    graph.constants.insert(name, value);
+                }
+                (15, OnnxField::Bytes(_)) => return Err("it has sparse constants".to_owned()),
+                _ => {}
+            }
+        }
+        graph.take_constants();
+        Ok(graph)
+    }
+
+    /// Operators that do nothing but give a constant are constants.
+    fn take_constants(&mut self) {
+        let constants = &mut self.constants;
+        self.nodes.retain_mut(|node| {
+            let value = if node.operator == "Constant" { node.attributes.remove("value") } else { None };
+            match (value, node.outputs.first()) {
+                (Some(OnnxAttribute::Tensor(tensor)), Some(name)) => {
+                    constants.insert(name.clone(), tensor);
+                    false
+                }
+                _ => true,
+            }
+        });
+    }
+}
+
+impl OnnxNode {
+    /// The name of one of its inputs, if it has that.
+    pub fn input(&self, index: usize) -> Option<&str> {
+        self.inputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
+    }
+
+    /// An integer, or what it is where it is left out.
+    pub fn integer(&self, name: &str, default: i64) -> i64 {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Integer(value)) => *value,
+            _ => default,
+        }
+    }
+
+    /// A float, or what it is where it is left out.
+    pub fn float(&self, name: &str, default: f32) -> f32 {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Float(value)) => *value,
+            _ => default,
+        }
+    }
+
+    /// A list of integers, if it has that.
+    pub fn integers(&self, name: &str) -> Option<&[i64]> {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Integers(values)) => Some(values),
+            _ => None,
+        }
+    }
+
+    /// A text, if it has that.
+    pub fn text(&self, name: &str) -> Option<&str> {
+        match self.attributes.get(name) {
+            Some(OnnxAttribute::Text(text)) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+fn read_version(set: &[u8]) -> Result<i64, String> {
+    let mut version = 0;
+    for field in OnnxFields::new(set) {
+        if let (2, OnnxField::Varint(number)) = field? {
+            version = number.cast_signed();
+        }
+    }
+    Ok(version)
+}
+
+/// `NodeProto`: inputs (1), outputs (2), operator (4), attributes (5), domain (7).
+fn read_node(bytes: &[u8]) -> Result<OnnxNode, String> {
+    let mut node = OnnxNode::default();
+    for field in OnnxFields::new(bytes) {
+        match field? {
+            (1, OnnxField::Bytes(name)) => node.inputs.push(text(name)?),
+            (2, OnnxField::Bytes(name)) => node.outputs.push(text(name)?),
+            (4, OnnxField::Bytes(name)) => node.operator = text(name)?,
+            (5, OnnxField::Bytes(attribute)) => {
+                let (name, value) = read_attribute(attribute)?;
+                node.attributes.insert(name, value);
+            }
+            (7, OnnxField::Bytes(name)) => node.domain = text(name)?,
+            _ => {}
+        }
+    }
+    Ok(node)
+}
+
+/// `AttributeProto`: name (1), float (2), integer (3), text (4), tensor (5), integers (8).
+fn read_attribute(bytes: &[u8]) -> Result<(String, OnnxAttribute), String> {
+    let (mut name, mut value, mut integers) = (String::new(), OnnxAttribute::Other, Vec::new());
+    for field in OnnxFields::new(bytes) {
+        match field? {
+            (1, OnnxField::Bytes(bytes)) => name = text(bytes)?,
+            (2, OnnxField::Fixed(bytes)) => {
+                value = bytes
+                    .first_chunk()
+                    .map_or(OnnxAttribute::Other, |bytes| OnnxAttribute::Float(f32::from_le_bytes(*bytes)));
+            }
+            (3, OnnxField::Varint(number)) => value = OnnxAttribute::Integer(number.cast_signed()),
+            (4, OnnxField::Bytes(bytes)) => value = text(bytes).map_or(OnnxAttribute::Other, OnnxAttribute::Text),
+            (5, OnnxField::Bytes(bytes)) => {
+                value = OnnxAttribute::Tensor(read_tensor(bytes).map_err(|reason| format!("'{name}' has {reason}"))?);
+            }
+            (8, OnnxField::Varint(number)) => integers.push(number.cast_signed()),
+            (8, OnnxField::Bytes(bytes)) => integers.extend(read_varints(bytes)?),
+            _ => {}
+        }
+    }
+    Ok((name, if integers.is_empty() { value } else { OnnxAttribute::Integers(integers) }))
+}
+
+fn text(bytes: &[u8]) -> Result<String, String> {
+    String::from_utf8(bytes.to_vec()).map_err(|_| "a name in it is not UTF-8".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn field(number: u8, value: &[u8]) -> Vec<u8> {
+        let size = u8::try_from(value.len()).unwrap();
+        let size = if size < 128 { vec![size] } else { vec![size, 1] };
+        [&[number << 3 | 2], &size[..], value].concat()
+    }
+
+    fn model(graph: &[u8]) -> Vec<u8> {
+        [field(7, graph), field(8, &[0x10, 17]), field(8, &[field(1, b"ai.other"), vec![0x10, 3]].concat())].concat()
+    }
+
+    #[test]
+    fn operators_come_with_what_they_take_and_constants_apart() {
+        let float = [field(1, b"alpha"), vec![0x15], 0.5_f32.to_le_bytes().to_vec()].concat();
+        let packed = [field(1, b"axes"), field(8, &[1, 2])].concat();
+        let loose = [field(1, b"perm"), vec![0x40, 3, 0x40, 4]].concat();
+        let word = [field(1, b"approximate"), field(4, b"tanh")].concat();
+        let integer = [field(1, b"transB"), vec![0x18, 1]].concat();
+        let attributes: Vec<u8> =
+            [float, packed, loose, word, integer].iter().flat_map(|bytes| field(5, bytes)).collect();
+        let names = [field(1, b"x"), field(1, b""), field(2, b"y"), field(4, b"Gemm")].concat();
+        let node = field(1, &[names, attributes].concat());
+        let tensor = [vec![0x08, 1, 0x10, 1], field(9, &2.5_f32.to_le_bytes())].concat();
+        let value = field(5, &[field(1, b"value"), field(5, &tensor)].concat());
+        let constant = field(1, &[field(2, b"c"), field(4, b"Constant"), value].concat());
+        let weight = field(5, &[tensor, field(8, b"w")].concat());
+        let graph = OnnxGraph::decode(&model(&[node, constant, weight].concat())).unwrap();
+        assert_eq!((graph.version, graph.nodes.len()), (17, 1));
+        assert_eq!(graph.constants.keys().map(String::as_str).collect::<Vec<_>>(), ["c", "w"]);
+        assert_eq!(&graph.constants["w"].contents[..], 2.5_f32.to_le_bytes());
+        let node = &graph.nodes[0];
+        assert_eq!((node.input(0), node.input(1), node.input(2)), (Some("x"), None, None));
+        assert_eq!((node.float("alpha", 1.0), node.float("beta", 1.0)), (0.5, 1.0));
+        assert_eq!((node.integer("transB", 0), node.integer("alpha", 7)), (1, 7));
+        assert_eq!((node.integers("axes"), node.integers("perm")), (Some(&[1, 2][..]), Some(&[3, 4][..])));
+        assert_eq!((node.text("approximate"), node.text("axes")), (Some("tanh"), None));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told() {
+        let check = |file: &[u8], want: &str| {
+            let error = OnnxGraph::decode(file).unwrap_err();
+            assert!(error.text().contains(want), "{error}");
+        };
+        check(&[], "it has no graph");
+        check(&model(&field(15, b"")), "sparse");
+        check(&model(&field(1, &[0x0a, 9])), "cut short");
+        let external = [vec![0x08, 1, 0x10, 1], field(8, b"w"), field(13, b"")].concat();
+        check(&model(&field(5, &external)), "'w' has its initial value in another file");
+    }
+}

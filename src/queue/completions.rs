@@ -1,0 +1,183 @@
+//! What a shard shares with the workers: the claims on its requests, and the answers on their way
+//! back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
+//! [`IN_FLIGHT_MAX`] tickets.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+
+use crate::backend::{self, Answer, AnswerPart, Ticket};
+use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
+use crate::queue::sync::{AtomicU64, AtomicWaker, SegQueue};
+
+/// The answers that come back to one shard, and who holds each of its requests.
+pub struct Completions {
+    answers: SegQueue<(Ticket, Answer)>,
+    claims: Box<[AtomicU64]>,
+    /// Answers of decoupled models that were not read yet, by ticket. A hint to the model, no more.
+    unread: Box<[AtomicU32]>,
+    waker: AtomicWaker,
+}
+
+/// A request is `Waiting`, then once and for all `Taken` by a batch or `Dropped` by its shard.
+/// The generation tells it from earlier requests in the same place.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum ClaimState {
+    Dropped = 0,
+    Waiting = 1,
+    Taken = 2,
+    /// Taken, and its client has left.
+    Left = 3,
+}
+
+impl ClaimState {
+    const fn of(self, ticket: Ticket) -> u64 {
+        ((ticket.generation as u64) << 2) | self as u64
+    }
+}
+
+impl Completions {
+    /// An inbox without requests.
+    pub fn new() -> Self {
+        Self::with_tickets(IN_FLIGHT_MAX)
+    }
+
+    /// An inbox for so many tickets.
+    pub(super) fn with_tickets(count: usize) -> Self {
+        let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let unread = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Self { answers: SegQueue::new(), claims, unread, waker: AtomicWaker::new() }
+    }
+
+    /// A new request begins to wait. Called by the shard, before the request is submitted.
+    pub fn open(&self, ticket: Ticket) {
+        if let Some(claim) = self.claims.get(ticket.index as usize) {
+            claim.store(ClaimState::Waiting.of(ticket), Ordering::Release);
+        }
+        if let Some(unread) = self.unread.get(ticket.index as usize) {
+            unread.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes the request into a batch; false where it has gone.
+    pub fn claim(&self, ticket: Ticket) -> bool {
+        self.settle(ticket, ClaimState::Taken)
+    }
+
+    /// Takes the request back; false where a batch has it, so that an answer will come.
+    pub fn withdraw(&self, ticket: Ticket) -> bool {
+        self.settle(ticket, ClaimState::Dropped)
+    }
+
+    /// The client of a request that a batch has gives up on it.
+    pub fn leave(&self, ticket: Ticket) {
+        if let Some(claim) = self.claims.get(ticket.index as usize) {
+            let (taken, left) = (ClaimState::Taken.of(ticket), ClaimState::Left.of(ticket));
+            // Where it is another's by now there is nothing to leave.
+            let _ = claim.compare_exchange(taken, left, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the request still waits.
+    pub fn is_waiting(&self, ticket: Ticket) -> bool {
+        let claim = self.claims.get(ticket.index as usize);
+        claim.is_some_and(|claim| claim.load(Ordering::Acquire) == ClaimState::Waiting.of(ticket))
+    }
+
+    /// One of several answers was read.
+    pub fn handle_read(&self, ticket: Ticket) {
+        if let Some(unread) = self.unread.get(ticket.index as usize) {
+            let one_less = |unread: u32| unread.checked_sub(1);
+            let _ = unread.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+        }
+    }
+
+    /// The next answer that came.
+    pub fn poll_answer(&self) -> Option<(Ticket, Answer)> {
+        self.answers.pop()
+    }
+
+    /// Who to wake when an answer comes. Poll once more afterwards.
+    pub fn register(&self, waker: &Waker) {
+        self.waker.register(waker);
+    }
+
+    fn settle(&self, ticket: Ticket, claim: ClaimState) -> bool {
+        let (waiting, settled) = (ClaimState::Waiting.of(ticket), claim.of(ticket));
+        self.claims
+            .get(ticket.index as usize)
+            .is_some_and(|have| have.compare_exchange(waiting, settled, Ordering::AcqRel, Ordering::Acquire).is_ok())
+    }
+}
+
+impl Default for Completions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl backend::AnswerSink for Completions {
+    fn push(&self, ticket: Ticket, mut answer: Answer) {
+        if answer.part == AnswerPart::Again {
+            (answer.part, answer.outputs) = (AnswerPart::Last, Err(backend::reschedule_refused()));
+        }
+        if answer.part == AnswerPart::More
+            && let Some(unread) = self.unread.get(ticket.index as usize)
+        {
+            unread.fetch_add(1, Ordering::Relaxed);
+        }
+        self.answers.push((ticket, answer));
+    }
+
+    /// The shard's waker is taken by the first who wakes; the others find none and cost no system
+    /// call.
+    fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        let unread = self.unread.get(ticket.index as usize);
+        unread.is_none_or(|unread| unread.load(Ordering::Relaxed) < RESPONSES_UNREAD_MAX)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        let claim = self.claims.get(ticket.index as usize);
+        claim.is_none_or(|claim| claim.load(Ordering::Relaxed) != ClaimState::Taken.of(ticket))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_taken_or_dropped_never_both_and_never_twice() {
+        let inbox = Completions::new();
+        let ticket = Ticket { index: 3, generation: 1 };
+        assert!(!inbox.claim(ticket), "nothing waits yet");
+        inbox.open(ticket);
+        assert!(inbox.is_waiting(ticket));
+        assert!(inbox.claim(ticket));
+        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket) && !inbox.is_waiting(ticket));
+
+        let next = Ticket { index: 3, generation: 2 };
+        inbox.open(next);
+        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket), "an old ticket touches no new request");
+        assert!(inbox.withdraw(next) && !inbox.claim(next));
+    }
+
+    #[test]
+    fn two_threads_that_race_for_a_request_agree_on_who_has_it() {
+        let inbox = Completions::new();
+        for generation in 1..2_000 {
+            let ticket = Ticket { index: 0, generation };
+            inbox.open(ticket);
+            let (claimed, withdrawn) = std::thread::scope(|scope| {
+                let claim = scope.spawn(|| inbox.claim(ticket));
+                let withdrawn = inbox.withdraw(ticket);
+                (claim.join().unwrap(), withdrawn)
+            });
+            assert!(claimed != withdrawn, "generation {generation}");
+        }
+    }
+}

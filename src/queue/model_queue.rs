@@ -1,0 +1,761 @@
+//! The way of requests from the shards to the instances of one model version: a ring per shard, a
+//! scheduler that the instances take turns at, and their parking. The lock is taken once for a
+//! batch, by instance threads; a shard never waits for it, and tries it only where its ring, or the
+//! memory for requests, is full of those that have gone. Bounded by [`Admission`].
+
+#![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
+
+mod flight;
+mod former;
+mod gate;
+mod hold;
+mod iteration;
+mod seat;
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use crate::backend::{self, Batch, ExecutionCounter, InFlightState, OutputNeeds, Request, Responder, Ticket};
+use crate::error::{Code, Error};
+use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
+use crate::metrics::BatchCells;
+use crate::model::{CorrelationId, SequenceMark};
+use crate::scheduler::sequence::{SequenceEnd, SequencePolicy, Sequences};
+use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, ReleaseReason, Scheduler};
+use crate::queue::model_queue::batcher::{BatchRow, Batcher, EndedRequest, FormedBatch, RejectedRequest};
+use crate::queue::model_queue::rate_gate::GateOutcome;
+use crate::queue::model_queue::iteration::Iterations;
+use crate::queue::completions::Completions;
+use crate::queue::rate_limiter::RateRegistration;
+use crate::queue::response_order::ResponseOrder;
+use crate::queue::sync;
+use crate::queue::sync::{AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
+use crate::tensor::Tensor;
+use crate::time::{Clock, Instant, Stamps};
+
+pub use crate::scheduler::QueueBounds;
+pub use crate::queue::model_queue::in_flight::NextWork;
+pub use crate::queue::model_queue::reservation::Reservation;
+pub use crate::queue::parking::Parking;
+
+/// A request in a queue.
+pub struct QueuedRequest {
+    /// The shard that answers it.
+    pub inbox: Arc<Completions>,
+    /// Its name there.
+    pub ticket: Ticket,
+    /// Its tensors, in the order of the model's inputs.
+    pub inputs: Vec<Tensor>,
+    /// Its rows.
+    pub rows: u32,
+    /// Bytes of its tensors.
+    pub size: usize,
+    /// Its priority level, as the policy has it.
+    pub level: u64,
+    /// Its place in a sequence, where the model serves them.
+    pub mark: Option<SequenceMark>,
+    /// `received` is set.
+    pub stamps: Stamps,
+    /// What of each output its client asks for.
+    pub wishes: OutputNeeds,
+    /// The memory of its tensors in the books of the feed, which opens them.
+    pub hold: Reservation,
+    /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
+    pub again: Option<Responder>,
+}
+
+/// What one request takes of the bounds of a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestSize {
+    /// Its priority level, as the policy has it.
+    pub level: u64,
+    /// Its rows.
+    pub rows: u32,
+    /// Bytes of its tensors.
+    pub size: usize,
+}
+
+/// Why a request is not let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueRefusal {
+    /// A bound is reached.
+    Full,
+    /// It would be answered so long after its deadline.
+    Late(Duration),
+}
+
+/// The queue of one model version, shared by shards and instances.
+pub struct ModelQueue {
+    lanes: Mutex<LockedQueue>,
+    policy: Policy,
+    admission: Admission,
+    /// Where requests are refused that would be late (`--admission=deadline`).
+    forecast: Option<Forecast>,
+    /// Where answers keep the order of their requests.
+    order: Option<Arc<ResponseOrder>>,
+    /// Bytes of all that is in the rings and the scheduler: those that have gone hold theirs.
+    held: Arc<AtomicUsize>,
+    held_max: usize,
+    releases: [AtomicUsize; ReleaseReason::ALL.len()],
+    /// Requests that were refused because they would be late.
+    late: AtomicUsize,
+    /// Where the model serves sequences.
+    sequences: Option<SequenceQueue>,
+    batches: Arc<BatchCells>,
+    seats: Box<[Arc<Parking>]>,
+    limiter: Option<RateRegistration>,
+    /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
+    rows_wanted: AtomicI64,
+    is_stopped: AtomicBool,
+}
+
+/// What is there only where a model serves sequences.
+struct SequenceQueue {
+    iterations: Arc<Iterations>,
+    /// Ids that were given to iterative sequences.
+    ids: AtomicU64,
+    is_iterative: bool,
+    /// Sequences that a client left, until an instance hears of it.
+    departures: SegQueue<SequenceDeparture>,
+    counts: SequenceCounts,
+}
+
+struct SequenceDeparture {
+    id: CorrelationId,
+    since: Instant,
+}
+
+/// How many sequences there are, and what ended the others.
+#[derive(Default)]
+pub struct SequenceCounts {
+    active: AtomicUsize,
+    backlogged: AtomicUsize,
+    ends: [AtomicUsize; SequenceEnd::ALL.len()],
+}
+
+struct LockedQueue {
+    rings: Vec<sync::Consumer<Entry<QueuedRequest>>>,
+    former: Batcher,
+    arrived: Vec<Entry<QueuedRequest>>,
+    watch: Option<TimeoutWatch>,
+}
+
+/// The one instance that sleeps only until the scheduler must be asked again.
+struct TimeoutWatch {
+    seat_index: usize,
+    at: Instant,
+}
+
+/// What an instance is told.
+enum PollOutcome {
+    Batch(Batch),
+    /// Nothing waits, and the feed was stopped.
+    Ended,
+    /// Nothing yet: to sleep, until then if it is the one that watches.
+    Nothing(Option<Instant>),
+    /// To sleep until its resources are free.
+    Blocked,
+    /// Its instance has gone.
+    Lost,
+}
+
+/// One shard's end of a feed.
+pub struct QueueProducer {
+    ring: sync::Producer<Entry<QueuedRequest>>,
+    feed: Arc<ModelQueue>,
+}
+
+impl ModelQueue {
+    /// The feed of a model version, with a lane for every shard and a seat for every instance.
+    pub fn new(
+        policy: Policy,
+        bounds: QueueBounds,
+        shards: usize,
+        instances: usize,
+    ) -> (Arc<Self>, Vec<QueueProducer>) {
+        let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
+        Self::with_seats(policy, bounds, shards, seats, None, None)
+    }
+
+    /// The same with seats that are given, the passive ones last; those that have an id there are
+    /// registered with the limiter. A model that serves sequences does it by its name and a policy.
+    pub fn with_seats(
+        policy: Policy,
+        bounds: QueueBounds,
+        shards: usize,
+        seats: Vec<Arc<Parking>>,
+        limiter: Option<RateRegistration>,
+        sequences: Option<(String, SequencePolicy)>,
+    ) -> (Arc<Self>, Vec<QueueProducer>) {
+        limiter.iter().for_each(|limiter| limiter.sit(&seats));
+        let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
+        let admission = Admission::new(&policy, bounds);
+        let requests_max = admission.requests_max();
+        // A shard has a ticket for each of its requests.
+        let ring_size = requests_max.min(IN_FLIGHT_MAX);
+        let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
+        // Those that have gone stay until they are met, or are swept out when there is no room.
+        let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
+        let own = sequences.as_ref().map(|(_, policy)| SequenceQueue {
+            iterations: Arc::new(Iterations::new(&seats)),
+            ids: AtomicU64::new(0),
+            is_iterative: policy.is_iterative,
+            departures: SegQueue::new(),
+            counts: SequenceCounts::default(),
+        });
+        let former = match sequences {
+            None => Batcher::Queue(Box::new(Scheduler::new(policy.clone()))),
+            Some((model, policy)) => {
+                let policy = SequencePolicy { instances, ..policy };
+                Batcher::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
+            }
+        };
+        let feed = Arc::new(Self {
+            lanes: Mutex::new(LockedQueue { rings, former, arrived: Vec::new(), watch: None }),
+            batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
+            forecast: policy.refuses_late.then(|| Forecast::new(&policy, instances)),
+            order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
+            policy,
+            admission,
+            held: Arc::default(),
+            held_max: bounds.bytes,
+            releases: Default::default(),
+            late: AtomicUsize::new(0),
+            sequences: own,
+            seats: seats.into(),
+            limiter,
+            rows_wanted: AtomicI64::new(0),
+            is_stopped: AtomicBool::new(false),
+        });
+        let lanes = producers.into_iter().map(|ring| QueueProducer { ring, feed: Arc::clone(&feed) }).collect();
+        (feed, lanes)
+    }
+
+    /// How the model version batches.
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.admission.waiting()
+    }
+
+    /// Bytes that are held for requests.
+    #[cfg(all(test, feature = "loom"))]
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Batches that left so far.
+    pub fn executions(&self) -> usize {
+        self.releases.iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Batches that left so far for a reason.
+    pub fn released(&self, reason: ReleaseReason) -> usize {
+        self.releases.get(reason as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    /// Times an instance that slept was woken.
+    pub fn wakes(&self) -> usize {
+        self.seats.iter().map(|seat| seat.wakes()).sum()
+    }
+
+    /// Requests that were refused because they would have been late.
+    pub fn late(&self) -> usize {
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// The batches that ran.
+    pub fn batches(&self) -> &BatchCells {
+        &self.batches
+    }
+
+    /// Its instances, those that are given no work among them.
+    pub fn seats(&self) -> &[Arc<Parking>] {
+        &self.seats
+    }
+
+    fn enter(&self, room: RequestSize, deadline: Option<Instant>, now: Instant) -> Result<(), QueueRefusal> {
+        let forecast = self.forecast.as_ref();
+        let answered_at = forecast.and_then(|forecast| forecast.answered_at(room.level, room.rows, now));
+        if let Some((answered_at, deadline)) = answered_at.zip(deadline)
+            && answered_at + ADMISSION_SLACK > deadline
+        {
+            self.late.fetch_add(1, Ordering::Relaxed);
+            return Err(QueueRefusal::Late((answered_at + ADMISSION_SLACK).since(deadline)));
+        }
+        self.admission.enter(room.level, room.size).map_err(|_| QueueRefusal::Full)?;
+        if let Some(forecast) = forecast {
+            forecast.handle_request(room.level, room.rows);
+        }
+        Ok(())
+    }
+
+    /// A request left the queue: it was taken, or its shard withdrew it.
+    pub fn leave(&self, room: RequestSize) {
+        self.admission.leave(room.level, room.size);
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_leave(room.level, room.rows);
+        }
+    }
+
+    /// The instance in a seat died: how long its batch took says nothing. Of sequences that had
+    /// their state there, all that waits is refused.
+    pub fn handle_death(&self, seat_index: usize, is_renewed: bool, now: Instant) {
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.take_run();
+        }
+        if self.sequences.is_some() {
+            let mut lanes = self.lock();
+            lanes.drain(now, self);
+            lanes.former.handle_death(seat_index, is_renewed, now, &mut RequestClaims(self));
+            self.handle_released(&mut lanes, now);
+            self.handle_news(&mut lanes, seat_index, now);
+        }
+    }
+
+    /// The instance in a seat serves again, after it could not be made anew for a time.
+    pub fn handle_revival(&self, seat_index: usize, now: Instant) {
+        if self.sequences.is_some() {
+            let mut lanes = self.lock();
+            lanes.former.handle_revival(seat_index, now);
+            self.handle_news(&mut lanes, seat_index, now);
+        }
+    }
+
+    /// The place of a request in a sequence of its own, where sequences are iterative and it names none.
+    pub fn own_mark(&self) -> Option<SequenceMark> {
+        let own = self.sequences.as_ref().filter(|own| own.is_iterative)?;
+        let id = CorrelationId::Own(own.ids.fetch_add(1, Ordering::Relaxed) + 1);
+        Some(SequenceMark { id, is_start: true, is_end: false })
+    }
+
+    /// A client left a sequence. `since` is when the last of its requests that it knows of arrived.
+    pub fn depart(&self, id: CorrelationId, since: Instant) {
+        if let Some(sequences) = &self.sequences {
+            sequences.departures.push(SequenceDeparture { id, since });
+            self.wake();
+        }
+    }
+
+    /// Refuses what has waited too long, where no instance is at it. Only where the time of a request
+    /// that may wait for a slot is over.
+    pub fn refuse_over(&self, now: Instant) {
+        if let Ok(mut lanes) = self.lanes.try_lock() {
+            lanes.drain(now, self);
+            self.handle_news(&mut lanes, usize::MAX, now);
+        }
+    }
+
+    /// The sequences, where the model serves them.
+    pub fn sequences(&self) -> Option<&SequenceCounts> {
+        self.sequences.as_ref().map(|sequences| &sequences.counts)
+    }
+
+    /// Tells those whom it concerns what became of sequences. Whether there is something for the
+    /// instance that looks.
+    fn handle_news(&self, lanes: &mut LockedQueue, seat_index: usize, now: Instant) -> bool {
+        while let Some(EndedRequest { waiting, error }) = lanes.former.poll_over(now) {
+            self.refuse(waiting, error);
+        }
+        let mut is_concerned = false;
+        while let Some(other) = lanes.former.poll_attention(now) {
+            is_concerned |= other == seat_index;
+            if let Some(seat) = self.seats.get(other).filter(|_| other != seat_index) {
+                seat.unpark();
+            }
+        }
+        if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &lanes.former) {
+            own.counts.set(sequences);
+        }
+        is_concerned
+    }
+
+    /// Ends the instances: each finishes its batch and what waits, then [`Self::next_batch`]
+    /// answers `None`.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        // The handshake with `next_batch`, as in `wake`.
+        fence(Ordering::SeqCst);
+        for seat in &self.seats {
+            seat.unpark();
+        }
+    }
+
+    /// Whether it was stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
+    /// was stopped and nothing waits.
+    pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
+        match self.next_beside(seat_index, clock, &mut InFlightState::default) {
+            NextWork::Batch(batch) => Some(batch),
+            NextWork::Ended | NextWork::Lost => None,
+        }
+    }
+
+    /// Sleeps in a seat that is given no work, until the feed is stopped.
+    pub fn wait_stopped(&self, seat_index: usize, clock: Clock) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        seat.take();
+        while !self.is_stopped() {
+            seat.set_parked(true);
+            // The handshake with `stop`.
+            fence(Ordering::SeqCst);
+            if self.is_stopped() {
+                seat.set_parked(false);
+            }
+            seat.park(None, clock);
+        }
+    }
+
+    fn poll(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+        let now = clock();
+        let mut lanes = self.lock();
+        self.handle_run(seat_index, &mut lanes.former, now, flight);
+        self.handle_released(&mut lanes, now);
+        lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
+        let is_stopped = self.is_stopped();
+        let taken = loop {
+            self.rows_wanted.store(0, Ordering::SeqCst);
+            lanes.drain(now, self);
+            if is_stopped {
+                // Nothing is queued after the stop: what was is in.
+                lanes.former.handle_drain();
+            }
+            self.handle_news(&mut lanes, seat_index, now);
+            match self.take(&mut lanes, seat_index, now) {
+                GateOutcome::Batch(taken) => break taken,
+                GateOutcome::Blocked => {
+                    drop(lanes);
+                    if let Some(forecast) = &self.forecast {
+                        forecast.handle_idle(seat_index);
+                    }
+                    // An instance that needs less may be idle.
+                    self.wake_one();
+                    return PollOutcome::Blocked;
+                }
+                // Its own sequences may have something new by now.
+                GateOutcome::Nothing if self.handle_news(&mut lanes, seat_index, now) => continue,
+                GateOutcome::Nothing => {}
+            }
+            if let Some(forecast) = &self.forecast {
+                forecast.handle_idle(seat_index);
+            }
+            // Only where it was stopped before this look: a batch that may grow would be left behind.
+            if is_stopped && !lanes.former.has_flights() {
+                // Others may have slept for what was under way, or for resources to run what another ran.
+                self.wake_all();
+                return PollOutcome::Ended;
+            }
+            let until = lanes.watch(seat_index);
+            if lanes.watch.is_none() {
+                return PollOutcome::Nothing(until);
+            }
+            // The handshake again: what is queued now counts down what we want, or we see it.
+            self.rows_wanted.store(lanes.former.rows_wanted().into(), Ordering::SeqCst);
+            fence(Ordering::SeqCst);
+            if lanes.rings.iter().all(sync::Consumer::is_empty) {
+                return PollOutcome::Nothing(until);
+            }
+        };
+        self.handle_news(&mut lanes, seat_index, now);
+        let is_more = lanes.has_more();
+        // Under the lock: the next batch has the next turns.
+        let turns = self.turns(&taken);
+        drop(lanes);
+        self.handle_batch(seat_index, &taken, now);
+        if is_more {
+            self.wake_one();
+        }
+        PollOutcome::Batch(self.make_batch(taken, turns, clock))
+    }
+
+    /// The ways by which the answers of a batch keep their order; none where they need not.
+    fn turns(&self, taken: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
+        let inbox = |waiting: &QueuedRequest| Arc::clone(&waiting.inbox) as Arc<dyn backend::AnswerSink>;
+        let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
+        let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
+        turns.collect()
+    }
+
+    /// The instance in a seat takes a batch.
+    fn handle_batch(&self, seat_index: usize, taken: &FormedBatch, now: Instant) {
+        if let Some(count) = self.releases.get(taken.released as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(seat) = self.seats.get(seat_index) {
+            seat.set_run(taken.size, now);
+            seat.count_batch();
+            if self.limiter.is_none() {
+                seat.set_turn(self.executions() as u64);
+            }
+        }
+        if let Some(forecast) = &self.forecast {
+            forecast.handle_batch(seat_index, taken.size, now);
+        }
+    }
+
+    /// The instance in a seat is back from a batch, if it had one. How long one took that is in flight
+    /// is known when it ends.
+    fn handle_run(&self, seat_index: usize, former: &mut Batcher, now: Instant, flight: &InFlightState) {
+        let Some(seat) = self.seats.get(seat_index) else { return };
+        let ran = seat.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
+        let Some((rows, took)) = flight.landed.or(ran) else { return };
+        former.handle_run(seat_index, rows, took, now);
+        if let (Some(forecast), Batcher::Queue(scheduler)) = (&self.forecast, &*former) {
+            forecast.handle_times(scheduler.times(), scheduler.rows_full());
+        }
+    }
+
+    /// `turns` are the ways by which answers keep their order, where they do.
+    fn make_batch(&self, taken: FormedBatch, turns: Vec<Arc<dyn backend::AnswerSink>>, clock: Clock) -> Batch {
+        let mut turns = turns.into_iter();
+        let batched = clock();
+        let FormedBatch { rows: taken, ended, .. } = taken;
+        let waiting = || taken.iter().filter_map(|row| row.request.as_ref());
+        let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
+        // A row without a request has the inputs of another: the model must have some.
+        let spare = waiting().next().map(|waiting| waiting.inputs.clone()).unwrap_or_default();
+        let mut is_first = true;
+        let is_iterative = self.sequences.as_ref().is_some_and(|own| own.is_iterative);
+        let requests = taken.into_iter().map(|BatchRow { request, sequence, flight }| {
+            let Some(waiting) = request else {
+                return Request { inputs: spare.clone(), rows: 1, responder: Responder::nobody(), sequence };
+            };
+            let turn = if waiting.again.is_none() { turns.next() } else { None };
+            let mut request = match flight.filter(|_| is_iterative) {
+                Some(flight) => self.iterate(waiting, flight, sequence, turn, batched),
+                None => {
+                    let stamps = Stamps { batched, ..waiting.stamps };
+                    let mut responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
+                    responder.wishes = waiting.wishes;
+                    Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
+                }
+            };
+            request.responder.set_batch(rows, std::mem::take(&mut is_first));
+            request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn ExecutionCounter>);
+            request
+        });
+        Batch { requests: requests.collect(), rows, clock, ended }
+    }
+
+    fn refuse(&self, mut waiting: QueuedRequest, error: Error) {
+        if let Some(responder) = waiting.again.take() {
+            responder.send(Err(error));
+        } else if RequestClaims(self).claim(&waiting) {
+            Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, LockedQueue> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether so many rows more leave the batch that waits to grow still short.
+    fn is_enough_wanted(&self, rows: u32) -> bool {
+        let rows = i64::from(rows);
+        self.rows_wanted.load(Ordering::SeqCst) > 0 && self.rows_wanted.fetch_sub(rows, Ordering::SeqCst) > rows
+    }
+
+    /// Sees to it that an instance looks at what was queued.
+    pub fn wake(&self) {
+        // Dekker's handshake with `next_batch`: what was queued is seen, or the parked instance is.
+        fence(Ordering::SeqCst);
+        self.wake_one();
+    }
+
+    fn wake_one(&self) {
+        seat::wake_one(&self.seats);
+    }
+}
+
+impl SequenceCounts {
+    /// Sequences that have a slot.
+    pub fn active(&self) -> usize {
+        self.active.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that wait for a slot.
+    pub fn backlogged(&self) -> usize {
+        self.backlogged.load(Ordering::Relaxed)
+    }
+
+    /// Sequences that ended for a reason.
+    pub fn ended(&self, end: SequenceEnd) -> usize {
+        self.ends.get(end as usize).map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn set(&self, sequences: &Sequences<CorrelationId, QueuedRequest>) {
+        self.active.store(sequences.active(), Ordering::Relaxed);
+        self.backlogged.store(sequences.backlogged(), Ordering::Relaxed);
+        for (end, count) in SequenceEnd::ALL.into_iter().zip(&self.ends) {
+            count.store(usize::try_from(sequences.ended(end)).unwrap_or(usize::MAX), Ordering::Relaxed);
+        }
+    }
+}
+
+impl QueuedRequest {
+    /// One row that nobody said more of.
+    #[cfg(test)]
+    pub fn plain(ticket: Ticket, inbox: Arc<Completions>) -> Self {
+        Self {
+            inbox,
+            ticket,
+            inputs: Vec::new(),
+            rows: 1,
+            size: 1,
+            level: 0,
+            mark: None,
+            stamps: Stamps::default(),
+            hold: Reservation::default(),
+            again: None,
+            wishes: OutputNeeds::default(),
+        }
+    }
+
+    /// What it takes of the queue's bounds.
+    pub const fn room(&self) -> RequestSize {
+        RequestSize { level: self.level, rows: self.rows, size: self.size }
+    }
+}
+
+/// What the scheduler takes from the shards.
+struct RequestClaims<'a>(&'a ModelQueue);
+
+impl Claims<QueuedRequest> for RequestClaims<'_> {
+    fn is_waiting(&mut self, waiting: &QueuedRequest) -> bool {
+        match &waiting.again {
+            None => waiting.inbox.is_waiting(waiting.ticket),
+            Some(responder) => !responder.has_left(),
+        }
+    }
+
+    fn claim(&mut self, waiting: &QueuedRequest) -> bool {
+        if waiting.again.is_some() {
+            // It was claimed before.
+            return self.is_waiting(waiting);
+        }
+        let is_claimed = waiting.inbox.claim(waiting.ticket);
+        if is_claimed {
+            waiting.hold.release();
+            self.0.leave(waiting.room());
+        }
+        is_claimed
+    }
+}
+
+impl LockedQueue {
+    /// Moves what arrived into the scheduler, in arrival order over all shards.
+    fn drain(&mut self, now: Instant, feed: &ModelQueue) {
+        for ring in &mut self.rings {
+            while let Ok(entry) = ring.pop() {
+                if entry.token.inbox.is_waiting(entry.token.ticket) {
+                    self.arrived.push(entry);
+                }
+            }
+        }
+        self.arrived.sort_by_key(|entry| entry.queued_at);
+        for entry in self.arrived.drain(..) {
+            let Err(refused) = self.former.handle_request(entry, now) else { continue };
+            let RejectedRequest { entry, error } = *refused;
+            if let Some(error) = error {
+                feed.refuse(entry.token, error);
+                continue;
+            }
+            // Half of them at least have gone: admission lets no more wait.
+            self.former.forget_gone(now, &mut RequestClaims(feed));
+            if let Err(refused) = self.former.handle_request(entry, now) {
+                feed.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
+            }
+        }
+        while let Some(SequenceDeparture { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {
+            self.former.handle_departure(&id, since, now, &mut RequestClaims(feed));
+        }
+    }
+
+    /// Whether another instance should look for a batch, or should keep the time: those of sequences
+    /// are named, but only one of all keeps their time.
+    fn has_more(&self) -> bool {
+        match &self.former {
+            Batcher::Queue(scheduler) => !scheduler.is_empty(),
+            Batcher::Sequences { sequences, .. } => {
+                let watched = self.watch.as_ref().map(|watch| watch.at);
+                sequences.poll_timeout().is_some_and(|at| watched.is_none_or(|watched| watched > at))
+            }
+        }
+    }
+
+    /// When to come back, if no other instance does so in time.
+    fn watch(&mut self, seat_index: usize) -> Option<Instant> {
+        let at = self.former.poll_timeout()?;
+        if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
+            return None;
+        }
+        self.watch = Some(TimeoutWatch { seat_index, at });
+        Some(at)
+    }
+}
+
+impl QueueProducer {
+    /// The feed it belongs to.
+    pub const fn feed(&self) -> &Arc<ModelQueue> {
+        &self.feed
+    }
+
+    /// Queues a request and says whether [`ModelQueue::wake`] must be called, once for a burst. What is
+    /// refused is dropped; its ticket is still its shard's.
+    pub fn submit(&mut self, entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
+        let room = entry.token.room();
+        self.feed.enter(room, entry.deadline, entry.queued_at)?;
+        let Some(hold) = self.feed.hold(room.size, entry.queued_at) else {
+            self.feed.leave(room);
+            return Err(QueueRefusal::Full);
+        };
+        let entry = Entry { token: QueuedRequest { hold, ..entry.token }, ..entry };
+        // Of a shape that the others may not have, it may end their batch; a deadline may close it.
+        let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();
+        let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
+        let mut next = entry;
+        while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
+            self.feed.make_room(entry.queued_at);
+            next = entry;
+        }
+        fence(Ordering::SeqCst);
+        Ok(!self.feed.is_enough_wanted(rows))
+    }
+}
+
+/// What a request is told whose queue timeout passed.
+pub fn timeout_expired() -> Error {
+    Error::unavailable("Request timeout expired")
+}
+
+/// What a request is told whose client has given up by now.
+pub fn deadline_exceeded() -> Error {
+    Error::new(Code::DeadlineExceeded, "Deadline Exceeded")
+}
+
+/// Sizes that the batches of a model version may have, as far as they are counted apart.
+pub fn batch_sizes(rows_max: u32) -> usize {
+    usize::try_from(rows_max).unwrap_or(BATCH_SIZES_MAX).clamp(1, BATCH_SIZES_MAX)
+}
+
+/// Whoever waited for the answers may have gone: the worker counts.
+impl ExecutionCounter for BatchCells {
+    fn count(&self, rows: u32, stamps: &Stamps) {
+        self.count_shared(rows, stamps);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,432 @@
+//! What an instance takes its batches from: the queue of a model whose requests are alone, or the
+//! sequences of one that serves them. The same to the feed, which holds it under its lock.
+
+use std::time::Duration;
+
+use crate::backend::{SequenceRow, reschedule_refused};
+use crate::error::Error;
+use crate::model::{CorrelationId, SequenceMark};
+use crate::scheduler::sequence::{
+    BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, Sequences, UnstartedRequest,
+};
+use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, ReleaseReason, Scheduler};
+use crate::queue::model_queue::{QueuedRequest, deadline_exceeded, timeout_expired};
+use crate::time::Instant;
+
+/// The one or the other.
+pub(super) enum Batcher {
+    Queue(Box<Scheduler<QueuedRequest>>),
+    Sequences { model: String, sequences: Box<Sequences<CorrelationId, QueuedRequest>> },
+}
+
+/// A batch that was formed.
+pub(super) struct FormedBatch {
+    /// Its rows; those without a request are of sequences alone.
+    pub(super) rows: Vec<BatchRow>,
+    /// The sum of the rows of its requests.
+    pub(super) size: u32,
+    pub(super) released: ReleaseReason,
+    /// Slots whose sequences were ended.
+    pub(super) ended: Vec<usize>,
+}
+
+pub(super) struct BatchRow {
+    pub(super) request: Option<QueuedRequest>,
+    pub(super) sequence: Option<SequenceRow>,
+    /// Of an iterative sequence: the request while it runs.
+    pub(super) flight: Option<RunId>,
+}
+
+/// A request that was not taken in: what it is told, or nothing where the queue was full.
+pub(super) struct RejectedRequest {
+    pub(super) entry: Entry<QueuedRequest>,
+    pub(super) error: Option<Error>,
+}
+
+/// A request that waits no more, and what it is told.
+pub(super) struct EndedRequest {
+    pub(super) waiting: QueuedRequest,
+    pub(super) error: Error,
+}
+
+impl Batcher {
+    /// A request arrived. Given back where the queue is full, with what it is told where it can never
+    /// be taken in.
+    pub(super) fn handle_request(
+        &mut self,
+        entry: Entry<QueuedRequest>,
+        now: Instant,
+    ) -> Result<(), Box<RejectedRequest>> {
+        match self {
+            Self::Queue(scheduler) => scheduler
+                .handle_request(entry, now)
+                .map_err(|Refused(entry)| Box::new(RejectedRequest { entry, error: None })),
+            Self::Sequences { model, sequences } => {
+                let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
+                let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
+                    let error = Error::internal("a request without a sequence came to a model of sequences");
+                    return Err(Box::new(RejectedRequest { entry, error: Some(error) }));
+                };
+                let Entry { token, rows, priority, deadline, .. } = entry;
+                let taken =
+                    SequenceEntry { token, id, is_start, is_end, shape_key: shape_key.clone(), queued_at, timeout };
+                sequences.handle_request(taken, now).map_err(|UnstartedRequest { token }| {
+                    let error = unstarted(model, &token);
+                    let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline };
+                    Box::new(RejectedRequest { entry, error: Some(error) })
+                })
+            }
+        }
+    }
+
+    /// A client left a sequence.
+    pub(super) fn handle_departure(
+        &mut self,
+        id: &CorrelationId,
+        since: Instant,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_departure(id, since, now, claims);
+        }
+    }
+
+    /// The instance in a seat ran a batch of so many rows in so long.
+    pub(super) fn handle_run(&mut self, seat_index: usize, rows: u32, took: Duration, now: Instant) {
+        match self {
+            Self::Queue(scheduler) => scheduler.handle_run(rows, took),
+            Self::Sequences { sequences, .. } => sequences.handle_done(seat_index, now),
+        }
+    }
+
+    /// A request of an iterative sequence is to run again, or is done with. Given back with what it is told
+    /// where its sequence has ended meanwhile.
+    pub(super) fn handle_released(
+        &mut self,
+        flight: RunId,
+        again: Option<QueuedRequest>,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> Option<EndedRequest> {
+        let Self::Sequences { model, sequences } = self else { return None };
+        let Some(waiting) = again else {
+            sequences.handle_over(flight, now, claims);
+            return None;
+        };
+        let UnstartedRequest { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
+        // What its client ended is no sequence any more, to Triton.
+        let is_end = token.mark.as_ref().is_some_and(|mark| mark.is_end);
+        let error = if is_end { reschedule_refused() } else { unstarted(model, &token) };
+        Some(EndedRequest { waiting: token, error })
+    }
+
+    /// Whether requests run, or their model has not said yet whether they will again.
+    pub(super) fn has_flights(&self) -> bool {
+        matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
+    }
+
+    /// The instance in a seat died.
+    pub(super) fn handle_death(
+        &mut self,
+        seat_index: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_death(seat_index, is_renewed, now, claims);
+        }
+    }
+
+    /// The instance in a seat was made anew.
+    pub(super) fn handle_revival(&mut self, seat_index: usize, now: Instant) {
+        if let Self::Sequences { sequences, .. } = self {
+            sequences.handle_revival(seat_index, now);
+        }
+    }
+
+    pub(super) fn handle_drain(&mut self) {
+        match self {
+            Self::Queue(scheduler) => scheduler.handle_drain(),
+            Self::Sequences { sequences, .. } => sequences.handle_drain(),
+        }
+    }
+
+    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
+        match self {
+            Self::Queue(scheduler) => scheduler.forget_gone(claims),
+            Self::Sequences { sequences, .. } => sequences.forget_gone(now, claims),
+        }
+    }
+
+    pub(super) fn poll_batch(
+        &mut self,
+        seat_index: usize,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> Option<FormedBatch> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_batch(now, claims).map(FormedBatch::from),
+            Self::Sequences { sequences, .. } => sequences.poll_batch(seat_index, now, claims).map(FormedBatch::from),
+        }
+    }
+
+    pub(super) fn poll_ready(
+        &mut self,
+        seat_index: usize,
+        now: Instant,
+        claims: &mut impl Claims<QueuedRequest>,
+    ) -> bool {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_ready(now, claims),
+            Self::Sequences { sequences, .. } => sequences.poll_ready(seat_index, now),
+        }
+    }
+
+    /// The next request whose time, or whose sequence, is over.
+    pub(super) fn poll_over(&mut self, now: Instant) -> Option<EndedRequest> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
+                waiting: token,
+                error: match cause {
+                    Expiry::Deadline => deadline_exceeded(),
+                    Expiry::Timeout => timeout_expired(),
+                },
+            }),
+            Self::Sequences { model, sequences } => sequences.poll_broken(now).map(|BrokenRequest { token, end }| {
+                let error = broken(model, &token, end);
+                EndedRequest { waiting: token, error }
+            }),
+        }
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Instant> {
+        match self {
+            Self::Queue(scheduler) => scheduler.poll_timeout(),
+            Self::Sequences { sequences, .. } => sequences.poll_timeout(),
+        }
+    }
+
+    /// An instance for which something came. In a queue any instance will do.
+    pub(super) fn poll_attention(&mut self, now: Instant) -> Option<usize> {
+        match self {
+            Self::Queue(_) => None,
+            Self::Sequences { sequences, .. } => sequences.poll_attention(now),
+        }
+    }
+
+    /// Rows that may come before anybody needs to wake.
+    pub(super) const fn rows_wanted(&self) -> u32 {
+        match self {
+            Self::Queue(scheduler) => scheduler.rows_wanted(),
+            Self::Sequences { .. } => 0,
+        }
+    }
+}
+
+fn unstarted(model: &str, waiting: &QueuedRequest) -> Error {
+    let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
+    Error::invalid(format!(
+        "inference request for sequence {id} to model '{model}' must specify the START flag on the first request of the \
+         sequence"
+    ))
+}
+
+fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
+    let id = waiting.mark.as_ref().map_or_else(String::new, |mark| mark.id.to_string());
+    let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
+    match end {
+        SequenceEnd::Cancel => ended("a request before this one was cancelled"),
+        SequenceEnd::Instance => ended("the instance that held its state died"),
+        SequenceEnd::Model => unstarted(model, waiting),
+        // Triton's text for a sequence in the backlog.
+        SequenceEnd::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
+        SequenceEnd::End | SequenceEnd::Idle | SequenceEnd::Restart | SequenceEnd::Unload => {
+            Error::unavailable("Server is stopping, scheduler for model has stopped accepting new inference requests")
+        }
+    }
+}
+
+impl From<scheduler::EntryBatch<QueuedRequest>> for FormedBatch {
+    fn from(batch: scheduler::EntryBatch<QueuedRequest>) -> Self {
+        let row = |waiting| BatchRow { request: Some(waiting), sequence: None, flight: None };
+        let rows = batch.tokens.into_iter().map(row).collect();
+        Self { rows, size: batch.rows, released: batch.released, ended: Vec::new() }
+    }
+}
+
+impl From<SequenceBatch<QueuedRequest>> for FormedBatch {
+    fn from(batch: SequenceBatch<QueuedRequest>) -> Self {
+        let SequenceBatch { rows, ended, released } = batch;
+        let row = |SequenceBatchRow { slot, token, flight }: SequenceBatchRow<QueuedRequest>| {
+            let mark = token.as_ref().and_then(|waiting| waiting.mark.clone());
+            let is_ended = ended.contains(&slot);
+            BatchRow { request: token, sequence: Some(SequenceRow { slot, mark, is_ended }), flight }
+        };
+        let rows: Vec<_> = rows.into_iter().map(row).collect();
+        let size = rows.iter().filter(|row| row.request.is_some()).count();
+        Self { rows, size: u32::try_from(size).unwrap_or(u32::MAX), released, ended }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+    use crate::backend::{self, InFlightState};
+    use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
+    use crate::scheduler::{Policy, QueueBounds, ShapeKey};
+    use crate::runtime::clock::now;
+    use crate::queue::model_queue::{ModelQueue, Parking, PollOutcome, QueueProducer};
+    use crate::queue::completions::Completions;
+    use crate::shard::request_slots::RequestSlots;
+
+    struct Trial {
+        feed: Arc<ModelQueue>,
+        lane: QueueProducer,
+        tickets: Rc<RequestSlots>,
+    }
+
+    impl Trial {
+        fn new(instances: usize, slots: usize) -> Self {
+            Self::of(instances, slots, false)
+        }
+
+        fn of(instances: usize, slots: usize, is_iterative: bool) -> Self {
+            let strategy = SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+            let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60), is_iterative };
+            let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
+            let (queue, bounds) =
+                (Policy { rows_max: 2, ..Policy::default() }, QueueBounds { requests: 16, bytes: 99 });
+            let (feed, mut lanes) =
+                ModelQueue::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
+            Self { feed, lane: lanes.remove(0), tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))) }
+        }
+
+        fn submit(&mut self, id: u64, is_start: bool) {
+            let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
+            let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
+            let token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, inbox) };
+            let (shape_key, queued_at) = (ShapeKey::new(), now());
+            let (priority, timeout, deadline) = (0, Duration::ZERO, None);
+            let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
+            assert!(self.lane.submit(entry).ok().unwrap(), "somebody must look");
+        }
+
+        /// The slots that an instance is given, `-` for a row without a request.
+        fn poll(&self, seat: usize) -> String {
+            let PollOutcome::Batch(batch) = self.feed.poll(seat, now, &InFlightState::default()) else {
+                return String::new();
+            };
+            let row = |request: &backend::Request| {
+                let row = request.sequence.clone().unwrap();
+                row.mark.map_or("-".to_owned(), |mark| format!("{}:{}", row.slot, mark.id))
+            };
+            batch.requests.iter().map(row).collect::<Vec<_>>().join(" ")
+        }
+
+        fn refusals(&self) -> Vec<String> {
+            let answers = std::iter::from_fn(|| self.tickets.inbox().poll_answer());
+            answers.filter_map(|(_, answer)| answer.outputs.err()).map(|error| error.text().to_owned()).collect()
+        }
+    }
+
+    #[test]
+    fn whoever_looks_wakes_the_instance_that_something_came_for() {
+        let mut trial = Trial::new(2, 2);
+        for id in 1..=3 {
+            trial.submit(id, true);
+        }
+        assert_eq!((trial.poll(0), trial.poll(1)), ("0:1 1:3".to_owned(), "0:2".to_owned()));
+        assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
+        trial.submit(2, false);
+        let seat = Arc::clone(&trial.feed.seats()[1]);
+        seat.set_parked(true);
+        assert_eq!(trial.poll(0), "", "it is not for this one");
+        assert!(!seat.is_parked(), "but the other is awake");
+        assert_eq!(trial.poll(1), "0:2");
+        trial.submit(3, false);
+        assert_eq!(trial.poll(0), "- 1:3");
+        let counts = trial.feed.sequences().unwrap();
+        assert_eq!((counts.active(), counts.backlogged()), (3, 0));
+    }
+
+    #[test]
+    fn what_goes_on_with_a_state_that_died_is_told_so_and_a_stranger_what_it_lacks() {
+        let mut trial = Trial::new(1, 2);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        trial.submit(1, false);
+        trial.submit(9, false);
+        trial.feed.handle_death(0, true, now());
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Instance), 1);
+        trial.submit(1, false);
+        assert_eq!(trial.poll(0), "");
+        let refusals = trial.refusals();
+        assert!(refusals.iter().any(|text| text.ends_with("the instance that held its state died")), "{refusals:?}");
+        let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
+                         request of the sequence";
+        assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
+        assert_eq!(trial.feed.held.load(Ordering::Relaxed), 0, "all are answered");
+    }
+
+    fn ask(trial: &Trial) -> Option<backend::Batch> {
+        let PollOutcome::Batch(batch) = trial.feed.poll(0, now, &InFlightState::default()) else { return None };
+        Some(batch)
+    }
+
+    #[test]
+    fn a_request_that_is_to_run_again_comes_back_whichever_thread_says_so_and_is_waited_for() {
+        let mut trial = Trial::of(1, 2, true);
+        trial.submit(7, true);
+        let request = ask(&trial).unwrap().requests.remove(0);
+        assert!(request.sequence.unwrap().mark.unwrap().is_start);
+        trial.feed.stop();
+        assert!(
+            matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)),
+            "it is under way"
+        );
+        let seat = Arc::clone(&trial.feed.seats()[0]);
+        seat.set_parked(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| request.responder.reschedule(Vec::new()));
+        });
+        assert!(!seat.is_parked(), "somebody looks");
+        let again = ask(&trial).unwrap().requests.remove(0);
+        assert!(!again.sequence.unwrap().mark.unwrap().is_start);
+        assert!(trial.tickets.inbox().poll_answer().is_none(), "nothing is answered yet");
+        again.responder.send(Ok(Vec::new()));
+        assert!(trial.tickets.inbox().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
+        assert!(matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Ended));
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Model), 1);
+    }
+
+    #[test]
+    fn a_request_whose_client_left_does_not_run_again_and_its_ticket_is_free() {
+        let mut trial = Trial::of(1, 2, true);
+        trial.submit(7, true);
+        let request = ask(&trial).unwrap().requests.remove(0);
+        trial.tickets.inbox().leave(request.responder.ticket());
+        trial.feed.depart(CorrelationId::Number(7), now());
+        request.responder.reschedule(Vec::new());
+        assert!(ask(&trial).is_none());
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
+        assert!(trial.tickets.inbox().poll_answer().is_some(), "nobody reads it, but its ticket is another's");
+    }
+
+    #[test]
+    fn a_client_that_leaves_ends_its_sequence_when_an_instance_looks() {
+        let mut trial = Trial::new(1, 1);
+        trial.submit(1, true);
+        assert_eq!(trial.poll(0), "0:1");
+        assert_eq!(trial.poll(0), "");
+        trial.feed.depart(CorrelationId::Number(1), now());
+        assert_eq!(trial.poll(0), "");
+        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
+        assert_eq!(trial.feed.sequences().unwrap().active(), 0);
+    }
+}

@@ -1,0 +1,93 @@
+//! Instances that answer later than they run: how one of them waits for its batches in flight and for
+//! the queue at the same time, and takes no batch from the queue while it has no room for it.
+
+use std::sync::atomic::Ordering;
+
+use crate::backend::{Batch, InFlightState};
+use crate::queue::model_queue::{ModelQueue, PollOutcome};
+use crate::queue::sync::fence;
+use crate::time::{Clock, Instant};
+
+/// What a worker does next.
+pub enum NextWork {
+    /// Run this.
+    Batch(Batch),
+    /// End: the feed was stopped, nothing waits and nothing is in flight.
+    Ended,
+    /// Make the instance anew.
+    Lost,
+}
+
+impl ModelQueue {
+    /// The next batch for the instance in a seat; sleeps until there is one. `poll_flight` answers what
+    /// is done of those that it has in flight, and says whether there is room for another. Whoever it
+    /// hears from, wakes its seat.
+    pub fn next_beside(
+        &self,
+        seat_index: usize,
+        clock: Clock,
+        poll_flight: &mut dyn FnMut() -> InFlightState,
+    ) -> NextWork {
+        let Some(seat) = self.seats.get(seat_index) else { return NextWork::Ended };
+        seat.take();
+        loop {
+            match self.look(seat_index, clock, &poll_flight()) {
+                PollOutcome::Batch(batch) => return NextWork::Batch(batch),
+                PollOutcome::Ended => return NextWork::Ended,
+                PollOutcome::Lost => return NextWork::Lost,
+                PollOutcome::Nothing(_) | PollOutcome::Blocked => {}
+            }
+            // Dekker's handshake with `Lane::submit`, and with the end of a batch in flight: either we see
+            // its entry, or its end, or it sees us parked.
+            seat.set_parked(true);
+            fence(Ordering::SeqCst);
+            match self.look(seat_index, clock, &poll_flight()) {
+                PollOutcome::Batch(batch) => {
+                    // Whoever woke us meanwhile may have queued more than we took.
+                    if !seat.set_parked(false) {
+                        self.wake_one();
+                    }
+                    return NextWork::Batch(batch);
+                }
+                PollOutcome::Ended => {
+                    seat.set_parked(false);
+                    return NextWork::Ended;
+                }
+                PollOutcome::Lost => {
+                    if !seat.set_parked(false) {
+                        self.wake_one();
+                    }
+                    return NextWork::Lost;
+                }
+                PollOutcome::Nothing(until) => seat.park(until, clock),
+                PollOutcome::Blocked => seat.park(None, clock),
+            }
+        }
+    }
+
+    /// Looks for a batch where there is room for one.
+    fn look(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+        let Some(seat) = self.seats.get(seat_index) else { return PollOutcome::Ended };
+        if flight.is_lost {
+            seat.set_full(false);
+            return PollOutcome::Lost;
+        }
+        // What a batch takes of resources it holds until it ends.
+        let is_full = !flight.has_room || (flight.batches > 0 && seat.rate_id().is_some());
+        // Before it parks: nobody wakes it for what it cannot take while another sleeps.
+        seat.set_full(is_full);
+        let again = flight.look_again.map(|pause| clock() + pause);
+        if is_full {
+            return PollOutcome::Nothing(again);
+        }
+        match self.poll(seat_index, clock, flight) {
+            PollOutcome::Ended | PollOutcome::Blocked if again.is_some() => PollOutcome::Nothing(again),
+            PollOutcome::Nothing(until) => PollOutcome::Nothing(earlier(until, again)),
+            polled => polled,
+        }
+    }
+}
+
+fn earlier(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
+}

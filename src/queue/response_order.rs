@@ -1,0 +1,124 @@
+//! Answers in the order in which batches took their requests (`preserve_ordering`): what an
+//! instance answers early is held until all before it were answered. Stands between the instances
+//! of one model version and the shards; its lock is taken per answer, by instances only, and only
+//! where the configuration asks for the order. A request that was refused while it waited had no
+//! turn yet and holds nobody up.
+
+#![expect(clippy::disallowed_types, reason = "instances share the order; no shard takes the lock")]
+
+use std::sync::{Arc, PoisonError};
+
+use crate::backend::{self, Answer, AnswerPart, Ticket, wake_afterwards};
+use crate::limits::IN_FLIGHT_MAX;
+use crate::scheduler::{Ordering, ResponseTurn};
+use crate::queue::sync::Mutex;
+
+/// The order of one model version.
+pub struct ResponseOrder {
+    ordering: Mutex<Ordering<HeldAnswer>>,
+}
+
+/// An answer on its way to the shard that waits for it.
+struct HeldAnswer {
+    inbox: Arc<dyn backend::AnswerSink>,
+    ticket: Ticket,
+    answer: Answer,
+}
+
+/// Where one request is answered when its turn has come.
+struct OrderedSink {
+    order: Arc<ResponseOrder>,
+    turn: ResponseTurn,
+    inbox: Arc<dyn backend::AnswerSink>,
+}
+
+impl ResponseOrder {
+    /// Nothing is under way; for so many shards, each of which has [`IN_FLIGHT_MAX`] requests at
+    /// most and each of those one answer.
+    pub fn new(shards: usize) -> Self {
+        Self { ordering: Mutex::new(Ordering::new(shards.saturating_mul(IN_FLIGHT_MAX))) }
+    }
+
+    /// A batch took the next request: the inbox by which it is answered in turn.
+    pub fn handle_request(self: &Arc<Self>, inbox: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
+        let turn = self.ordering.lock().unwrap_or_else(PoisonError::into_inner).handle_request();
+        Arc::new(OrderedSink { order: Arc::clone(self), turn, inbox })
+    }
+
+    fn handle_answer(&self, turn: ResponseTurn, held: HeldAnswer) {
+        let part = held.answer.part;
+        let mut ordering = self.ordering.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(held) = ordering.handle_response(turn, held) {
+            // Out of turn, but never unanswered.
+            held.send();
+        }
+        if part != AnswerPart::More {
+            ordering.handle_finished(turn);
+        }
+        // Under the lock, or another instance could overtake with what comes next.
+        while let Some(held) = ordering.poll_response() {
+            held.send();
+        }
+    }
+}
+
+impl HeldAnswer {
+    fn send(self) {
+        self.inbox.push(self.ticket, self.answer);
+        wake_afterwards(self.inbox);
+    }
+}
+
+impl backend::AnswerSink for OrderedSink {
+    fn push(&self, ticket: Ticket, answer: Answer) {
+        self.order.handle_answer(self.turn, HeldAnswer { inbox: Arc::clone(&self.inbox), ticket, answer });
+    }
+
+    /// The shards that got something are woken as it is sent.
+    fn wake(&self) {}
+
+    fn has_room(&self, ticket: Ticket) -> bool {
+        self.inbox.has_room(ticket)
+    }
+
+    fn has_left(&self, ticket: Ticket) -> bool {
+        self.inbox.has_left(ticket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::*;
+    use crate::backend::{Responder, answering};
+    use crate::queue::completions::Completions;
+    use crate::shard::request_slots::RequestSlots;
+    use crate::time::Stamps;
+
+    #[test]
+    fn answers_reach_their_shards_in_turn_whichever_instance_is_first() {
+        let order = Arc::new(ResponseOrder::new(2));
+        let shards: [Rc<RequestSlots>; 2] =
+            std::array::from_fn(|_| Rc::new(RequestSlots::new(Arc::new(Completions::new()))));
+        let mut responders: Vec<_> = (0..4)
+            .map(|index| {
+                let tickets = &shards[index % 2];
+                let ticket = tickets.open().unwrap();
+                std::mem::forget(tickets.pending(ticket, || ()));
+                assert!(tickets.inbox().claim(ticket));
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
+                Some(Responder::new(order.handle_request(inbox), ticket, Stamps::default()))
+            })
+            .collect();
+        let mut answer = |index: usize| {
+            answering(|| responders[index].take().unwrap().send(Ok(Vec::new())));
+            shards.each_ref().map(|tickets| tickets.drain())
+        };
+        assert_eq!(answer(2), [0, 0], "held for the first");
+        assert_eq!(answer(1), [0, 0]);
+        assert_eq!(answer(0), [2, 1], "and all that were ready behind it");
+        drop(responders);
+        assert_eq!(shards[1].drain(), 1, "what an engine forgets has its turn too");
+    }
+}

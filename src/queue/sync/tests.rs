@@ -1,0 +1,441 @@
+//! The model check: small scenarios of shards and instances, run by loom in every order of their
+//! steps up to a number of preemptions, and with every value that the memory model lets a thread
+//! read. A thread that sleeps for ever is a deadlock: time stands still, no timer rescues anybody.
+//!
+//! What runs is the code of `feed`, `inbox`, `ticket`, `burst`, `order` and `permits` as it is. Stand-ins are
+//! the rings, the queue of answers, the waker's slot and parking (`checked.rs`): their insides are
+//! their crates' to prove. Counters that no protocol rests on (admission, held bytes, what metrics
+//! show) are the standard library's and change in one step. Not covered: the executor's own wake-up
+//! across threads, and the end of a delay, which `feed`'s tests and the simulator see to.
+//!
+//! That it can fail: [`PlantedFault`]s are planted on each run. By hand it was seen to find what follows,
+//! each of which breaks one promise at least: no second look before parking; the flag set only after
+//! that look; no fence in `QueueProducer::submit`, nor once `rows_wanted` is told; no look at the rings then;
+//! nobody woken for what a batch leaves, or where an instance was woken while it took a batch; a
+//! waker registered without a second drain; a `Hold` that is dropped and releases nothing; and one
+//! that was there: a feed stopped between an instance's look and its end left a batch behind that
+//! waited to grow. (The fence in `ModelQueue::wake` is one too many while each `submit` has its own.)
+
+use std::mem::ManuallyDrop;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::queue::sync::checked::{PlantedFault, plant};
+use crate::queue::sync::{Mutex, Thread, current, park};
+use crate::backend::{Answer, Batch, answering};
+use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
+use crate::shard::deferred_wakes::DeferredWakes;
+use crate::queue::model_queue::{ModelQueue, Parking, QueueProducer, QueuedRequest};
+use crate::queue::completions::Completions;
+use crate::queue::semaphore::{AcquireFuture, Semaphore};
+use crate::shard::request_slots::{PendingAnswer, RequestSlots};
+use crate::time::Instant;
+
+/// Bytes of a request.
+const SIZE: usize = 1;
+
+/// A batch that may grow waits for ever.
+const DELAY: Duration = Duration::from_secs(3_600);
+
+fn clock() -> Instant {
+    Instant::from_micros(1)
+}
+
+/// Runs a scenario in every order with at most so many preemptions.
+fn check(preemptions: usize, scenario: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.max_branches = 5_000;
+    model.check(scenario);
+}
+
+/// Requests of any number up to four in one batch, which waits for nothing.
+fn eager() -> Policy {
+    Policy { rows_max: 4, is_batched: true, ..Policy::default() }
+}
+
+/// Each request alone.
+fn single() -> Policy {
+    Policy { rows_max: 4, ..Policy::default() }
+}
+
+/// Batches of so many requests, and of no fewer.
+fn patient(rows_max: u32) -> Policy {
+    Policy { rows_max, is_batched: true, queue_delay_max: DELAY, ..Policy::default() }
+}
+
+const BOUNDS: QueueBounds = QueueBounds { requests: 4, bytes: 4 * SIZE };
+
+/// One shard, as far as requests and answers go.
+struct Shard {
+    lane: QueueProducer,
+    tickets: Rc<RequestSlots>,
+    bursts: Rc<DeferredWakes>,
+}
+
+impl Shard {
+    fn new(lane: QueueProducer) -> Self {
+        let inbox = Arc::new(Completions::with_tickets(4));
+        Self { lane, tickets: Rc::new(RequestSlots::new(inbox)), bursts: Rc::default() }
+    }
+
+    fn entry(&self, deadline: Option<Instant>) -> Entry<QueuedRequest> {
+        let ticket = self.tickets.open().expect("there are enough");
+        let inbox = Arc::clone(self.tickets.inbox());
+        let token = QueuedRequest { size: SIZE, ..QueuedRequest::plain(ticket, inbox) };
+        let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
+        Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }
+    }
+
+    fn submit(&mut self) -> PendingAnswer {
+        self.submit_until(None)
+    }
+
+    /// Queues a request; the instances are woken at the end of the turn.
+    fn submit_until(&mut self, deadline: Option<Instant>) -> PendingAnswer {
+        let feed = Arc::clone(self.lane.feed());
+        let entry = self.entry(deadline);
+        let (ticket, room) = (entry.token.ticket, entry.token.room());
+        if self.lane.submit(entry).expect("no scenario has more requests than there is room for") {
+            self.bursts.handle_submission(&feed);
+        }
+        self.tickets.pending(ticket, move || feed.leave(room))
+    }
+
+    /// The end of a turn.
+    fn wake(&self) {
+        let mut waking = Box::pin(self.bursts.run());
+        assert!(waking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    }
+
+    /// Sleeps as the executor does until all these are answered.
+    fn wait(&self, pending: Vec<PendingAnswer>) -> Vec<Answer> {
+        let waker = Waker::from(Arc::new(Unpark(current())));
+        let mut pending: Vec<_> = pending.into_iter().map(|pending| (pending, None)).collect();
+        loop {
+            self.tickets.drain_and_register(&waker);
+            for (pending, answer) in pending.iter_mut().filter(|(_, answer)| answer.is_none()) {
+                if let Poll::Ready(came) = Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
+                    *answer = Some(came);
+                }
+            }
+            if pending.iter().all(|(_, answer)| answer.is_some()) {
+                return pending.into_iter().filter_map(|(_, answer)| answer).collect();
+            }
+            park();
+        }
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// An instance that serves until the feed stops: how many requests it ran.
+fn instance(feed: &Arc<ModelQueue>, seat: usize, meeting: Option<&Arc<Meeting>>) -> loom::thread::JoinHandle<usize> {
+    let (feed, meeting) = (Arc::clone(feed), meeting.cloned());
+    loom::thread::spawn(move || {
+        let mut count = 0;
+        while let Some(batch) = feed.next_batch(seat, clock) {
+            // A check that failed leaves it unanswered.
+            let batch = ManuallyDrop::new(batch);
+            if let Some(meeting) = &meeting {
+                meeting.wait();
+            }
+            count += batch.requests.len();
+            answer(ManuallyDrop::into_inner(batch));
+        }
+        count
+    })
+}
+
+/// Where batches wait until so many of them run at once.
+struct Meeting {
+    missing: Mutex<usize>,
+    is_complete: loom::sync::Condvar,
+}
+
+impl Meeting {
+    fn new(count: usize) -> Arc<Self> {
+        Arc::new(Self { missing: Mutex::new(count), is_complete: loom::sync::Condvar::new() })
+    }
+
+    fn wait(&self) {
+        let mut missing = self.missing.lock().unwrap();
+        *missing -= 1;
+        self.is_complete.notify_all();
+        while *missing > 0 {
+            missing = self.is_complete.wait(missing).unwrap();
+        }
+    }
+}
+
+/// Answers as a worker does: each shard is woken once, at the end.
+fn answer(batch: Batch) {
+    answering(|| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new()))));
+}
+
+/// Stops the feed and sees that all instances end. How they do is explored where it is asked for.
+fn finish(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+    loom::skip_branch();
+    stop(feed, instances, want);
+}
+
+/// Stops the feed: all instances end, they ran so many requests, and nothing is held.
+fn stop(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+    feed.stop();
+    let served: usize = instances.into_iter().map(|instance| instance.join().unwrap()).sum();
+    assert_eq!(served, want, "requests ran");
+    assert_eq!((feed.waiting(), feed.held()), (0, 0), "something is held");
+}
+
+/// Shards with so many requests each, all answered by so many instances.
+fn serve(policy: Policy, requests: Turns, instances: usize) {
+    serve_at(policy, requests, &vec![0; instances], None);
+}
+
+/// The same in as many batches as there are instances, each of which runs until all do.
+fn serve_at_once(policy: Policy, requests: Turns, instances: usize) {
+    serve_at(policy, requests, &vec![0; instances], Some(&Meeting::new(instances)));
+}
+
+/// The same where the first of two instances is the one that is woken, as often as it sleeps: the
+/// other has had its turns.
+fn serve_at_once_by_the_first(policy: Policy, requests: Turns) {
+    serve_at(policy, requests, &[0, 1_000], Some(&Meeting::new(2)));
+}
+
+/// An instance for each of the turns that they have had.
+fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<&Arc<Meeting>>) {
+    let seats = turns_had.iter().map(|turn| {
+        let seat = Parking::new(String::new());
+        seat.set_turn(*turn);
+        Arc::new(seat)
+    });
+    let (feed, lanes) = ModelQueue::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None, None);
+    let instances = (0..turns_had.len()).map(|seat| instance(&feed, seat, meeting)).collect();
+    let mut shards: Vec<_> =
+        lanes.into_iter().zip(requests).map(|(lane, turns)| move || submit_all(lane, turns)).collect();
+    let last = shards.pop().expect("there is one shard at least");
+    let others: Vec<_> = shards.into_iter().map(loom::thread::spawn).collect();
+    last();
+    others.into_iter().for_each(|shard| shard.join().unwrap());
+    finish(&feed, instances, requests.iter().flat_map(|turns| turns.iter()).sum());
+}
+
+/// The requests of each turn of each shard: those of one turn are a burst, with one wake-up.
+type Turns = &'static [&'static [usize]];
+
+fn submit_all(lane: QueueProducer, turns: &[usize]) {
+    let mut shard = Shard::new(lane);
+    let mut pending = Vec::new();
+    for count in turns {
+        pending.extend((0..*count).map(|_| shard.submit()));
+        shard.wake();
+    }
+    assert!(shard.wait(pending).iter().all(|answer| answer.outputs.is_ok()));
+}
+
+#[test]
+fn a_request_is_taken_though_every_instance_sleeps_and_its_shard_is_woken() {
+    check(4, || serve(eager(), &[&[1]], 1));
+    check(3, || serve(eager(), &[&[1, 1]], 1));
+    check(2, || serve(eager(), &[&[1], &[1]], 1));
+}
+
+#[test]
+fn an_instance_that_is_busy_leaves_nothing_to_one_that_sleeps_on() {
+    check(1, || serve_at_once(single(), &[&[1, 1]], 2));
+    check(1, || serve_at_once(single(), &[&[1], &[1]], 2));
+    check(2, || serve_at_once(single(), &[&[2]], 2));
+    check(2, || serve_at_once_by_the_first(single(), &[&[1, 1]]));
+}
+
+#[test]
+fn a_batch_that_grew_is_not_left_asleep() {
+    check(3, || serve(patient(2), &[&[1, 1]], 1));
+    check(2, || serve(patient(2), &[&[1], &[1]], 1));
+    check(1, || serve(patient(3), &[&[1], &[1], &[1]], 1));
+}
+
+#[test]
+fn whoever_watches_leaves_no_batch_asleep_when_it_becomes_busy() {
+    check(1, || serve(patient(2), &[&[1, 1]], 2));
+    check(1, || serve_at_once(patient(2), &[&[1, 1, 1, 1]], 2));
+    check(1, || serve_at_once(patient(2), &[&[4]], 2));
+}
+
+#[test]
+fn answers_that_keep_their_order_reach_a_shard_that_sleeps() {
+    check(1, || serve_at_once(Policy { preserves_order: true, ..single() }, &[&[1, 1]], 2));
+}
+
+/// A request that its shard takes back: it runs or it does not, and nothing is left of it.
+fn withdraw(policy: Policy) {
+    let (feed, mut lanes) = ModelQueue::new(policy, BOUNDS, 1, 1);
+    let instances = vec![instance(&feed, 0, None)];
+    let mut shard = Shard::new(lanes.remove(0));
+    let mut pending = shard.submit();
+    shard.wake();
+    let is_withdrawn = pending.withdraw();
+    if !is_withdrawn {
+        assert!(shard.wait(vec![pending])[0].outputs.is_ok());
+    }
+    finish(&feed, instances, usize::from(!is_withdrawn));
+    assert_eq!(shard.tickets.drain(), 0, "an answer too many");
+}
+
+#[test]
+fn a_request_is_taken_or_withdrawn_and_holds_nothing_afterwards() {
+    check(4, || withdraw(eager()));
+    check(4, || withdraw(patient(2)));
+}
+
+#[test]
+fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance() {
+    let expire = || {
+        let (feed, mut lanes) = ModelQueue::new(eager(), BOUNDS, 1, 1);
+        let instances = vec![instance(&feed, 0, None)];
+        let mut shard = Shard::new(lanes.remove(0));
+        let mut pending = shard.submit_until(Some(Instant::ZERO));
+        shard.wake();
+        if !pending.withdraw() {
+            assert!(shard.wait(vec![pending])[0].outputs.is_err());
+        }
+        finish(&feed, instances, 0);
+        assert_eq!(shard.tickets.drain(), 0, "an answer too many");
+    };
+    check(4, expire);
+}
+
+#[test]
+fn a_feed_that_stops_ends_every_instance_and_leaves_no_batch_that_could_grow() {
+    let stops = |instances: usize| {
+        move || {
+            let (feed, mut lanes) = ModelQueue::new(patient(3), BOUNDS, 1, instances);
+            let instances = (0..instances).map(|seat| instance(&feed, seat, None)).collect();
+            let mut shard = Shard::new(lanes.remove(0));
+            let pending = vec![shard.submit(), shard.submit()];
+            shard.wake();
+            stop(&feed, instances, 2);
+            assert_eq!(shard.wait(pending).len(), 2);
+        }
+    };
+    check(4, stops(1));
+    check(2, stops(2));
+}
+
+/// Memory for one request, or a ring for one: the shard makes room itself, in the instance's place.
+fn make_room(bounds: QueueBounds, policy: Policy) {
+    let (feed, mut lanes) = ModelQueue::new(policy, bounds, 1, 1);
+    let instances = vec![instance(&feed, 0, None)];
+    let mut shard = Shard::new(lanes.remove(0));
+    let mut first = shard.submit();
+    shard.wake();
+    let is_withdrawn = first.withdraw();
+    if !is_withdrawn {
+        shard.wait(vec![first]);
+    }
+    let second = shard.submit();
+    shard.wake();
+    assert!(shard.wait(vec![second])[0].outputs.is_ok());
+    finish(&feed, instances, 1 + usize::from(!is_withdrawn));
+}
+
+#[test]
+fn a_shard_that_makes_room_in_an_instances_place_loses_nothing() {
+    check(2, || make_room(QueueBounds { requests: 1, ..BOUNDS }, eager()));
+    check(2, || make_room(QueueBounds { bytes: SIZE, ..BOUNDS }, eager()));
+}
+
+/// A future's end, on a thread that sleeps meanwhile.
+fn block_on<F: Future + Unpin>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(current())));
+    // A check that failed leaves it as it is.
+    let mut future = ManuallyDrop::new(future);
+    loop {
+        if let Poll::Ready(output) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+            drop(ManuallyDrop::into_inner(future));
+            return output;
+        }
+        park();
+    }
+}
+
+/// What a request of an ensemble does with one permit that two of them want.
+#[derive(Clone, Copy)]
+enum Wish {
+    /// It waits for it as long as that takes.
+    Patient,
+    /// It leaves where it has to wait.
+    Fleeting,
+}
+
+/// Each on a thread of its own but the last: all have their turn, one at a time, and nothing is out in the end.
+fn share_one_permit(wishes: &'static [Wish]) {
+    let permits = Arc::new(Semaphore::new(1));
+    let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let act = |wish: Wish| {
+        let (permits, inside) = (Arc::clone(&permits), Arc::clone(&inside));
+        move || {
+            let mut acquire: AcquireFuture = permits.acquire();
+            let permit = match wish {
+                Wish::Patient => block_on(acquire),
+                Wish::Fleeting => {
+                    let polled = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
+                    let Poll::Ready(permit) = polled else { return };
+                    permit
+                }
+            };
+            let permit = ManuallyDrop::new(permit);
+            assert_eq!(inside.fetch_add(1, std::sync::atomic::Ordering::SeqCst), 0, "two have the one permit");
+            loom::thread::yield_now();
+            inside.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+            drop(ManuallyDrop::into_inner(permit));
+        }
+    };
+    let (last, others) = wishes.split_last().expect("there is one at least");
+    let others: Vec<_> = others.iter().map(|wish| loom::thread::spawn(act(*wish))).collect();
+    act(*last)();
+    others.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(permits.taken(), 0, "a permit is lost");
+}
+
+#[test]
+fn a_permit_goes_from_hand_to_hand_and_whoever_leaves_takes_none_along() {
+    check(3, || share_one_permit(&[Wish::Patient, Wish::Patient]));
+    check(3, || share_one_permit(&[Wish::Patient, Wish::Fleeting]));
+    check(1, || share_one_permit(&[Wish::Patient, Wish::Fleeting, Wish::Patient]));
+}
+
+#[test]
+fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
+    let find = |fault, scenario: fn()| {
+        let check = move || {
+            plant(Some(fault));
+            check(2, scenario);
+        };
+        let found = std::thread::spawn(check).join().expect_err("it is found");
+        found
+            .downcast::<String>()
+            .map_or_else(|other| other.downcast::<&str>().map(|text| text.to_string()).unwrap(), |text| *text)
+    };
+    for (fault, scenario, want) in [
+        (PlantedFault::Claim, (|| withdraw(eager())) as fn(), "requests ran"),
+        (PlantedFault::Countdown, || serve(patient(3), &[&[1], &[1], &[1]], 1), "deadlock"),
+        (PlantedFault::Fence, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::Swap, || serve_at_once_by_the_first(single(), &[&[1, 1]]), "deadlock"),
+        (PlantedFault::Token, || serve(eager(), &[&[1]], 1), "deadlock"),
+        (PlantedFault::Claim, || share_one_permit(&[Wish::Patient, Wish::Patient]), "two have the one permit"),
+    ] {
+        let found = find(fault, scenario);
+        assert!(found.contains(want), "{fault:?}: {found}");
+    }
+}

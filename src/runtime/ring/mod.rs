@@ -1,0 +1,278 @@
+//! A shard's thread on our own io_uring: its tasks, its timers and its operations, in turns. Each
+//! turn runs the tasks that were ready at its beginning, then enters the kernel once: all that they
+//! started is submitted and all that has completed is taken in. Where nothing is ready the thread
+//! sleeps there, until something completes, a timer ends, or another thread wakes a task.
+//! glommio's executor does the same with three rings and a system call for each read and write;
+//! `docs/decisions/` has the figures.
+
+mod buffers;
+mod driver;
+mod epoll;
+mod stream;
+mod timers;
+mod uring;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use async_task::{Runnable, Task};
+use crossbeam_queue::SegQueue;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::runtime::clock;
+use crate::time::Instant;
+
+use crate::runtime::ring::driver::IoDriver;
+use crate::runtime::ring::timers::{TimerKey, TimerQueue};
+
+pub use crate::runtime::ring::driver::DriverKind;
+pub use crate::runtime::ring::stream::{RingAcceptor, RingStream};
+
+/// Bytes of a reply's buffer up to which it is kept for the next.
+const SPARE_SIZE_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Ring>>> = const { RefCell::new(None) };
+}
+
+/// What one thread runs. Lives on its shard.
+pub struct Ring {
+    driver: RefCell<IoDriver>,
+    timers: RefCell<TimerQueue>,
+    ready: RefCell<VecDeque<Runnable>>,
+    remote: Arc<RemoteQueue>,
+    /// How long it looks for work before it sleeps.
+    spin: Duration,
+}
+
+/// What other threads see of it.
+struct RemoteQueue {
+    /// Tasks that they woke.
+    woken: SegQueue<Runnable>,
+    /// Whether the thread sleeps, or is about to.
+    is_parked: AtomicBool,
+    /// Written to end its sleep.
+    event: OwnedFd,
+}
+
+impl Ring {
+    /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
+    pub fn new(way: DriverKind, spin: Duration) -> io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let remote = RemoteQueue { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
+        Ok(Self {
+            driver: RefCell::new(IoDriver::new(way)?),
+            timers: RefCell::default(),
+            ready: RefCell::default(),
+            remote: Arc::new(remote),
+            spin,
+        })
+    }
+
+    /// What moves its bytes.
+    pub fn way(&self) -> DriverKind {
+        self.driver.borrow().way()
+    }
+
+    /// Runs a future, and all tasks that are spawned meanwhile, until it is done.
+    pub fn run<T: 'static>(self, future: impl Future<Output = T> + 'static) -> io::Result<T> {
+        let ring = Rc::new(self);
+        CURRENT.set(Some(Rc::clone(&ring)));
+        let _leaving = RingGuard;
+        let done = Rc::new(Cell::new(None));
+        let outcome = Rc::clone(&done);
+        spawn(async move { outcome.set(Some(future.await)) }).detach();
+        spawn(listen(Rc::clone(&ring))).detach();
+        loop {
+            ring.run_ready();
+            if let Some(value) = done.take() {
+                return Ok(value);
+            }
+            ring.enter()?;
+        }
+    }
+
+    /// The tasks that are ready now, each once.
+    fn run_ready(&self) {
+        let now = clock::begin_turn();
+        loop {
+            let due = self.timers.borrow_mut().poll_due(now);
+            let Some(waker) = due else { break };
+            waker.wake();
+        }
+        while let Some(task) = self.remote.woken.pop() {
+            self.ready.borrow_mut().push_back(task);
+        }
+        let count = self.ready.borrow().len();
+        for _ in 0..count {
+            let task = self.ready.borrow_mut().pop_front();
+            let Some(task) = task else { return };
+            task.run();
+        }
+    }
+
+    fn enter(&self) -> io::Result<()> {
+        if self.has_ready() || self.spin_for_work()? {
+            return self.driver.borrow_mut().turn(Some(Duration::ZERO));
+        }
+        // Dekker's handshake with `RemoteQueue::wake`: either we see its task, or it sees us parked.
+        self.remote.is_parked.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let wait = if self.has_ready() {
+            Some(Duration::ZERO)
+        } else {
+            let timeout = self.timers.borrow().poll_timeout();
+            timeout.map(|at| at.since(clock::now()))
+        };
+        let outcome = self.driver.borrow_mut().turn(wait);
+        self.remote.is_parked.store(false, Ordering::SeqCst);
+        outcome
+    }
+
+    /// Looks for work for as long as the flag says; whether there is some.
+    fn spin_for_work(&self) -> io::Result<bool> {
+        if self.spin.is_zero() {
+            return Ok(false);
+        }
+        let until = clock::now() + self.spin;
+        loop {
+            self.driver.borrow_mut().turn(Some(Duration::ZERO))?;
+            let now = clock::now();
+            if self.has_ready() || self.timers.borrow().poll_timeout().is_some_and(|at| at <= now) {
+                return Ok(true);
+            }
+            if now >= until {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn has_ready(&self) -> bool {
+        !self.ready.borrow().is_empty() || !self.remote.woken.is_empty()
+    }
+}
+
+impl RemoteQueue {
+    /// Another thread woke a task.
+    fn wake(&self, task: Runnable) {
+        self.woken.push(task);
+        fence(Ordering::SeqCst);
+        if self.is_parked.load(Ordering::SeqCst) && self.is_parked.swap(false, Ordering::SeqCst) {
+            // It can fail only where the counter is full: then the thread is being woken.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+impl Drop for RemoteQueue {
+    /// Whoever is last may be another thread, which may not drop a task of this one.
+    fn drop(&mut self) {
+        while let Some(task) = self.woken.pop() {
+            std::mem::forget(task);
+        }
+    }
+}
+
+/// Takes in the events that end a sleep.
+async fn listen(ring: Rc<Ring>) {
+    let Ok(event) = ring.remote.event.try_clone() else { return };
+    let event = Rc::new(event);
+    loop {
+        let key = ring.driver.borrow_mut().read_event(&event);
+        poll_fn(|context| ring.driver.borrow_mut().poll(&key, context).map(drop)).await;
+    }
+}
+
+/// Forgets the ring of this thread when it ends.
+struct RingGuard;
+
+impl Drop for RingGuard {
+    fn drop(&mut self) {
+        let ring = CURRENT.take();
+        clock::end_turns();
+        // The tasks hold the ring, and it holds them.
+        if let Some(ring) = ring {
+            let tasks = ring.ready.take();
+            drop(tasks);
+        }
+    }
+}
+
+/// The ring of this thread, where it has one.
+pub fn current() -> Option<Rc<Ring>> {
+    CURRENT.with_borrow(Clone::clone)
+}
+
+/// Starts a task on this thread's ring.
+pub fn spawn<T: 'static>(future: impl Future<Output = T> + 'static) -> Task<T> {
+    let ring = current().expect("tasks are spawned inside `Ring::run`");
+    let remote = Arc::clone(&ring.remote);
+    let (task, handle) = async_task::spawn_local(future, move |task| schedule(&remote, task));
+    task.schedule();
+    handle
+}
+
+fn schedule(remote: &Arc<RemoteQueue>, task: Runnable) {
+    // A thread that ends has no ring any more, and is no other one's either.
+    let elsewhere = CURRENT.try_with(|current| match current.borrow().as_ref() {
+        Some(ring) if Arc::ptr_eq(&ring.remote, remote) => {
+            ring.ready.borrow_mut().push_back(task);
+            None
+        }
+        _ => Some(task),
+    });
+    if let Ok(Some(task)) = elsewhere {
+        remote.wake(task);
+    }
+}
+
+/// Wakes its task at an instant.
+pub struct SleepFuture {
+    ring: Rc<Ring>,
+    at: Instant,
+    key: Option<TimerKey>,
+}
+
+impl SleepFuture {
+    /// Until an instant, on this thread's ring.
+    pub const fn until(ring: Rc<Ring>, at: Instant) -> Self {
+        Self { ring, at, key: None }
+    }
+}
+
+impl Future for SleepFuture {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.get_mut();
+        if clock::now() >= this.at {
+            return Poll::Ready(());
+        }
+        let mut timers = this.ring.timers.borrow_mut();
+        match this.key {
+            Some(key) => timers.replace(key, context.waker()),
+            None => this.key = Some(timers.insert(this.at, context.waker().clone())),
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for SleepFuture {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.ring.timers.borrow_mut().remove(key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! Sockets on the ring. What is small is received into a buffer that the kernel picks and sent by
+//! the ring with all else of the same turn; what is large is received straight to its place and
+//! sent from where it lies, by system calls, with the ring saying when. Lives on its shard.
+
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use rustix::net::{RecvFlags, SendFlags, Shutdown};
+
+use crate::limits::READ_SIZE;
+use crate::runtime::ring::Ring;
+use crate::runtime::ring::driver::{FilledBuffer, OperationKey, own};
+
+/// Bytes of a reply up to which the ring sends it, and its session goes on meanwhile.
+const BEHIND_SIZE_MAX: usize = READ_SIZE;
+
+/// A listening socket on the ring.
+pub struct RingAcceptor {
+    ring: Rc<Ring>,
+    descriptor: Rc<OwnedFd>,
+    accepting: Option<OperationKey>,
+}
+
+impl RingAcceptor {
+    /// Takes a socket that listens.
+    pub fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
+        Self { ring, descriptor: Rc::new(descriptor), accepting: None }
+    }
+
+    /// The next connection.
+    pub fn poll_accept(&mut self, context: &Context<'_>) -> Poll<io::Result<RingStream>> {
+        let mut driver = self.ring.driver.borrow_mut();
+        let key = self.accepting.take().unwrap_or_else(|| driver.accept(&self.descriptor));
+        let Poll::Ready(outcome) = driver.poll(&key, context) else {
+            self.accepting = Some(key);
+            return Poll::Pending;
+        };
+        self.accepting = (!outcome.is_last).then_some(key);
+        drop(driver);
+        Poll::Ready(outcome.result.map(|descriptor| RingStream::new(Rc::clone(&self.ring), own(descriptor))))
+    }
+}
+
+impl Drop for RingAcceptor {
+    fn drop(&mut self) {
+        if let Some(key) = self.accepting.take() {
+            self.ring.driver.borrow_mut().abandon(key);
+        }
+    }
+}
+
+/// A connection on the ring.
+pub struct RingStream {
+    ring: Rc<Ring>,
+    descriptor: Rc<OwnedFd>,
+    reading: ReadState,
+    /// What was received, and how far it was read.
+    received: Option<(FilledBuffer, usize)>,
+    /// Whether to try a read before waiting: there may be more than was received.
+    has_more_input: bool,
+    writing: WriteState,
+}
+
+/// What a connection waits for before it can read.
+enum ReadState {
+    Nothing,
+    /// Bytes in a buffer of the driver's.
+    Received(OperationKey),
+    /// That there is something to read.
+    Ready(OperationKey),
+}
+
+/// What goes on behind a connection's back.
+enum WriteState {
+    Nothing,
+    /// A send of so many bytes.
+    Sent(OperationKey, usize),
+    /// That there is room.
+    Ready(OperationKey),
+}
+
+impl RingStream {
+    fn new(ring: Rc<Ring>, descriptor: OwnedFd) -> Self {
+        Self {
+            ring,
+            descriptor: Rc::new(descriptor),
+            reading: ReadState::Nothing,
+            received: None,
+            has_more_input: false,
+            writing: WriteState::Nothing,
+        }
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> &OwnedFd {
+        &self.descriptor
+    }
+
+    /// Receives into `space`; 0 when the peer has closed its side.
+    pub fn poll_read(&mut self, context: &Context<'_>, space: &mut [u8]) -> Poll<io::Result<usize>> {
+        loop {
+            if let Some(count) = self.take_received(space) {
+                return Poll::Ready(Ok(count));
+            }
+            if std::mem::take(&mut self.has_more_input) {
+                match self.receive_now(space) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    outcome => return Poll::Ready(outcome),
+                }
+            }
+            let mut driver = self.ring.driver.borrow_mut();
+            match std::mem::replace(&mut self.reading, ReadState::Nothing) {
+                ReadState::Nothing if space.len() > READ_SIZE => {
+                    self.reading = ReadState::Ready(driver.readable(&self.descriptor));
+                }
+                ReadState::Nothing => self.reading = ReadState::Received(driver.receive(&self.descriptor)),
+                ReadState::Received(key) => {
+                    let Poll::Ready(outcome) = driver.poll(&key, context) else {
+                        self.reading = ReadState::Received(key);
+                        return Poll::Pending;
+                    };
+                    self.has_more_input = outcome.has_more_input;
+                    self.received = outcome.filled.map(|filled| (filled, 0));
+                    match outcome.result {
+                        Ok(0) => return Poll::Ready(Ok(0)),
+                        // All buffers are taken: wait without one.
+                        Err(error) if error.raw_os_error() == Some(libc::ENOBUFS) => {
+                            self.reading = ReadState::Ready(driver.readable(&self.descriptor));
+                        }
+                        Err(error) => return Poll::Ready(Err(error)),
+                        Ok(_) => {}
+                    }
+                }
+                ReadState::Ready(key) => {
+                    if driver.poll(&key, context).is_pending() {
+                        self.reading = ReadState::Ready(key);
+                        return Poll::Pending;
+                    }
+                    self.has_more_input = true;
+                }
+            }
+        }
+    }
+
+    /// Sends some of `bytes`, after what was sent before.
+    pub fn poll_write(&mut self, context: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            std::task::ready!(self.poll_written(context))?;
+            match rustix::net::send(&*self.descriptor, bytes, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Err(rustix::io::Errno::WOULDBLOCK) => self.wait_for_room(),
+                outcome => return Poll::Ready(outcome.map_err(io::Error::from)),
+            }
+        }
+    }
+
+    /// Sends bytes as soon as this turn ends, and takes them away; an empty buffer stays in their
+    /// place. Fails with what befell what was sent before. False where there is too much of it, or
+    /// what was sent before is still under way.
+    pub fn write_behind(&mut self, bytes: &mut Vec<u8>) -> bool {
+        if bytes.len() > BEHIND_SIZE_MAX || !matches!(self.writing, WriteState::Nothing) {
+            return false;
+        }
+        let mut driver = self.ring.driver.borrow_mut();
+        let bytes = std::mem::replace(bytes, driver.take_spare());
+        let size = bytes.len();
+        self.writing = WriteState::Sent(driver.send(&self.descriptor, bytes), size);
+        true
+    }
+
+    /// Ready when all that was sent has gone to the kernel, or with why it has not.
+    pub fn poll_written(&mut self, context: &Context<'_>) -> Poll<io::Result<()>> {
+        let mut driver = self.ring.driver.borrow_mut();
+        match std::mem::replace(&mut self.writing, WriteState::Nothing) {
+            WriteState::Nothing => Poll::Ready(Ok(())),
+            WriteState::Sent(key, size) => match driver.poll(&key, context) {
+                Poll::Pending => {
+                    self.writing = WriteState::Sent(key, size);
+                    Poll::Pending
+                }
+                Poll::Ready(outcome) => Poll::Ready(match outcome.result {
+                    Ok(sent) if sent as usize == size => Ok(()),
+                    Ok(_) => Err(ErrorKind::WriteZero.into()),
+                    Err(error) => Err(error),
+                }),
+            },
+            WriteState::Ready(key) => {
+                let poll = driver.poll(&key, context).map(|_| Ok(()));
+                if poll.is_pending() {
+                    self.writing = WriteState::Ready(key);
+                }
+                poll
+            }
+        }
+    }
+
+    /// Waits until there is room to send.
+    pub async fn writable(&mut self) -> io::Result<()> {
+        self.wait_for_room();
+        poll_fn(|context| self.poll_written(context)).await
+    }
+
+    /// Says that nothing more will be sent.
+    pub fn shutdown_write(&self) -> io::Result<()> {
+        rustix::net::shutdown(&*self.descriptor, Shutdown::Write).map_err(io::Error::from)
+    }
+
+    fn wait_for_room(&mut self) {
+        if matches!(self.writing, WriteState::Nothing) {
+            self.writing = WriteState::Ready(self.ring.driver.borrow_mut().writable(&self.descriptor));
+        }
+    }
+
+    /// Copies what was received; `None` where nothing is left of it.
+    fn take_received(&mut self, space: &mut [u8]) -> Option<usize> {
+        let (filled, start) = self.received.take()?;
+        let mut driver = self.ring.driver.borrow_mut();
+        let rest = driver.bytes(&filled).get(start..).unwrap_or_default();
+        let count = rest.len().min(space.len());
+        let (now, later) = rest.split_at(count);
+        space.get_mut(..count)?.copy_from_slice(now);
+        if later.is_empty() {
+            driver.give_back(filled);
+        } else {
+            self.received = Some((filled, start + count));
+        }
+        (count > 0 || space.is_empty()).then_some(count)
+    }
+
+    fn receive_now(&mut self, space: &mut [u8]) -> io::Result<usize> {
+        let (count, _) = rustix::net::recv(&*self.descriptor, &mut *space, RecvFlags::DONTWAIT)?;
+        // As much as there was room for: there may be more.
+        self.has_more_input = count > 0 && count == space.len();
+        Ok(count)
+    }
+}
+
+impl Drop for RingStream {
+    fn drop(&mut self) {
+        let mut driver = self.ring.driver.borrow_mut();
+        if let Some((filled, _)) = self.received.take() {
+            driver.give_back(filled);
+        }
+        if let ReadState::Received(key) | ReadState::Ready(key) =
+            std::mem::replace(&mut self.reading, ReadState::Nothing)
+        {
+            driver.abandon(key);
+        }
+        if let WriteState::Sent(key, _) | WriteState::Ready(key) =
+            std::mem::replace(&mut self.writing, WriteState::Nothing)
+        {
+            driver.abandon(key);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::backend::AnswerSink as _;
+
+/// The rings that this kernel has, one by io_uring and one by epoll.
+fn rings(spin: Duration) -> Vec<Ring> {
+    let uring = Ring::new(DriverKind::Uring, spin);
+    if let Err(error) = &uring {
+        eprintln!("skipped: this kernel has no io_uring for us: {error}");
+    }
+    uring.into_iter().chain([Ring::new(DriverKind::Epoll, spin).unwrap()]).collect()
+}
+
+/// Runs a test on a ring of each kind.
+fn run<F: Future<Output = ()> + 'static>(test: impl Fn() -> F) {
+    for ring in rings(Duration::ZERO) {
+        ring.run(test()).unwrap();
+    }
+}
+
+fn listener() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+fn listen_on_loopback() -> (RingAcceptor, SocketAddr) {
+    let (listener, address) = listener();
+    (RingAcceptor::new(current().unwrap(), OwnedFd::from(listener)), address)
+}
+
+async fn accept(acceptor: &mut RingAcceptor) -> RingStream {
+    poll_fn(|context| acceptor.poll_accept(context)).await.unwrap()
+}
+
+async fn read(stream: &mut RingStream, size: usize) -> io::Result<Vec<u8>> {
+    let mut space = vec![0; size];
+    let count = poll_fn(|context| stream.poll_read(context, &mut space)).await?;
+    space.truncate(count);
+    Ok(space)
+}
+
+/// Reads until so many bytes have come.
+async fn read_all(stream: &mut RingStream, size: usize, step: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    while all.len() < size {
+        let now = read(stream, step.min(size - all.len())).await.unwrap();
+        assert!(!now.is_empty(), "closed after {} bytes", all.len());
+        all.extend(now);
+    }
+    all
+}
+
+fn pattern(size: usize) -> Vec<u8> {
+    (0..size).map(|index| (index % 251) as u8).collect()
+}
+
+fn operations() -> usize {
+    current().unwrap().driver.borrow().count()
+}
+
+/// One turn of the ring, and one more.
+async fn turns(count: usize) {
+    for _ in 0..count {
+        futures_lite::future::yield_now().await;
+    }
+}
+
+#[test]
+fn bytes_of_any_size_arrive_as_they_were_sent_in_any_steps() {
+    for (size, step) in [(1, 1), (4096, 100), (4097, 16384), (100_000, 3), (5_000_000, 16_385), (3_000_000, 1 << 20)] {
+        run(|| async move {
+            let (mut acceptor, address) = listen_on_loopback();
+            let client = thread::spawn(move || {
+                let mut stream = TcpStream::connect(address).unwrap();
+                stream.write_all(&pattern(size)).unwrap();
+                let mut back = vec![0; size];
+                stream.read_exact(&mut back).unwrap();
+                assert!(back == pattern(size), "{size} {step}");
+            });
+            let mut stream = accept(&mut acceptor).await;
+            let came = read_all(&mut stream, size, step).await;
+            assert!(came == pattern(size), "{size} {step}");
+            let mut sent = 0;
+            while sent < size {
+                sent += poll_fn(|context| stream.poll_write(context, &came[sent..])).await.unwrap();
+            }
+            poll_fn(|context| stream.poll_written(context)).await.unwrap();
+            client.join().unwrap();
+        });
+    }
+}
+
+#[test]
+fn what_is_written_behind_arrives_in_order_and_only_one_is_under_way() {
+    run(|| async {
+        let (mut acceptor, address) = listen_on_loopback();
+        let mut client = TcpStream::connect(address).unwrap();
+        let mut stream = accept(&mut acceptor).await;
+        let mut bytes = b"one".to_vec();
+        assert!(stream.write_behind(&mut bytes) && bytes.is_empty());
+        bytes.extend(b"two");
+        assert!(!stream.write_behind(&mut bytes), "the first is under way");
+        assert_eq!(bytes, b"two");
+        poll_fn(|context| stream.poll_write(context, &bytes)).await.unwrap();
+        let mut large = vec![0; 1 << 20];
+        assert!(!stream.write_behind(&mut large), "too large to be held");
+        drop(stream);
+        let mut came = Vec::new();
+        client.read_to_end(&mut came).unwrap();
+        assert_eq!(came, b"onetwo");
+    });
+}
+
+#[test]
+fn a_stream_that_is_dropped_takes_its_operations_along_and_its_peer_sees_the_end() {
+    run(|| async {
+        let (mut acceptor, address) = listen_on_loopback();
+        turns(3).await;
+        let before = operations();
+        for kind in 0..3 {
+            let mut client = TcpStream::connect(address).unwrap();
+            let mut stream = accept(&mut acceptor).await;
+            let mut reading = Box::pin(async move {
+                match kind {
+                    0 => drop(read(&mut stream, 10).await),
+                    1 => drop(read(&mut stream, 1 << 20).await),
+                    // A peer that reads nothing: the send has no room.
+                    _ => loop {
+                        let _ = poll_fn(|context| stream.poll_write(context, &[0; 65536])).await;
+                    },
+                }
+            });
+            assert!(futures_lite::future::poll_once(&mut reading).await.is_none() || kind == 2);
+            turns(3).await;
+            drop(reading);
+            turns(3).await;
+            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).unwrap();
+        }
+        // The accept, and what was there before it.
+        assert_eq!(operations(), before + 1);
+        drop(acceptor);
+        turns(3).await;
+        assert_eq!(operations(), before);
+    });
+}
+
+#[test]
+fn a_connection_without_a_buffer_reads_all_the_same() {
+    run(|| async {
+        const CONNECTIONS: usize = 400;
+        let (mut acceptor, address) = listen_on_loopback();
+        let (mut clients, mut streams) = (Vec::new(), Vec::new());
+        for _ in 0..CONNECTIONS {
+            let mut client = TcpStream::connect(address).unwrap();
+            client.write_all(b"hello").unwrap();
+            clients.push(client);
+            streams.push(accept(&mut acceptor).await);
+        }
+        // One byte each: whoever got a buffer holds it.
+        for stream in &mut streams {
+            assert_eq!(read(stream, 1).await.unwrap(), b"h");
+        }
+        for stream in &mut streams {
+            assert_eq!(read_all(stream, 4, 10).await, b"ello");
+        }
+        drop(clients);
+        for stream in &mut streams {
+            assert!(read(stream, 1).await.unwrap().is_empty());
+        }
+    });
+}
+
+#[test]
+fn sleepers_wake_when_it_is_time_and_not_before() {
+    run(|| async {
+        let ring = current().unwrap();
+        let start = clock::now();
+        let after = move |millis| start + Duration::from_millis(millis);
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let tasks: Vec<_> = [30, 10, 20]
+            .into_iter()
+            .map(|millis| {
+                let (ring, order) = (Rc::clone(&ring), Rc::clone(&order));
+                spawn(async move {
+                    SleepFuture::until(ring, after(millis)).await;
+                    order.borrow_mut().push(millis);
+                })
+            })
+            .collect();
+        let dropped = SleepFuture::until(Rc::clone(&ring), after(1));
+        let _ = futures_lite::future::poll_once(dropped).await;
+        for task in tasks {
+            task.await;
+        }
+        assert_eq!(*order.borrow(), [10, 20, 30]);
+        let took = clock::now().since(start);
+        assert!(took >= Duration::from_millis(30) && took < Duration::from_millis(500), "{took:?}");
+    });
+}
+
+#[test]
+fn a_task_is_woken_by_other_threads_whether_the_ring_sleeps_or_not() {
+    for ring in [Duration::ZERO, Duration::from_micros(50)].into_iter().flat_map(rings) {
+        ring.run(async {
+            const ROUNDS: usize = 20_000;
+            let inbox = Arc::new(crate::queue::completions::Completions::new());
+            let (asked, answered) = (Arc::new(SegQueue::new()), Arc::new(SegQueue::new()));
+            let worker = {
+                let (inbox, asked, answered) = (Arc::clone(&inbox), Arc::clone(&asked), Arc::clone(&answered));
+                thread::spawn(move || {
+                    let mut done = 0;
+                    while done < ROUNDS {
+                        let Some(round) = asked.pop() else {
+                            thread::yield_now();
+                            continue;
+                        };
+                        // Now and then late enough for the ring to fall asleep.
+                        if round % 1000 == 0 {
+                            thread::park_timeout(Duration::from_millis(1));
+                        }
+                        answered.push(round);
+                        inbox.wake();
+                        done += 1;
+                    }
+                })
+            };
+            for round in 0..ROUNDS {
+                asked.push(round);
+                let got = poll_fn(|context| {
+                    inbox.register(context.waker());
+                    answered.pop().map_or(Poll::Pending, Poll::Ready)
+                })
+                .await;
+                assert_eq!(got, round);
+            }
+            worker.join().unwrap();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn a_listener_that_was_stopped_says_so() {
+    run(|| async {
+        let (listener, _) = listener();
+        let raw = socket2::SockRef::from(&listener).try_clone().unwrap();
+        let mut acceptor = RingAcceptor::new(current().unwrap(), OwnedFd::from(listener));
+        let accepting = spawn(async move { poll_fn(|context| acceptor.poll_accept(context)).await.err() });
+        turns(3).await;
+        raw.shutdown(std::net::Shutdown::Both).unwrap();
+        assert_eq!(accepting.await.unwrap().kind(), io::ErrorKind::InvalidInput);
+    });
+}

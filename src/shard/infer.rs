@@ -1,0 +1,574 @@
+//! From a checked request to its outputs: into the model's queue, or straight through the shard's
+//! own instance; answered, refused, late or given up, and counted exactly once.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_lite::future;
+
+use crate::backend::{self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, Responder, Ticket};
+use crate::error::{Code, Error};
+use crate::limits::IN_FLIGHT_MAX;
+use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
+use crate::model::{CorrelationId, ModelSpec, SequenceMark};
+use crate::protocol::check;
+use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
+use crate::shard::Shard;
+use crate::shard::response_cache::CacheKey;
+use crate::runtime::clock;
+use crate::queue::model_queue::{ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired};
+use crate::shard::model_table::{InstanceRoute, LocalModel, RunOutcome, run_guarded};
+use crate::runtime::executor;
+use crate::shard::request_slots::{PartSink, PendingAnswer};
+use crate::tensor::Tensor;
+use crate::time::{Instant, Stamps};
+
+/// One inference request in the books, from its last byte read to its answer. Dropped before it
+/// is settled, its client has left.
+pub struct RequestMetrics<'a> {
+    cells: Arc<ShardCells>,
+    departure: &'a Cell<Departure>,
+    is_settled: bool,
+}
+
+impl<'a> RequestMetrics<'a> {
+    /// A request was received. `departure` says, when its client leaves before the answer, how.
+    pub fn open(cells: &Arc<ShardCells>, departure: &'a Cell<Departure>) -> Self {
+        cells.received.add(1);
+        Self { cells: Arc::clone(cells), departure, is_settled: false }
+    }
+
+    /// It was answered, with outputs or a refusal.
+    pub fn settle<T>(mut self, outcome: &Result<T, Error>) {
+        self.is_settled = true;
+        match outcome {
+            Ok(_) => self.cells.succeeded.add(1),
+            Err(error) => self.cells.count_refused(error.code()),
+        }
+    }
+}
+
+impl Drop for RequestMetrics<'_> {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.cells.count_cancelled(self.departure.get());
+        }
+    }
+}
+
+/// A request with its ticket, on its way to an instance.
+struct Submission {
+    ticket: Ticket,
+    inputs: Vec<Tensor>,
+    rows: u32,
+    priority: u64,
+    timeout: Duration,
+    sequence: Option<SequenceMark>,
+    arrival: Arrival,
+    sink: Option<Rc<dyn PartSink>>,
+    wishes: OutputNeeds,
+}
+
+/// What came of looking into the response cache.
+enum CacheLookup {
+    /// The outputs of an answer.
+    Hit(Vec<Tensor>, Stamps),
+    /// Nothing under this key, after so long.
+    Miss(CacheKey, Duration),
+}
+
+/// What a model gave for a request.
+pub struct InferOutcome {
+    /// In the order of the model's outputs.
+    pub outputs: Vec<Tensor>,
+    /// What the response needs.
+    pub plan: ResponsePlan,
+    /// When what happened.
+    pub stamps: Stamps,
+}
+
+/// When a request came, and when its client will have given up.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// Its last byte was read.
+    pub received: Instant,
+    /// No answer is wanted after this.
+    pub deadline: Option<Instant>,
+    /// How many ensembles it is a step of, one inside the other; 0 for what a client sent.
+    pub depth: usize,
+}
+
+impl Shard {
+    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
+    pub async fn infer(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+    ) -> Result<InferOutcome, Error> {
+        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
+        Ok(inferred)
+    }
+
+    /// The same, with somebody who takes what a decoupled model answers before its last answer, which
+    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
+    pub async fn infer_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn PartSink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
+        // The answers of decoupled models are not kept: a configuration that asks for it is refused.
+        let lookup = self.look_up(model, &request, arrival);
+        if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
+            return Ok((InferOutcome { outputs, plan: request.plan, stamps }, AnswerPart::Last));
+        }
+        let (inferred, part) = self.run_parts(model, request, arrival, sink, has_run).await?;
+        if let Some(CacheLookup::Miss(key, took)) = lookup {
+            self.remember(model, key, &inferred.outputs, took);
+        }
+        Ok((inferred, part))
+    }
+
+    async fn run_parts(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        request: InferRequest,
+        arrival: Arrival,
+        sink: Option<Rc<dyn PartSink>>,
+        has_run: &Cell<bool>,
+    ) -> Result<(InferOutcome, AnswerPart), Error> {
+        if let InstanceRoute::Ensemble(steps) = model.way() {
+            // What becomes of its steps is its answer, as in Triton.
+            has_run.set(true);
+            return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
+        }
+        let ticket = self.open_ticket()?;
+        let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
+        let books = ModelMetrics::open(model, self.index, rows, arrival.received);
+        let wishes = wishes(&model.served().spec, &plan);
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes };
+        let answer = match model.way() {
+            InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
+            InstanceRoute::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            InstanceRoute::Ensemble(_) | InstanceRoute::Gone => {
+                self.tickets.release(submission.ticket);
+                Err(Error::unavailable("the model version was unloaded"))
+            }
+        };
+        let part = answer.as_ref().map_or(AnswerPart::Last, |answer| answer.part);
+        has_run.set(answer.as_ref().is_ok_and(Answer::has_run));
+        let spec = &model.served().spec;
+        let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
+        let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
+        books.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
+    }
+
+    /// A ticket for a request, if one is left.
+    pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
+        self.tickets.open().ok_or_else(|| {
+            Error::unavailable(format!(
+                "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
+            ))
+        })
+    }
+
+    /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
+    /// kept.
+    fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<CacheLookup> {
+        let served = model.served();
+        let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
+        let began = clock::now();
+        let key = cache.key(&served.spec, &request.inputs);
+        let found = cache.find(&key);
+        let now = clock::now();
+        let Some(outputs) = found else { return Some(CacheLookup::Miss(key, now.since(began))) };
+        if let Some(cells) = served.cells.get(self.index) {
+            cells.count_cache_hit(arrival.received, began, now, clock::epoch_millis(now));
+        }
+        let stamps =
+            Stamps { received: arrival.received, batched: began, input_end: began, infer_end: began, output_end: now };
+        Some(CacheLookup::Hit(outputs, stamps))
+    }
+
+    /// Keeps an answer; what looking for it and keeping it took is what the miss cost.
+    fn remember(&self, model: &LocalModel, key: CacheKey, outputs: &[Tensor], looked_up: Duration) {
+        let began = clock::now();
+        if let Some(cache) = &self.cache {
+            cache.borrow_mut().keep(key, &model.served().spec, outputs);
+        }
+        if let Some(cells) = model.served().cells.get(self.index) {
+            cells.count_cache_miss(looked_up + clock::now().since(began));
+        }
+    }
+
+    async fn run_inline(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        instance: &RefCell<Box<dyn Instance>>,
+        submission: Submission,
+    ) -> Answer {
+        let Submission { ticket, inputs, rows, arrival, sink, .. } = submission;
+        let inbox = self.tickets.inbox();
+        inbox.claim(ticket);
+        let pending = self.tickets.pending(ticket, || ()).with_sink(sink);
+        let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
+        let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::AnswerSink>, ticket, stamps);
+        responder.set_batch(rows, true);
+        let requests = vec![Request { inputs, rows, responder, sequence: None }];
+        let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
+        let served = model.served();
+        if let Some(cells) = served.cells.get(self.index) {
+            cells.count_execution();
+        }
+        let renew = || served.loaded.new_instance(&self.threads);
+        let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
+        model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
+        self.tickets.drain();
+        let answer = pending.await;
+        // As Triton: a batch of which no request succeeds is not counted.
+        if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
+            cells.batches.count(answer.batch_rows, &answer.stamps);
+        }
+        answer
+    }
+
+    async fn enqueue(
+        self: &Rc<Self>,
+        model: &Rc<LocalModel>,
+        lane: &RefCell<QueueProducer>,
+        submission: Submission,
+        id: &str,
+    ) -> Result<Answer, Error> {
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes } = submission;
+        let feed = Arc::clone(lane.borrow().feed());
+        let size = inputs.iter().map(|input| input.contents.len()).sum();
+        let shape_key = shape_key(&model.served().spec, &inputs);
+        let stamps = Stamps { received: arrival.received, ..Stamps::default() };
+        let inbox = Arc::clone(self.tickets.inbox());
+        let level = feed.policy().level(priority);
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
+        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Reservation::default());
+        let token = QueuedRequest { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None, wishes };
+        let room = token.room();
+        let (queued_at, deadline) = (clock::now(), arrival.deadline);
+        // The client's own timeout bounds more than the queue where lateness is foretold.
+        let asked = (feed.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let due = deadline.into_iter().chain(asked).min();
+        let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
+        let submitted = lane.borrow_mut().submit(entry);
+        match submitted {
+            Ok(true) => self.bursts.handle_submission(&feed),
+            Ok(false) => {}
+            Err(refusal) => {
+                self.tickets.release(ticket);
+                return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
+            }
+        }
+        let is_stopped = feed.is_stopped();
+        let of_feed = Arc::clone(&feed);
+        let mut pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
+        // It was on its way when the model version was unloaded: its workers may have ended before they
+        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
+        if is_stopped && pending.withdraw() {
+            return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
+        }
+        if let Some(sequence) = sequence {
+            let presence = SequenceGuard { feed, id: Some(sequence), since: queued_at };
+            let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
+            return unless_late(presence.answer(pending, timeout_at), deadline).await;
+        }
+        let queue = feed.policy().queue(level);
+        let is_rejected = queue.timeout_action == TimeoutAction::Reject;
+        let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
+        let timeout_at = timeout_at.into_iter().chain(asked).min();
+        let answer = answer_unless_expired(pending, timeout_at);
+        unless_late(answer, deadline).await
+    }
+}
+
+/// What of each output a client asks for, where the instance can use that: one on a GPU, whose answers
+/// are not kept for others.
+fn wishes(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
+    if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
+        return OutputNeeds::default();
+    }
+    let wish = |index| match plan.outputs.iter().find(|output| output.index == index) {
+        None => OutputNeed::Nothing,
+        Some(OutputPlan { class_count: 0, .. }) => OutputNeed::Whole,
+        Some(OutputPlan { class_count, .. }) => OutputNeed::Classes(*class_count),
+    };
+    OutputNeeds((0..spec.outputs.len()).map(wish).collect())
+}
+
+/// The answer, if it comes before the client has given up.
+pub(super) async fn unless_late<T>(
+    answer: impl Future<Output = Result<T, Error>>,
+    deadline: Option<Instant>,
+) -> Result<T, Error> {
+    let Some(deadline) = deadline else { return answer.await };
+    let late = async {
+        sleep_until(deadline).await;
+        Err(deadline_exceeded())
+    };
+    future::or(answer, late).await
+}
+
+/// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
+/// sequence ends: what comes next would be made of a state that lacks this request.
+struct SequenceGuard {
+    feed: Arc<ModelQueue>,
+    id: Option<CorrelationId>,
+    since: Instant,
+}
+
+impl SequenceGuard {
+    /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
+    /// instance be busy.
+    async fn answer(mut self, mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+        if let Some(timeout_at) = timeout_at {
+            let timer = async {
+                sleep_until(timeout_at).await;
+                None
+            };
+            let answer = future::or(async { Some((&mut pending).await) }, timer).await;
+            if let Some(answer) = answer {
+                self.id = None;
+                return Ok(answer);
+            }
+            self.feed.refuse_over(clock::now());
+        }
+        let answer = pending.await;
+        self.id = None;
+        Ok(answer)
+    }
+}
+
+impl Drop for SequenceGuard {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.feed.depart(id, self.since);
+        }
+    }
+}
+
+/// The answer, or a refusal where the request still waits when its queue timeout passes. What a
+/// batch has by then is answered.
+async fn answer_unless_expired(mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
+    let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
+    let timer = async {
+        sleep_until(timeout_at).await;
+        None
+    };
+    match future::or(async { Some((&mut pending).await) }, timer).await {
+        Some(answer) => Ok(answer),
+        None if pending.withdraw() => Err(timeout_expired()),
+        None => Ok(pending.await),
+    }
+}
+
+async fn sleep_until(at: Instant) {
+    executor::sleep_until(at).await;
+}
+
+/// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
+/// its client has left.
+pub(super) struct ModelMetrics {
+    model: Rc<LocalModel>,
+    shard: usize,
+    rows: u32,
+    received: Instant,
+    is_settled: bool,
+}
+
+impl ModelMetrics {
+    /// A request of so many rows reached a model.
+    pub(super) fn open(model: &Rc<LocalModel>, shard: usize, rows: u32, received: Instant) -> Self {
+        Self { model: Rc::clone(model), shard, rows, received, is_settled: false }
+    }
+
+    /// An ensemble was answered, or not; its steps have taken so long.
+    pub(super) fn settle_ensemble(mut self, is_answered: bool, computed: &StepTimes) {
+        self.is_settled = true;
+        let Some(cells) = self.cells() else { return };
+        let now = clock::now();
+        if is_answered {
+            cells.count_ensemble(now.since(self.received), computed, self.rows, clock::epoch_millis(now));
+        } else {
+            // As Triton: which of its steps failed, and why, is told by the step's own figures.
+            cells.count_failure(FailureReason::Other, now.since(self.received));
+        }
+    }
+
+    fn settle(mut self, answer: Result<Answer, Error>) -> Result<(Vec<Tensor>, Stamps), Error> {
+        self.is_settled = true;
+        match &answer {
+            Ok(Answer { outputs: Ok(_), stamps, .. }) => {
+                if let Some(cells) = self.cells() {
+                    cells.count_success(stamps, self.rows, clock::epoch_millis(stamps.output_end));
+                }
+            }
+            Ok(answer) if answer.has_run() && !answer.outputs.as_ref().is_err_and(is_refusal) => {
+                self.count_failure(FailureReason::Backend);
+            }
+            _ => self.count_failure(FailureReason::Rejected),
+        }
+        answer.and_then(|Answer { outputs, stamps, .. }| outputs.map(|outputs| (outputs, stamps)))
+    }
+
+    fn count_failure(&self, reason: FailureReason) {
+        if let Some(cells) = self.cells() {
+            cells.count_failure(reason, clock::now().since(self.received));
+        }
+    }
+
+    fn cells(&self) -> Option<&ModelCells> {
+        self.model.served().cells.get(self.shard)
+    }
+}
+
+impl Drop for ModelMetrics {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            self.count_failure(FailureReason::Canceled);
+        }
+    }
+}
+
+/// Whether an instance that came upon a request refused it, because its time was over.
+fn is_refusal(error: &Error) -> bool {
+    matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
+}
+
+fn refusal_text(refusal: QueueRefusal) -> String {
+    match refusal {
+        QueueRefusal::Full => "Exceeds maximum queue size".to_owned(),
+        QueueRefusal::Late(late) => {
+            let late = late.as_micros();
+            format!("by measured run times it would be answered {late} us after its deadline (--admission=deadline)")
+        }
+    }
+}
+
+/// What two requests of a model must have in common to share a batch: which of the optional inputs
+/// are given, the dimensions in which they may differ, the batch axis and ragged inputs left
+/// out, and the values of shape tensors.
+fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
+    let axis = usize::from(spec.has_batch_axis());
+    let pairs = spec.inputs.iter().zip(inputs);
+    let given = pairs.clone().filter(|(input, _)| input.is_optional);
+    let given = given.map(|(_, tensor)| i64::from(tensor.is_given()));
+    let values = pairs.clone().filter(|(input, _)| input.is_shape_tensor);
+    let values = values.flat_map(|(_, tensor)| tensor.contents.iter().copied().map(i64::from));
+    let variable = pairs.filter(|(input, _)| !input.is_ragged && input.dims.contains(&-1));
+    let sizes = variable.flat_map(|(_, tensor)| tensor.shape.iter().skip(axis).copied());
+    given.chain(values).chain(sizes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::completions::Completions;
+    use crate::runtime::executor::{IoPath, Runtime};
+    use crate::shard::request_slots::RequestSlots;
+
+    const TIMEOUT: Duration = Duration::from_millis(5);
+
+    fn tickets() -> Rc<RequestSlots> {
+        Rc::new(RequestSlots::new(Arc::new(Completions::new())))
+    }
+
+    fn run<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
+        Runtime::new(IoPath::Auto, None, Duration::ZERO).unwrap().run(future).unwrap()
+    }
+
+    #[test]
+    fn requests_share_a_batch_with_the_same_inputs_of_the_same_shapes_unless_they_are_ragged() {
+        use crate::backend::trial::{spec, tensor};
+        let uint8 = crate::tensor::Datatype::Uint8;
+        let mut model =
+            spec(8, &[("a", uint8, &[2]), ("b", uint8, &[-1]), ("c", uint8, &[-1]), ("d", uint8, &[1])], &[]);
+        // Sizes of `b` and `c` but for the rows, `-` where the input is left out, and whether `d` is given.
+        let key = |model: &ModelSpec, rows: i64, b: &str, c: &str, has_d: bool| {
+            let input = |size: &str| match size.parse::<i64>() {
+                Ok(size) => tensor(&[rows, size], &vec![0_u8; (rows * size) as usize]),
+                Err(_) => Tensor { datatype: uint8, shape: Default::default(), contents: Default::default() },
+            };
+            let d = input(if has_d { "1" } else { "-" });
+            shape_key(model, &[input("2"), input(b), input(c), d])
+        };
+        let same = key(&model, 1, "3", "4", true);
+        assert_eq!(same, key(&model, 5, "3", "4", true), "rows may differ");
+        assert_ne!(same, key(&model, 1, "4", "4", true));
+        assert_ne!(same, key(&model, 1, "3", "5", true));
+        model.inputs[1].is_ragged = true;
+        assert_eq!(key(&model, 1, "3", "4", true), key(&model, 1, "9", "4", true), "a ragged input may differ");
+        assert_ne!(key(&model, 1, "3", "4", true), key(&model, 1, "3", "5", true), "the other may not");
+        model.inputs[2].is_optional = true;
+        model.inputs[3].is_optional = true;
+        let keys = [
+            key(&model, 1, "3", "4", true),
+            key(&model, 1, "3", "4", false),
+            key(&model, 1, "3", "-", true),
+            key(&model, 1, "3", "-", false),
+            key(&model, 1, "3", "0", false),
+            key(&model, 1, "3", "1", false),
+        ];
+        for (index, one) in keys.iter().enumerate() {
+            assert!(keys.iter().skip(index + 1).all(|other| other != one), "{index}: {keys:?}");
+        }
+        model.inputs[0].is_shape_tensor = true;
+        let values = |values: [u8; 2]| {
+            let others =
+                (0..3).map(|_| Tensor { datatype: uint8, shape: Default::default(), contents: Default::default() });
+            let inputs: Vec<_> = std::iter::once(tensor(&[2], &values)).chain(others).collect();
+            shape_key(&model, &inputs)
+        };
+        assert_eq!(values([1, 2]), values([1, 2]));
+        assert_ne!(values([1, 2]), values([2, 1]), "the values of a shape tensor are the same in a batch");
+        model.inputs.truncate(1);
+        model.inputs[0].is_shape_tensor = false;
+        assert!(key(&model, 1, "3", "4", true).is_empty(), "nothing may differ");
+    }
+
+    #[test]
+    fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
+        let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
+        let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
+        let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
+        let took = run(async move {
+            let start = clock::now();
+            let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
+            assert_eq!(error, Some(timeout_expired()));
+            clock::now().since(start)
+        });
+        assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?}");
+        assert_eq!(count.get(), 1, "its place is free");
+        assert!(!tickets.inbox().claim(ticket), "it never runs");
+    }
+
+    #[test]
+    fn a_request_that_runs_when_its_timeout_passes_is_answered() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        let answer = run(async move {
+            let start = clock::now();
+            let backend = async {
+                sleep_until(start + TIMEOUT * 3).await;
+                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
+                Responder::new(inbox, ticket, Stamps::default()).send(Ok(Vec::new()));
+                tickets.drain();
+                future::pending().await
+            };
+            future::or(answer_unless_expired(pending, Some(start + TIMEOUT)), backend).await
+        });
+        assert!(answer.is_ok_and(|answer| answer.outputs.is_ok()));
+    }
+}

@@ -1,0 +1,494 @@
+//! The models that are served. [`ServedModel`] is shared by all threads; [`LocalModel`] is one shard's
+//! hold on it: its lane to the workers, or its own instance. Nothing here is locked; what is served
+//! changes by messages (`shard::mailbox`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::backend::gpu::GpuInstanceFigures;
+use crate::backend::{Batch, Instance, LoadedModel, Threads};
+use crate::error::Error;
+use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
+use crate::model::ModelSpec;
+use crate::model::repository::index::RepositoryOverview;
+use crate::scheduler::ReleaseReason;
+use crate::scheduler::sequence::SequenceEnd;
+use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
+use crate::shard::ensemble::EnsembleSteps;
+use crate::queue::model_queue::{ModelQueue, QueueProducer, SequenceCounts, batch_sizes};
+use crate::queue::semaphore::Semaphore;
+
+/// One model version that is served.
+pub struct ServedModel {
+    /// Its checked configuration.
+    pub spec: Arc<ModelSpec>,
+    /// Its version.
+    pub version: u64,
+    /// Where its instances come from.
+    pub loaded: Arc<dyn LoadedModel>,
+    /// Where its instances run.
+    pub placement: Placement,
+    /// What each shard counts of it.
+    pub cells: Box<[ModelCells]>,
+    /// The shortest run of one row before it served, where it was measured.
+    run: Option<Duration>,
+    dead: AtomicUsize,
+}
+
+/// Where the instances of a model version run.
+#[derive(Clone)]
+pub enum Placement {
+    /// Inside each shard: a run costs less than a hop.
+    Inline,
+    /// On worker threads, which the shards feed.
+    Worker(Arc<ModelQueue>),
+    /// There are none: its steps run other models. The permits of each, where their number is bounded.
+    Ensemble(Arc<[Arc<Semaphore>]>),
+}
+
+impl ServedModel {
+    /// A model version for so many shards; ready.
+    pub fn new(
+        spec: Arc<ModelSpec>,
+        version: u64,
+        loaded: Arc<dyn LoadedModel>,
+        placement: Placement,
+        shards: usize,
+    ) -> Self {
+        let sizes = match &placement {
+            Placement::Inline | Placement::Ensemble(_) => batch_sizes(spec.rows_max),
+            Placement::Worker(_) => 0,
+        };
+        let cells = (0..shards).map(|_| ModelCells::new(sizes)).collect();
+        Self { spec, version, loaded, placement, cells, run: None, dead: AtomicUsize::new(0) }
+    }
+
+    /// The same with how long one row takes.
+    pub fn measured(self, run: Option<Duration>) -> Self {
+        Self { run, ..self }
+    }
+
+    /// Whether it can serve: none of its instances is being made anew.
+    pub fn is_ready(&self) -> bool {
+        self.dead.load(Ordering::Relaxed) == 0
+    }
+
+    /// One of its instances died and could not be made anew.
+    pub fn handle_death(&self) {
+        self.dead.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A dead instance was made anew.
+    pub fn handle_revival(&self) {
+        self.dead.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// What there is to show of it. What runs inside the shards waits for nothing: its batches
+    /// left because an instance was idle.
+    pub fn figures(&self) -> ModelFigures<'_> {
+        let feed = match &self.placement {
+            Placement::Inline | Placement::Ensemble(_) => None,
+            Placement::Worker(feed) => Some(feed),
+        };
+        let seats = feed.map_or(&[][..], |feed| feed.seats());
+        let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
+        let releases = ReleaseReason::ALL.iter().map(|reason| {
+            let by_workers = feed.map_or(0, |feed| feed.released(*reason) as u64);
+            (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
+        });
+        ModelFigures {
+            name: &self.spec.name,
+            version: self.version,
+            labels: &self.spec.metric_labels,
+            is_cached: self.spec.is_cached,
+            cells: self.cells.iter().collect(),
+            workers: feed.map(|feed| feed.batches()),
+            releases: releases.collect(),
+            pending: feed.map_or(0, |feed| feed.waiting() as u64),
+            placement: match &self.placement {
+                Placement::Ensemble(_) => "ensemble",
+                Placement::Inline => "inline",
+                Placement::Worker(_) => "worker",
+            },
+            run: self.run,
+            instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
+            wakes: feed.map_or(0, |feed| feed.wakes() as u64),
+            late: feed.map_or(0, |feed| feed.late() as u64),
+            sequences: feed.and_then(|feed| feed.sequences()).map(sequence_figures),
+            gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
+        }
+    }
+}
+
+fn gpu_figures(figures: &GpuInstanceFigures) -> GpuFigures {
+    let GpuInstanceFigures { upload_us, compute_us, download_us, .. } = figures;
+    let GpuInstanceFigures { failures_memory, failures_transient, failures_sticky, hangs, .. } = figures;
+    GpuFigures {
+        begun: figures.batches_begun.get(),
+        done: figures.batches_done.get(),
+        flights_peak: figures.flights_peak.get(),
+        stages: [("upload", upload_us.get()), ("compute", compute_us.get()), ("download", download_us.get())],
+        failures: [
+            ("memory", failures_memory.get()),
+            ("transient", failures_transient.get()),
+            ("sticky", failures_sticky.get()),
+            ("hang", hangs.get()),
+        ],
+        restarts: figures.restarts.get(),
+    }
+}
+
+fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
+    SequenceFigures {
+        active: counts.active() as u64,
+        backlogged: counts.backlogged() as u64,
+        ends: SequenceEnd::ALL.iter().map(|end| (end.as_str(), counts.ended(*end) as u64)).collect(),
+    }
+}
+
+/// One shard's hold on a model version. Lives on its shard, until the last request that uses it has
+/// its answer; what it is made of goes back to the control thread then.
+pub struct LocalModel {
+    served: Arc<ServedModel>,
+    way: InstanceRoute,
+    /// Whether the shard's own instance died and could not be made anew.
+    is_dead: Cell<bool>,
+    tell: ControlSender,
+}
+
+/// How a shard reaches an instance.
+pub enum InstanceRoute {
+    /// Its own.
+    Inline(RefCell<Box<dyn Instance>>),
+    /// The workers', by a lane.
+    Lane(RefCell<QueueProducer>),
+    /// By those of other models.
+    Ensemble(EnsembleSteps),
+    /// No longer: it was given back.
+    Gone,
+}
+
+impl LocalModel {
+    /// A shard's hold, as the control thread made it.
+    pub fn new(hold: ModelHandle, tell: &ControlSender) -> Self {
+        let way = match hold.way {
+            HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
+            HandleRoute::Lane(lane) => InstanceRoute::Lane(RefCell::new(lane)),
+            HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
+        };
+        Self { served: hold.served, way, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+    }
+
+    /// The same at the start of the server, when the shard makes what runs inside it itself.
+    pub fn begin(
+        served: Arc<ServedModel>,
+        lane: Option<QueueProducer>,
+        threads: &Threads,
+        tell: &ControlSender,
+    ) -> Result<Self, Error> {
+        let way = match (lane, &served.placement) {
+            (Some(lane), _) => HandleRoute::Lane(lane),
+            (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
+            (None, _) => HandleRoute::Instance(served.loaded.new_instance(threads)?),
+        };
+        Ok(Self::new(ModelHandle { served, way }, tell))
+    }
+
+    /// The model version.
+    pub const fn served(&self) -> &Arc<ServedModel> {
+        &self.served
+    }
+
+    /// Says whether the shard's own instance lives after a run.
+    pub fn set_alive(&self, is_alive: bool) {
+        match (self.is_dead.replace(!is_alive), is_alive) {
+            (false, false) => self.served.handle_death(),
+            (true, true) => self.served.handle_revival(),
+            _ => {}
+        }
+    }
+
+    /// Whether what is queued for it is not served any more: another version, or none, is instead.
+    pub fn is_stopped(&self) -> bool {
+        matches!(&self.way, InstanceRoute::Lane(lane) if lane.borrow().feed().is_stopped())
+    }
+
+    /// How to reach an instance.
+    pub const fn way(&self) -> &InstanceRoute {
+        &self.way
+    }
+}
+
+impl Drop for LocalModel {
+    fn drop(&mut self) {
+        let way = match std::mem::replace(&mut self.way, InstanceRoute::Gone) {
+            InstanceRoute::Inline(instance) => HandleRoute::Instance(instance.into_inner()),
+            InstanceRoute::Lane(lane) => HandleRoute::Lane(lane.into_inner()),
+            InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
+            InstanceRoute::Gone => return,
+        };
+        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), way }));
+    }
+}
+
+/// What became of an instance in a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunOutcome {
+    /// It lives.
+    Well,
+    /// It died, and was made anew: what it kept is gone.
+    Renewed,
+    /// It died, and could not be made anew.
+    Dead,
+}
+
+/// Runs a batch and survives a panic of the engine: the batch's requests are answered by their
+/// responders, and the instance is made anew.
+pub fn run_guarded(
+    instance: &mut Box<dyn Instance>,
+    batch: Batch,
+    renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
+) -> RunOutcome {
+    if catch_unwind(AssertUnwindSafe(|| instance.run(batch))).is_ok() {
+        return RunOutcome::Well;
+    }
+    match catch_unwind(AssertUnwindSafe(renew)) {
+        Ok(Ok(new)) => {
+            *instance = new;
+            RunOutcome::Renewed
+        }
+        Ok(Err(_)) | Err(_) => RunOutcome::Dead,
+    }
+}
+
+/// Makes an instance anew that was lost, which has answered for all that it had. What it holds is given
+/// back before: there may not be enough for two.
+pub fn renew_guarded(
+    instance: &mut Box<dyn Instance>,
+    renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
+) -> RunOutcome {
+    *instance = Box::new(GoneInstance);
+    match catch_unwind(AssertUnwindSafe(renew)) {
+        Ok(Ok(new)) => {
+            *instance = new;
+            RunOutcome::Renewed
+        }
+        Ok(Err(_)) | Err(_) => RunOutcome::Dead,
+    }
+}
+
+/// Stands where an instance was, until there is another.
+struct GoneInstance;
+
+impl Instance for GoneInstance {
+    fn run(&mut self, batch: Batch) {
+        let error = Error::unavailable("the instance was lost and cannot be made anew for now; try again");
+        batch.requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
+    }
+}
+
+/// The models of one shard by name and version. Lives on its shard.
+pub struct ModelTable {
+    by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
+    overview: RefCell<Arc<RepositoryOverview>>,
+    tell: ControlSender,
+}
+
+impl ModelTable {
+    /// Takes the models in.
+    pub fn new(
+        models: impl IntoIterator<Item = LocalModel>,
+        overview: Arc<RepositoryOverview>,
+        tell: ControlSender,
+    ) -> Self {
+        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
+        models.into_iter().for_each(|model| new.insert(model));
+        new
+    }
+
+    /// Takes a change up, between two requests. What is served no more is given back when nothing
+    /// of it waits for an answer.
+    pub fn handle_change(&self, change: ModelChange) {
+        self.overview.replace(change.overview);
+        for gone in &change.gone {
+            let mut by_name = self.by_name.borrow_mut();
+            if let Some(versions) = by_name.get_mut(gone.spec.name.as_str()) {
+                versions.retain(|model| !Arc::ptr_eq(&model.served, gone));
+                if versions.is_empty() {
+                    by_name.remove(gone.spec.name.as_str());
+                }
+            }
+        }
+        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.tell)));
+    }
+
+    fn insert(&self, model: LocalModel) {
+        let mut by_name = self.by_name.borrow_mut();
+        let versions = by_name.entry(model.served.spec.name.as_str().into()).or_default();
+        versions.retain(|have| have.served.version != model.served.version);
+        versions.push(Rc::new(model));
+        versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
+    }
+
+    /// The versions of a model that serve, in ascending order, as Triton lists them.
+    pub fn versions(&self, name: &str) -> Vec<u64> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        versions.iter().rev().map(|model| model.served.version).collect()
+    }
+
+    /// A version of a model; where none is named the highest that is ready, or the highest where
+    /// none is.
+    pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
+        let by_name = self.by_name.borrow();
+        let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
+        let found = match version {
+            Some(version) => versions.iter().find(|model| model.served.version == version),
+            None => versions.iter().find(|model| model.served.is_ready()).or_else(|| versions.first()),
+        };
+        found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
+    }
+
+    /// What is known of all models.
+    pub fn overview(&self) -> Arc<RepositoryOverview> {
+        Arc::clone(&self.overview.borrow())
+    }
+
+    /// Whether every instance of all models lives.
+    pub fn are_alive(&self) -> bool {
+        self.by_name.borrow().values().flatten().all(|model| model.served.is_ready())
+    }
+
+    /// All model versions that serve, by name, the highest version of each first.
+    pub fn served(&self) -> Vec<Arc<ServedModel>> {
+        let by_name = self.by_name.borrow();
+        let mut served: Vec<_> = by_name.values().flatten().map(|model| Arc::clone(&model.served)).collect();
+        served.sort_by(|one, other| (&one.spec.name, other.version).cmp(&(&other.spec.name, one.version)));
+        served
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::backend::Batch;
+    use crate::model::config::{CompletionRules, ConfigDraft};
+    use crate::model::repository::index::{ModelOverview, UNLOADED, VersionOverview, VersionState};
+    use crate::queue::sync::SegQueue;
+
+    struct Nothing;
+
+    impl LoadedModel for Nothing {
+        fn new_instance(&self, _: &Threads) -> Result<Box<dyn Instance>, Error> {
+            Ok(Box::new(Self))
+        }
+
+        fn may_run_inline(&self) -> bool {
+            true
+        }
+    }
+
+    impl Instance for Nothing {
+        fn run(&mut self, _: Batch) {}
+    }
+
+    fn served(name: &str, version: u64) -> Arc<ServedModel> {
+        let text = "backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: [ 1 ] }\n\
+                    output { name: 'y' data_type: TYPE_FP32 dims: [ 1 ] }";
+        let draft = ConfigDraft::new(name, Some(text.as_bytes()), &[]).unwrap();
+        let spec = Arc::new(draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap());
+        Arc::new(ServedModel::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
+    }
+
+    fn hold(served: &Arc<ServedModel>) -> ModelHandle {
+        ModelHandle { served: Arc::clone(served), way: HandleRoute::Instance(Box::new(Nothing)) }
+    }
+
+    fn change(gone: &[&Arc<ServedModel>], come: &[&Arc<ServedModel>]) -> ModelChange {
+        let (gone, come) = (gone.iter().map(|served| Arc::clone(served)), come.iter().map(|served| hold(served)));
+        let version = VersionOverview {
+            version: 9,
+            state: VersionState::Unavailable,
+            reason: UNLOADED.to_owned(),
+            load_time: None,
+        };
+        let model = ModelOverview { name: "m".to_owned(), versions: vec![version], ..ModelOverview::default() };
+        ModelChange {
+            number: 1,
+            overview: Arc::new(RepositoryOverview { models: vec![model] }),
+            gone: gone.collect(),
+            come: come.collect(),
+        }
+    }
+
+    /// No models, and the versions that are given back.
+    fn models() -> (ModelTable, Arc<SegQueue<u64>>) {
+        let released = Arc::new(SegQueue::new());
+        let told = Arc::clone(&released);
+        let tell: ControlSender = Arc::new(move |what| {
+            if let ControlEvent::Released(hold) = what {
+                told.push(hold.served.version);
+            }
+        });
+        (ModelTable::new([], Arc::default(), tell), released)
+    }
+
+    fn found(models: &ModelTable, version: Option<u64>) -> Result<u64, String> {
+        let model = models.find("m", version).map_err(|error| error.text().to_owned())?;
+        Ok(model.served.version)
+    }
+
+    #[test]
+    fn a_change_swaps_versions_and_gives_back_what_serves_no_more() {
+        let (models, released) = models();
+        let unknown = |rest: &str| Err(format!("Request for unknown model: 'm' {rest}"));
+        assert_eq!(found(&models, None), unknown("is not found"));
+        let (one, two, again) = (served("m", 1), served("m", 2), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        assert_eq!((found(&models, None), found(&models, Some(1)), models.versions("m")), (Ok(2), Ok(1), vec![1, 2]));
+        models.handle_change(change(&[], &[&again]));
+        assert_eq!((released.pop(), models.versions("m")), (Some(2), vec![1, 2]), "the same number, another version");
+        assert!(Arc::ptr_eq(&models.find("m", Some(2)).unwrap().served, &again));
+        models.handle_change(change(&[&two], &[]));
+        assert_eq!(models.versions("m"), [1, 2], "the old one was gone, the new one stays");
+        models.handle_change(change(&[&again, &one], &[]));
+        assert_eq!((released.pop(), released.pop()), (Some(2), Some(1)));
+        assert_eq!(found(&models, None), unknown("has no available versions"));
+        assert_eq!(found(&models, Some(9)), unknown("version 9 is not at ready state"));
+        assert!(models.served().is_empty());
+    }
+
+    #[test]
+    fn a_version_is_given_back_when_its_last_request_has_its_answer() {
+        let (models, released) = models();
+        let one = served("m", 1);
+        models.handle_change(change(&[], &[&one]));
+        let (request, other) = (models.find("m", None).unwrap(), models.find("m", None).unwrap());
+        models.handle_change(change(&[&one], &[]));
+        drop(request);
+        assert_eq!(released.pop(), None, "another request has it still");
+        drop(other);
+        assert_eq!((released.pop(), released.pop()), (Some(1), None));
+    }
+
+    #[test]
+    fn who_names_no_version_gets_the_highest_that_is_ready() {
+        let (models, _released) = models();
+        let (one, two) = (served("m", 1), served("m", 2));
+        models.handle_change(change(&[], &[&one, &two]));
+        two.handle_death();
+        assert_eq!((found(&models, None), found(&models, Some(2)), models.are_alive()), (Ok(1), Ok(2), false));
+        one.handle_death();
+        assert_eq!(found(&models, None), Ok(2), "as if all were ready");
+        two.handle_revival();
+        one.handle_revival();
+        assert_eq!((found(&models, None), models.are_alive()), (Ok(2), true));
+    }
+}

@@ -1,0 +1,509 @@
+//! The requests of one shard that wait for an answer. Lives on its shard; a connection's task
+//! awaits a [`PendingAnswer`], and whoever drains the inbox completes it.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use crate::backend::{Answer, AnswerPart, Ticket};
+use crate::error::{Code, Error};
+use crate::limits::{IN_FLIGHT_MAX, RESPONSE_COST, RESPONSES_BYTES_MAX};
+use crate::queue::completions::Completions;
+
+/// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
+pub struct RequestSlots {
+    inbox: Arc<Completions>,
+    table: RefCell<SlotTable>,
+}
+
+#[derive(Default)]
+struct SlotTable {
+    slots: Vec<RequestSlot>,
+    free: Vec<u32>,
+}
+
+struct RequestSlot {
+    generation: u32,
+    state: SlotState,
+}
+
+enum SlotState {
+    Free,
+    /// Its task waits, or will.
+    Open(Option<Waker>),
+    Answered(Answer),
+    /// Several answers, of a decoupled model.
+    Parts(Box<PartQueue>),
+    /// Its task has gone but a batch has the request: the answer will come and be thrown away.
+    Abandoned,
+}
+
+/// The answers of a decoupled model that nobody took yet.
+#[derive(Default)]
+struct PartQueue {
+    answers: VecDeque<Answer>,
+    /// Bytes of their tensors.
+    size: usize,
+    /// Whether what comes now is dropped: there was too much.
+    is_over: bool,
+    waker: Option<Waker>,
+}
+
+/// Who takes the answers of a decoupled model one by one.
+pub trait PartSink {
+    /// Whether it takes another now; where it does not, it wakes the task when it does.
+    fn has_room(&self) -> bool;
+
+    /// Takes one that others follow.
+    fn take(&self, answer: Answer);
+}
+
+impl PartQueue {
+    fn push(&mut self, mut answer: Answer) {
+        if self.is_over {
+            return;
+        }
+        let size = size(&answer);
+        if self.size.saturating_add(size) > RESPONSES_BYTES_MAX {
+            let text =
+                format!("the client leaves more than {RESPONSES_BYTES_MAX} bytes of this request's responses unread");
+            answer.outputs = Err(Error::new(Code::Unavailable, text));
+            answer.part = AnswerPart::Last;
+            self.is_over = true;
+        }
+        self.size += size;
+        self.answers.push_back(answer);
+    }
+
+    fn pop(&mut self) -> Option<Answer> {
+        let answer = self.answers.pop_front()?;
+        self.size = self.size.saturating_sub(size(&answer));
+        Some(answer)
+    }
+}
+
+/// What an answer that waits costs.
+fn size(answer: &Answer) -> usize {
+    answer.outputs.iter().flatten().map(|output| output.contents.len()).fold(RESPONSE_COST, usize::saturating_add)
+}
+
+impl RequestSlots {
+    /// A shard's table, for the answers of `inbox`.
+    pub fn new(inbox: Arc<Completions>) -> Self {
+        Self { inbox, table: RefCell::default() }
+    }
+
+    /// The inbox that the answers come to.
+    pub const fn inbox(&self) -> &Arc<Completions> {
+        &self.inbox
+    }
+
+    /// A ticket for a new request, or `None` when all are out.
+    pub fn open(&self) -> Option<Ticket> {
+        let mut table = self.table.borrow_mut();
+        let index = match table.free.pop() {
+            Some(index) => index,
+            None if table.slots.len() < IN_FLIGHT_MAX => {
+                table.slots.push(RequestSlot { generation: 0, state: SlotState::Free });
+                u32::try_from(table.slots.len() - 1).ok()?
+            }
+            None => return None,
+        };
+        let slot = table.slots.get_mut(index as usize)?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = SlotState::Open(None);
+        let ticket = Ticket { index, generation: slot.generation };
+        self.inbox.open(ticket);
+        Some(ticket)
+    }
+
+    /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
+    /// `withdrawn` if no batch has it yet.
+    pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> PendingAnswer {
+        PendingAnswer { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
+    }
+
+    /// Gives the answers that came to those who wait; how many came.
+    pub fn drain(&self) -> usize {
+        let mut count = 0;
+        while let Some((ticket, answer)) = self.inbox.poll_answer() {
+            self.complete(ticket, answer);
+            count += 1;
+        }
+        count
+    }
+
+    /// The same for a task, whose waker is woken when more come; whether any had come.
+    pub fn drain_and_register(&self, waker: &Waker) -> bool {
+        let have_come = self.drain() > 0;
+        loop {
+            self.inbox.register(waker);
+            // One that came before the waker was there has woken nobody.
+            if self.drain() == 0 {
+                return have_come;
+            }
+        }
+    }
+
+    /// Takes a ticket back whose request was never submitted.
+    pub fn release(&self, ticket: Ticket) {
+        self.withdraw(ticket);
+    }
+
+    /// False where a batch has the request: an answer will come.
+    fn withdraw(&self, ticket: Ticket) -> bool {
+        let is_withdrawn = self.inbox.withdraw(ticket);
+        if is_withdrawn {
+            self.table.borrow_mut().free(ticket);
+        }
+        is_withdrawn
+    }
+
+    fn complete(&self, ticket: Ticket, answer: Answer) {
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return };
+        match std::mem::replace(&mut slot.state, SlotState::Free) {
+            SlotState::Open(waker) => {
+                slot.state = if answer.part == AnswerPart::More {
+                    let mut parts = PartQueue::default();
+                    parts.push(answer);
+                    SlotState::Parts(Box::new(parts))
+                } else {
+                    SlotState::Answered(answer)
+                };
+                drop(table);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            SlotState::Parts(mut parts) => {
+                parts.push(answer);
+                let waker = parts.waker.take();
+                slot.state = SlotState::Parts(parts);
+                drop(table);
+                if let Some(waker) = waker {
+                    waker.wake();
+                }
+            }
+            SlotState::Abandoned if answer.part == AnswerPart::More => slot.state = SlotState::Abandoned,
+            SlotState::Abandoned => table.free(ticket),
+            other => slot.state = other,
+        }
+    }
+
+    fn poll_answer(&self, ticket: Ticket, waker: &Waker) -> Poll<Answer> {
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return Poll::Pending };
+        if let SlotState::Answered(_) = slot.state
+            && let SlotState::Answered(answer) = std::mem::replace(&mut slot.state, SlotState::Free)
+        {
+            table.free(ticket);
+            return Poll::Ready(answer);
+        }
+        if let SlotState::Parts(parts) = &mut slot.state {
+            let Some(answer) = parts.pop() else {
+                parts.waker = Some(waker.clone());
+                return Poll::Pending;
+            };
+            if answer.part == AnswerPart::More {
+                self.inbox.handle_read(ticket);
+            } else {
+                // What a backend sends after too much is nobody's.
+                self.inbox.leave(ticket);
+                table.free(ticket);
+            }
+            return Poll::Ready(answer);
+        }
+        if let SlotState::Open(have) = &mut slot.state
+            && !have.as_ref().is_some_and(|have| have.will_wake(waker))
+        {
+            *have = Some(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    /// True where the request was taken back before a batch had it.
+    fn abandon(&self, ticket: Ticket) -> bool {
+        let is_withdrawn = self.inbox.withdraw(ticket);
+        let mut table = self.table.borrow_mut();
+        let Some(slot) = table.slot(ticket) else { return is_withdrawn };
+        let is_over = match &slot.state {
+            SlotState::Answered(_) => true,
+            SlotState::Parts(parts) => parts.answers.back().is_some_and(|last| last.part != AnswerPart::More),
+            SlotState::Abandoned | SlotState::Free | SlotState::Open(_) => false,
+        };
+        if is_withdrawn || is_over {
+            table.free(ticket);
+        } else {
+            slot.state = SlotState::Abandoned;
+            self.inbox.leave(ticket);
+        }
+        is_withdrawn
+    }
+}
+
+impl SlotTable {
+    fn slot(&mut self, ticket: Ticket) -> Option<&mut RequestSlot> {
+        self.slots.get_mut(ticket.index as usize).filter(|slot| slot.generation == ticket.generation)
+    }
+
+    fn free(&mut self, ticket: Ticket) {
+        if let Some(slot) = self.slot(ticket) {
+            slot.state = SlotState::Free;
+            self.free.push(ticket.index);
+        }
+    }
+}
+
+/// The answer of one request, when it comes.
+pub struct PendingAnswer {
+    tickets: Rc<RequestSlots>,
+    ticket: Ticket,
+    withdrawn: Option<Box<dyn FnOnce()>>,
+    sink: Option<Rc<dyn PartSink>>,
+}
+
+impl PendingAnswer {
+    /// The same with somebody who takes the answers that others follow.
+    pub fn with_sink(mut self, sink: Option<Rc<dyn PartSink>>) -> Self {
+        self.sink = sink;
+        self
+    }
+
+    /// Takes the request back if no batch has it yet: true, and nothing is to be waited for. The
+    /// answer comes otherwise.
+    pub fn withdraw(&mut self) -> bool {
+        let is_withdrawn = self.withdrawn.is_some() && self.tickets.withdraw(self.ticket);
+        if is_withdrawn && let Some(withdrawn) = self.withdrawn.take() {
+            withdrawn();
+        }
+        is_withdrawn
+    }
+}
+
+impl Future for PendingAnswer {
+    type Output = Answer;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer> {
+        loop {
+            if self.sink.as_ref().is_some_and(|sink| !sink.has_room()) {
+                return Poll::Pending;
+            }
+            let Poll::Ready(answer) = self.tickets.poll_answer(self.ticket, context.waker()) else {
+                return Poll::Pending;
+            };
+            if answer.part != AnswerPart::More {
+                self.withdrawn = None;
+                return Poll::Ready(answer);
+            }
+            if let Some(sink) = &self.sink {
+                sink.take(answer);
+            }
+        }
+    }
+}
+
+impl Drop for PendingAnswer {
+    fn drop(&mut self) {
+        if let Some(withdrawn) = self.withdrawn.take()
+            && self.tickets.abandon(self.ticket)
+        {
+            withdrawn();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::backend::{AnswerSink as _, Responder};
+    use crate::error::Error;
+    use crate::time::Stamps;
+
+    fn tickets() -> Rc<RequestSlots> {
+        Rc::new(RequestSlots::new(Arc::new(Completions::new())))
+    }
+
+    fn poll(pending: &mut PendingAnswer) -> Poll<Answer> {
+        Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn answer(tickets: &RequestSlots, ticket: Ticket) {
+        let inbox = Arc::clone(tickets.inbox());
+        Responder::new(inbox, ticket, Stamps::default()).send(Err(Error::internal("x")));
+    }
+
+    #[test]
+    fn an_answer_reaches_the_task_that_waits_and_no_other() {
+        let tickets = tickets();
+        let (one, two) = (tickets.open().unwrap(), tickets.open().unwrap());
+        let (mut first, mut second) = (tickets.pending(one, || ()), tickets.pending(two, || ()));
+        assert!(tickets.inbox().claim(two));
+        answer(&tickets, two);
+        assert_eq!(tickets.drain(), 1);
+        assert!(poll(&mut first).is_pending());
+        assert!(poll(&mut second).is_ready());
+    }
+
+    /// Takes answers while there is room for so many.
+    struct Taker {
+        room: Cell<usize>,
+        taken: Cell<usize>,
+    }
+
+    impl PartSink for Taker {
+        fn has_room(&self) -> bool {
+            self.room.get() > 0
+        }
+
+        fn take(&self, answer: Answer) {
+            assert_eq!(answer.part, AnswerPart::More);
+            self.room.set(self.room.get() - 1);
+            self.taken.set(self.taken.get() + 1);
+        }
+    }
+
+    fn output(size: usize) -> Vec<crate::tensor::Tensor> {
+        let (datatype, shape) = (crate::tensor::Datatype::Uint8, [size as i64].into_iter().collect());
+        vec![crate::tensor::Tensor { datatype, shape, contents: vec![0; size].into() }]
+    }
+
+    #[test]
+    fn several_answers_are_taken_as_there_is_room_and_the_last_ends_it() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        (0..3).for_each(|_| responder.send_more(output(1)));
+        tickets.drain();
+        assert!(poll(&mut pending).is_pending());
+        assert_eq!(sink.taken.get(), 2);
+        for _ in 3..crate::limits::RESPONSES_UNREAD_MAX + 2 {
+            assert!(responder.has_room());
+            responder.send_more(output(1));
+        }
+        assert!(!responder.has_room(), "its client reads nothing");
+        tickets.drain();
+        sink.room.set(9_999);
+        assert!(poll(&mut pending).is_pending());
+        assert!(responder.has_room() && !responder.has_left());
+        responder.end();
+        tickets.drain();
+        let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
+        assert_eq!((last.part, tickets.open().unwrap().index), (AnswerPart::End, ticket.index));
+    }
+
+    #[test]
+    fn a_model_that_answers_without_end_is_cut_off_and_told_that_nobody_waits() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
+        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        (0..3).for_each(|_| responder.send_more(output(RESPONSES_BYTES_MAX / 2 - RESPONSE_COST)));
+        tickets.drain();
+        sink.room.set(9);
+        let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
+        assert_eq!((last.part, sink.taken.get()), (AnswerPart::Last, 2));
+        assert!(last.outputs.unwrap_err().text().contains("bytes of this request's responses unread"));
+        assert!(responder.has_left());
+        let again = tickets.open().unwrap();
+        responder.send_more(output(1));
+        drop(responder);
+        tickets.drain();
+        assert!(poll(&mut tickets.pending(again, || ())).is_pending(), "what comes late is nobody's");
+    }
+
+    #[test]
+    fn a_task_that_goes_between_two_answers_leaves_its_ticket_when_the_last_came() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        responder.send_more(output(1));
+        tickets.drain();
+        drop(pending);
+        assert!(responder.has_left());
+        responder.send_more(output(1));
+        tickets.drain();
+        assert_ne!(tickets.open().unwrap().index, ticket.index);
+        responder.end();
+        tickets.drain();
+        assert_eq!(tickets.open().unwrap().index, ticket.index);
+    }
+
+    #[test]
+    fn a_request_nobody_took_is_withdrawn_when_its_task_goes() {
+        let tickets = tickets();
+        let withdrawn = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&withdrawn);
+        let ticket = tickets.open().unwrap();
+        drop(tickets.pending(ticket, move || counter.set(counter.get() + 1)));
+        assert_eq!(withdrawn.get(), 1);
+        assert!(!tickets.inbox().claim(ticket));
+    }
+
+    #[test]
+    fn a_request_in_a_batch_is_not_taken_back_and_one_that_waits_is_once() {
+        let tickets = tickets();
+        let (waits, runs) = (tickets.open().unwrap(), tickets.open().unwrap());
+        let count = Rc::new(Cell::new(0));
+        let counter = Rc::clone(&count);
+        let mut first = tickets.pending(waits, move || counter.set(counter.get() + 1));
+        let mut second = tickets.pending(runs, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(runs));
+        assert!(first.withdraw() && !first.withdraw() && !second.withdraw());
+        drop(first);
+        assert_eq!(count.get(), 1);
+        assert_eq!(tickets.open().unwrap().index, waits.index, "its ticket is free again");
+        answer(&tickets, runs);
+        tickets.drain();
+        assert!(poll(&mut second).is_ready() && !second.withdraw());
+    }
+
+    #[test]
+    fn a_ticket_in_a_batch_is_not_used_again_before_its_answer_came() {
+        let tickets = tickets();
+        let ticket = tickets.open().unwrap();
+        let pending = tickets.pending(ticket, || panic!("a batch has it"));
+        assert!(tickets.inbox().claim(ticket));
+        drop(pending);
+        assert_ne!(tickets.open().unwrap().index, ticket.index);
+        answer(&tickets, ticket);
+        tickets.drain();
+        let again = tickets.open().unwrap();
+        assert_eq!((again.index, again.generation), (ticket.index, ticket.generation + 1));
+    }
+
+    #[test]
+    fn tickets_are_bounded_and_a_late_answer_changes_nothing() {
+        let tickets = tickets();
+        let all: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| tickets.open().unwrap()).collect();
+        assert!(tickets.open().is_none());
+        tickets.release(all[7]);
+        let again = tickets.open().unwrap();
+        assert_eq!(again.index, all[7].index);
+        tickets.inbox().push(
+            all[7],
+            Answer {
+                outputs: Ok(Vec::new()),
+                stamps: Stamps::default(),
+                batch_rows: 1,
+                is_first: true,
+                part: AnswerPart::Last,
+            },
+        );
+        tickets.drain();
+        assert!(poll(&mut tickets.pending(again, || ())).is_pending());
+    }
+}

@@ -1,0 +1,275 @@
+//! From a message to its reply: asks the route, then the protocol or a model. The one policy point
+//! of REST, whatever carried the message. Lives on its shard.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::Error;
+use crate::metrics::{Departure, ModelStatistics};
+use crate::model::repository::index::{IndexEntry, LoadProgress};
+use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
+use crate::protocol::repository::{RepositoryOrder, not_explicit};
+use crate::protocol::rest::{self, server, statistics};
+use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
+use crate::protocol::shared_memory::{self, RegionKind};
+use crate::protocol::timing::{self, Timing};
+use crate::shard::mailbox::ControlEvent;
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::model_table::ServedModel;
+use crate::shard::{Shard, control_request};
+use crate::runtime::clock;
+use crate::time::Instant;
+use crate::wire::message::{Fields, Message, Reply};
+
+/// The field that tells where the binary section of a body begins.
+const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
+
+/// The reply to a message that was received at an instant. Dropped before, its client left in the
+/// way that `departure` says then.
+pub async fn handle_message(
+    shard: &Rc<Shard>,
+    message: Message,
+    received: Instant,
+    departure: &Cell<Departure>,
+) -> Reply {
+    let outcome = match route(message.method, &message.path) {
+        Ok(Route::ModelInfer(path)) => {
+            let account = RequestMetrics::open(&shard.cells, departure);
+            let outcome = infer(shard, path, &message, received).await;
+            account.settle(&outcome);
+            outcome
+        }
+        Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &message.body).await,
+        Ok(route) => answer(shard, route),
+        Err(error) => Err(error),
+    };
+    outcome.unwrap_or_else(|error| {
+        let mut reply = rest::error_reply(&error);
+        if AskedFields::read(&message.fields).is_coded {
+            // What a body may come in (RFC 9110 §12.5.3).
+            reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
+        }
+        reply
+    })
+}
+
+/// What the fields of a request ask for, found in one pass over them.
+#[derive(Default)]
+struct AskedFields<'a> {
+    /// Whether its body came in a coding that would have to be undone, as compression; none is built in.
+    is_coded: bool,
+    /// What tells where the binary section of the body begins.
+    header_length: Option<&'a [u8]>,
+    /// Whether the client asks where the time goes.
+    wants_timing: bool,
+}
+
+impl<'a> AskedFields<'a> {
+    fn read(fields: &'a Fields) -> Self {
+        let mut asked = Self::default();
+        for (name, value) in fields.iter() {
+            if name.eq_ignore_ascii_case(HEADER_LENGTH.as_bytes()) {
+                asked.header_length = asked.header_length.or(Some(value));
+            } else if name.eq_ignore_ascii_case(b"Content-Encoding") {
+                asked.is_coded |= has_coding(value);
+            } else if name.eq_ignore_ascii_case(timing::WANT.as_bytes()) {
+                asked.wants_timing |= timing::is_wanted(value);
+            }
+        }
+        asked
+    }
+}
+
+/// Whether one of a list of codings is not the identity.
+fn has_coding(codings: &[u8]) -> bool {
+    let mut codings = codings.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+    codings.any(|coding| !coding.is_empty() && !coding.eq_ignore_ascii_case(b"identity"))
+}
+
+fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
+    Ok(match route {
+        Route::ServerMetadata => server::metadata_reply(shard.name(), shard.version(), shard.extensions()),
+        Route::ServerLive => server::live_reply(),
+        Route::ServerReady => server::ready_reply(shard.is_ready(), &shard.loads()),
+        Route::ModelMetadata(path) => {
+            let facts = shard.model(path.name, path.version)?;
+            server::model_metadata_reply(&facts.spec, &facts.versions)
+        }
+        Route::ModelReady(path) => {
+            let is_ready = match shard.models.find(path.name, path.version) {
+                Ok(model) => shard.is_model_ready(&model),
+                // It loads, failed to or was unloaded.
+                Err(_) if shard.models.overview().has(path.name, path.version) => false,
+                Err(error) => return Err(error),
+            };
+            server::model_ready_reply(path.name, is_ready)
+        }
+        Route::ModelConfig(path) => server::model_config_reply(&shard.model(path.name, path.version)?.spec),
+        Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
+        Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
+        Route::ModelInfer(_) | Route::Repository(_) | Route::SharedMemory(..) => {
+            return Err(Error::internal("what waits has a way of its own"));
+        }
+    })
+}
+
+async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
+    let model = shard.models.find(path.name, path.version)?;
+    let served = model.served();
+    let asked = AskedFields::read(&message.fields);
+    if asked.is_coded {
+        return Err(Error::unsupported("Unsupported compression type"));
+    }
+    let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+    let mut request = {
+        let regions = shard.regions.borrow();
+        rest::decode(&served.spec, header_length, message.body.clone(), regions.as_deref())?
+    };
+    if request.plan.shared.is_some() {
+        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
+    }
+    let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
+    let arrival = Arrival { received, deadline: None, depth: 0 };
+    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
+    if plan.shared.is_some() {
+        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
+    }
+    let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
+    if let Some(decoded) = decoded {
+        let text = Timing { stamps, decoded, encoded: clock::now() }.text();
+        reply.fields.push((timing::FIELD, Bytes::from(text)));
+    }
+    Ok(reply)
+}
+
+async fn regions(
+    shard: &Rc<Shard>,
+    (kind, action, name): (RegionKind, RegionAction, &str),
+    body: &[u8],
+) -> Result<Reply, Error> {
+    if shard.world.regions.is_none() {
+        return Err(shared_memory::disabled());
+    }
+    let order = rest::shared_memory::order(kind, action, name, body)?;
+    Ok(rest::shared_memory::reply(action, &shard.order_regions(order).await?))
+}
+
+async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
+    if let RepositoryAction::Index = action {
+        return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
+    }
+    if !shard.world.is_controlled {
+        return Err(not_explicit());
+    }
+    let order = match action {
+        RepositoryAction::Index => return Err(Error::internal("the index was answered before")),
+        RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
+        RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
+    };
+    shard.order(order).await?;
+    Ok(rest::repository::done_reply())
+}
+
+impl Shard {
+    /// Has the control thread do something, and waits until it has. Dropped before, it is done all
+    /// the same.
+    pub async fn order(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
+        if self.world.lifecycle.is_draining() {
+            return Err(control_request::stopping());
+        }
+        let (reply, awaited) = self.world.orders.enter(&order)?;
+        (self.world.tell)(ControlEvent::Ordered(order, reply));
+        awaited.await
+    }
+
+    /// How far the loads are that are under way.
+    fn loads(&self) -> Vec<server::LoadNote> {
+        let now = clock::now();
+        let note = |(name, progress): (&str, &LoadProgress)| {
+            let (done, versions) = progress.versions();
+            let stage = progress.stage().as_str();
+            let began = Instant::from_micros(progress.began_millis.saturating_mul(1_000));
+            server::LoadNote { name: name.to_owned(), stage, done, versions, seconds: now.since(began).as_secs() }
+        };
+        self.models.overview().loading().map(note).collect()
+    }
+}
+
+impl ServerFacts for Shard {
+    fn name(&self) -> &str {
+        &self.world.id
+    }
+
+    fn version(&self) -> &str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    fn extensions(&self) -> &[&str] {
+        if self.world.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
+    }
+
+    fn is_live(&self) -> bool {
+        true
+    }
+
+    fn is_ready(&self) -> bool {
+        Self::is_ready(self)
+    }
+
+    fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error> {
+        let model = self.models.find(name, version)?;
+        if !self.is_model_ready(&model) {
+            let version = model.served().version;
+            return Err(Error::unavailable(format!(
+                "Request for unknown model: '{name}' version {version} is not at ready state"
+            )));
+        }
+        let versions = match version {
+            Some(version) => vec![version],
+            None => self.models.versions(name),
+        };
+        Ok(ModelFacts { spec: Arc::clone(&model.served().spec), versions })
+    }
+
+    fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error> {
+        let is_named = |served: &ServedModel| name.is_none_or(|name| served.spec.name == name);
+        let served = self.models.served();
+        let mut models: Vec<_> = served.iter().filter(|served| is_named(served)).collect();
+        if let Some(name) = name {
+            if models.is_empty() {
+                return Err(unavailable_model(name));
+            }
+            models.retain(|served| version.is_none_or(|version| served.version == version));
+            if models.is_empty() {
+                return Err(Error::invalid(format!("requested model version is not available for model '{name}'")));
+            }
+        }
+        models.sort_by_key(|served| (&served.spec.name, served.version));
+        Ok(models.into_iter().map(|served| served.figures().statistics()).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_is_coded_unless_all_its_codings_are_the_identity() {
+        let check = |codings: &[&str], want| {
+            let mut fields = Fields::new();
+            fields.push("Content-Type", "gzip");
+            codings.iter().for_each(|coding| fields.push("content-encoding", coding));
+            assert_eq!(AskedFields::read(&fields).is_coded, want, "{codings:?}");
+        };
+        for plain in [&[][..], &[""], &["identity"], &["Identity", "identity , identity"]] {
+            check(plain, false);
+        }
+        for coded in [&["gzip"][..], &["deflate"], &["br"], &["identity, gzip"], &["identity", "gzip"], &["gzip;q=0"]] {
+            check(coded, true);
+        }
+    }
+}

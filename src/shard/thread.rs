@@ -1,0 +1,112 @@
+//! A shard's thread from its start to its end: pins itself to its core, makes what runs its tasks
+//! and runs the shard in it.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::backend::Threads;
+use crate::error::Error;
+use crate::model::repository::index::RepositoryOverview;
+use crate::shard::deferred_wakes::DeferredWakes;
+use crate::shard::response_cache::ResponseCache;
+use crate::shard::connections::Connections;
+use crate::queue::model_queue::QueueProducer;
+use crate::queue::completions::Completions;
+use crate::shard::model_table::{LocalModel, ModelTable, ServedModel};
+use crate::runtime::executor::Runtime;
+use crate::shard::request_slots::RequestSlots;
+use crate::shard::{Addresses, ServerContext, Shard};
+
+/// What a shard is made of.
+pub struct ShardParts {
+    /// Its place among the shards.
+    pub index: usize,
+    /// The core it is pinned to.
+    pub core: Option<usize>,
+    /// What all threads share.
+    pub world: Arc<ServerContext>,
+    /// The models that serve from the start, and its lane of each that runs on workers.
+    pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
+    /// What is known of all models.
+    pub overview: Arc<RepositoryOverview>,
+    /// Where it listens.
+    pub addresses: Addresses,
+}
+
+/// Runs a shard on this thread until the server has drained. `started` is called once: when it
+/// listens, with the name of what runs its tasks, or with why it does not. Fails where it ends
+/// before the server has drained.
+pub fn run(
+    parts: ShardParts,
+    threads: &Threads,
+    started: impl Fn(Result<&'static str, Error>) + 'static,
+) -> Result<(), Error> {
+    let index = parts.index;
+    let runtime = match Runtime::new(parts.world.io, parts.core, parts.world.spin) {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            started(Err(Error::unavailable(format!(
+                "cannot start the sockets of shard {index}: {error}; --io=ring needs Linux 6.1 or later, --io=glommio \
+                 Linux 5.8 and a memory-lock limit of at least 512 KiB (ulimit -l), both that io_uring is not \
+                 forbidden (a container's seccomp profile may do so); --io=epoll needs neither"
+            ))));
+            return Ok(());
+        }
+    };
+    let addresses = parts.addresses;
+    let shard = match Shard::new(parts, threads) {
+        Ok(shard) => Rc::new(shard),
+        Err(error) => {
+            started(Err(error));
+            return Ok(());
+        }
+    };
+    let started = Rc::new(started);
+    let name = runtime.name();
+    let listening = Rc::clone(&started);
+    let outcome = runtime.run(shard.run(addresses, move |outcome| {
+        let outcome = outcome.map(|()| name);
+        listening(outcome.map_err(|error| Error::unavailable(format!("cannot listen: {error}"))));
+    }));
+    outcome.map_err(|error| Error::unavailable(format!("its sockets take nothing any more: {error}")))
+}
+
+impl Shard {
+    fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
+        let ShardParts { index, world, models, overview, .. } = parts;
+        if let Some(mailbox) = world.mailboxes.get(index) {
+            mailbox.set_threads(threads);
+        }
+        let local = |(served, lane)| LocalModel::begin(served, lane, threads, &world.tell);
+        let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
+        Ok(Self {
+            index,
+            cells: world.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
+            models: ModelTable::new(models, overview, Arc::clone(&world.tell)),
+            tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
+            connections: Rc::new(Connections::new(world.connections_max)),
+            threads: threads.clone(),
+            bursts: DeferredWakes::default(),
+            cache: cache(&world),
+            regions: RefCell::new(world.regions.as_ref().map(|desk| Arc::new(desk.regions()))),
+            buffers: RefCell::default(),
+            world,
+        })
+    }
+}
+
+/// A shard's share of the response cache.
+fn cache(world: &ServerContext) -> Option<RefCell<ResponseCache>> {
+    let size = world.cache_size.checked_div(world.shard_cells.len()).filter(|size| *size > 0);
+    size.map(|size| RefCell::new(ResponseCache::new(size)))
+}
+
+impl Addresses {
+    /// The addresses of one shard: metrics are served by the first.
+    pub fn of_shard(self, index: usize) -> Self {
+        let metrics: Option<SocketAddr> = self.metrics.filter(|_| index == 0);
+        Self { metrics, ..self }
+    }
+}
