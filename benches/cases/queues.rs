@@ -50,19 +50,19 @@ pub fn scheduler() -> (Work, usize) {
     (Box::new(work), 0)
 }
 
-pub fn feed() -> (Work, usize) {
+pub fn model_queue() -> (Work, usize) {
     let bounds = QueueBounds { requests: IN_FLIGHT_MAX, bytes: 1 << 20 };
-    let (feed, mut lanes) = ModelQueue::new(policy(), bounds, 1, 1);
-    let inbox = Arc::new(Completions::new());
+    let (model_queue, mut producers) = ModelQueue::new(policy(), bounds, 1, 1);
+    let completions = Arc::new(Completions::new());
     let mut generation = 0;
     let work = move || {
         generation += 1;
-        let lane = lanes.first_mut().expect("there is one");
+        let producer = producers.first_mut().expect("there is one");
         for index in 0..COUNT {
-            let (ticket, inbox) = (Ticket { index, generation }, Arc::clone(&inbox));
-            inbox.open(ticket);
+            let (ticket, completions) = (Ticket { index, generation }, Arc::clone(&completions));
+            completions.open(ticket);
             let waiting = QueuedRequest {
-                inbox,
+                completions,
                 ticket,
                 inputs: Vec::new(),
                 rows: 1,
@@ -72,20 +72,20 @@ pub fn feed() -> (Work, usize) {
                 stamps: Stamps::default(),
                 hold: Reservation::default(),
                 again: None,
-                wishes: OutputNeeds::default(),
+                output_needs: OutputNeeds::default(),
             };
-            assert!(lane.submit(entry(waiting)).is_ok());
+            assert!(producer.submit(entry(waiting)).is_ok());
         }
-        let batch = feed.next_batch(0, || Instant::ZERO).expect("it is full");
+        let batch = model_queue.next_batch(0, || Instant::ZERO).expect("it is full");
         answering_myself(|| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new()))));
-        let answers = std::iter::from_fn(|| inbox.poll_answer()).count();
+        let answers = std::iter::from_fn(|| completions.poll_answer()).count();
         assert_eq!(black_box(answers), COUNT as usize);
     };
     (Box::new(work), 0)
 }
 
-pub fn inbox() -> (Work, usize) {
-    let inbox = Completions::new();
+pub fn completions() -> (Work, usize) {
+    let completions = Completions::new();
     let work = move || {
         for index in 0..COUNT {
             let answer = Answer {
@@ -95,9 +95,9 @@ pub fn inbox() -> (Work, usize) {
                 is_first: index == 0,
                 part: AnswerPart::Last,
             };
-            inbox.push(Ticket { index, generation: 1 }, answer);
+            completions.push(Ticket { index, generation: 1 }, answer);
         }
-        let answers = std::iter::from_fn(|| inbox.poll_answer()).count();
+        let answers = std::iter::from_fn(|| completions.poll_answer()).count();
         assert_eq!(black_box(answers), COUNT as usize);
     };
     (Box::new(work), 0)

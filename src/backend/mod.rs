@@ -23,15 +23,15 @@ pub(crate) mod onnx_builder;
 #[cfg(test)]
 pub(crate) mod trial;
 
-pub use crate::backend::builtin::accumulate::Accumulate;
-pub use crate::backend::builtin::decoupled::Decoupled;
 pub use self::ensemble::EnsembleModel;
-pub use crate::backend::builtin::identity::Identity;
-pub use crate::backend::builtin::iterative::Iterative;
 pub use self::onnxruntime::{Onnxruntime, OnnxruntimeOnGpus};
 pub use self::rten::Rten;
-pub use crate::backend::stateful::{SequenceRow, StatefulModel};
 pub use self::threads::Threads;
+pub use crate::backend::builtin::accumulate::Accumulate;
+pub use crate::backend::builtin::decoupled::Decoupled;
+pub use crate::backend::builtin::identity::Identity;
+pub use crate::backend::builtin::iterative::Iterative;
+pub use crate::backend::stateful::{SequenceRow, StatefulModel};
 
 use std::cell::RefCell;
 use std::os::fd::BorrowedFd;
@@ -116,7 +116,7 @@ pub struct InFlightState {
     /// It wants to be asked again after so long, though nobody wakes it.
     pub look_again: Option<Duration>,
     /// The rows of the batch that ended last since it was asked before, and how long it took.
-    pub landed: Option<(u32, Duration)>,
+    pub ended_batch: Option<(u32, Duration)>,
     /// It can run nothing any more, has answered for all that it had, and is to be made anew.
     pub is_lost: bool,
 }
@@ -124,7 +124,7 @@ pub struct InFlightState {
 /// Nothing: its runs answer.
 impl Default for InFlightState {
     fn default() -> Self {
-        Self { batches: 0, has_room: true, look_again: None, landed: None, is_lost: false }
+        Self { batches: 0, has_room: true, look_again: None, ended_batch: None, is_lost: false }
     }
 }
 
@@ -340,7 +340,7 @@ pub struct Responder {
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
     /// What the answer needs.
-    pub wishes: OutputNeeds,
+    pub output_needs: OutputNeeds,
     batch_rows: u32,
     is_first: bool,
     executions: Option<Arc<dyn ExecutionCounter>>,
@@ -353,7 +353,7 @@ impl Responder {
             inbox: Some(inbox),
             ticket,
             stamps,
-            wishes: OutputNeeds::default(),
+            output_needs: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,
@@ -367,7 +367,7 @@ impl Responder {
             inbox: None,
             ticket,
             stamps: Stamps::default(),
-            wishes: OutputNeeds::default(),
+            output_needs: OutputNeeds::default(),
             batch_rows: 0,
             is_first: false,
             executions: None,

@@ -31,25 +31,25 @@ impl CorePlan {
     /// Deals out the cores that there are. A shard has a core that no worker was given, unless
     /// there are too few; workers that were given none have those without a shard, if there are
     /// any.
-    pub fn new(available: &[usize], wishes: &CoreRequest) -> Result<Self, Error> {
-        if let Some(cores) = &wishes.worker_cores {
+    pub fn new(available: &[usize], core_request: &CoreRequest) -> Result<Self, Error> {
+        if let Some(cores) = &core_request.worker_cores {
             check("--worker-cores", cores, available)?;
         }
-        for (policy, cores) in &wishes.policy_cores {
+        for (policy, cores) in &core_request.policy_cores {
             check(&format!("--host-policy={policy},cpu-cores"), cores, available)?;
         }
-        let given = wishes.worker_cores.iter().chain(wishes.policy_cores.iter().map(|(_, cores)| cores));
+        let given = core_request.worker_cores.iter().chain(core_request.policy_cores.iter().map(|(_, cores)| cores));
         let given: Vec<usize> = given.flatten().copied().collect();
         let (given, free): (Vec<usize>, Vec<usize>) = available.iter().partition(|core| given.contains(core));
-        let workers = if wishes.worker_cores.is_some() { 0 } else { wishes.workers };
-        let count = wishes.shards.unwrap_or_else(|| default_shards(free.len(), workers)).max(1);
+        let workers = if core_request.worker_cores.is_some() { 0 } else { core_request.workers };
+        let count = core_request.shards.unwrap_or_else(|| default_shards(free.len(), workers)).max(1);
         let shards: Vec<usize> = free.iter().chain(&given).copied().cycle().take(count).collect();
         let left = |cores: &[usize]| -> Vec<usize> {
             let left: Vec<_> = cores.iter().copied().filter(|core| !shards.contains(core)).collect();
             if left.is_empty() { cores.to_vec() } else { left }
         };
         let free = if free.is_empty() { available } else { &free };
-        let workers = wishes.worker_cores.clone().unwrap_or_else(|| left(free));
+        let workers = core_request.worker_cores.clone().unwrap_or_else(|| left(free));
         Ok(Self { shards, workers })
     }
 }
@@ -125,9 +125,9 @@ mod tests {
     use super::*;
     use crate::runtime::executor::pin;
 
-    fn dealt(available: usize, wishes: &CoreRequest) -> Result<(String, String), String> {
+    fn dealt(available: usize, core_request: &CoreRequest) -> Result<(String, String), String> {
         let available: Vec<_> = (0..available).collect();
-        let cores = CorePlan::new(&available, wishes).map_err(|error| error.text().to_owned())?;
+        let cores = CorePlan::new(&available, core_request).map_err(|error| error.text().to_owned())?;
         let shards: Vec<_> = cores.shards.iter().map(usize::to_string).collect();
         Ok((shards.join(" "), text(&cores.workers)))
     }
@@ -135,8 +135,8 @@ mod tests {
     #[test]
     fn shards_take_all_cores_or_leave_most_of_them_to_the_workers() {
         let check = |available, shards: Option<usize>, workers, want: (&str, &str)| {
-            let wishes = CoreRequest { shards, workers, ..CoreRequest::default() };
-            let got = dealt(available, &wishes).unwrap();
+            let core_request = CoreRequest { shards, workers, ..CoreRequest::default() };
+            let got = dealt(available, &core_request).unwrap();
             assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {workers} workers");
         };
         check(1, None, 0, ("0", "0"));
@@ -153,9 +153,9 @@ mod tests {
     #[test]
     fn no_shard_is_on_a_core_that_workers_were_given_unless_there_are_too_few() {
         let check = |available, shards: Option<usize>, given: &[usize], want: (&str, &str)| {
-            let wishes =
+            let core_request =
                 CoreRequest { shards, worker_cores: Some(given.to_vec()), workers: 1, ..CoreRequest::default() };
-            let got = dealt(available, &wishes).unwrap();
+            let got = dealt(available, &core_request).unwrap();
             assert_eq!((got.0.as_str(), got.1.as_str()), want, "{available} cores, {given:?}");
         };
         check(4, None, &[0, 1], ("2 3", "0-1"));
@@ -168,14 +168,14 @@ mod tests {
     #[test]
     fn the_cores_of_host_policies_are_no_shards_and_no_other_workers() {
         let policy_cores = vec![("far".to_owned(), vec![2, 3])];
-        let wishes = CoreRequest { policy_cores, workers: 1, ..CoreRequest::default() };
-        assert_eq!(dealt(4, &wishes).unwrap(), ("0".to_owned(), "1".to_owned()));
-        assert_eq!(dealt(6, &wishes).unwrap(), ("0".to_owned(), "1,4-5".to_owned()));
+        let core_request = CoreRequest { policy_cores, workers: 1, ..CoreRequest::default() };
+        assert_eq!(dealt(4, &core_request).unwrap(), ("0".to_owned(), "1".to_owned()));
+        assert_eq!(dealt(6, &core_request).unwrap(), ("0".to_owned(), "1,4-5".to_owned()));
         let want = "--host-policy=far,cpu-cores names core 2, which this process may not use: it has 0-1";
-        assert_eq!(dealt(2, &wishes).unwrap_err(), want);
-        let wishes = CoreRequest { worker_cores: Some(vec![0, 7]), ..CoreRequest::default() };
+        assert_eq!(dealt(2, &core_request).unwrap_err(), want);
+        let core_request = CoreRequest { worker_cores: Some(vec![0, 7]), ..CoreRequest::default() };
         let want = "--worker-cores names core 7, which this process may not use: it has 0";
-        assert_eq!(dealt(1, &wishes).unwrap_err(), want);
+        assert_eq!(dealt(1, &core_request).unwrap_err(), want);
     }
 
     #[test]

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use crate::backend::{Batch, Instance, LoadedModel, Request, run_to_end, threads};
+use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::GPU_CHECK_TOLERANCE;
 use crate::model::{ModelSpec, TensorSpec};
-use crate::control::internal_sink::InternalSink;
 use crate::runtime::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 

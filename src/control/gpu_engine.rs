@@ -12,16 +12,16 @@ use crate::backend::gpu::nvml::NvmlSample;
 use crate::backend::gpu::{Gpu, GpuModel, GpuPlan, Gpus, MemoryLimits, Nvml, cuda};
 use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
 use crate::config::{Engine, Settings};
+use crate::control::engine;
+use crate::control::engine::Engines;
+use crate::control::gpu_check;
+use crate::control::threads::spawn;
 use crate::error::Error;
 use crate::limits::GPU_WATCH_INTERVAL;
+use crate::log;
 use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
-use crate::control::engine;
-use crate::control::engine::Engines;
-use crate::log;
-use crate::control::threads::spawn;
-use crate::control::gpu_check;
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
 pub struct HostGpus {

@@ -9,19 +9,19 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::{ControlMode, Settings};
-use crate::error::Error;
-use crate::model::repository::changes::{ModelAction, actions};
-use crate::model::ensemble::{self, ComposingModels};
-use crate::model::repository::index::LoadProgress;
-use crate::model::repository::ModelDirectory;
-use crate::control::load_job::ModelOrigin;
-use crate::control::model_record::ModelRecords;
 use crate::control::load;
 use crate::control::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions};
-use crate::log;
+use crate::control::load_job::ModelOrigin;
+use crate::control::model_record::ModelRecords;
 use crate::control::repositories::Repositories;
-use crate::runtime::clock;
+use crate::error::Error;
+use crate::log;
+use crate::model::ensemble::{self, ComposingModels};
+use crate::model::repository::ModelDirectory;
+use crate::model::repository::changes::{ModelAction, actions};
+use crate::model::repository::index::LoadProgress;
 use crate::queue::rate_limiter::RateLimiter;
+use crate::runtime::clock;
 
 /// How often a person is told what still loads.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);
@@ -245,8 +245,8 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
     let load = || {
         let gone = || Error::internal("its repository is gone");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
-        let lying = ModelLocation { source, directory: &task.directory };
-        loader.load_model(lying, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
+        let location = ModelLocation { source, directory: &task.directory };
+        loader.load_model(location, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
     };
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
     let outcome = outcome.unwrap_or_else(|panic| {

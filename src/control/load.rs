@@ -14,30 +14,30 @@ use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
 use crate::config::{RateResource, Settings};
+use crate::control::engine::Engines;
+use crate::control::gpu_engine::{GpuEngine, HostGpus};
+use crate::control::model_source::ModelSource;
+use crate::control::placement;
+use crate::control::placement::{InstanceSite, PlacementChoice};
+use crate::control::warm_up;
 use crate::error::{Code, Error};
 use crate::limits::{LABELS_SIZE_MAX, MODEL_SIZE_MAX, SEQUENCE_STATE_BYTES_MAX};
+use crate::log;
 use crate::metrics::GpuBoard;
-use crate::model::repository::changes::{VersionChanges, version_changes};
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::ensemble::ComposingModels;
-use crate::model::onnx::external_data::external_files;
-use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
+use crate::model::onnx::external_data::external_files;
+use crate::model::repository::changes::{VersionChanges, version_changes};
+use crate::model::repository::index::{LoadProgress, LoadStage};
 use crate::model::repository::{ChangeMark, ModelDirectory};
 use crate::model::{InstanceGroup, ModelSpec, QueueRules, RateRules, SequenceStrategy, VersionPolicy};
+use crate::queue::rate_limiter::{RateLimiter, RateRegistration};
+use crate::runtime::clock;
 use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
-use crate::control::engine::Engines;
-use crate::control::gpu_engine::{GpuEngine, HostGpus};
-use crate::log;
-use crate::control::placement;
-use crate::control::placement::{InstanceSite, PlacementChoice};
-use crate::control::model_source::ModelSource;
-use crate::control::warm_up;
-use crate::runtime::clock;
-use crate::queue::rate_limiter::{RateLimiter, RateRegistration};
 use crate::time::Instant;
 
 /// One model version, ready to be placed.
@@ -69,7 +69,7 @@ impl LoadedVersion {
         active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
     }
 
-    /// How it serves sequences, where it does; the number of instances is the feed's.
+    /// How it serves sequences, where it does; the number of instances is the queue's.
     pub fn sequence_policy(&self) -> Option<SequencePolicy> {
         let sequence = self.spec.sequence.as_ref()?;
         let rows_max = self.spec.rows_max;
@@ -262,17 +262,17 @@ impl ModelLoader {
     /// fails them all.
     pub fn load_model(
         &self,
-        lying: ModelLocation<'_>,
+        location: ModelLocation<'_>,
         held: &ServingVersions,
         members: &ComposingModels,
         progress: &LoadProgress,
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         progress.set_stage(LoadStage::Reading);
-        let opened = self.open(lying)?;
+        let opened = self.open(location)?;
         if !opened.composing.is_empty() {
-            return self.load_ensemble(lying, held, &opened, members);
+            return self.load_ensemble(location, held, &opened, members);
         }
-        let ChangeMark { shared, versions } = &lying.directory.mark;
+        let ChangeMark { shared, versions } = &location.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
         let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
@@ -280,7 +280,7 @@ impl ModelLoader {
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             progress.set_versions(loaded.len(), changes.loaded.len());
-            let outcome = self.load_version(lying, &opened, *version);
+            let outcome = self.load_version(location, &opened, *version);
             loaded.push(outcome.map_err(|error| LoadFailure::Version(*version, error))?);
         }
         Ok((loaded, changes))
@@ -289,7 +289,7 @@ impl ModelLoader {
     /// Loads an ensemble: held against the models that it is made of, every time.
     fn load_ensemble(
         &self,
-        lying: ModelLocation<'_>,
+        location: ModelLocation<'_>,
         held: &ServingVersions,
         opened: &OpenedConfig,
         members: &ComposingModels,
@@ -300,7 +300,7 @@ impl ModelLoader {
         for version in &changes.loaded {
             let began = clock::now();
             let OpenedConfig { draft, labels, .. } = opened;
-            let spec = complete(lying.source, lying.directory, *version, draft, labels, &self.settings);
+            let spec = complete(location.source, location.directory, *version, draft, labels, &self.settings);
             let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
             let spec = Arc::new(members.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
@@ -345,17 +345,17 @@ impl ModelLoader {
     /// on a GPU runs on the CPU where its load fails there.
     pub fn load_version(
         &self,
-        lying: ModelLocation<'_>,
+        location: ModelLocation<'_>,
         opened: &OpenedConfig,
         version: u64,
     ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
-        let settled = self.settle(lying, opened, version)?;
-        match (self.load_settled(lying, opened, version, &settled, began), settled.on_cpu) {
+        let settled = self.settle(location, opened, version)?;
+        match (self.load_settled(location, opened, version, &settled, began), settled.on_cpu) {
             (Err(why), Some(spec)) => {
                 tell_fallback(&spec, &why);
-                let settled = CompletedConfig { spec, way: None, on_cpu: None };
-                self.load_settled(lying, opened, version, &settled, began)
+                let settled = CompletedConfig { spec, gpu_engine: None, on_cpu: None };
+                self.load_settled(location, opened, version, &settled, began)
             }
             (outcome, _) => outcome,
         }
@@ -366,7 +366,7 @@ impl ModelLoader {
 struct CompletedConfig<'a> {
     spec: Arc<ModelSpec>,
     /// What its instances on GPUs run, where it has any.
-    way: Option<GpuEngine<'a>>,
+    gpu_engine: Option<GpuEngine<'a>>,
     /// The same on the CPU alone, where nobody asked for a GPU.
     on_cpu: Option<Arc<ModelSpec>>,
 }
@@ -386,12 +386,12 @@ impl ModelLoader {
         let complete =
             |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
         if !draft.may_use_gpu() {
-            return Ok(CompletedConfig { spec: complete(draft)?, way: None, on_cpu: None });
+            return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, on_cpu: None });
         }
         let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
         let spec = with(self.settings.uses_gpu_unasked)?;
         if !spec.is_on_gpu() {
-            return Ok(CompletedConfig { spec, way: None, on_cpu: None });
+            return Ok(CompletedConfig { spec, gpu_engine: None, on_cpu: None });
         }
         let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
         let folder = directory.version_path(version);
@@ -401,10 +401,10 @@ impl ModelLoader {
             opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
         };
         match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
-            (Ok(way), on_cpu) => Ok(CompletedConfig { spec, way: Some(way), on_cpu }),
+            (Ok(gpu_engine), on_cpu) => Ok(CompletedConfig { spec, gpu_engine: Some(gpu_engine), on_cpu }),
             (Err(why), Some(on_cpu)) => {
                 tell_fallback(&spec, &why);
-                Ok(CompletedConfig { spec: on_cpu, way: None, on_cpu: None })
+                Ok(CompletedConfig { spec: on_cpu, gpu_engine: None, on_cpu: None })
             }
             (Err(why), None) => {
                 let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
@@ -418,12 +418,12 @@ impl ModelLoader {
         ModelLocation { source, directory }: ModelLocation<'_>,
         opened: &OpenedConfig,
         version: u64,
-        CompletedConfig { spec, way, .. }: &CompletedConfig<'_>,
+        CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
         began: Instant,
     ) -> Result<LoadedVersion, Error> {
         let path = source.root.join(directory.version_path(version));
         let on_cpu = || self.engines.choose(spec);
-        let backend = match way {
+        let backend = match gpu_engine {
             Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
             Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
             Some(GpuEngine::Plan(_)) | None => Some(on_cpu()?),
@@ -431,7 +431,7 @@ impl ModelLoader {
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
             let opening = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
-            let model = match (way, backend) {
+            let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {
                     let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
                     let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
@@ -772,9 +772,9 @@ mod tests {
             fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
             let source = ModelSource::of_directory(root.clone()).unwrap();
             let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
-            let lying = ModelLocation { source: &source, directory: &directory };
-            let opened = loader.open(lying).map_err(|failure| failure.error().clone())?;
-            loader.load_version(lying, &opened, 1)
+            let location = ModelLocation { source: &source, directory: &directory };
+            let opened = loader.open(location).map_err(|failure| failure.error().clone())?;
+            loader.load_version(location, &opened, 1)
         };
         for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
             let loaded = load(name, group).unwrap();

@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use crate::backend::threads;
 use crate::config::Settings;
-use crate::error::Error;
-use crate::model::repository::changes::VersionChanges;
-use crate::model::config::ConfigDraft;
-use crate::model::ensemble::ComposingModels;
-use crate::model::repository::index::{LoadProgress, LoadStage};
-use crate::model::repository::{ChangeMark, ModelDirectory};
-use crate::model::config::parse::text::Notation;
-use crate::protocol::repository::LoadOrder;
 use crate::control::ControlMessage;
 use crate::control::cores::CorePlan;
 use crate::control::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions, register};
-use crate::control::uploaded_files::UploadedFiles;
 use crate::control::plan::PlannedModel;
 use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
-use crate::shard::mailbox::{HandleRoute, ModelHandle};
+use crate::control::uploaded_files::UploadedFiles;
+use crate::error::Error;
+use crate::model::config::ConfigDraft;
+use crate::model::config::parse::text::Notation;
+use crate::model::ensemble::ComposingModels;
+use crate::model::repository::changes::VersionChanges;
+use crate::model::repository::index::{LoadProgress, LoadStage};
+use crate::model::repository::{ChangeMark, ModelDirectory};
+use crate::protocol::repository::LoadOrder;
 use crate::queue::rate_limiter::RateLimiter;
-use crate::shard::model_table::{Placement, ServedModel};
 use crate::queue::worker::panic_text;
-use crate::shard::ServerContext;
 use crate::runtime::clock;
+use crate::shard::ServerContext;
+use crate::shard::mailbox::{HandleRoute, ModelHandle};
+use crate::shard::model_table::{Placement, ServedModel};
 
 /// What every load works with.
 pub struct LoadContext {
@@ -42,11 +42,11 @@ pub struct LoadContext {
     /// Hands out the resources that models share, where there is a rate limit.
     pub limiter: Option<Arc<RateLimiter>>,
     /// What all threads share.
-    pub world: Arc<ServerContext>,
+    pub server_context: Arc<ServerContext>,
     /// Which cores are whose.
     pub cores: CorePlan,
     /// Where workers say that they have ended.
-    pub roster: ThreadHooks,
+    pub thread_hooks: ThreadHooks,
     /// Where the outcome goes.
     pub events: Sender<ControlMessage>,
 }
@@ -87,7 +87,7 @@ pub struct LocatedModel {
     /// Whether a client brought its configuration, or all of it: the next load starts anew.
     pub is_brought: bool,
     /// The files that it brought.
-    pub overlay: Option<Arc<UploadedFiles>>,
+    pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
 /// The versions that stand ready, and what becomes of those that serve.
@@ -112,7 +112,7 @@ pub struct ReadyVersion {
     /// For each shard, its part of it.
     pub holds: Vec<ModelHandle>,
     /// Its workers.
-    pub crew: WorkerGroup,
+    pub worker_group: WorkerGroup,
     /// The cores of each.
     pub cores: Vec<Vec<usize>>,
     /// How long its load took.
@@ -165,22 +165,27 @@ impl LoadJob {
         found: &mut Option<LocatedModel>,
     ) -> Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure> {
         self.progress.set_stage(LoadStage::Reading);
-        let (directory, is_brought, overlay) = match self.place {
+        let (directory, is_brought, uploaded_files) = match self.place {
             ModelOrigin::Known(origin, directory) => ((Some(origin), *directory), false, None),
             ModelOrigin::Asked(load) => find(*load, &tools.repositories)?,
         };
         let (origin, directory) = directory;
-        *found = Some(LocatedModel { origin, mark: directory.mark.clone(), is_brought, overlay: overlay.clone() });
+        *found = Some(LocatedModel {
+            origin,
+            mark: directory.mark.clone(),
+            is_brought,
+            uploaded_files: uploaded_files.clone(),
+        });
         // Only now it is known that there is such a model.
         let _ = tools.events.send(ControlMessage::Begun(self.name.clone(), Arc::clone(&self.progress)));
-        let source = overlay.as_deref().map(UploadedFiles::source);
+        let source = uploaded_files.as_deref().map(UploadedFiles::source);
         let source = source.or_else(|| tools.repositories.source(origin?));
         let source = source.ok_or_else(|| Error::internal("its repository is gone"))?;
         // What a client brings is loaded whatever serves.
         let held = if is_brought { ServingVersions::default() } else { self.held };
-        let lying = ModelLocation { source, directory: &directory };
+        let location = ModelLocation { source, directory: &directory };
         let members = self.members.unwrap_or_default();
-        let (loaded, mut changes) = tools.loader.load_model(lying, &held, &members, &self.progress)?;
+        let (loaded, mut changes) = tools.loader.load_model(location, &held, &members, &self.progress)?;
         if is_brought {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
@@ -216,22 +221,22 @@ fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, Lo
         let text = "its files were brought without the load parameter 'config', which must come with them";
         return Err(LoadFailure::Config(Error::invalid(text)));
     };
-    let overlay = UploadedFiles::new(&load)
+    let uploaded_files = UploadedFiles::new(&load)
         .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
-    let entry = overlay.source().repository.list_model(&load.name);
+    let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
-    Ok(((None, directory), true, Some(Arc::new(overlay))))
+    Ok(((None, directory), true, Some(Arc::new(uploaded_files))))
 }
 
 /// Makes the instances of a loaded model version.
 fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>) -> Result<ReadyVersion, Error> {
-    let PlannedModel { served, lanes, places, took } =
+    let PlannedModel { served, producers, places, took } =
         PlannedModel::later(&tools.settings, loaded, &tools.cores, taken)?;
-    let crew = WorkerGroup::begin(&served, &places, &tools.roster)?;
-    let mut holds = Vec::with_capacity(lanes.len());
-    for (mailbox, lane) in tools.world.mailboxes.iter().zip(lanes) {
-        let way = match (lane, &served.placement) {
-            (Some(lane), _) => HandleRoute::Lane(lane),
+    let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
+    let mut holds = Vec::with_capacity(producers.len());
+    for (mailbox, producer) in tools.server_context.mailboxes.iter().zip(producers) {
+        let route = match (producer, &served.placement) {
+            (Some(producer), _) => HandleRoute::Lane(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
@@ -242,10 +247,10 @@ fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>
                 HandleRoute::Instance(instance)
             }
         };
-        holds.push(ModelHandle { served: Arc::clone(&served), way });
+        holds.push(ModelHandle { served: Arc::clone(&served), route });
     }
-    crew.wait()?;
+    worker_group.wait()?;
     let cores: Vec<_> = places.into_iter().map(|place| place.cores).collect();
     taken.extend(cores.iter().cloned());
-    Ok(ReadyVersion { served, holds, crew, cores, took })
+    Ok(ReadyVersion { served, holds, worker_group, cores, took })
 }

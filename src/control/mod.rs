@@ -3,7 +3,7 @@
 //! decides alone and in one thread; loads, looks and listings run on threads of their own and come
 //! back as [`ControlMessage`]s, so that it always answers a signal.
 //!
-//! A version that serves no more goes this way: every shard takes the change up; then the feed is
+//! A version that serves no more goes this way: every shard takes the change up; then the queue is
 //! stopped, so that its workers serve what waits and end; when they have, and the last request of
 //! each shard has its answer, it is freed.
 
@@ -21,20 +21,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 use crate::config::ControlMode;
-use crate::error::Error;
-use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionState};
-use crate::model::repository::ModelDirectory;
-use crate::protocol::repository::LoadOrder;
 use crate::control::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::model_record::{ModelRecord, ModelRecords, VersionRecord};
-use crate::control::retire::{PendingChange, RetiringVersion};
 use crate::control::repositories::RepositoryScan;
+use crate::control::retire::{PendingChange, RetiringVersion};
 use crate::control::threads::spawn;
-use crate::log;
 use crate::control::trim_memory;
-use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
+use crate::error::Error;
+use crate::log;
+use crate::model::repository::ModelDirectory;
+use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionState};
+use crate::protocol::repository::LoadOrder;
 use crate::runtime::clock;
 use crate::shard::control_request::ControlReply;
+use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
 use crate::shard::model_table::ServedModel;
 use crate::time::Instant;
 
@@ -121,7 +121,7 @@ pub enum PendingAction {
 impl ControlThread {
     /// The control thread of a server whose shards run.
     pub fn new(tools: Arc<LoadContext>, events: Receiver<ControlMessage>, models: ModelRecords) -> Self {
-        let shards = tools.world.mailboxes.len();
+        let shards = tools.server_context.mailboxes.len();
         let mut control = Self {
             tools,
             events,
@@ -222,7 +222,7 @@ impl ControlThread {
     fn drain(&mut self) {
         self.is_draining = true;
         (self.look_at, self.trim_at) = (None, None);
-        self.tools.world.lifecycle.drain();
+        self.tools.server_context.lifecycle.drain();
         self.busy.clear();
         self.jobs.clear();
         self.listing.clear();
@@ -275,11 +275,11 @@ impl ControlThread {
         let number = self.changes;
         let overview = Self::overview(&self.models);
         let gone: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
-        let shards = self.tools.world.mailboxes.len();
+        let shards = self.tools.server_context.mailboxes.len();
         self.pending.insert(number, PendingChange { left: shards, replies, stopped: gone.clone() });
         self.retiring.extend(retired.into_iter().map(|(name, version)| RetiringVersion::new(name, version, shards)));
         let mut come: Vec<_> = come.into_iter().map(Vec::into_iter).collect();
-        for mailbox in &self.tools.world.mailboxes {
+        for mailbox in &self.tools.server_context.mailboxes {
             // What runs inside a shard was made with that shard's threads.
             let come = come.iter_mut().filter_map(Iterator::next).collect();
             mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: gone.clone(), come });

@@ -5,14 +5,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::repository::changes::KnownModel;
-use crate::model::ensemble::ComposingModel;
-use crate::model::repository::index::{LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState};
-use crate::model::repository::ChangeMark;
-use crate::control::load_job::ModelOrigin;
 use crate::control::load::{LoadFailure, ServingVersions};
-use crate::control::uploaded_files::UploadedFiles;
+use crate::control::load_job::ModelOrigin;
 use crate::control::threads::WorkerGroup;
+use crate::control::uploaded_files::UploadedFiles;
+use crate::model::ensemble::ComposingModel;
+use crate::model::repository::ChangeMark;
+use crate::model::repository::changes::KnownModel;
+use crate::model::repository::index::{
+    LoadCounts, LoadProgress, ModelOverview, UNLOADED, VersionOverview, VersionState,
+};
 use crate::shard::model_table::ServedModel;
 
 /// The models that were found and asked for, by name.
@@ -56,7 +58,7 @@ pub struct VersionRecord {
     /// What all threads share of it.
     pub served: Arc<ServedModel>,
     /// Its workers.
-    pub crew: WorkerGroup,
+    pub worker_group: WorkerGroup,
     /// The cores of each.
     pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
@@ -64,7 +66,7 @@ pub struct VersionRecord {
     /// How long its load took.
     pub took: Duration,
     /// The files that a client brought for it.
-    pub overlay: Option<Arc<UploadedFiles>>,
+    pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
 impl ModelRecord {

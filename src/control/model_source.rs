@@ -6,12 +6,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::config::Settings;
+use crate::control::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
+use crate::model::config::parse::text::Notation;
 use crate::model::config::{ConfigDraft, configured_name};
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
-use crate::model::config::parse::text::Notation;
-use crate::control::beneath::RepositoryRoot;
 
 /// A path that was opened.
 pub struct ModelSource {

@@ -4,19 +4,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::error::Error;
-use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
-use crate::model::repository::index::{LoadProgress, RepositoryOverview};
-use crate::model::repository::ChangeMark;
-use crate::protocol::repository::{LoadOrder, RepositoryOrder};
+use crate::control::load::{LoadFailure, ServingVersions};
 use crate::control::load_job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
 use crate::control::model_record::VersionRecord;
-use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
-use crate::control::load::{LoadFailure, ServingVersions};
-use crate::log;
-use crate::control::uploaded_files::UploadedFiles;
 use crate::control::repositories::RepositoryScan;
 use crate::control::threads::spawn;
+use crate::control::uploaded_files::UploadedFiles;
+use crate::control::{BusyModel, ControlMessage, ControlThread, PendingAction};
+use crate::error::Error;
+use crate::log;
+use crate::model::repository::ChangeMark;
+use crate::model::repository::changes::{ModelAction, VersionChanges, actions};
+use crate::model::repository::index::{LoadProgress, RepositoryOverview};
+use crate::protocol::repository::{LoadOrder, RepositoryOrder};
 use crate::runtime::clock;
 use crate::shard::control_request::ControlReply;
 
@@ -102,19 +102,19 @@ impl ControlThread {
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
-        let mut overlay = None;
+        let mut uploaded_files = None;
         if let Some(found) = found {
             let model = self.models.entry(name.clone()).or_default();
             (model.origin, model.mark, model.is_brought) = (found.origin, found.mark, found.is_brought);
             (model.loading, model.is_gone) = (None, false);
             model.is_asked |= is_asked;
             model.loads.time += took;
-            overlay = found.overlay;
+            uploaded_files = found.uploaded_files;
         }
         match self.settle(&name, outcome, &mut waiting) {
-            Ok((standing, changes)) => self.replace(&name, (standing, overlay), &changes, reply),
+            Ok((standing, changes)) => self.replace(&name, (standing, uploaded_files), &changes, reply),
             Err(failure) => {
-                drop(overlay);
+                drop(uploaded_files);
                 self.handle_failure(&name, &failure, reply);
             }
         }
@@ -133,7 +133,7 @@ impl ControlThread {
     fn replace(
         &mut self,
         name: &str,
-        (standing, overlay): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
+        (standing, uploaded_files): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
         changes: &VersionChanges,
         reply: Option<ControlReply>,
     ) {
@@ -145,10 +145,11 @@ impl ControlThread {
         }
         let mut retired = Self::take_out(model, name, &changes.retired);
         let mut come = Vec::with_capacity(standing.len());
-        for ReadyVersion { served, holds, crew, cores, took } in standing {
+        for ReadyVersion { served, holds, worker_group, cores, took } in standing {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-            let version = VersionRecord { served, crew, cores, mark, took, overlay: overlay.clone() };
+            let version =
+                VersionRecord { served, worker_group, cores, mark, took, uploaded_files: uploaded_files.clone() };
             if let Some(old) = model.serving.insert(number, version) {
                 retired.push((name.to_owned(), old));
             }

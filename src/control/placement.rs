@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
 use crate::config::Settings;
+use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
-use crate::control::internal_sink::InternalSink;
 use crate::runtime::clock;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 

@@ -1,4 +1,4 @@
-//! What will run where: a seat for each instance on a worker, the resources that it takes, and the
+//! What will run where: a parking for each instance on a worker, the resources that it takes, and the
 //! cores of all threads. Made when the models are loaded and before any thread starts, and for each
 //! model version that comes later.
 
@@ -7,30 +7,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::config::{ControlMode, Io, Settings};
-use crate::error::Error;
-use crate::metrics::{GpuBoard, ShardCells};
-use crate::model::{InstanceGroup, ModelSpec};
-use crate::scheduler::Policy;
 use crate::control::cores;
 use crate::control::cores::{CorePlan, CoreRequest};
 use crate::control::load::LoadedVersion;
-use crate::log;
 use crate::control::placement::InstanceSite;
-use crate::shard::ServerContext;
-use crate::shard::mailbox::{ControlSender, ShardMailbox};
-use crate::shard::control_request::ControlRequests;
+use crate::error::Error;
+use crate::log;
+use crate::metrics::{GpuBoard, ShardCells};
+use crate::model::{InstanceGroup, ModelSpec};
 use crate::queue::model_queue::{ModelQueue, Parking, QueueBounds, QueueProducer};
-use crate::shard::lifecycle::Lifecycle;
 use crate::queue::rate_limiter::RateRegistration;
-use crate::shard::model_table::{Placement, ServedModel};
 use crate::queue::semaphore::Semaphore;
-use crate::shard::shared_memory::SharedMemoryClient;
 use crate::runtime::executor::IoPath;
+use crate::scheduler::Policy;
+use crate::shard::ServerContext;
+use crate::shard::control_request::ControlRequests;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::model_table::{Placement, ServedModel};
+use crate::shard::shared_memory::SharedMemoryClient;
 
 /// What will run where, from the start.
 pub struct ServerPlan {
     /// What all threads share.
-    pub world: Arc<ServerContext>,
+    pub server_context: Arc<ServerContext>,
     /// The model versions.
     pub planned: Vec<PlannedModel>,
     /// Which cores are whose.
@@ -41,8 +41,8 @@ pub struct ServerPlan {
 pub struct PlannedModel {
     /// The model version.
     pub served: Arc<ServedModel>,
-    /// For each shard, its lane; none where the model runs inside it.
-    pub lanes: Vec<Option<QueueProducer>>,
+    /// For each shard, its producer; none where the model runs inside it.
+    pub producers: Vec<Option<QueueProducer>>,
     /// The places of its worker threads.
     pub places: Vec<WorkerPlacement>,
     /// How long its load took.
@@ -52,8 +52,8 @@ pub struct PlannedModel {
 /// The place of one worker thread.
 #[derive(Clone, Debug)]
 pub struct WorkerPlacement {
-    /// The instance's seat among the model's.
-    pub seat: usize,
+    /// The instance's parking among the model's.
+    pub parking: usize,
     /// The cores of its threads.
     pub cores: Vec<usize>,
     /// The cores that it shares out with others.
@@ -72,12 +72,16 @@ impl ServerPlan {
         regions: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
-        let cores = CorePlan::new(&cores::available(), &wishes(settings, &models))?;
+        let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
         let places = places(settings, &models, &cores);
         let shards = cores.shards.len();
         let planned = models.into_iter().zip(places).map(|(loaded, places)| plan(settings, loaded, shards, places));
         let planned = planned.collect();
-        Ok(Self { world: Arc::new(ServerContext { regions, ..world(settings, shards, tell, gpus) }), planned, cores })
+        Ok(Self {
+            server_context: Arc::new(ServerContext { regions, ..server_context(settings, shards, tell, gpus) }),
+            planned,
+            cores,
+        })
     }
 }
 
@@ -96,15 +100,15 @@ impl PlannedModel {
         let mut least = cores::least_taken(&cores.workers, taken, free).into_iter();
         let mut places = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
-        for (seat, (group, _, gpu)) in instances(&loaded).enumerate() {
+        for (parking, (group, _, gpu)) in instances(&loaded).enumerate() {
             places.push(match policy(settings, group) {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
-                    WorkerPlacement { seat, cores: cores::share(all, seat, of_policy), shared: all.clone(), gpu }
+                    WorkerPlacement { parking, cores: cores::share(all, parking, of_policy), shared: all.clone(), gpu }
                 }
                 None => {
                     let own = least.next().unwrap_or_else(|| cores.workers.clone());
-                    WorkerPlacement { seat, cores: own, shared: cores.workers.clone(), gpu }
+                    WorkerPlacement { parking, cores: own, shared: cores.workers.clone(), gpu }
                 }
             });
         }
@@ -114,20 +118,21 @@ impl PlannedModel {
 
 fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, places: Vec<WorkerPlacement>) -> PlannedModel {
     let bounds = QueueBounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
-    let seats = seats(&loaded);
-    let (placement, lanes) = match loaded.choice.site {
+    let parkings = parkings(&loaded);
+    let (placement, producers) = match loaded.choice.site {
         InstanceSite::Ensemble => (Placement::Ensemble(permits(&loaded.spec)), (0..shards).map(|_| None).collect()),
         InstanceSite::Inline => (Placement::Inline, (0..shards).map(|_| None).collect()),
         InstanceSite::Worker => {
             let policy = Policy { refuses_late: settings.refuses_late, ..loaded.policy() };
             let sequences = loaded.sequence_policy().map(|policy| (loaded.spec.name.clone(), policy));
-            let (feed, lanes) = ModelQueue::with_seats(policy, bounds, shards, seats, loaded.registration, sequences);
-            (Placement::Worker(feed), lanes.into_iter().map(Some).collect())
+            let (model_queue, producers) =
+                ModelQueue::with_parkings(policy, bounds, shards, parkings, loaded.registration, sequences);
+            (Placement::Worker(model_queue), producers.into_iter().map(Some).collect())
         }
     };
     let (run, took) = (loaded.choice.run, loaded.took);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-    PlannedModel { served: Arc::new(served.measured(run)), lanes, places, took }
+    PlannedModel { served: Arc::new(served.measured(run)), producers, places, took }
 }
 
 /// The permits of each step of an ensemble, where their number is bounded.
@@ -137,7 +142,7 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-fn world(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
+fn server_context(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
     ServerContext {
         id: settings.id.clone(),
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
@@ -169,20 +174,20 @@ fn world(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<Gp
     }
 }
 
-/// The seats of a model's instances, in the order of [`instances`].
-fn seats(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
+/// The parkings of a model's instances, in the order of [`instances`].
+fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     let mut rate_ids = loaded.registration.iter().flat_map(RateRegistration::ids);
-    let seat = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
-        let seat = Parking::new(name);
+    let parking = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
+        let parking = Parking::new(name);
         if group.is_passive {
-            return seat.passive();
+            return parking.passive();
         }
         match rate_ids.next() {
-            Some(id) => seat.limited(id),
-            None => seat,
+            Some(id) => parking.limited(id),
+            None => parking,
         }
     };
-    instances(loaded).map(seat).map(Arc::new).collect()
+    instances(loaded).map(parking).map(Arc::new).collect()
 }
 
 /// The instances of a model that have a worker thread, with their names and GPUs.
@@ -194,7 +199,7 @@ fn policy<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<u
     settings.host_policies.get(&group.host_policy)
 }
 
-fn wishes(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
+fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
     let groups = || models.iter().flat_map(LoadedVersion::worker_groups);
     let named: BTreeMap<_, _> =
         groups().filter_map(|group| Some((group.host_policy.clone(), policy(settings, group)?.clone()))).collect();
@@ -218,14 +223,14 @@ fn places(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Ve
         *counts.entry(key(group)).or_default() += 1;
     }
     let mut dealt: BTreeMap<Option<String>, usize> = BTreeMap::new();
-    let mut place = |(seat, (group, _, gpu)): (usize, (&InstanceGroup, String, Option<u32>))| {
+    let mut place = |(parking, (group, _, gpu)): (usize, (&InstanceGroup, String, Option<u32>))| {
         let key = key(group);
         let count = counts.get(&key).copied().unwrap_or(1);
         let index = dealt.entry(key).or_default();
         let all = policy(settings, group).unwrap_or(&cores.workers);
         let own = cores::share(all, *index, count);
         *index += 1;
-        WorkerPlacement { seat, cores: own, shared: all.clone(), gpu }
+        WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
     };
     models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
 }

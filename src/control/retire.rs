@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
-use crate::model::repository::index::{UNLOADED, VersionState};
-use crate::scheduler::sequence::SequenceEnd;
 use crate::control::ControlThread;
 use crate::control::model_record::VersionRecord;
 use crate::log;
-use crate::shard::mailbox::ModelHandle;
+use crate::model::repository::index::{UNLOADED, VersionState};
+use crate::scheduler::sequence::SequenceEnd;
 use crate::shard::control_request::ControlReply;
+use crate::shard::mailbox::ModelHandle;
 use crate::shard::model_table::{Placement, ServedModel};
 
 /// A change that not every shard has taken up.
@@ -37,7 +37,7 @@ impl RetiringVersion {
     }
 
     fn is_over(&self) -> bool {
-        self.holds == 0 && self.version.crew.has_ended()
+        self.holds == 0 && self.version.worker_group.has_ended()
     }
 }
 
@@ -52,7 +52,7 @@ impl ControlThread {
         let Some(pending) = self.pending.remove(&number) else { return };
         for served in &pending.stopped {
             let retiring = self.retiring.iter().find(|retiring| Arc::ptr_eq(&retiring.version.served, served));
-            retiring.into_iter().for_each(|retiring| retiring.version.crew.stop());
+            retiring.into_iter().for_each(|retiring| retiring.version.worker_group.stop());
         }
         pending.replies.into_iter().for_each(|reply| reply.send(Ok(Vec::new())));
         self.finish_retiring();
@@ -79,11 +79,11 @@ impl ControlThread {
         }
         for RetiringVersion { name, version, .. } in over {
             let number = version.served.version;
-            let VersionRecord { served, crew, overlay, .. } = version;
-            crew.join();
+            let VersionRecord { served, worker_group, uploaded_files, .. } = version;
+            worker_group.join();
             let unended = unended(&served);
             drop(served);
-            drop(overlay);
+            drop(uploaded_files);
             log::info(&format!("freed '{name}' version {number}{unended}"));
             let is_left = self.retiring.iter().any(|other| other.name == name && other.number() == number);
             let Some(model) = self.models.get_mut(&name) else { continue };
@@ -104,11 +104,11 @@ impl ControlThread {
 
 /// What became of the sequences of a version whose workers have ended.
 fn unended(served: &ServedModel) -> String {
-    let feed = match &served.placement {
+    let model_queue = match &served.placement {
         Placement::Ensemble(_) | Placement::Inline => None,
-        Placement::Worker(feed) => feed.sequences(),
+        Placement::Worker(model_queue) => model_queue.sequences(),
     };
-    match feed.map_or(0, |sequences| sequences.ended(SequenceEnd::Unload)) {
+    match model_queue.map_or(0, |sequences| sequences.ended(SequenceEnd::Unload)) {
         0 => String::new(),
         count => format!("; {count} sequences had not ended"),
     }

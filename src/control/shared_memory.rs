@@ -15,13 +15,13 @@ use rustix::io::{pread, pwrite, retry_on_intr};
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
 use crate::config::Settings;
+use crate::control::threads::spawn;
 use crate::error::Error;
+use crate::log;
 use crate::protocol::shared_memory::{
     MemoryError, Region, RegionDescription, RegionMemory, RegionOrder, RegionPlace, RegionRegistration, RegionRegistry,
     key_name, without_gpus,
 };
-use crate::log;
-use crate::control::threads::spawn;
 use crate::shard::ServerContext;
 use crate::shard::shared_memory::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
 
@@ -39,23 +39,23 @@ pub struct SharedMemoryReceivers {
 pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
 
 /// How the shards reach who keeps the regions, where clients may register any.
-pub fn desk(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
+pub fn shared_memory_client(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
     let request_size_max = settings.client_shm_bytes_max;
     settings.allows_client_shm.then(|| {
         let ((orders, ordered), copies) = (channel(), channel());
-        let desk = SharedMemoryClient::new(orders, copies.0.clone(), request_size_max);
-        (desk, SharedMemoryReceivers { orders: ordered, copies, request_size_max })
+        let shared_memory_client = SharedMemoryClient::new(orders, copies.0.clone(), request_size_max);
+        (shared_memory_client, SharedMemoryReceivers { orders: ordered, copies, request_size_max })
     })
 }
 
 /// Starts the threads.
-pub fn begin(ends: SharedMemoryReceivers, world: &Arc<ServerContext>, gpus: FindGpus) -> Result<(), Error> {
+pub fn begin(ends: SharedMemoryReceivers, server_context: &Arc<ServerContext>, gpus: FindGpus) -> Result<(), Error> {
     let SharedMemoryReceivers { orders, copies: (copying, copies), request_size_max } = ends;
     let (registry, contexts) = (RegionRegistry::new(request_size_max), SharedContexts::default());
-    let mut keeper = RegionOwner { registry, world: Arc::downgrade(world), gpus, contexts, copying };
+    let mut keeper = RegionOwner { registry, server_context: Arc::downgrade(server_context), gpus, contexts, copying };
     spawn("shared-memory".to_owned(), move || {
-        for (order, promise) in orders {
-            keeper.handle_order(order, promise);
+        for (order, reply) in orders {
+            keeper.handle_order(order, reply);
         }
     })?;
     spawn("shared-memory-copies".to_owned(), move || copies.into_iter().for_each(copy))?;
@@ -66,29 +66,29 @@ pub fn begin(ends: SharedMemoryReceivers, world: &Arc<ServerContext>, gpus: Find
 struct RegionOwner {
     registry: RegionRegistry,
     /// It holds the sender that this thread ends with.
-    world: Weak<ServerContext>,
+    server_context: Weak<ServerContext>,
     gpus: FindGpus,
     contexts: SharedContexts,
     copying: Sender<CopyRequest>,
 }
 
 impl RegionOwner {
-    fn handle_order(&mut self, order: RegionOrder, promise: RegionReply<Vec<RegionDescription>>) {
+    fn handle_order(&mut self, order: RegionOrder, reply: RegionReply<Vec<RegionDescription>>) {
         let before = Arc::downgrade(self.registry.regions());
         match order {
-            RegionOrder::Status(kind, name) => return promise.send(self.registry.status(kind, &name)),
+            RegionOrder::Status(kind, name) => return reply.send(self.registry.status(kind, &name)),
             RegionOrder::Unregister(kind, name) => self.registry.remove(kind, &name),
             RegionOrder::Register(registration) => {
                 if let Err(error) = self.register(&registration) {
-                    return promise.send(Err(error));
+                    return reply.send(Err(error));
                 }
             }
         }
         if before.as_ptr() == Arc::as_ptr(self.registry.regions()) {
-            return promise.send(Ok(Vec::new()));
+            return reply.send(Ok(Vec::new()));
         }
-        let published = Arc::new(PublishedRegions::new(Arc::clone(self.registry.regions()), promise));
-        for mailbox in self.world.upgrade().iter().flat_map(|world| &world.mailboxes) {
+        let published = Arc::new(PublishedRegions::new(Arc::clone(self.registry.regions()), reply));
+        for mailbox in self.server_context.upgrade().iter().flat_map(|server_context| &server_context.mailboxes) {
             mailbox.push_regions(Arc::clone(&published));
         }
     }
@@ -168,8 +168,8 @@ impl Drop for CudaMemory {
 /// One copy from or to a GPU.
 fn copy(copy: CopyRequest) {
     match copy {
-        CopyRequest::Read(slice, promise) => promise.send(slice.read()),
-        CopyRequest::Write(slice, bytes, promise) => promise.send(slice.write(&bytes)),
+        CopyRequest::Read(slice, reply) => reply.send(slice.read()),
+        CopyRequest::Write(slice, bytes, reply) => reply.send(slice.write(&bytes)),
         CopyRequest::End(memory) => drop(memory),
     }
 }
@@ -331,8 +331,13 @@ mod tests {
     fn keeper(gpus: Gpus) -> (RegionOwner, Receiver<CopyRequest>) {
         let (copying, copies) = channel();
         let (registry, contexts) = (RegionRegistry::new(64), SharedContexts::default());
-        let keeper =
-            RegionOwner { registry, world: Weak::new(), gpus: Box::new(move || gpus.clone()), contexts, copying };
+        let keeper = RegionOwner {
+            registry,
+            server_context: Weak::new(),
+            gpus: Box::new(move || gpus.clone()),
+            contexts,
+            copying,
+        };
         (keeper, copies)
     }
 
@@ -392,9 +397,9 @@ mod tests {
         let slice = || keeper.registry.regions().find("g", 0, 8).unwrap();
         let (orders, _ordered) = channel();
         let (copying, copies) = channel();
-        let desk = SharedMemoryClient::new(orders, copying, 8);
-        let mut write = std::pin::pin!(desk.write(slice(), Bytes::from_static(&[1; 8])));
-        let mut read = std::pin::pin!(desk.read(slice()));
+        let shared_memory_client = SharedMemoryClient::new(orders, copying, 8);
+        let mut write = std::pin::pin!(shared_memory_client.write(slice(), Bytes::from_static(&[1; 8])));
+        let mut read = std::pin::pin!(shared_memory_client.read(slice()));
         let mut context = Context::from_waker(Waker::noop());
         assert!(write.as_mut().poll(&mut context).is_pending() && read.as_mut().poll(&mut context).is_pending());
         copies.try_iter().for_each(copy);

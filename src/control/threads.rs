@@ -10,17 +10,17 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use crate::backend::{Instance, Threads, threads};
-use crate::error::Error;
-use crate::control::plan::WorkerPlacement;
 use crate::control::cores;
+use crate::control::plan::WorkerPlacement;
+use crate::error::Error;
 use crate::log;
-use crate::shard::thread;
-use crate::shard::thread::ShardParts;
 use crate::queue::model_queue::ModelQueue;
-use crate::shard::model_table::{Placement, ServedModel};
-use crate::runtime::executor::pin;
 use crate::queue::worker;
 use crate::queue::worker::panic_text;
+use crate::runtime::executor::pin;
+use crate::shard::model_table::{Placement, ServedModel};
+use crate::shard::thread;
+use crate::shard::thread::ShardParts;
 
 /// What is done, and with which words, when the server cannot go on. Called from any thread.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
@@ -39,7 +39,7 @@ pub struct ThreadHooks {
 
 /// The worker threads of one model version. Dropped, they are told to end.
 pub struct WorkerGroup {
-    feed: Option<Arc<ModelQueue>>,
+    model_queue: Option<Arc<ModelQueue>>,
     workers: Vec<JoinHandle<()>>,
     left: Arc<AtomicUsize>,
     ready: mpsc::Receiver<Result<(), Error>>,
@@ -48,13 +48,13 @@ pub struct WorkerGroup {
 /// What a worker leaves behind at its end, however it comes.
 struct WorkerExit {
     left: Arc<AtomicUsize>,
-    roster: ThreadHooks,
+    thread_hooks: ThreadHooks,
 }
 
 impl Drop for WorkerExit {
     fn drop(&mut self) {
         self.left.fetch_sub(1, Ordering::SeqCst);
-        (self.roster.ended)();
+        (self.thread_hooks.ended)();
     }
 }
 
@@ -83,18 +83,27 @@ impl Drop for StartSignal {
 
 impl WorkerGroup {
     /// Starts the workers of a model version; they make their instances while the caller goes on.
-    pub fn begin(served: &Arc<ServedModel>, places: &[WorkerPlacement], roster: &ThreadHooks) -> Result<Self, Error> {
+    pub fn begin(
+        served: &Arc<ServedModel>,
+        places: &[WorkerPlacement],
+        thread_hooks: &ThreadHooks,
+    ) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        let mut crew = Self { feed: None, workers: Vec::new(), left: Arc::default(), ready };
-        let Placement::Worker(feed) = &served.placement else { return Ok(crew) };
-        crew.feed = Some(Arc::clone(feed));
+        let mut worker_group = Self { model_queue: None, workers: Vec::new(), left: Arc::default(), ready };
+        let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
+        worker_group.model_queue = Some(Arc::clone(model_queue));
         for place in places {
-            crew.left.fetch_add(1, Ordering::SeqCst);
-            let leaving = WorkerExit { left: Arc::clone(&crew.left), roster: roster.clone() };
+            worker_group.left.fetch_add(1, Ordering::SeqCst);
+            let leaving = WorkerExit { left: Arc::clone(&worker_group.left), thread_hooks: thread_hooks.clone() };
             let started = StartSignal::by(&started);
-            crew.workers.push(start_worker(Arc::clone(served), Arc::clone(feed), place.clone(), (started, leaving))?);
+            worker_group.workers.push(start_worker(
+                Arc::clone(served),
+                Arc::clone(model_queue),
+                place.clone(),
+                (started, leaving),
+            )?);
         }
-        Ok(crew)
+        Ok(worker_group)
     }
 
     /// Waits until all its instances are made; fails where one cannot be.
@@ -104,8 +113,8 @@ impl WorkerGroup {
 
     /// Tells the workers to end: each finishes its batch, and what waits.
     pub fn stop(&self) {
-        if let Some(feed) = &self.feed {
-            feed.stop();
+        if let Some(model_queue) = &self.model_queue {
+            model_queue.stop();
         }
     }
 
@@ -132,11 +141,11 @@ impl Drop for WorkerGroup {
 
 fn start_worker(
     served: Arc<ServedModel>,
-    feed: Arc<ModelQueue>,
+    model_queue: Arc<ModelQueue>,
     place: WorkerPlacement,
     (started, leaving): (StartSignal, WorkerExit),
 ) -> Result<JoinHandle<()>, Error> {
-    let name = format!("w{}-{}", place.seat, served.spec.name);
+    let name = format!("w{}-{}", place.parking, served.spec.name);
     spawn(name.clone(), move || {
         // Dropped last of all.
         let leaving = leaving;
@@ -150,7 +159,9 @@ fn start_worker(
             match make_instance(&served, &place, threads) {
                 Ok(instance) => {
                     started.tell(Ok(()));
-                    if let Err(panic) = worker::run(&served, &feed, place.seat, instance, threads, log::warning) {
+                    if let Err(panic) =
+                        worker::run(&served, &model_queue, place.parking, instance, threads, log::warning)
+                    {
                         log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                     }
                 }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags};
 
-use crate::protocol::repository::LoadOrder;
 use crate::control::model_source::ModelSource;
+use crate::protocol::repository::LoadOrder;
 
 /// How many names are tried for the directory: another process may have left some behind.
 const NAMES_TRIED: u32 = 100;
@@ -133,16 +133,16 @@ mod tests {
         let file = |path: &str| (path.to_owned(), bytes::Bytes::from_static(b"x"));
         let files = vec![file("1/model.onnx"), file("1/weights/a"), file("3/model.onnx")];
         let load = LoadOrder { name: "m".to_owned(), config: None, files };
-        let overlay = UploadedFiles::new(&load).unwrap();
+        let uploaded_files = UploadedFiles::new(&load).unwrap();
         let other = UploadedFiles::new(&load).unwrap();
-        assert_ne!(overlay.root, other.root);
+        assert_ne!(uploaded_files.root, other.root);
         let settings = crate::config::Settings::default();
-        let model = overlay.source().find("m", &settings).unwrap().unwrap();
+        let model = uploaded_files.source().find("m", &settings).unwrap().unwrap();
         assert_eq!((model.versions, model.files), (vec![3, 1], vec!["model.onnx".to_owned(), "weights".to_owned()]));
-        assert_eq!(overlay.source().repository.read("m/1/weights/a", 1).unwrap(), b"x");
-        let root = overlay.root.clone();
+        assert_eq!(uploaded_files.source().repository.read("m/1/weights/a", 1).unwrap(), b"x");
+        let root = uploaded_files.root.clone();
         assert_eq!(std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&root).unwrap().permissions()) & 0o77, 0);
-        drop(overlay);
+        drop(uploaded_files);
         assert!(!root.exists() && other.root.exists());
     }
 

@@ -9,12 +9,12 @@ use bytes::Bytes;
 
 use crate::backend::gpu::GpuInstanceFigures;
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads, run_to_end};
+use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::WARM_UP_SIZE_MAX;
 use crate::model::config::warm_up;
 use crate::model::config::warm_up::{WarmUp, WarmUpInput, WarmUpSource};
 use crate::model::{ModelSpec, TensorSpec};
-use crate::control::internal_sink::InternalSink;
 use crate::runtime::clock;
 use crate::tensor::strings::Strings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};

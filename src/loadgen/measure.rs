@@ -306,14 +306,15 @@ impl Collected {
                 self.totals.unsent += unsent;
                 self.done += 1;
             }
-            load_thread::ThreadReport::Window(number, window) => match self.open.iter_mut().find(|(have, ..)| *have == number)
-            {
-                Some((_, threads, open)) => {
-                    *threads += 1;
-                    open.merge_lane(&window);
+            load_thread::ThreadReport::Window(number, window) => {
+                match self.open.iter_mut().find(|(have, ..)| *have == number) {
+                    Some((_, threads, open)) => {
+                        *threads += 1;
+                        open.merge_lane(&window);
+                    }
+                    None => self.open.push((number, 1, *window)),
                 }
-                None => self.open.push((number, 1, *window)),
-            },
+            }
         }
         Ok(())
     }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Error;
+use crate::model::config::warm_up::WarmUp;
 use crate::model::ensemble::Ensemble;
 use crate::model::labels::Labels;
 use crate::model::sequence::SequenceBatching;
-use crate::model::config::warm_up::WarmUp;
 use crate::tensor::{Datatype, Shape, Tensor};
 
 /// A checked model configuration. One is shared by all shards and instances.

@@ -37,13 +37,13 @@ impl ClaimState {
 }
 
 impl Completions {
-    /// An inbox without requests.
+    /// An completions without requests.
     pub fn new() -> Self {
-        Self::with_tickets(IN_FLIGHT_MAX)
+        Self::with_slots(IN_FLIGHT_MAX)
     }
 
-    /// An inbox for so many tickets.
-    pub(super) fn with_tickets(count: usize) -> Self {
+    /// An completions for so many tickets.
+    pub(super) fn with_slots(count: usize) -> Self {
         let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
         let unread = (0..count).map(|_| AtomicU32::new(0)).collect();
         Self { answers: SegQueue::new(), claims, unread, waker: AtomicWaker::new() }
@@ -152,29 +152,29 @@ mod tests {
 
     #[test]
     fn a_request_is_taken_or_dropped_never_both_and_never_twice() {
-        let inbox = Completions::new();
+        let completions = Completions::new();
         let ticket = Ticket { index: 3, generation: 1 };
-        assert!(!inbox.claim(ticket), "nothing waits yet");
-        inbox.open(ticket);
-        assert!(inbox.is_waiting(ticket));
-        assert!(inbox.claim(ticket));
-        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket) && !inbox.is_waiting(ticket));
+        assert!(!completions.claim(ticket), "nothing waits yet");
+        completions.open(ticket);
+        assert!(completions.is_waiting(ticket));
+        assert!(completions.claim(ticket));
+        assert!(!completions.claim(ticket) && !completions.withdraw(ticket) && !completions.is_waiting(ticket));
 
         let next = Ticket { index: 3, generation: 2 };
-        inbox.open(next);
-        assert!(!inbox.claim(ticket) && !inbox.withdraw(ticket), "an old ticket touches no new request");
-        assert!(inbox.withdraw(next) && !inbox.claim(next));
+        completions.open(next);
+        assert!(!completions.claim(ticket) && !completions.withdraw(ticket), "an old ticket touches no new request");
+        assert!(completions.withdraw(next) && !completions.claim(next));
     }
 
     #[test]
     fn two_threads_that_race_for_a_request_agree_on_who_has_it() {
-        let inbox = Completions::new();
+        let completions = Completions::new();
         for generation in 1..2_000 {
             let ticket = Ticket { index: 0, generation };
-            inbox.open(ticket);
+            completions.open(ticket);
             let (claimed, withdrawn) = std::thread::scope(|scope| {
-                let claim = scope.spawn(|| inbox.claim(ticket));
-                let withdrawn = inbox.withdraw(ticket);
+                let claim = scope.spawn(|| completions.claim(ticket));
+                let withdrawn = completions.withdraw(ticket);
                 (claim.join().unwrap(), withdrawn)
             });
             assert!(claimed != withdrawn, "generation {generation}");

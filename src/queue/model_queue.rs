@@ -5,12 +5,12 @@
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
+mod batcher;
 mod flight;
-mod former;
 mod gate;
 mod hold;
 mod iteration;
-mod seat;
+mod parking;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -21,28 +21,28 @@ use crate::error::{Code, Error};
 use crate::limits::{ADMISSION_SLACK, BATCH_SIZES_MAX, IN_FLIGHT_MAX};
 use crate::metrics::BatchCells;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::scheduler::sequence::{SequenceEnd, SequencePolicy, Sequences};
-use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, ReleaseReason, Scheduler};
-use crate::queue::model_queue::batcher::{BatchRow, Batcher, EndedRequest, FormedBatch, RejectedRequest};
-use crate::queue::model_queue::rate_gate::GateOutcome;
-use crate::queue::model_queue::iteration::Iterations;
 use crate::queue::completions::Completions;
+use crate::queue::model_queue::batcher::{BatchRow, Batcher, EndedRequest, FormedBatch, RejectedRequest};
+use crate::queue::model_queue::iteration::Iterations;
+use crate::queue::model_queue::rate_gate::GateOutcome;
 use crate::queue::rate_limiter::RateRegistration;
 use crate::queue::response_order::ResponseOrder;
 use crate::queue::sync;
 use crate::queue::sync::{AtomicBool, AtomicI64, Mutex, MutexGuard, SegQueue, fence};
+use crate::scheduler::sequence::{SequenceEnd, SequencePolicy, Sequences};
+use crate::scheduler::{Admission, Claims, Entry, Forecast, Policy, ReleaseReason, Scheduler};
 use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
-pub use crate::scheduler::QueueBounds;
 pub use crate::queue::model_queue::in_flight::NextWork;
 pub use crate::queue::model_queue::reservation::Reservation;
 pub use crate::queue::parking::Parking;
+pub use crate::scheduler::QueueBounds;
 
 /// A request in a queue.
 pub struct QueuedRequest {
     /// The shard that answers it.
-    pub inbox: Arc<Completions>,
+    pub completions: Arc<Completions>,
     /// Its name there.
     pub ticket: Ticket,
     /// Its tensors, in the order of the model's inputs.
@@ -58,8 +58,8 @@ pub struct QueuedRequest {
     /// `received` is set.
     pub stamps: Stamps,
     /// What of each output its client asks for.
-    pub wishes: OutputNeeds,
-    /// The memory of its tensors in the books of the feed, which opens them.
+    pub output_needs: OutputNeeds,
+    /// The memory of its tensors in the books of the queue, which opens them.
     pub hold: Reservation,
     /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
     pub again: Option<Responder>,
@@ -87,7 +87,7 @@ pub enum QueueRefusal {
 
 /// The queue of one model version, shared by shards and instances.
 pub struct ModelQueue {
-    lanes: Mutex<LockedQueue>,
+    locked: Mutex<LockedQueue>,
     policy: Policy,
     admission: Admission,
     /// Where requests are refused that would be late (`--admission=deadline`).
@@ -103,7 +103,7 @@ pub struct ModelQueue {
     /// Where the model serves sequences.
     sequences: Option<SequenceQueue>,
     batches: Arc<BatchCells>,
-    seats: Box<[Arc<Parking>]>,
+    parkings: Box<[Arc<Parking>]>,
     limiter: Option<RateRegistration>,
     /// Rows that may arrive before anybody needs to wake: an instance watches the delay.
     rows_wanted: AtomicI64,
@@ -136,21 +136,21 @@ pub struct SequenceCounts {
 
 struct LockedQueue {
     rings: Vec<sync::Consumer<Entry<QueuedRequest>>>,
-    former: Batcher,
+    batcher: Batcher,
     arrived: Vec<Entry<QueuedRequest>>,
     watch: Option<TimeoutWatch>,
 }
 
 /// The one instance that sleeps only until the scheduler must be asked again.
 struct TimeoutWatch {
-    seat_index: usize,
+    instance_index: usize,
     at: Instant,
 }
 
 /// What an instance is told.
 enum PollOutcome {
     Batch(Batch),
-    /// Nothing waits, and the feed was stopped.
+    /// Nothing waits, and the queue was stopped.
     Ended,
     /// Nothing yet: to sleep, until then if it is the one that watches.
     Nothing(Option<Instant>),
@@ -160,36 +160,36 @@ enum PollOutcome {
     Lost,
 }
 
-/// One shard's end of a feed.
+/// One shard's end of a queue.
 pub struct QueueProducer {
     ring: sync::Producer<Entry<QueuedRequest>>,
-    feed: Arc<ModelQueue>,
+    model_queue: Arc<ModelQueue>,
 }
 
 impl ModelQueue {
-    /// The feed of a model version, with a lane for every shard and a seat for every instance.
+    /// The queue of a model version, with a producer for every shard and a parking for every instance.
     pub fn new(
         policy: Policy,
         bounds: QueueBounds,
         shards: usize,
         instances: usize,
     ) -> (Arc<Self>, Vec<QueueProducer>) {
-        let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
-        Self::with_seats(policy, bounds, shards, seats, None, None)
+        let parkings = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
+        Self::with_parkings(policy, bounds, shards, parkings, None, None)
     }
 
-    /// The same with seats that are given, the passive ones last; those that have an id there are
+    /// The same with parkings that are given, the passive ones last; those that have an id there are
     /// registered with the limiter. A model that serves sequences does it by its name and a policy.
-    pub fn with_seats(
+    pub fn with_parkings(
         policy: Policy,
         bounds: QueueBounds,
         shards: usize,
-        seats: Vec<Arc<Parking>>,
+        parkings: Vec<Arc<Parking>>,
         limiter: Option<RateRegistration>,
         sequences: Option<(String, SequencePolicy)>,
     ) -> (Arc<Self>, Vec<QueueProducer>) {
-        limiter.iter().for_each(|limiter| limiter.sit(&seats));
-        let instances = seats.iter().filter(|seat| !seat.is_passive()).count();
+        limiter.iter().for_each(|limiter| limiter.sit(&parkings));
+        let instances = parkings.iter().filter(|parking| !parking.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
         // A shard has a ticket for each of its requests.
@@ -198,21 +198,21 @@ impl ModelQueue {
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
         let own = sequences.as_ref().map(|(_, policy)| SequenceQueue {
-            iterations: Arc::new(Iterations::new(&seats)),
+            iterations: Arc::new(Iterations::new(&parkings)),
             ids: AtomicU64::new(0),
             is_iterative: policy.is_iterative,
             departures: SegQueue::new(),
             counts: SequenceCounts::default(),
         });
-        let former = match sequences {
+        let batcher = match sequences {
             None => Batcher::Queue(Box::new(Scheduler::new(policy.clone()))),
             Some((model, policy)) => {
                 let policy = SequencePolicy { instances, ..policy };
                 Batcher::Sequences { model, sequences: Box::new(Sequences::new(policy)) }
             }
         };
-        let feed = Arc::new(Self {
-            lanes: Mutex::new(LockedQueue { rings, former, arrived: Vec::new(), watch: None }),
+        let model_queue = Arc::new(Self {
+            locked: Mutex::new(LockedQueue { rings, batcher, arrived: Vec::new(), watch: None }),
             batches: Arc::new(BatchCells::new(batch_sizes(policy.rows_max))),
             forecast: policy.refuses_late.then(|| Forecast::new(&policy, instances)),
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
@@ -223,13 +223,14 @@ impl ModelQueue {
             releases: Default::default(),
             late: AtomicUsize::new(0),
             sequences: own,
-            seats: seats.into(),
+            parkings: parkings.into(),
             limiter,
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
-        let lanes = producers.into_iter().map(|ring| QueueProducer { ring, feed: Arc::clone(&feed) }).collect();
-        (feed, lanes)
+        let locked =
+            producers.into_iter().map(|ring| QueueProducer { ring, model_queue: Arc::clone(&model_queue) }).collect();
+        (model_queue, locked)
     }
 
     /// How the model version batches.
@@ -260,7 +261,7 @@ impl ModelQueue {
 
     /// Times an instance that slept was woken.
     pub fn wakes(&self) -> usize {
-        self.seats.iter().map(|seat| seat.wakes()).sum()
+        self.parkings.iter().map(|parking| parking.wakes()).sum()
     }
 
     /// Requests that were refused because they would have been late.
@@ -274,8 +275,8 @@ impl ModelQueue {
     }
 
     /// Its instances, those that are given no work among them.
-    pub fn seats(&self) -> &[Arc<Parking>] {
-        &self.seats
+    pub fn parkings(&self) -> &[Arc<Parking>] {
+        &self.parkings
     }
 
     fn enter(&self, room: RequestSize, deadline: Option<Instant>, now: Instant) -> Result<(), QueueRefusal> {
@@ -302,27 +303,27 @@ impl ModelQueue {
         }
     }
 
-    /// The instance in a seat died: how long its batch took says nothing. Of sequences that had
+    /// The instance in a parking died: how long its batch took says nothing. Of sequences that had
     /// their state there, all that waits is refused.
-    pub fn handle_death(&self, seat_index: usize, is_renewed: bool, now: Instant) {
-        if let Some(seat) = self.seats.get(seat_index) {
-            seat.take_run();
+    pub fn handle_death(&self, instance_index: usize, is_renewed: bool, now: Instant) {
+        if let Some(parking) = self.parkings.get(instance_index) {
+            parking.take_run();
         }
         if self.sequences.is_some() {
-            let mut lanes = self.lock();
-            lanes.drain(now, self);
-            lanes.former.handle_death(seat_index, is_renewed, now, &mut RequestClaims(self));
-            self.handle_released(&mut lanes, now);
-            self.handle_news(&mut lanes, seat_index, now);
+            let mut locked = self.lock();
+            locked.drain(now, self);
+            locked.batcher.handle_death(instance_index, is_renewed, now, &mut RequestClaims(self));
+            self.handle_released(&mut locked, now);
+            self.handle_news(&mut locked, instance_index, now);
         }
     }
 
-    /// The instance in a seat serves again, after it could not be made anew for a time.
-    pub fn handle_revival(&self, seat_index: usize, now: Instant) {
+    /// The instance in a parking serves again, after it could not be made anew for a time.
+    pub fn handle_revival(&self, instance_index: usize, now: Instant) {
         if self.sequences.is_some() {
-            let mut lanes = self.lock();
-            lanes.former.handle_revival(seat_index, now);
-            self.handle_news(&mut lanes, seat_index, now);
+            let mut locked = self.lock();
+            locked.batcher.handle_revival(instance_index, now);
+            self.handle_news(&mut locked, instance_index, now);
         }
     }
 
@@ -344,9 +345,9 @@ impl ModelQueue {
     /// Refuses what has waited too long, where no instance is at it. Only where the time of a request
     /// that may wait for a slot is over.
     pub fn refuse_over(&self, now: Instant) {
-        if let Ok(mut lanes) = self.lanes.try_lock() {
-            lanes.drain(now, self);
-            self.handle_news(&mut lanes, usize::MAX, now);
+        if let Ok(mut locked) = self.locked.try_lock() {
+            locked.drain(now, self);
+            self.handle_news(&mut locked, usize::MAX, now);
         }
     }
 
@@ -357,18 +358,18 @@ impl ModelQueue {
 
     /// Tells those whom it concerns what became of sequences. Whether there is something for the
     /// instance that looks.
-    fn handle_news(&self, lanes: &mut LockedQueue, seat_index: usize, now: Instant) -> bool {
-        while let Some(EndedRequest { waiting, error }) = lanes.former.poll_over(now) {
+    fn handle_news(&self, locked: &mut LockedQueue, instance_index: usize, now: Instant) -> bool {
+        while let Some(EndedRequest { waiting, error }) = locked.batcher.poll_over(now) {
             self.refuse(waiting, error);
         }
         let mut is_concerned = false;
-        while let Some(other) = lanes.former.poll_attention(now) {
-            is_concerned |= other == seat_index;
-            if let Some(seat) = self.seats.get(other).filter(|_| other != seat_index) {
-                seat.unpark();
+        while let Some(other) = locked.batcher.poll_attention(now) {
+            is_concerned |= other == instance_index;
+            if let Some(parking) = self.parkings.get(other).filter(|_| other != instance_index) {
+                parking.unpark();
             }
         }
-        if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &lanes.former) {
+        if let (Some(own), Batcher::Sequences { sequences, .. }) = (&self.sequences, &locked.batcher) {
             own.counts.set(sequences);
         }
         is_concerned
@@ -384,8 +385,8 @@ impl ModelQueue {
     fn wake_all(&self) {
         // The handshake with `next_batch`, as in `wake`.
         fence(Ordering::SeqCst);
-        for seat in &self.seats {
-            seat.unpark();
+        for parking in &self.parkings {
+            parking.unpark();
         }
     }
 
@@ -394,86 +395,86 @@ impl ModelQueue {
         self.is_stopped.load(Ordering::SeqCst)
     }
 
-    /// The next batch for the instance in a seat; sleeps until there is one. `None` once the feed
+    /// The next batch for the instance in a parking; sleeps until there is one. `None` once the queue
     /// was stopped and nothing waits.
-    pub fn next_batch(&self, seat_index: usize, clock: Clock) -> Option<Batch> {
-        match self.next_beside(seat_index, clock, &mut InFlightState::default) {
+    pub fn next_batch(&self, instance_index: usize, clock: Clock) -> Option<Batch> {
+        match self.next_beside(instance_index, clock, &mut InFlightState::default) {
             NextWork::Batch(batch) => Some(batch),
             NextWork::Ended | NextWork::Lost => None,
         }
     }
 
-    /// Sleeps in a seat that is given no work, until the feed is stopped.
-    pub fn wait_stopped(&self, seat_index: usize, clock: Clock) {
-        let Some(seat) = self.seats.get(seat_index) else { return };
-        seat.take();
+    /// Sleeps in a parking that is given no work, until the queue is stopped.
+    pub fn wait_stopped(&self, instance_index: usize, clock: Clock) {
+        let Some(parking) = self.parkings.get(instance_index) else { return };
+        parking.take();
         while !self.is_stopped() {
-            seat.set_parked(true);
+            parking.set_parked(true);
             // The handshake with `stop`.
             fence(Ordering::SeqCst);
             if self.is_stopped() {
-                seat.set_parked(false);
+                parking.set_parked(false);
             }
-            seat.park(None, clock);
+            parking.park(None, clock);
         }
     }
 
-    fn poll(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+    fn poll(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
         let now = clock();
-        let mut lanes = self.lock();
-        self.handle_run(seat_index, &mut lanes.former, now, flight);
-        self.handle_released(&mut lanes, now);
-        lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
+        let mut locked = self.lock();
+        self.handle_run(instance_index, &mut locked.batcher, now, flight);
+        self.handle_released(&mut locked, now);
+        locked.watch = locked.watch.take().filter(|watch| watch.instance_index != instance_index);
         let is_stopped = self.is_stopped();
         let taken = loop {
             self.rows_wanted.store(0, Ordering::SeqCst);
-            lanes.drain(now, self);
+            locked.drain(now, self);
             if is_stopped {
                 // Nothing is queued after the stop: what was is in.
-                lanes.former.handle_drain();
+                locked.batcher.handle_drain();
             }
-            self.handle_news(&mut lanes, seat_index, now);
-            match self.take(&mut lanes, seat_index, now) {
+            self.handle_news(&mut locked, instance_index, now);
+            match self.take(&mut locked, instance_index, now) {
                 GateOutcome::Batch(taken) => break taken,
                 GateOutcome::Blocked => {
-                    drop(lanes);
+                    drop(locked);
                     if let Some(forecast) = &self.forecast {
-                        forecast.handle_idle(seat_index);
+                        forecast.handle_idle(instance_index);
                     }
                     // An instance that needs less may be idle.
                     self.wake_one();
                     return PollOutcome::Blocked;
                 }
                 // Its own sequences may have something new by now.
-                GateOutcome::Nothing if self.handle_news(&mut lanes, seat_index, now) => continue,
+                GateOutcome::Nothing if self.handle_news(&mut locked, instance_index, now) => continue,
                 GateOutcome::Nothing => {}
             }
             if let Some(forecast) = &self.forecast {
-                forecast.handle_idle(seat_index);
+                forecast.handle_idle(instance_index);
             }
             // Only where it was stopped before this look: a batch that may grow would be left behind.
-            if is_stopped && !lanes.former.has_flights() {
+            if is_stopped && !locked.batcher.has_flights() {
                 // Others may have slept for what was under way, or for resources to run what another ran.
                 self.wake_all();
                 return PollOutcome::Ended;
             }
-            let until = lanes.watch(seat_index);
-            if lanes.watch.is_none() {
+            let until = locked.watch(instance_index);
+            if locked.watch.is_none() {
                 return PollOutcome::Nothing(until);
             }
             // The handshake again: what is queued now counts down what we want, or we see it.
-            self.rows_wanted.store(lanes.former.rows_wanted().into(), Ordering::SeqCst);
+            self.rows_wanted.store(locked.batcher.rows_wanted().into(), Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            if lanes.rings.iter().all(sync::Consumer::is_empty) {
+            if locked.rings.iter().all(sync::Consumer::is_empty) {
                 return PollOutcome::Nothing(until);
             }
         };
-        self.handle_news(&mut lanes, seat_index, now);
-        let is_more = lanes.has_more();
+        self.handle_news(&mut locked, instance_index, now);
+        let is_more = locked.has_more();
         // Under the lock: the next batch has the next turns.
         let turns = self.turns(&taken);
-        drop(lanes);
-        self.handle_batch(seat_index, &taken, now);
+        drop(locked);
+        self.handle_batch(instance_index, &taken, now);
         if is_more {
             self.wake_one();
         }
@@ -482,37 +483,38 @@ impl ModelQueue {
 
     /// The ways by which the answers of a batch keep their order; none where they need not.
     fn turns(&self, taken: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
-        let inbox = |waiting: &QueuedRequest| Arc::clone(&waiting.inbox) as Arc<dyn backend::AnswerSink>;
+        let completions = |waiting: &QueuedRequest| Arc::clone(&waiting.completions) as Arc<dyn backend::AnswerSink>;
         let taken = || taken.rows.iter().filter_map(|row| row.request.as_ref()).filter(|row| row.again.is_none());
-        let turns = self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(inbox(waiting))));
+        let turns =
+            self.order.iter().flat_map(|order| taken().map(|waiting| order.handle_request(completions(waiting))));
         turns.collect()
     }
 
-    /// The instance in a seat takes a batch.
-    fn handle_batch(&self, seat_index: usize, taken: &FormedBatch, now: Instant) {
+    /// The instance in a parking takes a batch.
+    fn handle_batch(&self, instance_index: usize, taken: &FormedBatch, now: Instant) {
         if let Some(count) = self.releases.get(taken.released as usize) {
             count.fetch_add(1, Ordering::Relaxed);
         }
-        if let Some(seat) = self.seats.get(seat_index) {
-            seat.set_run(taken.size, now);
-            seat.count_batch();
+        if let Some(parking) = self.parkings.get(instance_index) {
+            parking.set_run(taken.size, now);
+            parking.count_batch();
             if self.limiter.is_none() {
-                seat.set_turn(self.executions() as u64);
+                parking.set_turn(self.executions() as u64);
             }
         }
         if let Some(forecast) = &self.forecast {
-            forecast.handle_batch(seat_index, taken.size, now);
+            forecast.handle_batch(instance_index, taken.size, now);
         }
     }
 
-    /// The instance in a seat is back from a batch, if it had one. How long one took that is in flight
+    /// The instance in a parking is back from a batch, if it had one. How long one took that is in flight
     /// is known when it ends.
-    fn handle_run(&self, seat_index: usize, former: &mut Batcher, now: Instant, flight: &InFlightState) {
-        let Some(seat) = self.seats.get(seat_index) else { return };
-        let ran = seat.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
-        let Some((rows, took)) = flight.landed.or(ran) else { return };
-        former.handle_run(seat_index, rows, took, now);
-        if let (Some(forecast), Batcher::Queue(scheduler)) = (&self.forecast, &*former) {
+    fn handle_run(&self, instance_index: usize, batcher: &mut Batcher, now: Instant, flight: &InFlightState) {
+        let Some(parking) = self.parkings.get(instance_index) else { return };
+        let ran = parking.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));
+        let Some((rows, took)) = flight.ended_batch.or(ran) else { return };
+        batcher.handle_run(instance_index, rows, took, now);
+        if let (Some(forecast), Batcher::Queue(scheduler)) = (&self.forecast, &*batcher) {
             forecast.handle_times(scheduler.times(), scheduler.rows_full());
         }
     }
@@ -537,8 +539,8 @@ impl ModelQueue {
                 Some(flight) => self.iterate(waiting, flight, sequence, turn, batched),
                 None => {
                     let stamps = Stamps { batched, ..waiting.stamps };
-                    let mut responder = Responder::new(turn.unwrap_or(waiting.inbox), waiting.ticket, stamps);
-                    responder.wishes = waiting.wishes;
+                    let mut responder = Responder::new(turn.unwrap_or(waiting.completions), waiting.ticket, stamps);
+                    responder.output_needs = waiting.output_needs;
                     Request { inputs: waiting.inputs, rows: waiting.rows, responder, sequence }
                 }
             };
@@ -553,12 +555,12 @@ impl ModelQueue {
         if let Some(responder) = waiting.again.take() {
             responder.send(Err(error));
         } else if RequestClaims(self).claim(&waiting) {
-            Responder::new(waiting.inbox, waiting.ticket, waiting.stamps).send(Err(error));
+            Responder::new(waiting.completions, waiting.ticket, waiting.stamps).send(Err(error));
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, LockedQueue> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.locked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether so many rows more leave the batch that waits to grow still short.
@@ -575,7 +577,7 @@ impl ModelQueue {
     }
 
     fn wake_one(&self) {
-        seat::wake_one(&self.seats);
+        parking::wake_one(&self.parkings);
     }
 }
 
@@ -607,9 +609,9 @@ impl SequenceCounts {
 impl QueuedRequest {
     /// One row that nobody said more of.
     #[cfg(test)]
-    pub fn plain(ticket: Ticket, inbox: Arc<Completions>) -> Self {
+    pub fn plain(ticket: Ticket, completions: Arc<Completions>) -> Self {
         Self {
-            inbox,
+            completions,
             ticket,
             inputs: Vec::new(),
             rows: 1,
@@ -619,7 +621,7 @@ impl QueuedRequest {
             stamps: Stamps::default(),
             hold: Reservation::default(),
             again: None,
-            wishes: OutputNeeds::default(),
+            output_needs: OutputNeeds::default(),
         }
     }
 
@@ -635,7 +637,7 @@ struct RequestClaims<'a>(&'a ModelQueue);
 impl Claims<QueuedRequest> for RequestClaims<'_> {
     fn is_waiting(&mut self, waiting: &QueuedRequest) -> bool {
         match &waiting.again {
-            None => waiting.inbox.is_waiting(waiting.ticket),
+            None => waiting.completions.is_waiting(waiting.ticket),
             Some(responder) => !responder.has_left(),
         }
     }
@@ -645,7 +647,7 @@ impl Claims<QueuedRequest> for RequestClaims<'_> {
             // It was claimed before.
             return self.is_waiting(waiting);
         }
-        let is_claimed = waiting.inbox.claim(waiting.ticket);
+        let is_claimed = waiting.completions.claim(waiting.ticket);
         if is_claimed {
             waiting.hold.release();
             self.0.leave(waiting.room());
@@ -656,37 +658,39 @@ impl Claims<QueuedRequest> for RequestClaims<'_> {
 
 impl LockedQueue {
     /// Moves what arrived into the scheduler, in arrival order over all shards.
-    fn drain(&mut self, now: Instant, feed: &ModelQueue) {
+    fn drain(&mut self, now: Instant, model_queue: &ModelQueue) {
         for ring in &mut self.rings {
             while let Ok(entry) = ring.pop() {
-                if entry.token.inbox.is_waiting(entry.token.ticket) {
+                if entry.token.completions.is_waiting(entry.token.ticket) {
                     self.arrived.push(entry);
                 }
             }
         }
         self.arrived.sort_by_key(|entry| entry.queued_at);
         for entry in self.arrived.drain(..) {
-            let Err(refused) = self.former.handle_request(entry, now) else { continue };
+            let Err(refused) = self.batcher.handle_request(entry, now) else { continue };
             let RejectedRequest { entry, error } = *refused;
             if let Some(error) = error {
-                feed.refuse(entry.token, error);
+                model_queue.refuse(entry.token, error);
                 continue;
             }
             // Half of them at least have gone: admission lets no more wait.
-            self.former.forget_gone(now, &mut RequestClaims(feed));
-            if let Err(refused) = self.former.handle_request(entry, now) {
-                feed.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
+            self.batcher.forget_gone(now, &mut RequestClaims(model_queue));
+            if let Err(refused) = self.batcher.handle_request(entry, now) {
+                model_queue.refuse(refused.entry.token, Error::unavailable("Exceeds maximum queue size"));
             }
         }
-        while let Some(SequenceDeparture { id, since }) = feed.sequences.as_ref().and_then(|own| own.departures.pop()) {
-            self.former.handle_departure(&id, since, now, &mut RequestClaims(feed));
+        while let Some(SequenceDeparture { id, since }) =
+            model_queue.sequences.as_ref().and_then(|own| own.departures.pop())
+        {
+            self.batcher.handle_departure(&id, since, now, &mut RequestClaims(model_queue));
         }
     }
 
     /// Whether another instance should look for a batch, or should keep the time: those of sequences
     /// are named, but only one of all keeps their time.
     fn has_more(&self) -> bool {
-        match &self.former {
+        match &self.batcher {
             Batcher::Queue(scheduler) => !scheduler.is_empty(),
             Batcher::Sequences { sequences, .. } => {
                 let watched = self.watch.as_ref().map(|watch| watch.at);
@@ -696,29 +700,29 @@ impl LockedQueue {
     }
 
     /// When to come back, if no other instance does so in time.
-    fn watch(&mut self, seat_index: usize) -> Option<Instant> {
-        let at = self.former.poll_timeout()?;
+    fn watch(&mut self, instance_index: usize) -> Option<Instant> {
+        let at = self.batcher.poll_timeout()?;
         if self.watch.as_ref().is_some_and(|watch| watch.at <= at) {
             return None;
         }
-        self.watch = Some(TimeoutWatch { seat_index, at });
+        self.watch = Some(TimeoutWatch { instance_index, at });
         Some(at)
     }
 }
 
 impl QueueProducer {
-    /// The feed it belongs to.
-    pub const fn feed(&self) -> &Arc<ModelQueue> {
-        &self.feed
+    /// The queue it belongs to.
+    pub const fn model_queue(&self) -> &Arc<ModelQueue> {
+        &self.model_queue
     }
 
     /// Queues a request and says whether [`ModelQueue::wake`] must be called, once for a burst. What is
     /// refused is dropped; its ticket is still its shard's.
     pub fn submit(&mut self, entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
         let room = entry.token.room();
-        self.feed.enter(room, entry.deadline, entry.queued_at)?;
-        let Some(hold) = self.feed.hold(room.size, entry.queued_at) else {
-            self.feed.leave(room);
+        self.model_queue.enter(room, entry.deadline, entry.queued_at)?;
+        let Some(hold) = self.model_queue.hold(room.size, entry.queued_at) else {
+            self.model_queue.leave(room);
             return Err(QueueRefusal::Full);
         };
         let entry = Entry { token: QueuedRequest { hold, ..entry.token }, ..entry };
@@ -727,11 +731,11 @@ impl QueueProducer {
         let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
         let mut next = entry;
         while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
-            self.feed.make_room(entry.queued_at);
+            self.model_queue.make_room(entry.queued_at);
             next = entry;
         }
         fence(Ordering::SeqCst);
-        Ok(!self.feed.is_enough_wanted(rows))
+        Ok(!self.model_queue.is_enough_wanted(rows))
     }
 }
 

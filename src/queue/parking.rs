@@ -1,4 +1,4 @@
-//! The place of one instance at the feed of its model version: where its thread sleeps, and what
+//! The place of one instance at the queue of its model version: where its thread sleeps, and what
 //! those who look for an idle instance know of it. Any thread may read it and wake its thread.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -30,7 +30,7 @@ pub struct Parking {
 }
 
 impl Parking {
-    /// The seat of an instance with a name.
+    /// The parking of an instance with a name.
     pub fn new(name: String) -> Self {
         Self { name, ..Self::default() }
     }
@@ -165,10 +165,10 @@ impl Wake for Parking {
 
 /// Wakes the instance that has had the least of turns among those that sleep: work is shared
 /// evenly, and by priority where there is a rate limit, however little of it there is.
-pub fn wake_one(seats: &[Arc<Parking>]) {
+pub fn wake_one(parkings: &[Arc<Parking>]) {
     // Somebody else may be faster with one: then another is looked for.
     while let Some(idle) =
-        seats.iter().filter(|seat| seat.is_idle()).min_by_key(|seat| seat.turn.load(Ordering::Relaxed))
+        parkings.iter().filter(|parking| parking.is_idle()).min_by_key(|parking| parking.turn.load(Ordering::Relaxed))
     {
         if idle.unpark() {
             return;

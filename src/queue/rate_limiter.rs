@@ -1,8 +1,8 @@
 //! The rate limit as the instances of all models share it: [`Rate`] behind one lock, taken by
 //! instance threads, twice for a batch, and never while anything runs; and the waking of those
 //! whose resources come free. It is there only with `--rate-limit=execution_count`. Models register
-//! when they are loaded, on threads of their loads, and are forgotten with their feed. Where a feed is
-//! locked too, the feed's lock is taken first.
+//! when they are loaded, on threads of their loads, and are forgotten with their queue. Where a queue is
+//! locked too, the queue's lock is taken first.
 
 #![expect(clippy::disallowed_types, reason = "per batch, among instance threads, and only where a rate limit is set")]
 
@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 
-use crate::scheduler::rate::{Demand, Rate, RateError, Supply};
 use crate::queue::model_queue::Parking;
+use crate::scheduler::rate::{Demand, Rate, RateError, Supply};
 
 /// Who may run, of all instances that take resources.
 pub struct RateLimiter {
@@ -23,7 +23,7 @@ pub struct RateLimiter {
 struct RateShares {
     rate: Rate,
     /// By the ids of `rate`.
-    seats: BTreeMap<usize, Arc<Parking>>,
+    parkings: BTreeMap<usize, Arc<Parking>>,
 }
 
 /// The instances of one model version among those that take resources, for as long as it is held.
@@ -38,7 +38,7 @@ impl RateLimiter {
     /// Nothing is registered. Without a supply there is as much of each resource as the instance that
     /// needs most of it needs.
     pub fn new(supplies: Vec<Supply>) -> Self {
-        Self { shares: Mutex::new(RateShares { rate: Rate::new(supplies), seats: BTreeMap::new() }) }
+        Self { shares: Mutex::new(RateShares { rate: Rate::new(supplies), parkings: BTreeMap::new() }) }
     }
 
     /// Registers the instances of a model version, all or none. Those of others that wait may run by
@@ -76,8 +76,8 @@ impl RateLimiter {
     pub fn start(&self, id: usize, siblings: impl Iterator<Item = usize>) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_start(id);
-        if let Some(seat) = shares.seats.get(&id) {
-            seat.set_turn(shares.rate.pass(id));
+        if let Some(parking) = shares.parkings.get(&id) {
+            parking.set_turn(shares.rate.pass(id));
         }
         let mut is_any_idle = false;
         for sibling in siblings.filter(|sibling| *sibling != id) {
@@ -108,9 +108,9 @@ impl RateRegistration {
     }
 
     /// Where the instances sleep: before any of them asks. Those that have no id are not registered.
-    pub fn sit<'a>(&self, seats: impl IntoIterator<Item = &'a Arc<Parking>>) {
-        let by_id = seats.into_iter().filter_map(|seat| Some((seat.rate_id()?, Arc::clone(seat))));
-        self.limiter.lock().seats.extend(by_id);
+    pub fn sit<'a>(&self, parkings: impl IntoIterator<Item = &'a Arc<Parking>>) {
+        let by_id = parkings.into_iter().filter_map(|parking| Some((parking.rate_id()?, Arc::clone(parking))));
+        self.limiter.lock().parkings.extend(by_id);
     }
 }
 
@@ -118,7 +118,7 @@ impl Drop for RateRegistration {
     fn drop(&mut self) {
         let mut shares = self.limiter.lock();
         shares.rate.unregister(self.ids.clone());
-        shares.seats.retain(|id, _| !self.ids.contains(id));
+        shares.parkings.retain(|id, _| !self.ids.contains(id));
         let granted = shares.grant();
         drop(shares);
         wake(&granted);
@@ -130,21 +130,21 @@ impl RateShares {
         let mut granted = GrantedInstances::new();
         while let Some(id) = self.rate.poll_grant() {
             self.set_blocked(id, false);
-            granted.extend(self.seats.get(&id).map(|seat| (id, Arc::clone(seat))));
+            granted.extend(self.parkings.get(&id).map(|parking| (id, Arc::clone(parking))));
         }
         granted
     }
 
     fn set_blocked(&self, id: usize, is_blocked: bool) {
-        if let Some(seat) = self.seats.get(&id) {
-            seat.set_blocked(is_blocked);
+        if let Some(parking) = self.parkings.get(&id) {
+            parking.set_blocked(is_blocked);
         }
     }
 }
 
 /// An instance that was about to sleep is not asleep yet, and asks once more before it is.
 fn wake(granted: &GrantedInstances) {
-    for (_, seat) in granted {
-        seat.unpark();
+    for (_, parking) in granted {
+        parking.unpark();
     }
 }

@@ -10,8 +10,8 @@ use std::sync::{Arc, PoisonError};
 
 use crate::backend::{self, Answer, AnswerPart, Ticket, wake_afterwards};
 use crate::limits::IN_FLIGHT_MAX;
-use crate::scheduler::{Ordering, ResponseTurn};
 use crate::queue::sync::Mutex;
+use crate::scheduler::{Ordering, ResponseTurn};
 
 /// The order of one model version.
 pub struct ResponseOrder {
@@ -20,7 +20,7 @@ pub struct ResponseOrder {
 
 /// An answer on its way to the shard that waits for it.
 struct HeldAnswer {
-    inbox: Arc<dyn backend::AnswerSink>,
+    completions: Arc<dyn backend::AnswerSink>,
     ticket: Ticket,
     answer: Answer,
 }
@@ -29,7 +29,7 @@ struct HeldAnswer {
 struct OrderedSink {
     order: Arc<ResponseOrder>,
     turn: ResponseTurn,
-    inbox: Arc<dyn backend::AnswerSink>,
+    completions: Arc<dyn backend::AnswerSink>,
 }
 
 impl ResponseOrder {
@@ -39,10 +39,10 @@ impl ResponseOrder {
         Self { ordering: Mutex::new(Ordering::new(shards.saturating_mul(IN_FLIGHT_MAX))) }
     }
 
-    /// A batch took the next request: the inbox by which it is answered in turn.
-    pub fn handle_request(self: &Arc<Self>, inbox: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
+    /// A batch took the next request: the completions by which it is answered in turn.
+    pub fn handle_request(self: &Arc<Self>, completions: Arc<dyn backend::AnswerSink>) -> Arc<dyn backend::AnswerSink> {
         let turn = self.ordering.lock().unwrap_or_else(PoisonError::into_inner).handle_request();
-        Arc::new(OrderedSink { order: Arc::clone(self), turn, inbox })
+        Arc::new(OrderedSink { order: Arc::clone(self), turn, completions })
     }
 
     fn handle_answer(&self, turn: ResponseTurn, held: HeldAnswer) {
@@ -64,25 +64,25 @@ impl ResponseOrder {
 
 impl HeldAnswer {
     fn send(self) {
-        self.inbox.push(self.ticket, self.answer);
-        wake_afterwards(self.inbox);
+        self.completions.push(self.ticket, self.answer);
+        wake_afterwards(self.completions);
     }
 }
 
 impl backend::AnswerSink for OrderedSink {
     fn push(&self, ticket: Ticket, answer: Answer) {
-        self.order.handle_answer(self.turn, HeldAnswer { inbox: Arc::clone(&self.inbox), ticket, answer });
+        self.order.handle_answer(self.turn, HeldAnswer { completions: Arc::clone(&self.completions), ticket, answer });
     }
 
     /// The shards that got something are woken as it is sent.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {
-        self.inbox.has_room(ticket)
+        self.completions.has_room(ticket)
     }
 
     fn has_left(&self, ticket: Ticket) -> bool {
-        self.inbox.has_left(ticket)
+        self.completions.has_left(ticket)
     }
 }
 
@@ -103,17 +103,17 @@ mod tests {
             std::array::from_fn(|_| Rc::new(RequestSlots::new(Arc::new(Completions::new()))));
         let mut responders: Vec<_> = (0..4)
             .map(|index| {
-                let tickets = &shards[index % 2];
-                let ticket = tickets.open().unwrap();
-                std::mem::forget(tickets.pending(ticket, || ()));
-                assert!(tickets.inbox().claim(ticket));
-                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
-                Some(Responder::new(order.handle_request(inbox), ticket, Stamps::default()))
+                let request_slots = &shards[index % 2];
+                let ticket = request_slots.open().unwrap();
+                std::mem::forget(request_slots.pending(ticket, || ()));
+                assert!(request_slots.completions().claim(ticket));
+                let completions = Arc::clone(request_slots.completions()) as Arc<dyn backend::AnswerSink>;
+                Some(Responder::new(order.handle_request(completions), ticket, Stamps::default()))
             })
             .collect();
         let mut answer = |index: usize| {
             answering(|| responders[index].take().unwrap().send(Ok(Vec::new())));
-            shards.each_ref().map(|tickets| tickets.drain())
+            shards.each_ref().map(|request_slots| request_slots.drain())
         };
         assert_eq!(answer(2), [0, 0], "held for the first");
         assert_eq!(answer(1), [0, 0]);

@@ -1,5 +1,5 @@
-//! The thread of one instance: takes batches from the feed of its model version and runs them,
-//! until the feed stops. Blocks in the engine; knows no socket and no shard.
+//! The thread of one instance: takes batches from the queue of its model version and runs them,
+//! until the queue stops. Blocks in the engine; knows no socket and no shard.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -8,8 +8,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use crate::backend::{InFlightState, Instance, Threads, answering};
-use crate::runtime::clock;
 use crate::queue::model_queue::{ModelQueue, NextWork};
+use crate::runtime::clock;
 use crate::shard::model_table::{RunOutcome, ServedModel, renew_guarded, run_guarded};
 
 /// The first pause after an instance could not be made anew; it doubles up to the last.
@@ -17,25 +17,25 @@ const RENEW_PAUSE_MIN: Duration = Duration::from_millis(100);
 /// The longest pause between two tries.
 const RENEW_PAUSE_MAX: Duration = Duration::from_secs(10);
 
-/// Serves batches with an instance until the feed stops. An instance that dies is made anew, with
+/// Serves batches with an instance until the queue stops. An instance that dies is made anew, with
 /// pauses; meanwhile its model version is not ready. A panic outside of a batch is a fault of this
 /// server's: it costs the instance for good, and its text is the error.
 pub fn run(
     served: &ServedModel,
-    feed: &Arc<ModelQueue>,
-    seat: usize,
+    model_queue: &Arc<ModelQueue>,
+    parking: usize,
     instance: Box<dyn Instance>,
     threads: &Threads,
     warn: fn(&str),
 ) -> Result<(), String> {
-    guard(served, feed, seat, || serve(served, feed, seat, instance, threads, warn))
+    guard(served, model_queue, parking, || serve(served, model_queue, parking, instance, threads, warn))
 }
 
-fn guard(served: &ServedModel, feed: &ModelQueue, seat: usize, body: impl FnOnce()) -> Result<(), String> {
+fn guard(served: &ServedModel, model_queue: &ModelQueue, parking: usize, body: impl FnOnce()) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(body)).map_err(|panic| {
         served.handle_death();
         // Others must not wait for what it holds. What panics here did so before, and is told.
-        let _ = catch_unwind(AssertUnwindSafe(|| feed.retire(seat)));
+        let _ = catch_unwind(AssertUnwindSafe(|| model_queue.retire(parking)));
         panic_text(&*panic)
     })
 }
@@ -48,17 +48,20 @@ pub fn panic_text(panic: &(dyn Any + Send)) -> String {
 
 fn serve(
     served: &ServedModel,
-    feed: &Arc<ModelQueue>,
-    seat: usize,
+    model_queue: &Arc<ModelQueue>,
+    parking: usize,
     mut instance: Box<dyn Instance>,
     threads: &Threads,
     warn: fn(&str),
 ) {
-    let name = feed.seats().get(seat).map_or("", |seat| seat.name());
-    if feed.seats().get(seat).is_some_and(|seat| seat.is_passive()) {
-        return feed.wait_stopped(seat, clock::now);
+    let name = model_queue.parkings().get(parking).map_or("", |parking| parking.name());
+    if model_queue.parkings().get(parking).is_some_and(|parking| parking.is_passive()) {
+        return model_queue.wait_stopped(parking, clock::now);
     }
-    let waker = feed.seats().get(seat).map_or_else(|| Waker::noop().clone(), |seat| Waker::from(Arc::clone(seat)));
+    let waker = model_queue
+        .parkings()
+        .get(parking)
+        .map_or_else(|| Waker::noop().clone(), |parking| Waker::from(Arc::clone(parking)));
     let make = || {
         let mut new = served.loaded.new_instance(threads)?;
         new.set_waker(waker.clone());
@@ -67,7 +70,7 @@ fn serve(
     instance.set_waker(waker.clone());
     loop {
         let mut poll_flight = || answering(|| poll_guarded(&mut *instance));
-        let ran = match feed.next_beside(seat, clock::now, &mut poll_flight) {
+        let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight) {
             NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
             NextWork::Lost => {
                 warn(&format!("instance '{name}' of '{}' was lost and is made anew", served.spec.name));
@@ -78,23 +81,23 @@ fn serve(
         match ran {
             RunOutcome::Well => continue,
             RunOutcome::Renewed => {
-                feed.handle_death(seat, true, clock::now());
+                model_queue.handle_death(parking, true, clock::now());
                 continue;
             }
             RunOutcome::Dead => {}
         }
-        feed.rest(seat);
-        feed.handle_death(seat, false, clock::now());
+        model_queue.rest(parking);
+        model_queue.handle_death(parking, false, clock::now());
         served.handle_death();
         warn(&format!("instance '{name}' of '{}' died and cannot be made anew for now", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
-        while !feed.is_stopped() {
+        while !model_queue.is_stopped() {
             std::thread::park_timeout(pause);
             pause = pause.saturating_mul(2).min(RENEW_PAUSE_MAX);
             if let Ok(Ok(new)) = catch_unwind(AssertUnwindSafe(make)) {
                 instance = new;
                 served.handle_revival();
-                feed.handle_revival(seat, clock::now());
+                model_queue.handle_revival(parking, clock::now());
                 warn(&format!("instance '{name}' of '{}' serves again", served.spec.name));
                 break;
             }
@@ -121,9 +124,9 @@ mod tests {
     use crate::error::Error;
     use crate::model::ModelSpec;
     use crate::model::config::{CompletionRules, ConfigDraft};
-    use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::queue::model_queue::{QueueProducer, QueuedRequest};
     use crate::queue::completions::Completions;
+    use crate::queue::model_queue::{QueueProducer, QueuedRequest};
+    use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
     use crate::shard::model_table::Placement;
     use crate::shard::request_slots::RequestSlots;
 
@@ -168,25 +171,25 @@ mod tests {
     }
 
     fn served(model: Arc<dyn LoadedModel>) -> (Arc<ServedModel>, Arc<ModelQueue>, Vec<QueueProducer>) {
-        let (feed, lanes) = ModelQueue::new(Policy::default(), QueueBounds { requests: 8, bytes: 8 }, 1, 1);
-        let served = ServedModel::new(Arc::new(spec()), 1, model, Placement::Worker(Arc::clone(&feed)), 1);
-        (Arc::new(served), feed, lanes)
+        let (model_queue, producers) = ModelQueue::new(Policy::default(), QueueBounds { requests: 8, bytes: 8 }, 1, 1);
+        let served = ServedModel::new(Arc::new(spec()), 1, model, Placement::Worker(Arc::clone(&model_queue)), 1);
+        (Arc::new(served), model_queue, producers)
     }
 
-    fn submit(lane: &mut QueueProducer, tickets: &Rc<RequestSlots>) {
-        let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = QueuedRequest::plain(ticket, inbox);
+    fn submit(producer: &mut QueueProducer, request_slots: &Rc<RequestSlots>) {
+        let (ticket, completions) = (request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
+        let token = QueuedRequest::plain(ticket, completions);
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
-        if lane.submit(entry).ok().unwrap() {
-            lane.feed().wake();
+        if producer.submit(entry).ok().unwrap() {
+            producer.model_queue().wake();
         }
     }
 
-    fn answer(tickets: &RequestSlots) -> bool {
+    fn answer(request_slots: &RequestSlots) -> bool {
         loop {
-            if let Some((_, answer)) = tickets.inbox().poll_answer() {
+            if let Some((_, answer)) = request_slots.completions().poll_answer() {
                 return answer.outputs.is_ok();
             }
             std::thread::yield_now();
@@ -200,9 +203,9 @@ mod tests {
             WARNINGS.fetch_add(1, Ordering::SeqCst);
         };
         let mortal = Arc::new(Mortal { failures: AtomicUsize::new(2), made: AtomicUsize::new(0) });
-        let (served, feed, mut lanes) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
+        let (served, model_queue, mut producers) = served(Arc::clone(&mortal) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (loaded, of_worker) = (&*served.loaded, Arc::clone(&feed));
+            let (loaded, of_worker) = (&*served.loaded, Arc::clone(&model_queue));
             let served = &*served;
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
@@ -210,17 +213,17 @@ mod tests {
                     run(served, &of_worker, 0, instance, threads, warn)
                 })
             });
-            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             assert!(served.is_ready());
-            submit(&mut lanes[0], &tickets);
-            assert!(!answer(&tickets), "its batch died with it");
+            submit(&mut producers[0], &request_slots);
+            assert!(!answer(&request_slots), "its batch died with it");
             while served.is_ready() {
                 std::thread::yield_now();
             }
-            submit(&mut lanes[0], &tickets);
-            assert!(answer(&tickets), "what waited meanwhile is answered");
+            submit(&mut producers[0], &request_slots);
+            assert!(answer(&request_slots), "what waited meanwhile is answered");
             assert!(served.is_ready());
-            feed.stop();
+            model_queue.stop();
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
         assert_eq!((mortal.made.load(Ordering::SeqCst), WARNINGS.load(Ordering::SeqCst)), (2, 2));
@@ -245,14 +248,15 @@ mod tests {
         }
     }
 
-    fn submit_row(lane: &mut QueueProducer, tickets: &Rc<RequestSlots>) {
-        let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = QueuedRequest { inputs: vec![gpu::trial::row(1.0, 2.0)], ..QueuedRequest::plain(ticket, inbox) };
+    fn submit_row(producer: &mut QueueProducer, request_slots: &Rc<RequestSlots>) {
+        let (ticket, completions) = (request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
+        let token =
+            QueuedRequest { inputs: vec![gpu::trial::row(1.0, 2.0)], ..QueuedRequest::plain(ticket, completions) };
         let (shape_key, queued_at) = (ShapeKey::new(), clock::now());
         let (priority, timeout, deadline) = (0, Duration::ZERO, None);
         let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
-        if lane.submit(entry).ok().unwrap() {
-            lane.feed().wake();
+        if producer.submit(entry).ok().unwrap() {
+            producer.model_queue().wake();
         }
     }
 
@@ -266,32 +270,36 @@ mod tests {
     fn two_batches_are_in_flight_and_the_third_waits_in_the_queue() {
         let fake = Fake::new(1);
         let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(1) });
-        let (served, feed, mut lanes) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
+        let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         fake.hold();
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&feed));
+            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();
                     run(served, &of_worker, 0, instance, threads, |_| {})
                 })
             });
-            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
-            (0..3).for_each(|_| submit_row(&mut lanes[0], &tickets));
-            until(|| feed.executions() == 2);
+            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            (0..3).for_each(|_| submit_row(&mut producers[0], &request_slots));
+            until(|| model_queue.executions() == 2);
             std::thread::park_timeout(Duration::from_millis(5));
-            assert_eq!((feed.executions(), feed.waiting()), (2, 1), "it may grow there, and be withdrawn");
+            assert_eq!(
+                (model_queue.executions(), model_queue.waiting()),
+                (2, 1),
+                "it may grow there, and be withdrawn"
+            );
             fake.finish(0);
-            assert!(answer(&tickets));
-            until(|| feed.executions() == 3);
+            assert!(answer(&request_slots));
+            until(|| model_queue.executions() == 3);
             fake.finish(1);
-            assert!(answer(&tickets));
-            feed.stop();
+            assert!(answer(&request_slots));
+            model_queue.stop();
             std::thread::park_timeout(Duration::from_millis(5));
             assert!(!worker.is_finished(), "what is in flight is waited for");
             until(|| fake.step(0));
             fake.finish(0);
-            assert!(answer(&tickets));
+            assert!(answer(&request_slots));
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
     }
@@ -300,31 +308,31 @@ mod tests {
     fn an_instance_whose_context_broke_is_made_anew_until_that_is_refused() {
         let fake = Fake::new(1);
         let model = Arc::new(OnGpu { gpu: fake.gpu(1 << 20, 1 << 20), left: AtomicUsize::new(2) });
-        let (served, feed, mut lanes) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
+        let (served, model_queue, mut producers) = served(Arc::clone(&model) as Arc<dyn LoadedModel>);
         std::thread::scope(|scope| {
-            let (served, of_worker) = (&*served, Arc::clone(&feed));
+            let (served, of_worker) = (&*served, Arc::clone(&model_queue));
             let worker = scope.spawn(move || {
                 threads::enter(1, |threads| {
                     let instance = served.loaded.new_instance(threads).unwrap();
                     run(served, &of_worker, 0, instance, threads, |_| {})
                 })
             });
-            let tickets = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
+            let request_slots = Rc::new(RequestSlots::new(Arc::new(Completions::new())));
             fake.fail_next("matmul", GpuFault::Sticky);
-            submit_row(&mut lanes[0], &tickets);
-            assert!(!answer(&tickets), "it was in flight");
-            submit_row(&mut lanes[0], &tickets);
-            assert!(answer(&tickets));
+            submit_row(&mut producers[0], &request_slots);
+            assert!(!answer(&request_slots), "it was in flight");
+            submit_row(&mut producers[0], &request_slots);
+            assert!(answer(&request_slots));
             assert!(served.is_ready());
             fake.break_contexts();
-            submit_row(&mut lanes[0], &tickets);
-            assert!(!answer(&tickets));
+            submit_row(&mut producers[0], &request_slots);
+            assert!(!answer(&request_slots));
             until(|| !served.is_ready());
             model.left.store(1, Ordering::SeqCst);
-            submit_row(&mut lanes[0], &tickets);
-            assert!(answer(&tickets), "what waited meanwhile is answered");
+            submit_row(&mut producers[0], &request_slots);
+            assert!(answer(&request_slots), "what waited meanwhile is answered");
             assert!(served.is_ready());
-            feed.stop();
+            model_queue.stop();
             assert_eq!(worker.join().unwrap(), Ok(()));
         });
         assert_eq!(fake.contexts(), 3);
@@ -332,8 +340,8 @@ mod tests {
 
     #[test]
     fn a_panic_outside_of_a_batch_costs_the_instance_and_is_told() {
-        let (served, feed, _lanes) = served(Arc::new(Mortal { failures: 0.into(), made: 0.into() }));
-        let outcome = guard(&served, &feed, 0, || panic!("on {}", "purpose"));
+        let (served, model_queue, _lanes) = served(Arc::new(Mortal { failures: 0.into(), made: 0.into() }));
+        let outcome = guard(&served, &model_queue, 0, || panic!("on {}", "purpose"));
         assert_eq!((outcome, served.is_ready()), (Err("on purpose".to_owned()), false));
         assert_eq!(panic_text(&7), "no text");
     }

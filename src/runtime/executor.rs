@@ -74,7 +74,7 @@ impl Runtime {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Glommio(_) => "glommio",
-            Self::Ring(ring) => match ring.way() {
+            Self::Ring(ring) => match ring.kind() {
                 DriverKind::Epoll => "epoll",
                 DriverKind::Uring => "ring",
             },

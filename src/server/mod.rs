@@ -11,7 +11,6 @@ pub mod library;
 pub mod load;
 pub mod log;
 pub mod memory;
-pub mod overlay;
 pub mod placement;
 pub mod plan;
 pub mod regions;
@@ -21,6 +20,7 @@ pub mod source;
 pub mod start;
 pub mod threads;
 pub mod trust;
+pub mod uploaded_files;
 pub mod warm_up;
 
 use std::io::{self, Write};
@@ -33,20 +33,20 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::config::{ControlMode, Settings};
-use crate::error::Error;
-use crate::limits::WORKERS_END_TIMEOUT;
+use crate::control::initial_load::InitialLoad;
+use crate::control::load::ModelLoader;
 use crate::control::load_job::LoadContext;
 use crate::control::model_record::{ModelRecords, VersionRecord};
-use crate::control::{ControlMessage, ControlThread};
-use crate::control::load::ModelLoader;
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
-use crate::control::initial_load::InitialLoad;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, spawn, start_shards};
+use crate::control::{ControlMessage, ControlThread};
+use crate::error::Error;
+use crate::limits::WORKERS_END_TIMEOUT;
+use crate::runtime::{clock, socket as sockets};
+use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
 use crate::shard::thread::ShardParts;
-use crate::shard::Addresses;
-use crate::runtime::{clock, socket as sockets};
 
 /// Serves until a signal ends it; what `main` returns.
 pub fn run(settings: &Settings) -> ExitCode {
@@ -72,7 +72,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
     if settings.control_mode == ControlMode::Explicit {
-        match overlay::sweep() {
+        match uploaded_files::sweep() {
             0 => {}
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
@@ -86,28 +86,28 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let told = events.clone();
     // Nobody listens any more where the server has ended.
     let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
-    let (desk, ends) = regions::desk(&settings).unzip();
-    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), desk)?;
+    let (shared_memory_client, ends) = regions::shared_memory_client(&settings).unzip();
+    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), shared_memory_client)?;
     let threads = describe(&plan);
-    let ServerPlan { world, planned, cores } = plan;
+    let ServerPlan { server_context, planned, cores } = plan;
     if let Some(ends) = ends {
         let loader = Arc::clone(&loader);
-        regions::begin(ends, &world, Box::new(move || loader.devices().clone()))?;
+        regions::begin(ends, &server_context, Box::new(move || loader.devices().clone()))?;
     }
-    let (roster, ended) = roster(&events);
+    let (thread_hooks, ended) = thread_hooks(&events);
     let tools = LoadContext {
         settings,
         loader,
         repositories,
         limiter,
-        world: Arc::clone(&world),
+        server_context: Arc::clone(&server_context),
         cores,
-        roster,
+        thread_hooks,
         events: events.clone(),
     };
     let (models, shards) = begin(&tools, planned, models, addresses)?;
     memory::give_back();
-    world.lifecycle.start();
+    server_context.lifecycle.start();
     announce(addresses, &models);
     log::info(&format!(
         "ready after {} ms, of which the models took {} ms to load; {threads}",
@@ -141,7 +141,7 @@ fn pass_on(mut signals: Signals, events: &mpsc::Sender<ControlMessage>) -> Resul
     spawn("signals".to_owned(), body).map(drop)
 }
 
-fn roster(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
+fn thread_hooks(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
     let (running, ended) = mpsc::channel();
     let events = events.clone();
     (ThreadHooks { running, ended: Arc::new(move || drop(events.send(ControlMessage::WorkerEnded))) }, ended)
@@ -154,27 +154,27 @@ fn begin(
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
-    let mut shards: Vec<Vec<_>> = tools.world.mailboxes.iter().map(|_| Vec::new()).collect();
-    for PlannedModel { served, lanes, places, took } in planned {
-        let crew = WorkerGroup::begin(&served, &places, &tools.roster)?;
-        for (shard, lane) in shards.iter_mut().zip(lanes) {
-            shard.push((Arc::clone(&served), lane));
+    let mut shards: Vec<Vec<_>> = tools.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
+    for PlannedModel { served, producers, places, took } in planned {
+        let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
+        for (shard, producer) in shards.iter_mut().zip(producers) {
+            shard.push((Arc::clone(&served), producer));
         }
         let model = models.entry(served.spec.name.clone()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
         let cores = places.into_iter().map(|place| place.cores).collect();
         model.shared = Some(model.mark.shared);
-        model.serving.insert(number, VersionRecord { served, crew, cores, mark, took, overlay: None });
+        model.serving.insert(number, VersionRecord { served, worker_group, cores, mark, took, uploaded_files: None });
     }
     for version in models.values().flat_map(|model| model.serving.values()) {
-        version.crew.wait()?;
+        version.worker_group.wait()?;
     }
     let overview = ControlThread::overview(&models);
     let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
         index,
         core: tools.cores.shards.get(index).copied(),
-        world: Arc::clone(&tools.world),
+        server_context: Arc::clone(&tools.server_context),
         models,
         overview: Arc::clone(&overview),
         addresses: addresses.of_shard(index),

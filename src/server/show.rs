@@ -7,11 +7,11 @@ use std::process::ExitCode;
 use prost::Message;
 
 use crate::config::{ConfigForm, Settings};
+use crate::control::load;
+use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::model::config::parse::text::Notation;
 use crate::model::config::write;
-use crate::control::load;
-use crate::control::model_source::ModelSource;
 use crate::wire::proto::inference::ModelConfig;
 
 /// Prints it, or why there is none; what `main` returns.

@@ -24,7 +24,7 @@ pub enum WakeReason {
 pub struct ConnectionWatch {
     active_at: Cell<Instant>,
     deadline: Cell<Option<Instant>>,
-    verdict: Cell<Option<WakeReason>>,
+    wake_reason: Cell<Option<WakeReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -42,15 +42,15 @@ impl ConnectionWatch {
 
     /// When to wake the connection if nothing happens. The end of an earlier wait is forgotten.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
-        if self.verdict.get() == Some(WakeReason::Timeout) {
-            self.verdict.set(None);
+        if self.wake_reason.get() == Some(WakeReason::Timeout) {
+            self.wake_reason.set(None);
         }
         self.deadline.set(deadline);
     }
 
     /// The verdict, once.
     pub fn take_verdict(&self) -> Option<WakeReason> {
-        self.verdict.take()
+        self.wake_reason.take()
     }
 
     /// Remembers who to wake; cheap when it is the same task as before.
@@ -61,8 +61,8 @@ impl ConnectionWatch {
         }
     }
 
-    fn judge(&self, verdict: WakeReason) {
-        self.verdict.set(Some(verdict));
+    fn judge(&self, wake_reason: WakeReason) {
+        self.wake_reason.set(Some(wake_reason));
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
         }

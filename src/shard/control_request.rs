@@ -20,7 +20,7 @@ pub type ControlOutcome = Result<Vec<IndexEntry>, Error>;
 /// What is ordered at a time, over all shards.
 #[derive(Default)]
 pub struct ControlRequests {
-    books: Arc<RequestBudget>,
+    budget: Arc<RequestBudget>,
 }
 
 #[derive(Default)]
@@ -32,7 +32,7 @@ struct RequestBudget {
 /// The end that answers, once; dropped before, it says that the server stops.
 pub struct ControlReply {
     slot: Arc<ReplySlot>,
-    books: Arc<RequestBudget>,
+    budget: Arc<RequestBudget>,
     size: usize,
 }
 
@@ -50,22 +50,22 @@ struct ReplySlot {
 impl ControlRequests {
     /// Lets an order in, or refuses it at a bound.
     pub fn enter(&self, order: &RepositoryOrder) -> Result<(ControlReply, PendingReply), Error> {
-        let (books, size) = (&self.books, order.size());
+        let (budget, size) = (&self.budget, order.size());
         let take = |have: &AtomicUsize, more: usize, max: usize| {
             let within = |have: usize| have.checked_add(more).filter(|sum| *sum <= max);
             have.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
         };
-        if !take(&books.count, 1, ORDERS_MAX) {
+        if !take(&budget.count, 1, ORDERS_MAX) {
             let text = format!("{ORDERS_MAX} model control requests wait, the most that may; try again later");
             return Err(Error::unavailable(text));
         }
-        if !take(&books.size, size, ORDERS_SIZE_MAX) {
-            books.count.fetch_sub(1, Ordering::Relaxed);
+        if !take(&budget.size, size, ORDERS_SIZE_MAX) {
+            budget.count.fetch_sub(1, Ordering::Relaxed);
             let text = format!("the model control requests that wait hold {ORDERS_SIZE_MAX} bytes, the most they may");
             return Err(Error::unavailable(text));
         }
         let slot = Arc::<ReplySlot>::default();
-        Ok((ControlReply { slot: Arc::clone(&slot), books: Arc::clone(books), size }, PendingReply { slot }))
+        Ok((ControlReply { slot: Arc::clone(&slot), budget: Arc::clone(budget), size }, PendingReply { slot }))
     }
 }
 
@@ -78,8 +78,8 @@ impl ControlReply {
 
 impl Drop for ControlReply {
     fn drop(&mut self) {
-        self.books.count.fetch_sub(1, Ordering::Relaxed);
-        self.books.size.fetch_sub(self.size, Ordering::Relaxed);
+        self.budget.count.fetch_sub(1, Ordering::Relaxed);
+        self.budget.size.fetch_sub(self.size, Ordering::Relaxed);
         // Whoever waits takes the first: what `send` left goes before this.
         self.slot.outcome.push(Err(stopping()));
         self.slot.waker.wake();
@@ -143,7 +143,7 @@ mod tests {
         assert!(error.text().contains("hold 268435456 bytes"), "{error}");
         drop(large);
         assert!(orders.enter(&load(200)).is_ok());
-        assert_eq!(orders.books.count.load(Ordering::Relaxed), 0);
-        assert_eq!(orders.books.size.load(Ordering::Relaxed), 0);
+        assert_eq!(orders.budget.count.load(Ordering::Relaxed), 0);
+        assert_eq!(orders.budget.size.load(Ordering::Relaxed), 0);
     }
 }

@@ -8,21 +8,21 @@ use std::task::{Poll, Waker};
 
 use crate::queue::model_queue::ModelQueue;
 
-/// The feeds to wake at the end of this turn.
+/// The queues to wake at the end of this turn.
 #[derive(Default)]
 pub struct DeferredWakes {
-    feeds: RefCell<Vec<Arc<ModelQueue>>>,
+    model_queues: RefCell<Vec<Arc<ModelQueue>>>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl DeferredWakes {
     /// A request was queued whose instances must be woken.
-    pub fn handle_submission(&self, feed: &Arc<ModelQueue>) {
-        let mut feeds = self.feeds.borrow_mut();
-        if feeds.iter().any(|have| Arc::ptr_eq(have, feed)) {
+    pub fn handle_submission(&self, model_queue: &Arc<ModelQueue>) {
+        let mut model_queues = self.model_queues.borrow_mut();
+        if model_queues.iter().any(|have| Arc::ptr_eq(have, model_queue)) {
             return;
         }
-        feeds.push(Arc::clone(feed));
+        model_queues.push(Arc::clone(model_queue));
         // Its task comes after all that are ready now, those that will queue more among them.
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -33,8 +33,8 @@ impl DeferredWakes {
     pub async fn run(&self) {
         poll_fn::<(), _>(|context| {
             *self.waker.borrow_mut() = Some(context.waker().clone());
-            for feed in self.feeds.take() {
-                feed.wake();
+            for model_queue in self.model_queues.take() {
+                model_queue.wake();
             }
             Poll::Pending
         })

@@ -26,14 +26,14 @@ use crate::model::ensemble::{Ensemble, Wiring, fits};
 use crate::model::{ModelSpec, SequenceMark, TensorSpec};
 use crate::protocol::check::{self, NamedTensor};
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
-use crate::scheduler::ensemble::{EnsembleRun, StepEdges, StepGraph, StepLaunch};
-use crate::shard::infer::{Arrival, InferOutcome, ModelMetrics, unless_late};
 use crate::queue::model_queue::ModelQueue;
-use crate::shard::model_table::{LocalModel, Placement};
 use crate::queue::semaphore::Semaphore;
-use crate::shard::request_slots::{PartSink, RequestSlots};
-use crate::shard::Shard;
 use crate::runtime::clock;
+use crate::scheduler::ensemble::{EnsembleRun, StepEdges, StepGraph, StepLaunch};
+use crate::shard::Shard;
+use crate::shard::infer::{Arrival, InferOutcome, ModelMetrics, unless_late};
+use crate::shard::model_table::{LocalModel, Placement};
+use crate::shard::request_slots::{PartSink, RequestSlots};
 use crate::tensor::{Shape, Tensor};
 use crate::time::Stamps;
 
@@ -118,13 +118,13 @@ struct EnsembleOutcome {
 
 /// A ticket that counts among those in flight, and names no request of a queue.
 struct SlotGuard {
-    tickets: Rc<RequestSlots>,
+    request_slots: Rc<RequestSlots>,
     ticket: Ticket,
 }
 
 impl Drop for SlotGuard {
     fn drop(&mut self) {
-        self.tickets.release(self.ticket);
+        self.request_slots.release(self.ticket);
     }
 }
 
@@ -138,15 +138,15 @@ impl Shard {
         (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         let began = clock::now();
-        let _seat = SlotGuard { tickets: Rc::clone(&self.tickets), ticket: self.open_ticket()? };
-        let books = ModelMetrics::open(model, self.index, request.rows, arrival.received);
+        let _seat = SlotGuard { request_slots: Rc::clone(&self.request_slots), ticket: self.open_ticket()? };
+        let model_metrics = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
         let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
             Ok(running) => unless_late(running, arrival.deadline).await,
             Err(error) => Err(error),
         };
         let computed = outcome.as_ref().map_or_else(|_| StepTimes::default(), |outcome| outcome.computed);
-        books.settle_ensemble(outcome.is_ok(), &computed);
+        model_metrics.settle_ensemble(outcome.is_ok(), &computed);
         let EnsembleOutcome { outputs, .. } =
             outcome.map_err(|error| error.with_prefix(&format!("in ensemble '{}', ", spec.name)))?;
         let stamps = computed.stamps(arrival.received, began, clock::now());
@@ -213,11 +213,11 @@ impl Shard {
 
     /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
     pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
-        let feed = |model: &Rc<LocalModel>| match &model.served().placement {
-            Placement::Worker(feed) => model.served().spec.sequence.is_some().then(|| Arc::clone(feed)),
+        let model_queue = |model: &Rc<LocalModel>| match &model.served().placement {
+            Placement::Worker(model_queue) => model.served().spec.sequence.is_some().then(|| Arc::clone(model_queue)),
             _ => None,
         };
-        self.models_within(model).unwrap_or_default().iter().filter_map(feed).collect()
+        self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
     }
 
     /// The model and those that it is made of, each once, however often and deep it is a step.

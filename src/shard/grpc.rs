@@ -19,11 +19,11 @@ use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
 use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::Timing;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
-use crate::shard::http2::Http2Link;
-use crate::shard::stream::{self, StreamFault};
-use crate::shard::Shard;
 use crate::runtime::{clock, executor};
+use crate::shard::Shard;
+use crate::shard::http2::Http2Link;
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::stream::{self, StreamFault};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
@@ -127,10 +127,10 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
     let UnaryCall { stream, rpc, message, deadline } = call;
     let outcome = match rpc {
         Rpc::ModelInfer => {
-            let account = RequestMetrics::open(&shard.cells, &departure);
-            let is_timed = shard.world.tells_timing || link.with(|connection| connection.wants_timing(stream));
+            let request_metrics = RequestMetrics::open(&shard.cells, &departure);
+            let is_timed = shard.server_context.tells_timing || link.with(|connection| connection.wants_timing(stream));
             let outcome = infer(&shard, message, deadline, is_timed).await;
-            account.settle(&outcome);
+            request_metrics.settle(&outcome);
             outcome
         }
         Rpc::Control(control) => service::answer(control, &message, &*shard).map(|answer| (smallvec![answer], None)),
@@ -150,7 +150,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
-    if rpc != RepositoryRpc::Index && !shard.world.is_controlled {
+    if rpc != RepositoryRpc::Index && !shard.server_context.is_controlled {
         return Err(not_explicit());
     }
     let entries = shard.order(rpc.order(message)?).await?;
@@ -162,7 +162,7 @@ async fn regions(
     (kind, action): (RegionKind, RegionAction),
     message: &[u8],
 ) -> Result<FramedParts, Error> {
-    if shard.world.regions.is_none() {
+    if shard.server_context.regions.is_none() {
         return Err(shared_memory::disabled());
     }
     let regions = shard.order_regions(grpc::shared_memory::order(kind, action, message)?).await?;

@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
-use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::runtime::socket::Socket;
+use crate::runtime::{clock, executor};
+use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, rest};
-use crate::runtime::{clock, executor};
 use crate::tensor::AlignedBuffer;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
@@ -31,7 +31,7 @@ const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// Serves the protocol on a connection whose first bytes were read already.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let answering = Rc::clone(shard);
     let answer = move |message: Message| {
         let shard = Rc::clone(&answering);
@@ -40,24 +40,29 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
             rest::handle_message(&shard, message, clock::now(), &departure).await
         }
     };
-    serve(shard, socket, first, membership, answer).await;
+    serve(shard, socket, first, connection_guard, answer).await;
 }
 
 /// Serves requests by `answer` until the connection ends.
-pub async fn serve<A, F>(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard, answer: A)
-where
+pub async fn serve<A, F>(
+    shard: &Rc<Shard>,
+    socket: Socket,
+    first: Vec<u8>,
+    connection_guard: &ConnectionGuard,
+    answer: A,
+) where
     A: Fn(Message) -> F,
     F: Future<Output = Reply>,
 {
     let settings = Http1Settings {
-        body_size_max: shard.world.http_input_size_max,
+        body_size_max: shard.server_context.http_input_size_max,
         aligned_after: Some("inference-header-content-length"),
         ..Http1Settings::default()
     };
     let mut session = Http1Session {
         shard,
         socket,
-        membership,
+        connection_guard,
         connection: Http1Connection::new(settings),
         out: Vec::new(),
         is_input_ended: false,
@@ -72,7 +77,7 @@ where
 struct Http1Session<'a> {
     shard: &'a Rc<Shard>,
     socket: Socket,
-    membership: &'a ConnectionGuard,
+    connection_guard: &'a ConnectionGuard,
     connection: Http1Connection<AlignedBuffer>,
     /// Replies on their way out: those of pipelined requests go in one send.
     out: Vec<u8>,
@@ -127,7 +132,7 @@ impl Http1Session<'_> {
                         self.connection.close_after_reply();
                     }
                     self.send(&reply).await?;
-                    self.membership.watch().set_active(clock::turn());
+                    self.connection_guard.watch().set_active(clock::turn());
                     if self.connection.is_closing() {
                         return self.end(false).await;
                     }
@@ -156,7 +161,7 @@ impl Http1Session<'_> {
 
     /// Waits for more input. A reply when a timer refuses the request that is coming in.
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
-        let watch = self.membership.watch();
+        let watch = self.connection_guard.watch();
         watch.set_deadline(self.connection.poll_timeout());
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
@@ -165,9 +170,9 @@ impl Http1Session<'_> {
             if let Poll::Ready(count) = socket.poll_read(context, connection.input_space()) {
                 return Poll::Ready(count.map(Some));
             }
-            let verdict = watch.take_verdict();
+            let wake_reason = watch.take_verdict();
             if !shard.connections.is_draining() || connection.is_within_message() {
-                return if verdict == Some(WakeReason::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
+                return if wake_reason == Some(WakeReason::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
             }
             if clock::now() >= watch.quiet_at() {
                 return Poll::Ready(Ok(None));
@@ -204,7 +209,7 @@ impl Http1Session<'_> {
         A: Fn(Message) -> F,
         F: Future<Output = Reply>,
     {
-        self.membership.watch().set_deadline(None);
+        self.connection_guard.watch().set_deadline(None);
         let mut work = pin!(answer(message));
         let mut is_first = true;
         poll_fn(|context| {
@@ -309,7 +314,7 @@ impl Http1Session<'_> {
 
     /// Waits until all has gone to the kernel.
     async fn finish(&mut self) -> std::io::Result<()> {
-        let watch = self.membership.watch();
+        let watch = self.connection_guard.watch();
         watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
         let outcome = poll_fn(|context| {
             if let Poll::Ready(outcome) = self.socket.poll_written(context) {
@@ -337,7 +342,7 @@ impl Http1Session<'_> {
         if self.out.is_empty() && body.is_empty() {
             return Ok(());
         }
-        let watch = self.membership.watch();
+        let watch = self.connection_guard.watch();
         watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
         let mut step = 0_usize;
         let moved = |count| {
@@ -390,6 +395,6 @@ impl Http1Session<'_> {
         if self.is_input_ended || !(is_refused || self.connection.has_unread_input()) {
             return Ok(());
         }
-        linger(&mut self.socket, self.membership.watch(), LINGER_TIMEOUT).await
+        linger(&mut self.socket, self.connection_guard.watch(), LINGER_TIMEOUT).await
     }
 }

@@ -18,12 +18,12 @@ use crate::connection::http2::{CallFault, ConnectionEvent, Http2Connection, Http
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
+use crate::runtime::socket::{PARTS_MAX, Socket};
+use crate::runtime::{clock, executor};
 use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::grpc::MessageConsumer;
-use crate::runtime::socket::{PARTS_MAX, Socket};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, grpc, rest};
-use crate::runtime::{clock, executor};
 use crate::tensor::AlignedBuffer;
 use crate::time::Instant;
 use crate::wire::http2::error::ErrorCode;
@@ -37,14 +37,14 @@ const READS_MAX: usize = 8;
 pub type Http2Machine = Http2Connection<AlignedBuffer, Rpc>;
 
 /// Serves a connection whose first bytes were read already, the preface among them.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: &ConnectionGuard) {
-    let world = &shard.world;
+pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
+    let server_context = &shard.server_context;
     let settings = Http2Settings {
-        streams_max: world.http2_streams_max,
-        client_resets_max: world.http2_resets_max,
-        control_frames_max: world.http2_control_frames_max,
-        body_size_max: world.http_input_size_max,
-        message_size_max: world.grpc_message_size_max,
+        streams_max: server_context.http2_streams_max,
+        client_resets_max: server_context.http2_resets_max,
+        control_frames_max: server_context.http2_control_frames_max,
+        body_size_max: server_context.http_input_size_max,
+        message_size_max: server_context.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: grpc::RAW_CONTENTS,
         ..Http2Settings::default()
@@ -55,7 +55,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
         is_running: Cell::new(false),
         works: RefCell::default(),
     });
-    let mut session = Http2Session { shard, socket, membership, link, give_up_at: None };
+    let mut session = Http2Session { shard, socket, connection_guard, link, give_up_at: None };
     session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
     drop(first);
     // An error of the socket ends the connection; there is nobody left to tell.
@@ -65,7 +65,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, membership: 
     if outcome.is_ok() {
         let has_failed = session.link.connection.borrow().has_failed();
         let timeout = if has_failed { LINGER_TIMEOUT } else { DRAIN_GRACE };
-        let _ = linger(&mut session.socket, membership.watch(), timeout).await;
+        let _ = linger(&mut session.socket, connection_guard.watch(), timeout).await;
     }
 }
 
@@ -217,7 +217,7 @@ impl StreamWork {
 struct Http2Session<'a> {
     shard: &'a Rc<Shard>,
     socket: Socket,
-    membership: &'a ConnectionGuard,
+    connection_guard: &'a ConnectionGuard,
     link: Rc<Http2Link>,
     /// When it ends whether its last frames have gone or not.
     give_up_at: Option<Instant>,
@@ -238,7 +238,7 @@ impl Http2Session<'_> {
 
     /// Reads, answers and writes until there is nothing more to do for now; ready at the end.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.membership.watch().register(context);
+        self.connection_guard.watch().register(context);
         let is_known = self.link.waker.borrow().as_ref().is_some_and(|have| have.will_wake(context.waker()));
         if !is_known {
             *self.link.waker.borrow_mut() = Some(context.waker().clone());
@@ -263,7 +263,7 @@ impl Http2Session<'_> {
                 return self.poll_finish(context);
             }
             if !has_read {
-                self.membership.watch().set_deadline(self.link.connection.borrow().poll_timeout());
+                self.connection_guard.watch().set_deadline(self.link.connection.borrow().poll_timeout());
                 return Poll::Pending;
             }
         }
@@ -275,15 +275,15 @@ impl Http2Session<'_> {
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let now = clock::now();
         let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
-        self.membership.watch().set_deadline(Some(give_up_at));
+        self.connection_guard.watch().set_deadline(Some(give_up_at));
         let polled = self.socket.poll_written(context);
         if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
     }
 
     fn handle_verdict(&self) {
-        let verdict = self.membership.watch().take_verdict();
+        let wake_reason = self.connection_guard.watch().take_verdict();
         let mut connection = self.link.connection.borrow_mut();
-        if verdict == Some(WakeReason::Timeout) {
+        if wake_reason == Some(WakeReason::Timeout) {
             connection.handle_timeout(clock::now());
         }
         if self.shard.connections.is_draining() {

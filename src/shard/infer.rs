@@ -15,14 +15,16 @@ use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
+use crate::queue::model_queue::{
+    ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired,
+};
+use crate::runtime::clock;
+use crate::runtime::executor;
 use crate::scheduler::{Entry, ShapeKey, TimeoutAction};
 use crate::shard::Shard;
-use crate::shard::response_cache::CacheKey;
-use crate::runtime::clock;
-use crate::queue::model_queue::{ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired};
 use crate::shard::model_table::{InstanceRoute, LocalModel, RunOutcome, run_guarded};
-use crate::runtime::executor;
 use crate::shard::request_slots::{PartSink, PendingAnswer};
+use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
@@ -69,7 +71,7 @@ struct Submission {
     sequence: Option<SequenceMark>,
     arrival: Arrival,
     sink: Option<Rc<dyn PartSink>>,
-    wishes: OutputNeeds,
+    output_needs: OutputNeeds,
 }
 
 /// What came of looking into the response cache.
@@ -143,21 +145,21 @@ impl Shard {
         sink: Option<Rc<dyn PartSink>>,
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
-        if let InstanceRoute::Ensemble(steps) = model.way() {
+        if let InstanceRoute::Ensemble(steps) = model.route() {
             // What becomes of its steps is its answer, as in Triton.
             has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
         let ticket = self.open_ticket()?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
-        let books = ModelMetrics::open(model, self.index, rows, arrival.received);
-        let wishes = wishes(&model.served().spec, &plan);
-        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes };
-        let answer = match model.way() {
+        let model_metrics = ModelMetrics::open(model, self.index, rows, arrival.received);
+        let output_needs = output_needs(&model.served().spec, &plan);
+        let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs };
+        let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
-            InstanceRoute::Lane(lane) => self.enqueue(model, lane, submission, &plan.id).await,
+            InstanceRoute::Lane(producer) => self.enqueue(model, producer, submission, &plan.id).await,
             InstanceRoute::Ensemble(_) | InstanceRoute::Gone => {
-                self.tickets.release(submission.ticket);
+                self.request_slots.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
             }
         };
@@ -166,12 +168,12 @@ impl Shard {
         let spec = &model.served().spec;
         let shaped = |outputs: Vec<Tensor>| if part == AnswerPart::End { Ok(outputs) } else { spec.to_client(outputs) };
         let answer = answer.map(|answer| Answer { outputs: answer.outputs.and_then(shaped), ..answer });
-        books.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
+        model_metrics.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
     }
 
     /// A ticket for a request, if one is left.
     pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
-        self.tickets.open().ok_or_else(|| {
+        self.request_slots.open().ok_or_else(|| {
             Error::unavailable(format!(
                 "this shard has {IN_FLIGHT_MAX} requests in flight, the most it takes; try again later"
             ))
@@ -214,11 +216,11 @@ impl Shard {
         submission: Submission,
     ) -> Answer {
         let Submission { ticket, inputs, rows, arrival, sink, .. } = submission;
-        let inbox = self.tickets.inbox();
-        inbox.claim(ticket);
-        let pending = self.tickets.pending(ticket, || ()).with_sink(sink);
+        let completions = self.request_slots.completions();
+        completions.claim(ticket);
+        let pending = self.request_slots.pending(ticket, || ()).with_sink(sink);
         let stamps = Stamps { received: arrival.received, batched: clock::now(), ..Stamps::default() };
-        let mut responder = Responder::new(Arc::clone(inbox) as Arc<dyn backend::AnswerSink>, ticket, stamps);
+        let mut responder = Responder::new(Arc::clone(completions) as Arc<dyn backend::AnswerSink>, ticket, stamps);
         responder.set_batch(rows, true);
         let requests = vec![Request { inputs, rows, responder, sequence: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
@@ -229,7 +231,7 @@ impl Shard {
         let renew = || served.loaded.new_instance(&self.threads);
         let run = || run_guarded(&mut instance.borrow_mut(), batch, renew);
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
-        self.tickets.drain();
+        self.request_slots.drain();
         let answer = pending.await;
         // As Triton: a batch of which no request succeeds is not counted.
         if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
@@ -241,49 +243,61 @@ impl Shard {
     async fn enqueue(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
-        lane: &RefCell<QueueProducer>,
+        producer: &RefCell<QueueProducer>,
         submission: Submission,
         id: &str,
     ) -> Result<Answer, Error> {
-        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, wishes } = submission;
-        let feed = Arc::clone(lane.borrow().feed());
+        let Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs } = submission;
+        let model_queue = Arc::clone(producer.borrow().model_queue());
         let size = inputs.iter().map(|input| input.contents.len()).sum();
         let shape_key = shape_key(&model.served().spec, &inputs);
         let stamps = Stamps { received: arrival.received, ..Stamps::default() };
-        let inbox = Arc::clone(self.tickets.inbox());
-        let level = feed.policy().level(priority);
-        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| feed.own_mark());
+        let completions = Arc::clone(self.request_slots.completions());
+        let level = model_queue.policy().level(priority);
+        let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| model_queue.own_mark());
         let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Reservation::default());
-        let token = QueuedRequest { inbox, ticket, inputs, rows, size, level, mark, stamps, hold, again: None, wishes };
+        let token = QueuedRequest {
+            completions,
+            ticket,
+            inputs,
+            rows,
+            size,
+            level,
+            mark,
+            stamps,
+            hold,
+            again: None,
+            output_needs,
+        };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
-        let asked = (feed.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
+        let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
         let due = deadline.into_iter().chain(asked).min();
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
-        let submitted = lane.borrow_mut().submit(entry);
+        let submitted = producer.borrow_mut().submit(entry);
         match submitted {
-            Ok(true) => self.bursts.handle_submission(&feed),
+            Ok(true) => self.deferred_wakes.handle_submission(&model_queue),
             Ok(false) => {}
             Err(refusal) => {
-                self.tickets.release(ticket);
+                self.request_slots.release(ticket);
                 return Err(Error::unavailable(format!("{}{}", check::prefix(id), refusal_text(refusal))));
             }
         }
-        let is_stopped = feed.is_stopped();
-        let of_feed = Arc::clone(&feed);
-        let mut pending = self.tickets.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
+        let is_stopped = model_queue.is_stopped();
+        let of_feed = Arc::clone(&model_queue);
+        let mut pending = self.request_slots.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
         // It was on its way when the model version was unloaded: its workers may have ended before they
         // saw it. The fence of `submit` makes sure that they did see it, or we see this.
         if is_stopped && pending.withdraw() {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
         if let Some(sequence) = sequence {
-            let presence = SequenceGuard { feed, id: Some(sequence), since: queued_at };
+            let sequence_guard = SequenceGuard { model_queue, id: Some(sequence), since: queued_at };
             let timeout_at = (!timeout.is_zero()).then(|| queued_at + timeout);
-            return unless_late(presence.answer(pending, timeout_at), deadline).await;
+            return unless_late(sequence_guard.answer(pending, timeout_at), deadline).await;
         }
-        let queue = feed.policy().queue(level);
+        let queue = model_queue.policy().queue(level);
         let is_rejected = queue.timeout_action == TimeoutAction::Reject;
         let timeout_at = queue.timeout(timeout).filter(|_| is_rejected).map(|timeout| queued_at + timeout);
         let timeout_at = timeout_at.into_iter().chain(asked).min();
@@ -294,16 +308,16 @@ impl Shard {
 
 /// What of each output a client asks for, where the instance can use that: one on a GPU, whose answers
 /// are not kept for others.
-fn wishes(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
+fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
         return OutputNeeds::default();
     }
-    let wish = |index| match plan.outputs.iter().find(|output| output.index == index) {
+    let output_need = |index| match plan.outputs.iter().find(|output| output.index == index) {
         None => OutputNeed::Nothing,
         Some(OutputPlan { class_count: 0, .. }) => OutputNeed::Whole,
         Some(OutputPlan { class_count, .. }) => OutputNeed::Classes(*class_count),
     };
-    OutputNeeds((0..spec.outputs.len()).map(wish).collect())
+    OutputNeeds((0..spec.outputs.len()).map(output_need).collect())
 }
 
 /// The answer, if it comes before the client has given up.
@@ -322,7 +336,7 @@ pub(super) async fn unless_late<T>(
 /// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
 /// sequence ends: what comes next would be made of a state that lacks this request.
 struct SequenceGuard {
-    feed: Arc<ModelQueue>,
+    model_queue: Arc<ModelQueue>,
     id: Option<CorrelationId>,
     since: Instant,
 }
@@ -341,7 +355,7 @@ impl SequenceGuard {
                 self.id = None;
                 return Ok(answer);
             }
-            self.feed.refuse_over(clock::now());
+            self.model_queue.refuse_over(clock::now());
         }
         let answer = pending.await;
         self.id = None;
@@ -352,7 +366,7 @@ impl SequenceGuard {
 impl Drop for SequenceGuard {
     fn drop(&mut self) {
         if let Some(id) = self.id.take() {
-            self.feed.depart(id, self.since);
+            self.model_queue.depart(id, self.since);
         }
     }
 }
@@ -479,7 +493,7 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_millis(5);
 
-    fn tickets() -> Rc<RequestSlots> {
+    fn request_slots() -> Rc<RequestSlots> {
         Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
@@ -538,9 +552,9 @@ mod tests {
 
     #[test]
     fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
-        let (tickets, count) = (tickets(), Rc::new(Cell::new(0)));
-        let (ticket, counter) = (tickets.open().unwrap(), Rc::clone(&count));
-        let pending = tickets.pending(ticket, move || counter.set(counter.get() + 1));
+        let (request_slots, count) = (request_slots(), Rc::new(Cell::new(0)));
+        let (ticket, counter) = (request_slots.open().unwrap(), Rc::clone(&count));
+        let pending = request_slots.pending(ticket, move || counter.set(counter.get() + 1));
         let took = run(async move {
             let start = clock::now();
             let error = answer_unless_expired(pending, Some(start + TIMEOUT)).await.err();
@@ -549,22 +563,22 @@ mod tests {
         });
         assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?}");
         assert_eq!(count.get(), 1, "its place is free");
-        assert!(!tickets.inbox().claim(ticket), "it never runs");
+        assert!(!request_slots.completions().claim(ticket), "it never runs");
     }
 
     #[test]
     fn a_request_that_runs_when_its_timeout_passes_is_answered() {
-        let tickets = tickets();
-        let ticket = tickets.open().unwrap();
-        let pending = tickets.pending(ticket, || panic!("a batch has it"));
-        assert!(tickets.inbox().claim(ticket));
+        let request_slots = request_slots();
+        let ticket = request_slots.open().unwrap();
+        let pending = request_slots.pending(ticket, || panic!("a batch has it"));
+        assert!(request_slots.completions().claim(ticket));
         let answer = run(async move {
             let start = clock::now();
             let backend = async {
                 sleep_until(start + TIMEOUT * 3).await;
-                let inbox = Arc::clone(tickets.inbox()) as Arc<dyn backend::AnswerSink>;
-                Responder::new(inbox, ticket, Stamps::default()).send(Ok(Vec::new()));
-                tickets.drain();
+                let completions = Arc::clone(request_slots.completions()) as Arc<dyn backend::AnswerSink>;
+                Responder::new(completions, ticket, Stamps::default()).send(Ok(Vec::new()));
+                request_slots.drain();
                 future::pending().await
             };
             future::or(answer_unless_expired(pending, Some(start + TIMEOUT)), backend).await

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::limits::READ_SIZE;
 use crate::runtime::clock;
-use crate::shard::connections::ConnectionWatch;
 use crate::runtime::socket::Socket;
+use crate::shard::connections::ConnectionWatch;
 
 /// Bytes that are read and thrown away.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;

@@ -11,11 +11,11 @@ use std::task::Waker;
 use crate::backend::{Instance, Threads};
 use crate::model::repository::index::RepositoryOverview;
 use crate::protocol::repository::RepositoryOrder;
-use crate::shard::control_request::ControlReply;
 use crate::queue::model_queue::QueueProducer;
+use crate::queue::sync::{AtomicWaker, SegQueue};
+use crate::shard::control_request::ControlReply;
 use crate::shard::model_table::ServedModel;
 use crate::shard::shared_memory::PublishedRegions;
-use crate::queue::sync::{AtomicWaker, SegQueue};
 
 /// What one shard is told.
 pub struct ModelChange {
@@ -34,7 +34,7 @@ pub struct ModelHandle {
     /// The model version.
     pub served: Arc<ServedModel>,
     /// How the shard reaches an instance.
-    pub way: HandleRoute,
+    pub route: HandleRoute,
 }
 
 /// How a shard reaches an instance.
@@ -43,7 +43,7 @@ pub enum HandleRoute {
     Instance(Box<dyn Instance>),
     /// By those of other models.
     Ensemble,
-    /// The workers', by a lane.
+    /// The workers', by a producer.
     Lane(QueueProducer),
 }
 

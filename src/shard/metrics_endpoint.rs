@@ -9,20 +9,20 @@ use crate::error::{Code, Error};
 use crate::metrics::{self, LoadFigures};
 use crate::model::repository::index::{ModelOverview, VersionOverview};
 use crate::protocol::rest;
-use crate::shard::connections::ConnectionGuard;
 use crate::runtime::socket::Socket;
+use crate::shard::connections::ConnectionGuard;
 use crate::shard::{Shard, http1};
 use crate::wire::message::{Message, Method, Reply};
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, socket: Socket, membership: &ConnectionGuard) {
+pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard) {
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
     let answer = move |message: Message| {
         let reply = reply(&own, &message);
         async move { reply }
     };
-    http1::serve(&shard, socket, Vec::new(), membership, answer).await;
+    http1::serve(&shard, socket, Vec::new(), connection_guard, answer).await;
 }
 
 fn reply(shard: &Shard, message: &Message) -> Reply {
@@ -39,10 +39,10 @@ fn reply(shard: &Shard, message: &Message) -> Reply {
 fn text(shard: &Shard) -> String {
     let served = shard.models.served();
     let models: Vec<_> = served.iter().map(|served| served.figures()).collect();
-    let shards: Vec<_> = shard.world.shard_cells.iter().map(|cells| &**cells).collect();
+    let shards: Vec<_> = shard.server_context.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
     let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
-    let gpus = shard.world.gpus.get().map_or(&[][..], Vec::as_slice);
+    let gpus = shard.server_context.gpus.get().map_or(&[][..], Vec::as_slice);
     metrics::encode(&models, &shards, &loads, gpus)
 }
 

@@ -6,20 +6,20 @@ pub mod burst;
 pub mod cache;
 pub mod catalogue;
 pub mod clock;
+pub mod completions;
 pub mod connections;
 pub mod dispatch;
 pub mod ensemble;
 pub mod errand;
 pub mod executor;
-pub mod feed;
 pub mod grpc;
 pub mod http1;
 pub mod http2;
-pub mod inbox;
 pub mod io;
 pub mod lifecycle;
 pub mod limiter;
 pub mod linger;
+pub mod model_queue;
 pub mod models;
 pub mod order;
 pub mod permits;
@@ -51,17 +51,17 @@ use crate::backend::Threads;
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
-use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::response_cache::ResponseCache;
-use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
+use crate::runtime::executor::{IoPath, Task};
+use crate::runtime::socket::Listener;
 use crate::shard::connections::Connections;
 use crate::shard::control_request::ControlRequests;
-use crate::runtime::socket::Listener;
+use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
 use crate::shard::model_table::ModelTable;
-use crate::shard::shared_memory::SharedMemoryClient;
-use crate::runtime::executor::{IoPath, Task};
 use crate::shard::request_slots::RequestSlots;
+use crate::shard::response_cache::ResponseCache;
+use crate::shard::shared_memory::SharedMemoryClient;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -136,19 +136,19 @@ pub struct Shard {
     /// Its place among the shards.
     pub index: usize,
     /// What all threads share.
-    pub world: Arc<ServerContext>,
+    pub server_context: Arc<ServerContext>,
     /// What it counts.
     pub cells: Arc<ShardCells>,
     /// Its hold on the models.
     pub models: ModelTable,
     /// Its requests that wait for an answer.
-    pub tickets: Rc<RequestSlots>,
+    pub request_slots: Rc<RequestSlots>,
     /// Its connections.
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
     /// The instances to wake at the end of this turn.
-    pub bursts: DeferredWakes,
+    pub deferred_wakes: DeferredWakes,
     /// Answers that may be given again, where the server has a cache.
     pub cache: Option<RefCell<ResponseCache>>,
     /// The regions of shared memory, where clients may have any.
@@ -166,7 +166,7 @@ impl Shard {
             Err(error) => return listening(Err(error)),
         };
         let completion = runtime::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
-        let waking = runtime::spawn(self.keep("wake", |shard| async move { shard.bursts.run().await }));
+        let waking = runtime::spawn(self.keep("wake", |shard| async move { shard.deferred_wakes.run().await }));
         let sweeper = runtime::spawn(self.keep("sweep", sweep));
         let changing = runtime::spawn(self.keep("change", change));
         let accepting: Vec<_> = listeners
@@ -177,8 +177,8 @@ impl Shard {
             })
             .collect();
         listening(Ok(()));
-        self.world.lifecycle.drained(self.index).await;
-        let give_up_at = clock::now() + self.world.exit_timeout;
+        self.server_context.lifecycle.drained(self.index).await;
+        let give_up_at = clock::now() + self.server_context.exit_timeout;
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
@@ -196,16 +196,16 @@ impl Shard {
     /// Whether the server can serve.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
-        self.world.lifecycle.is_serving() && (!self.world.strict_readiness || are_models_ready())
+        self.server_context.lifecycle.is_serving() && (!self.server_context.strict_readiness || are_models_ready())
     }
 
     /// Takes up the changes to the models that have come.
     fn take_changes(&self) {
-        let Some(mailbox) = self.world.mailboxes.get(self.index) else { return };
+        let Some(mailbox) = self.server_context.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
             let number = change.number;
             self.models.handle_change(change);
-            (self.world.tell)(ControlEvent::Changed(number));
+            (self.server_context.tell)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
@@ -219,7 +219,7 @@ impl Shard {
         task: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let shard = Rc::clone(self);
-        async move { task::keep(&shard.cells, shard.world.warn, name, || task(Rc::clone(&shard))).await }
+        async move { task::keep(&shard.cells, shard.server_context.warn, name, || task(Rc::clone(&shard))).await }
     }
 
     /// Serves those who connect before they can know that the server is not ready any more, as probes
@@ -258,7 +258,7 @@ fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKi
 /// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
-        if shard.tickets.drain_and_register(context.waker()) {
+        if shard.request_slots.drain_and_register(context.waker()) {
             shard.cells.wakes.add(1);
         }
         Poll::Pending
@@ -270,7 +270,7 @@ async fn complete(shard: Rc<Shard>) {
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.take_changes();
-        if let Some(mailbox) = shard.world.mailboxes.get(shard.index) {
+        if let Some(mailbox) = shard.server_context.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
         // One that came before the waker was there has woken nobody.
@@ -299,7 +299,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
                 if failures == 0 {
-                    (shard.world.warn)(&format!("cannot accept connections for now: {error}"));
+                    (shard.server_context.warn)(&format!("cannot accept connections for now: {error}"));
                 }
                 failures += 1;
                 runtime::sleep(ACCEPT_PAUSE).await;
@@ -309,7 +309,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
 }
 
 fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: ListenerKind) {
-    let Some(membership) = shard.connections.enter(clock::now()) else {
+    let Some(connection_guard) = shard.connections.enter(clock::now()) else {
         shard.cells.connections_refused.add(1);
         return;
     };
@@ -319,8 +319,8 @@ fn admit(shard: &Rc<Shard>, socket: io::Socket, kind: ListenerKind) {
         let cells = Arc::clone(&shard.cells);
         let session = async {
             match kind {
-                ListenerKind::Inference => session::run(&shard, socket, &membership).await,
-                ListenerKind::Metrics => scrape::run(&shard, socket, &membership).await,
+                ListenerKind::Inference => session::run(&shard, socket, &connection_guard).await,
+                ListenerKind::Metrics => scrape::run(&shard, socket, &connection_guard).await,
             }
         };
         // A panic in a task would end the whole executor.

@@ -1,5 +1,5 @@
 //! The models that are served. [`ServedModel`] is shared by all threads; [`LocalModel`] is one shard's
-//! hold on it: its lane to the workers, or its own instance. Nothing here is locked; what is served
+//! hold on it: its producer to the workers, or its own instance. Nothing here is locked; what is served
 //! changes by messages (`shard::mailbox`).
 
 use std::cell::{Cell, RefCell};
@@ -16,12 +16,12 @@ use crate::error::Error;
 use crate::metrics::{GpuFigures, ModelCells, ModelFigures, SequenceFigures};
 use crate::model::ModelSpec;
 use crate::model::repository::index::RepositoryOverview;
-use crate::scheduler::ReleaseReason;
-use crate::scheduler::sequence::SequenceEnd;
-use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
-use crate::shard::ensemble::EnsembleSteps;
 use crate::queue::model_queue::{ModelQueue, QueueProducer, SequenceCounts, batch_sizes};
 use crate::queue::semaphore::Semaphore;
+use crate::scheduler::ReleaseReason;
+use crate::scheduler::sequence::SequenceEnd;
+use crate::shard::ensemble::EnsembleSteps;
+use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 
 /// One model version that is served.
 pub struct ServedModel {
@@ -45,7 +45,7 @@ pub struct ServedModel {
 pub enum Placement {
     /// Inside each shard: a run costs less than a hop.
     Inline,
-    /// On worker threads, which the shards feed.
+    /// On worker threads, which the shards queue.
     Worker(Arc<ModelQueue>),
     /// There are none: its steps run other models. The permits of each, where their number is bounded.
     Ensemble(Arc<[Arc<Semaphore>]>),
@@ -91,14 +91,14 @@ impl ServedModel {
     /// What there is to show of it. What runs inside the shards waits for nothing: its batches
     /// left because an instance was idle.
     pub fn figures(&self) -> ModelFigures<'_> {
-        let feed = match &self.placement {
+        let model_queue = match &self.placement {
             Placement::Inline | Placement::Ensemble(_) => None,
-            Placement::Worker(feed) => Some(feed),
+            Placement::Worker(model_queue) => Some(model_queue),
         };
-        let seats = feed.map_or(&[][..], |feed| feed.seats());
+        let parkings = model_queue.map_or(&[][..], |model_queue| model_queue.parkings());
         let inline: u64 = self.cells.iter().map(ModelCells::executions).sum();
         let releases = ReleaseReason::ALL.iter().map(|reason| {
-            let by_workers = feed.map_or(0, |feed| feed.released(*reason) as u64);
+            let by_workers = model_queue.map_or(0, |model_queue| model_queue.released(*reason) as u64);
             (reason.as_str(), by_workers + if *reason == ReleaseReason::Idle { inline } else { 0 })
         });
         ModelFigures {
@@ -107,19 +107,19 @@ impl ServedModel {
             labels: &self.spec.metric_labels,
             is_cached: self.spec.is_cached,
             cells: self.cells.iter().collect(),
-            workers: feed.map(|feed| feed.batches()),
+            workers: model_queue.map(|model_queue| model_queue.batches()),
             releases: releases.collect(),
-            pending: feed.map_or(0, |feed| feed.waiting() as u64),
+            pending: model_queue.map_or(0, |model_queue| model_queue.waiting() as u64),
             placement: match &self.placement {
                 Placement::Ensemble(_) => "ensemble",
                 Placement::Inline => "inline",
                 Placement::Worker(_) => "worker",
             },
             run: self.run,
-            instances: seats.iter().map(|seat| (seat.name(), seat.batches())).collect(),
-            wakes: feed.map_or(0, |feed| feed.wakes() as u64),
-            late: feed.map_or(0, |feed| feed.late() as u64),
-            sequences: feed.and_then(|feed| feed.sequences()).map(sequence_figures),
+            instances: parkings.iter().map(|parking| (parking.name(), parking.batches())).collect(),
+            wakes: model_queue.map_or(0, |model_queue| model_queue.wakes() as u64),
+            late: model_queue.map_or(0, |model_queue| model_queue.late() as u64),
+            sequences: model_queue.and_then(|model_queue| model_queue.sequences()).map(sequence_figures),
             gpu: self.loaded.gpu_figures().map(|figures| gpu_figures(&figures)),
         }
     }
@@ -155,7 +155,7 @@ fn sequence_figures(counts: &SequenceCounts) -> SequenceFigures {
 /// its answer; what it is made of goes back to the control thread then.
 pub struct LocalModel {
     served: Arc<ServedModel>,
-    way: InstanceRoute,
+    route: InstanceRoute,
     /// Whether the shard's own instance died and could not be made anew.
     is_dead: Cell<bool>,
     tell: ControlSender,
@@ -165,7 +165,7 @@ pub struct LocalModel {
 pub enum InstanceRoute {
     /// Its own.
     Inline(RefCell<Box<dyn Instance>>),
-    /// The workers', by a lane.
+    /// The workers', by a producer.
     Lane(RefCell<QueueProducer>),
     /// By those of other models.
     Ensemble(EnsembleSteps),
@@ -176,27 +176,27 @@ pub enum InstanceRoute {
 impl LocalModel {
     /// A shard's hold, as the control thread made it.
     pub fn new(hold: ModelHandle, tell: &ControlSender) -> Self {
-        let way = match hold.way {
+        let route = match hold.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
-            HandleRoute::Lane(lane) => InstanceRoute::Lane(RefCell::new(lane)),
+            HandleRoute::Lane(producer) => InstanceRoute::Lane(RefCell::new(producer)),
             HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
         };
-        Self { served: hold.served, way, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+        Self { served: hold.served, route, is_dead: Cell::new(false), tell: Arc::clone(tell) }
     }
 
     /// The same at the start of the server, when the shard makes what runs inside it itself.
     pub fn begin(
         served: Arc<ServedModel>,
-        lane: Option<QueueProducer>,
+        producer: Option<QueueProducer>,
         threads: &Threads,
         tell: &ControlSender,
     ) -> Result<Self, Error> {
-        let way = match (lane, &served.placement) {
-            (Some(lane), _) => HandleRoute::Lane(lane),
+        let route = match (producer, &served.placement) {
+            (Some(producer), _) => HandleRoute::Lane(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => HandleRoute::Instance(served.loaded.new_instance(threads)?),
         };
-        Ok(Self::new(ModelHandle { served, way }, tell))
+        Ok(Self::new(ModelHandle { served, route }, tell))
     }
 
     /// The model version.
@@ -215,24 +215,24 @@ impl LocalModel {
 
     /// Whether what is queued for it is not served any more: another version, or none, is instead.
     pub fn is_stopped(&self) -> bool {
-        matches!(&self.way, InstanceRoute::Lane(lane) if lane.borrow().feed().is_stopped())
+        matches!(&self.route, InstanceRoute::Lane(producer) if producer.borrow().model_queue().is_stopped())
     }
 
     /// How to reach an instance.
-    pub const fn way(&self) -> &InstanceRoute {
-        &self.way
+    pub const fn route(&self) -> &InstanceRoute {
+        &self.route
     }
 }
 
 impl Drop for LocalModel {
     fn drop(&mut self) {
-        let way = match std::mem::replace(&mut self.way, InstanceRoute::Gone) {
+        let route = match std::mem::replace(&mut self.route, InstanceRoute::Gone) {
             InstanceRoute::Inline(instance) => HandleRoute::Instance(instance.into_inner()),
-            InstanceRoute::Lane(lane) => HandleRoute::Lane(lane.into_inner()),
+            InstanceRoute::Lane(producer) => HandleRoute::Lane(producer.into_inner()),
             InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
             InstanceRoute::Gone => return,
         };
-        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), way }));
+        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), route }));
     }
 }
 
@@ -408,7 +408,7 @@ mod tests {
     }
 
     fn hold(served: &Arc<ServedModel>) -> ModelHandle {
-        ModelHandle { served: Arc::clone(served), way: HandleRoute::Instance(Box::new(Nothing)) }
+        ModelHandle { served: Arc::clone(served), route: HandleRoute::Instance(Box::new(Nothing)) }
     }
 
     fn change(gone: &[&Arc<ServedModel>], come: &[&Arc<ServedModel>]) -> ModelChange {

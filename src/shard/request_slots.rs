@@ -1,5 +1,5 @@
 //! The requests of one shard that wait for an answer. Lives on its shard; a connection's task
-//! awaits a [`PendingAnswer`], and whoever drains the inbox completes it.
+//! awaits a [`PendingAnswer`], and whoever drains the completions completes it.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use crate::queue::completions::Completions;
 
 /// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
 pub struct RequestSlots {
-    inbox: Arc<Completions>,
+    completions: Arc<Completions>,
     table: RefCell<SlotTable>,
 }
 
@@ -92,14 +92,14 @@ fn size(answer: &Answer) -> usize {
 }
 
 impl RequestSlots {
-    /// A shard's table, for the answers of `inbox`.
-    pub fn new(inbox: Arc<Completions>) -> Self {
-        Self { inbox, table: RefCell::default() }
+    /// A shard's table, for the answers of `completions`.
+    pub fn new(completions: Arc<Completions>) -> Self {
+        Self { completions, table: RefCell::default() }
     }
 
-    /// The inbox that the answers come to.
-    pub const fn inbox(&self) -> &Arc<Completions> {
-        &self.inbox
+    /// The completions that the answers come to.
+    pub const fn completions(&self) -> &Arc<Completions> {
+        &self.completions
     }
 
     /// A ticket for a new request, or `None` when all are out.
@@ -117,20 +117,20 @@ impl RequestSlots {
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = SlotState::Open(None);
         let ticket = Ticket { index, generation: slot.generation };
-        self.inbox.open(ticket);
+        self.completions.open(ticket);
         Some(ticket)
     }
 
     /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
     /// `withdrawn` if no batch has it yet.
     pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> PendingAnswer {
-        PendingAnswer { tickets: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
+        PendingAnswer { request_slots: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
     }
 
     /// Gives the answers that came to those who wait; how many came.
     pub fn drain(&self) -> usize {
         let mut count = 0;
-        while let Some((ticket, answer)) = self.inbox.poll_answer() {
+        while let Some((ticket, answer)) = self.completions.poll_answer() {
             self.complete(ticket, answer);
             count += 1;
         }
@@ -141,7 +141,7 @@ impl RequestSlots {
     pub fn drain_and_register(&self, waker: &Waker) -> bool {
         let have_come = self.drain() > 0;
         loop {
-            self.inbox.register(waker);
+            self.completions.register(waker);
             // One that came before the waker was there has woken nobody.
             if self.drain() == 0 {
                 return have_come;
@@ -156,7 +156,7 @@ impl RequestSlots {
 
     /// False where a batch has the request: an answer will come.
     fn withdraw(&self, ticket: Ticket) -> bool {
-        let is_withdrawn = self.inbox.withdraw(ticket);
+        let is_withdrawn = self.completions.withdraw(ticket);
         if is_withdrawn {
             self.table.borrow_mut().free(ticket);
         }
@@ -210,10 +210,10 @@ impl RequestSlots {
                 return Poll::Pending;
             };
             if answer.part == AnswerPart::More {
-                self.inbox.handle_read(ticket);
+                self.completions.handle_read(ticket);
             } else {
                 // What a backend sends after too much is nobody's.
-                self.inbox.leave(ticket);
+                self.completions.leave(ticket);
                 table.free(ticket);
             }
             return Poll::Ready(answer);
@@ -228,7 +228,7 @@ impl RequestSlots {
 
     /// True where the request was taken back before a batch had it.
     fn abandon(&self, ticket: Ticket) -> bool {
-        let is_withdrawn = self.inbox.withdraw(ticket);
+        let is_withdrawn = self.completions.withdraw(ticket);
         let mut table = self.table.borrow_mut();
         let Some(slot) = table.slot(ticket) else { return is_withdrawn };
         let is_over = match &slot.state {
@@ -240,7 +240,7 @@ impl RequestSlots {
             table.free(ticket);
         } else {
             slot.state = SlotState::Abandoned;
-            self.inbox.leave(ticket);
+            self.completions.leave(ticket);
         }
         is_withdrawn
     }
@@ -261,7 +261,7 @@ impl SlotTable {
 
 /// The answer of one request, when it comes.
 pub struct PendingAnswer {
-    tickets: Rc<RequestSlots>,
+    request_slots: Rc<RequestSlots>,
     ticket: Ticket,
     withdrawn: Option<Box<dyn FnOnce()>>,
     sink: Option<Rc<dyn PartSink>>,
@@ -277,7 +277,7 @@ impl PendingAnswer {
     /// Takes the request back if no batch has it yet: true, and nothing is to be waited for. The
     /// answer comes otherwise.
     pub fn withdraw(&mut self) -> bool {
-        let is_withdrawn = self.withdrawn.is_some() && self.tickets.withdraw(self.ticket);
+        let is_withdrawn = self.withdrawn.is_some() && self.request_slots.withdraw(self.ticket);
         if is_withdrawn && let Some(withdrawn) = self.withdrawn.take() {
             withdrawn();
         }
@@ -293,7 +293,7 @@ impl Future for PendingAnswer {
             if self.sink.as_ref().is_some_and(|sink| !sink.has_room()) {
                 return Poll::Pending;
             }
-            let Poll::Ready(answer) = self.tickets.poll_answer(self.ticket, context.waker()) else {
+            let Poll::Ready(answer) = self.request_slots.poll_answer(self.ticket, context.waker()) else {
                 return Poll::Pending;
             };
             if answer.part != AnswerPart::More {
@@ -310,7 +310,7 @@ impl Future for PendingAnswer {
 impl Drop for PendingAnswer {
     fn drop(&mut self) {
         if let Some(withdrawn) = self.withdrawn.take()
-            && self.tickets.abandon(self.ticket)
+            && self.request_slots.abandon(self.ticket)
         {
             withdrawn();
         }
@@ -326,7 +326,7 @@ mod tests {
     use crate::error::Error;
     use crate::time::Stamps;
 
-    fn tickets() -> Rc<RequestSlots> {
+    fn request_slots() -> Rc<RequestSlots> {
         Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
@@ -334,19 +334,19 @@ mod tests {
         Pin::new(pending).poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    fn answer(tickets: &RequestSlots, ticket: Ticket) {
-        let inbox = Arc::clone(tickets.inbox());
-        Responder::new(inbox, ticket, Stamps::default()).send(Err(Error::internal("x")));
+    fn answer(request_slots: &RequestSlots, ticket: Ticket) {
+        let completions = Arc::clone(request_slots.completions());
+        Responder::new(completions, ticket, Stamps::default()).send(Err(Error::internal("x")));
     }
 
     #[test]
     fn an_answer_reaches_the_task_that_waits_and_no_other() {
-        let tickets = tickets();
-        let (one, two) = (tickets.open().unwrap(), tickets.open().unwrap());
-        let (mut first, mut second) = (tickets.pending(one, || ()), tickets.pending(two, || ()));
-        assert!(tickets.inbox().claim(two));
-        answer(&tickets, two);
-        assert_eq!(tickets.drain(), 1);
+        let request_slots = request_slots();
+        let (one, two) = (request_slots.open().unwrap(), request_slots.open().unwrap());
+        let (mut first, mut second) = (request_slots.pending(one, || ()), request_slots.pending(two, || ()));
+        assert!(request_slots.completions().claim(two));
+        answer(&request_slots, two);
+        assert_eq!(request_slots.drain(), 1);
         assert!(poll(&mut first).is_pending());
         assert!(poll(&mut second).is_ready());
     }
@@ -376,14 +376,15 @@ mod tests {
 
     #[test]
     fn several_answers_are_taken_as_there_is_room_and_the_last_ends_it() {
-        let tickets = tickets();
-        let ticket = tickets.open().unwrap();
+        let request_slots = request_slots();
+        let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
-        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
-        assert!(tickets.inbox().claim(ticket));
-        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        let mut pending = request_slots.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
+        assert!(request_slots.completions().claim(ticket));
+        let mut responder =
+            Responder::new(Arc::clone(request_slots.completions()) as Arc<_>, ticket, Stamps::default());
         (0..3).for_each(|_| responder.send_more(output(1)));
-        tickets.drain();
+        request_slots.drain();
         assert!(poll(&mut pending).is_pending());
         assert_eq!(sink.taken.get(), 2);
         for _ in 3..crate::limits::RESPONSES_UNREAD_MAX + 2 {
@@ -391,109 +392,111 @@ mod tests {
             responder.send_more(output(1));
         }
         assert!(!responder.has_room(), "its client reads nothing");
-        tickets.drain();
+        request_slots.drain();
         sink.room.set(9_999);
         assert!(poll(&mut pending).is_pending());
         assert!(responder.has_room() && !responder.has_left());
         responder.end();
-        tickets.drain();
+        request_slots.drain();
         let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
-        assert_eq!((last.part, tickets.open().unwrap().index), (AnswerPart::End, ticket.index));
+        assert_eq!((last.part, request_slots.open().unwrap().index), (AnswerPart::End, ticket.index));
     }
 
     #[test]
     fn a_model_that_answers_without_end_is_cut_off_and_told_that_nobody_waits() {
-        let tickets = tickets();
-        let ticket = tickets.open().unwrap();
+        let request_slots = request_slots();
+        let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
-        let mut pending = tickets.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
-        assert!(tickets.inbox().claim(ticket));
-        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        let mut pending = request_slots.pending(ticket, || ()).with_sink(Some(Rc::clone(&sink) as Rc<dyn PartSink>));
+        assert!(request_slots.completions().claim(ticket));
+        let mut responder =
+            Responder::new(Arc::clone(request_slots.completions()) as Arc<_>, ticket, Stamps::default());
         (0..3).for_each(|_| responder.send_more(output(RESPONSES_BYTES_MAX / 2 - RESPONSE_COST)));
-        tickets.drain();
+        request_slots.drain();
         sink.room.set(9);
         let Poll::Ready(last) = poll(&mut pending) else { panic!("it is over") };
         assert_eq!((last.part, sink.taken.get()), (AnswerPart::Last, 2));
         assert!(last.outputs.unwrap_err().text().contains("bytes of this request's responses unread"));
         assert!(responder.has_left());
-        let again = tickets.open().unwrap();
+        let again = request_slots.open().unwrap();
         responder.send_more(output(1));
         drop(responder);
-        tickets.drain();
-        assert!(poll(&mut tickets.pending(again, || ())).is_pending(), "what comes late is nobody's");
+        request_slots.drain();
+        assert!(poll(&mut request_slots.pending(again, || ())).is_pending(), "what comes late is nobody's");
     }
 
     #[test]
     fn a_task_that_goes_between_two_answers_leaves_its_ticket_when_the_last_came() {
-        let tickets = tickets();
-        let ticket = tickets.open().unwrap();
-        let pending = tickets.pending(ticket, || panic!("a batch has it"));
-        assert!(tickets.inbox().claim(ticket));
-        let mut responder = Responder::new(Arc::clone(tickets.inbox()) as Arc<_>, ticket, Stamps::default());
+        let request_slots = request_slots();
+        let ticket = request_slots.open().unwrap();
+        let pending = request_slots.pending(ticket, || panic!("a batch has it"));
+        assert!(request_slots.completions().claim(ticket));
+        let mut responder =
+            Responder::new(Arc::clone(request_slots.completions()) as Arc<_>, ticket, Stamps::default());
         responder.send_more(output(1));
-        tickets.drain();
+        request_slots.drain();
         drop(pending);
         assert!(responder.has_left());
         responder.send_more(output(1));
-        tickets.drain();
-        assert_ne!(tickets.open().unwrap().index, ticket.index);
+        request_slots.drain();
+        assert_ne!(request_slots.open().unwrap().index, ticket.index);
         responder.end();
-        tickets.drain();
-        assert_eq!(tickets.open().unwrap().index, ticket.index);
+        request_slots.drain();
+        assert_eq!(request_slots.open().unwrap().index, ticket.index);
     }
 
     #[test]
     fn a_request_nobody_took_is_withdrawn_when_its_task_goes() {
-        let tickets = tickets();
+        let request_slots = request_slots();
         let withdrawn = Rc::new(Cell::new(0));
         let counter = Rc::clone(&withdrawn);
-        let ticket = tickets.open().unwrap();
-        drop(tickets.pending(ticket, move || counter.set(counter.get() + 1)));
+        let ticket = request_slots.open().unwrap();
+        drop(request_slots.pending(ticket, move || counter.set(counter.get() + 1)));
         assert_eq!(withdrawn.get(), 1);
-        assert!(!tickets.inbox().claim(ticket));
+        assert!(!request_slots.completions().claim(ticket));
     }
 
     #[test]
     fn a_request_in_a_batch_is_not_taken_back_and_one_that_waits_is_once() {
-        let tickets = tickets();
-        let (waits, runs) = (tickets.open().unwrap(), tickets.open().unwrap());
+        let request_slots = request_slots();
+        let (waits, runs) = (request_slots.open().unwrap(), request_slots.open().unwrap());
         let count = Rc::new(Cell::new(0));
         let counter = Rc::clone(&count);
-        let mut first = tickets.pending(waits, move || counter.set(counter.get() + 1));
-        let mut second = tickets.pending(runs, || panic!("a batch has it"));
-        assert!(tickets.inbox().claim(runs));
+        let mut first = request_slots.pending(waits, move || counter.set(counter.get() + 1));
+        let mut second = request_slots.pending(runs, || panic!("a batch has it"));
+        assert!(request_slots.completions().claim(runs));
         assert!(first.withdraw() && !first.withdraw() && !second.withdraw());
         drop(first);
         assert_eq!(count.get(), 1);
-        assert_eq!(tickets.open().unwrap().index, waits.index, "its ticket is free again");
-        answer(&tickets, runs);
-        tickets.drain();
+        assert_eq!(request_slots.open().unwrap().index, waits.index, "its ticket is free again");
+        answer(&request_slots, runs);
+        request_slots.drain();
         assert!(poll(&mut second).is_ready() && !second.withdraw());
     }
 
     #[test]
     fn a_ticket_in_a_batch_is_not_used_again_before_its_answer_came() {
-        let tickets = tickets();
-        let ticket = tickets.open().unwrap();
-        let pending = tickets.pending(ticket, || panic!("a batch has it"));
-        assert!(tickets.inbox().claim(ticket));
+        let request_slots = request_slots();
+        let ticket = request_slots.open().unwrap();
+        let pending = request_slots.pending(ticket, || panic!("a batch has it"));
+        assert!(request_slots.completions().claim(ticket));
         drop(pending);
-        assert_ne!(tickets.open().unwrap().index, ticket.index);
-        answer(&tickets, ticket);
-        tickets.drain();
-        let again = tickets.open().unwrap();
+        assert_ne!(request_slots.open().unwrap().index, ticket.index);
+        answer(&request_slots, ticket);
+        request_slots.drain();
+        let again = request_slots.open().unwrap();
         assert_eq!((again.index, again.generation), (ticket.index, ticket.generation + 1));
     }
 
     #[test]
     fn tickets_are_bounded_and_a_late_answer_changes_nothing() {
-        let tickets = tickets();
-        let all: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| tickets.open().unwrap()).collect();
-        assert!(tickets.open().is_none());
-        tickets.release(all[7]);
-        let again = tickets.open().unwrap();
+        let request_slots = request_slots();
+        let all: Vec<_> = (0..IN_FLIGHT_MAX).map(|_| request_slots.open().unwrap()).collect();
+        assert!(request_slots.open().is_none());
+        request_slots.release(all[7]);
+        let again = request_slots.open().unwrap();
         assert_eq!(again.index, all[7].index);
-        tickets.inbox().push(
+        request_slots.completions().push(
             all[7],
             Answer {
                 outputs: Ok(Vec::new()),
@@ -503,7 +506,7 @@ mod tests {
                 part: AnswerPart::Last,
             },
         );
-        tickets.drain();
-        assert!(poll(&mut tickets.pending(again, || ())).is_pending());
+        request_slots.drain();
+        assert!(poll(&mut request_slots.pending(again, || ())).is_pending());
     }
 }

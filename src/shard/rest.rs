@@ -16,11 +16,11 @@ use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
 use crate::protocol::shared_memory::{self, RegionKind};
 use crate::protocol::timing::{self, Timing};
-use crate::shard::mailbox::ControlEvent;
+use crate::runtime::clock;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::mailbox::ControlEvent;
 use crate::shard::model_table::ServedModel;
 use crate::shard::{Shard, control_request};
-use crate::runtime::clock;
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
@@ -37,9 +37,9 @@ pub async fn handle_message(
 ) -> Reply {
     let outcome = match route(message.method, &message.path) {
         Ok(Route::ModelInfer(path)) => {
-            let account = RequestMetrics::open(&shard.cells, departure);
+            let request_metrics = RequestMetrics::open(&shard.cells, departure);
             let outcome = infer(shard, path, &message, received).await;
-            account.settle(&outcome);
+            request_metrics.settle(&outcome);
             outcome
         }
         Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
@@ -132,7 +132,7 @@ async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, receiv
     if request.plan.shared.is_some() {
         Box::pin(shard.fetch(&served.spec, &mut request)).await?;
     }
-    let decoded = (asked.wants_timing || shard.world.tells_timing).then(clock::now);
+    let decoded = (asked.wants_timing || shard.server_context.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None, depth: 0 };
     let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     if plan.shared.is_some() {
@@ -151,7 +151,7 @@ async fn regions(
     (kind, action, name): (RegionKind, RegionAction, &str),
     body: &[u8],
 ) -> Result<Reply, Error> {
-    if shard.world.regions.is_none() {
+    if shard.server_context.regions.is_none() {
         return Err(shared_memory::disabled());
     }
     let order = rest::shared_memory::order(kind, action, name, body)?;
@@ -162,7 +162,7 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
     if let RepositoryAction::Index = action {
         return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
     }
-    if !shard.world.is_controlled {
+    if !shard.server_context.is_controlled {
         return Err(not_explicit());
     }
     let order = match action {
@@ -178,11 +178,11 @@ impl Shard {
     /// Has the control thread do something, and waits until it has. Dropped before, it is done all
     /// the same.
     pub async fn order(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
-        if self.world.lifecycle.is_draining() {
+        if self.server_context.lifecycle.is_draining() {
             return Err(control_request::stopping());
         }
-        let (reply, awaited) = self.world.orders.enter(&order)?;
-        (self.world.tell)(ControlEvent::Ordered(order, reply));
+        let (reply, awaited) = self.server_context.orders.enter(&order)?;
+        (self.server_context.tell)(ControlEvent::Ordered(order, reply));
         awaited.await
     }
 
@@ -201,7 +201,7 @@ impl Shard {
 
 impl ServerFacts for Shard {
     fn name(&self) -> &str {
-        &self.world.id
+        &self.server_context.id
     }
 
     fn version(&self) -> &str {
@@ -209,7 +209,7 @@ impl ServerFacts for Shard {
     }
 
     fn extensions(&self) -> &[&str] {
-        if self.world.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
+        if self.server_context.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
     }
 
     fn is_live(&self) -> bool {

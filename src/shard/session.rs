@@ -6,30 +6,30 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use crate::limits::{HEAD_TIMEOUT, INPUT_SIZE_MIN};
-use crate::shard::connections::{ConnectionGuard, WakeReason};
-use crate::runtime::socket::Socket;
-use crate::shard::{Shard, http1, http2};
 use crate::runtime::clock;
+use crate::runtime::socket::Socket;
+use crate::shard::connections::{ConnectionGuard, WakeReason};
+use crate::shard::{Shard, http1, http2};
 use crate::wire::http2::PREFACE;
 
 /// Serves one connection to its end.
-pub async fn run(shard: &Rc<Shard>, mut socket: Socket, membership: &ConnectionGuard) {
-    membership.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
-    let Some(first) = read_first(&mut socket, membership).await else { return };
+pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
+    connection_guard.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
+    let Some(first) = read_first(&mut socket, connection_guard).await else { return };
     // Boxed, so that a connection that only waits does not hold the room of either.
     if first.starts_with(PREFACE) {
-        Box::pin(http2::run(shard, socket, first, membership)).await;
+        Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     } else {
-        Box::pin(http1::run(shard, socket, first, membership)).await;
+        Box::pin(http1::run(shard, socket, first, connection_guard)).await;
     }
 }
 
 /// Reads until the bytes are a preface or cannot become one; `None` when the peer left, or waited
 /// too long, before.
-async fn read_first(socket: &mut Socket, membership: &ConnectionGuard) -> Option<Vec<u8>> {
+async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> Option<Vec<u8>> {
     let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
-    let watch = membership.watch();
+    let watch = connection_guard.watch();
     loop {
         let space = first.get_mut(size..)?;
         let count = poll_fn(|context| {

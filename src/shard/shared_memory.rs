@@ -22,8 +22,8 @@ use crate::model::ModelSpec;
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionDescription, RegionKind, RegionOrder, RegionSlice, Regions};
-use crate::shard::Shard;
 use crate::queue::sync::{AtomicWaker, SegQueue};
+use crate::shard::Shard;
 use crate::tensor::Tensor;
 
 /// What becomes of an order: the regions that were asked for, else nothing.
@@ -53,7 +53,7 @@ pub struct SharedMemoryClient {
 pub struct PublishedRegions {
     /// The regions.
     pub regions: Arc<Regions>,
-    promise: Option<RegionReply<Vec<RegionDescription>>>,
+    reply: Option<RegionReply<Vec<RegionDescription>>>,
 }
 
 /// The end that answers, once; dropped before, it says that the server stops.
@@ -82,27 +82,27 @@ impl SharedMemoryClient {
     }
 
     async fn order(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
-        let (promise, awaited) = self.promise()?;
+        let (reply, awaited) = self.reply()?;
         // Where nobody takes it, it is dropped, and says so.
-        let _ = self.orders.send((order, promise));
+        let _ = self.orders.send((order, reply));
         awaited.await
     }
 
     /// Copies out of memory of a GPU.
     pub async fn read(&self, slice: RegionSlice) -> Result<Bytes, Error> {
-        let (promise, awaited) = self.promise()?;
-        let _ = self.copies.send(CopyRequest::Read(slice, promise));
+        let (reply, awaited) = self.reply()?;
+        let _ = self.copies.send(CopyRequest::Read(slice, reply));
         awaited.await
     }
 
     /// Copies into memory of a GPU.
     pub async fn write(&self, slice: RegionSlice, bytes: Bytes) -> Result<(), Error> {
-        let (promise, awaited) = self.promise()?;
-        let _ = self.copies.send(CopyRequest::Write(slice, bytes, promise));
+        let (reply, awaited) = self.reply()?;
+        let _ = self.copies.send(CopyRequest::Write(slice, bytes, reply));
         awaited.await
     }
 
-    fn promise<T>(&self) -> Result<(RegionReply<T>, PendingRegions<T>), Error> {
+    fn reply<T>(&self) -> Result<(RegionReply<T>, PendingRegions<T>), Error> {
         let within = |waiting: usize| (waiting < SHARED_MEMORY_TASKS_MAX).then_some(waiting + 1);
         if self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_err() {
             return Err(Error::unavailable(format!(
@@ -116,15 +116,15 @@ impl SharedMemoryClient {
 
 impl PublishedRegions {
     /// Regions, and whoever waits until all shards know them.
-    pub const fn new(regions: Arc<Regions>, promise: RegionReply<Vec<RegionDescription>>) -> Self {
-        Self { regions, promise: Some(promise) }
+    pub const fn new(regions: Arc<Regions>, reply: RegionReply<Vec<RegionDescription>>) -> Self {
+        Self { regions, reply: Some(reply) }
     }
 }
 
 impl Drop for PublishedRegions {
     fn drop(&mut self) {
-        if let Some(promise) = self.promise.take() {
-            promise.send(Ok(Vec::new()));
+        if let Some(reply) = self.reply.take() {
+            reply.send(Ok(Vec::new()));
         }
     }
 }
@@ -157,10 +157,10 @@ impl<T> Future for PendingRegions<T> {
 impl Shard {
     /// Has regions registered, listed or taken out, and waits until every shard knows.
     pub async fn order_regions(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
-        if self.world.lifecycle.is_draining() {
+        if self.server_context.lifecycle.is_draining() {
             return Err(stopping());
         }
-        self.desk()?.order(order).await
+        self.shared_memory_client()?.order(order).await
     }
 
     /// Copies the inputs of a request out of shared memory, and walks what was not walked before. From
@@ -170,7 +170,7 @@ impl Shard {
         for (index, slice) in &shared.sources {
             let contents = match slice.kind() {
                 RegionKind::System => slice.read()?,
-                RegionKind::Cuda => self.desk()?.read(slice.clone()).await?,
+                RegionKind::Cuda => self.shared_memory_client()?.read(slice.clone()).await?,
             };
             if let Some(input) = request.inputs.get_mut(*index) {
                 input.contents = contents;
@@ -187,13 +187,13 @@ impl Shard {
         let Some(shared) = &plan.shared else { return Ok(()) };
         for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
-            self.desk()?.write(slice.clone(), std::mem::take(&mut output.contents)).await?;
+            self.shared_memory_client()?.write(slice.clone(), std::mem::take(&mut output.contents)).await?;
         }
         Ok(())
     }
 
-    fn desk(&self) -> Result<&SharedMemoryClient, Error> {
-        self.world.regions.as_ref().ok_or_else(shared_memory::disabled)
+    fn shared_memory_client(&self) -> Result<&SharedMemoryClient, Error> {
+        self.server_context.regions.as_ref().ok_or_else(shared_memory::disabled)
     }
 }
 
@@ -234,11 +234,12 @@ mod tests {
     #[test]
     fn an_order_is_answered_when_the_last_shard_has_taken_up_what_it_changed() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let desk = SharedMemoryClient::new(orders, copies, 8);
-        let mut order = std::pin::pin!(desk.order(RegionOrder::Unregister(RegionKind::System, String::new())));
+        let shared_memory_client = SharedMemoryClient::new(orders, copies, 8);
+        let mut order =
+            std::pin::pin!(shared_memory_client.order(RegionOrder::Unregister(RegionKind::System, String::new())));
         assert_eq!(poll(order.as_mut()), None);
-        let (_, promise) = ordered.recv().unwrap();
-        let published = Arc::new(PublishedRegions::new(Arc::default(), promise));
+        let (_, reply) = ordered.recv().unwrap();
+        let published = Arc::new(PublishedRegions::new(Arc::default(), reply));
         let shards = [Arc::clone(&published), published];
         for shard in shards {
             assert_eq!(poll(order.as_mut()), None);
@@ -250,14 +251,19 @@ mod tests {
     #[test]
     fn orders_are_bounded_and_answered_also_where_nobody_answers() {
         let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let desk = SharedMemoryClient::new(orders, copies, 8);
+        let shared_memory_client = SharedMemoryClient::new(orders, copies, 8);
         let status = || RegionOrder::Status(RegionKind::System, String::new());
-        let mut waiting: Vec<_> = (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(desk.order(status()))).collect();
+        let mut waiting: Vec<_> =
+            (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(shared_memory_client.order(status()))).collect();
         assert!(waiting.iter_mut().all(|order| poll(order.as_mut()).is_none()));
-        let error = poll(Box::pin(desk.order(status())).as_mut()).unwrap().unwrap_err();
+        let error = poll(Box::pin(shared_memory_client.order(status())).as_mut()).unwrap().unwrap_err();
         assert!(error.text().starts_with("256 shared memory requests wait"), "{error}");
         drop(ordered);
         assert!(waiting.iter_mut().all(|order| poll(order.as_mut()) == Some(Err(stopping()))));
-        assert_eq!(poll(Box::pin(desk.order(status())).as_mut()), Some(Err(stopping())), "there is room again");
+        assert_eq!(
+            poll(Box::pin(shared_memory_client.order(status())).as_mut()),
+            Some(Err(stopping())),
+            "there is room again"
+        );
     }
 }

@@ -24,13 +24,13 @@ use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
 use crate::protocol::infer::ResponsePlan;
 use crate::protocol::route::version_of;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::queue::model_queue::ModelQueue;
+use crate::runtime::clock;
 use crate::shard::http2::Http2Link;
+use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::PartSink;
 use crate::shard::{Shard, shared_memory};
-use crate::runtime::clock;
 use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
 
@@ -152,10 +152,10 @@ impl StreamInfer {
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
-            let account = RequestMetrics::open(&shard.cells, &departure);
+            let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let has_run = Cell::new(false);
             let outcome = answer(&shard, &message, arrival, &responses, (&begun, &has_run)).await;
-            account.settle(&outcome);
+            request_metrics.settle(&outcome);
             // As in Triton, what a model answers ends the stream, and what was no request of it does not.
             let is_in_band = !wants_status || !has_run.get();
             match outcome {
@@ -202,8 +202,8 @@ async fn answer(
     }
     let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(&model), mark));
     let note = || {
-        if let Some((feeds, mark)) = &sequence {
-            feeds.iter().for_each(|feed| begun.note(feed, &mark.id, mark.is_end));
+        if let Some((model_queues, mark)) = &sequence {
+            model_queues.iter().for_each(|model_queue| begun.note(model_queue, &mark.id, mark.is_end));
         }
     };
     note();
@@ -324,17 +324,17 @@ struct BegunSequences {
 }
 
 impl BegunSequences {
-    fn note(&self, feed: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
+    fn note(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
         self.handle_queued();
         let mut sequences = self.sequences.borrow_mut();
-        let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, feed) && known == id);
+        let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, model_queue) && known == id);
         match known {
             Some(index) if is_end => drop(sequences.swap_remove(index)),
             Some(index) => self.fresh.borrow_mut().push(index),
             None if is_end || sequences.len() >= STREAM_SEQUENCES_MAX => {}
             None => {
                 self.fresh.borrow_mut().push(sequences.len());
-                sequences.push((Arc::clone(feed), id.clone(), Instant::ZERO));
+                sequences.push((Arc::clone(model_queue), id.clone(), Instant::ZERO));
             }
         }
     }
@@ -353,8 +353,8 @@ impl BegunSequences {
 impl Drop for BegunSequences {
     fn drop(&mut self) {
         self.handle_queued();
-        for (feed, id, since) in self.sequences.get_mut().drain(..) {
-            feed.depart(id, since);
+        for (model_queue, id, since) in self.sequences.get_mut().drain(..) {
+            model_queue.depart(id, since);
         }
     }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use crate::backend::Threads;
 use crate::error::Error;
 use crate::model::repository::index::RepositoryOverview;
-use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::response_cache::ResponseCache;
-use crate::shard::connections::Connections;
-use crate::queue::model_queue::QueueProducer;
 use crate::queue::completions::Completions;
-use crate::shard::model_table::{LocalModel, ModelTable, ServedModel};
+use crate::queue::model_queue::QueueProducer;
 use crate::runtime::executor::Runtime;
+use crate::shard::connections::Connections;
+use crate::shard::deferred_wakes::DeferredWakes;
+use crate::shard::model_table::{LocalModel, ModelTable, ServedModel};
 use crate::shard::request_slots::RequestSlots;
+use crate::shard::response_cache::ResponseCache;
 use crate::shard::{Addresses, ServerContext, Shard};
 
 /// What a shard is made of.
@@ -26,8 +26,8 @@ pub struct ShardParts {
     /// The core it is pinned to.
     pub core: Option<usize>,
     /// What all threads share.
-    pub world: Arc<ServerContext>,
-    /// The models that serve from the start, and its lane of each that runs on workers.
+    pub server_context: Arc<ServerContext>,
+    /// The models that serve from the start, and its producer of each that runs on workers.
     pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
     /// What is known of all models.
     pub overview: Arc<RepositoryOverview>,
@@ -44,7 +44,7 @@ pub fn run(
     started: impl Fn(Result<&'static str, Error>) + 'static,
 ) -> Result<(), Error> {
     let index = parts.index;
-    let runtime = match Runtime::new(parts.world.io, parts.core, parts.world.spin) {
+    let runtime = match Runtime::new(parts.server_context.io, parts.core, parts.server_context.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
@@ -75,31 +75,33 @@ pub fn run(
 
 impl Shard {
     fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
-        let ShardParts { index, world, models, overview, .. } = parts;
-        if let Some(mailbox) = world.mailboxes.get(index) {
+        let ShardParts { index, server_context, models, overview, .. } = parts;
+        if let Some(mailbox) = server_context.mailboxes.get(index) {
             mailbox.set_threads(threads);
         }
-        let local = |(served, lane)| LocalModel::begin(served, lane, threads, &world.tell);
+        let local = |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.tell);
         let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
         Ok(Self {
             index,
-            cells: world.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
-            models: ModelTable::new(models, overview, Arc::clone(&world.tell)),
-            tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
-            connections: Rc::new(Connections::new(world.connections_max)),
+            cells: server_context.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
+            models: ModelTable::new(models, overview, Arc::clone(&server_context.tell)),
+            request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
+            connections: Rc::new(Connections::new(server_context.connections_max)),
             threads: threads.clone(),
-            bursts: DeferredWakes::default(),
-            cache: cache(&world),
-            regions: RefCell::new(world.regions.as_ref().map(|desk| Arc::new(desk.regions()))),
+            deferred_wakes: DeferredWakes::default(),
+            cache: cache(&server_context),
+            regions: RefCell::new(
+                server_context.regions.as_ref().map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
+            ),
             buffers: RefCell::default(),
-            world,
+            server_context,
         })
     }
 }
 
 /// A shard's share of the response cache.
-fn cache(world: &ServerContext) -> Option<RefCell<ResponseCache>> {
-    let size = world.cache_size.checked_div(world.shard_cells.len()).filter(|size| *size > 0);
+fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
+    let size = server_context.cache_size.checked_div(server_context.shard_cells.len()).filter(|size| *size > 0);
     size.map(|size| RefCell::new(ResponseCache::new(size)))
 }
 

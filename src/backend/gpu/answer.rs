@@ -16,7 +16,7 @@ use crate::tensor::{Datatype, Shape, Tensor, element_count};
 pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[BatchOutput; 2]>, requests: Vec<Request>) {
     let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
     if outputs.iter().all(|output| matches!(output, BatchOutput::Whole(_))) {
-        let tensor = |(expected, landed): (&TensorSpec, BatchOutput)| match landed {
+        let tensor = |(expected, batch_output): (&TensorSpec, BatchOutput)| match batch_output {
             BatchOutput::Whole(contents) => whole(spec, expected, rows, contents),
             BatchOutput::Best(..) | BatchOutput::Nothing => whole(spec, expected, rows, Bytes::new()),
         };
@@ -27,9 +27,9 @@ pub(super) fn answer(spec: &ModelSpec, outputs: SmallVec<[BatchOutput; 2]>, requ
         let own = usize::try_from(request.rows).unwrap_or_default();
         let (first, count) = if spec.has_batch_axis() { (before, own) } else { (0, 1) };
         before += own;
-        let parts = spec.outputs.iter().zip(&outputs).enumerate().map(|(index, (expected, landed))| {
-            let wish = request.responder.wishes.of(index);
-            part(spec, expected, landed, RequestRows { first, count }, wish)
+        let parts = spec.outputs.iter().zip(&outputs).enumerate().map(|(index, (expected, batch_output))| {
+            let output_need = request.responder.output_needs.of(index);
+            part(spec, expected, batch_output, RequestRows { first, count }, output_need)
         });
         let parts = parts.collect::<Option<Vec<_>>>();
         let missing = || Error::internal("a batch on the GPU gave fewer bytes than its requests have rows");
@@ -48,12 +48,12 @@ struct RequestRows {
 fn part(
     spec: &ModelSpec,
     expected: &TensorSpec,
-    landed: &BatchOutput,
+    batch_output: &BatchOutput,
     rows: RequestRows,
-    wish: OutputNeed,
+    output_need: OutputNeed,
 ) -> Option<Tensor> {
     let request_rows = u32::try_from(rows.count).ok()?;
-    let (count, values, indices) = match landed {
+    let (count, values, indices) = match batch_output {
         BatchOutput::Nothing => return Some(whole(spec, expected, request_rows, Bytes::new())),
         BatchOutput::Whole(contents) => {
             let mut part = whole(spec, expected, request_rows, Bytes::new());
@@ -66,7 +66,7 @@ fn part(
         BatchOutput::Best(count, values, indices) => (*count, values, indices),
     };
     // Who asked for nothing is given as little.
-    let asked = if let OutputNeed::Classes(asked) = wish { usize::try_from(asked).ok()?.min(count) } else { 0 };
+    let asked = if let OutputNeed::Classes(asked) = output_need { usize::try_from(asked).ok()?.min(count) } else { 0 };
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
         let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);

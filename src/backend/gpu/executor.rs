@@ -41,7 +41,7 @@ pub struct GpuInstance {
     apart: VecDeque<Request>,
     refuses_inputs: bool,
     waker: Arc<Waker>,
-    landed: Option<(u32, Duration)>,
+    batch_output: Option<(u32, Duration)>,
     run_max: Duration,
     is_lost: bool,
 }
@@ -74,7 +74,7 @@ impl GpuInstance {
             apart: VecDeque::new(),
             refuses_inputs: blueprint.refuses_inputs(),
             waker: opened.keep(Waker::noop().clone()),
-            landed: None,
+            batch_output: None,
             run_max: GPU_RUN_MAX,
             is_lost: false,
         })
@@ -106,12 +106,12 @@ impl GpuInstance {
             return answer_all(requests, &lost("none of its slots is free"));
         };
         let wanted = (0..self.spec.outputs.len()).map(|output| wanted(&self.sizes, output, &requests)).collect();
-        let aloft = InFlightBatch { requests, rows, began: clock(), wanted, failure: None };
+        let in_flight = InFlightBatch { requests, rows, began: clock(), wanted, failure: None };
         let Some(slot) = self.slots.get_mut(index) else { return };
         self.order.push_back(index);
         self.figures.batches_begun.add(1);
         self.figures.flights_peak.raise(self.order.len() as u64);
-        if let Err(error) = slot.begin(aloft, &*self.program, &self.waker) {
+        if let Err(error) = slot.begin(in_flight, &*self.program, &self.waker) {
             // When the batch is done will never be known.
             self.lose(&DriverError { fault: GpuFault::Sticky, ..error });
         }
@@ -160,8 +160,8 @@ impl GpuInstance {
     /// Answers the batch in a slot, whose last event was passed.
     fn land(&mut self, index: usize, clock: Clock) {
         let Some(slot) = self.slots.get_mut(index) else { return };
-        let Some((aloft, outputs)) = slot.land() else { return };
-        let InFlightBatch { mut requests, rows, began, failure, .. } = aloft;
+        let Some((in_flight, outputs)) = slot.land() else { return };
+        let InFlightBatch { mut requests, rows, began, failure, .. } = in_flight;
         let now = clock();
         if let Some(error) = failure {
             self.figures.count_failure(error.fault);
@@ -179,7 +179,7 @@ impl GpuInstance {
         }
         let times = slot.times();
         self.figures.handle_success(&times);
-        self.landed = Some((u32::try_from(rows).unwrap_or(u32::MAX), now.since(began)));
+        self.batch_output = Some((u32::try_from(rows).unwrap_or(u32::MAX), now.since(began)));
         let infer_end = now - times.download;
         let input_end = (infer_end - times.compute).max(began);
         let output_end = clock();
@@ -250,7 +250,7 @@ impl Instance for GpuInstance {
             batches: self.order.len() + self.apart.len(),
             has_room: self.apart.is_empty() && self.order.len() < self.slots.len(),
             look_again: (!self.order.is_empty()).then_some(GPU_POLL),
-            landed: self.landed.take(),
+            batch_output: self.batch_output.take(),
             is_lost: self.is_lost,
         }
     }
@@ -264,7 +264,7 @@ impl Instance for GpuInstance {
 fn wanted(sizes: &SlotSizes, output: usize, requests: &[Request]) -> OutputTransfer {
     let mut most = 0;
     for request in requests {
-        match request.responder.wishes.of(output) {
+        match request.responder.output_needs.of(output) {
             OutputNeed::Whole => return OutputTransfer::Whole,
             OutputNeed::Classes(count) => most = most.max(count),
             OutputNeed::Nothing => {}

@@ -126,7 +126,7 @@ pub struct BatchSlot {
     /// Given up, not given back, where a batch never ends.
     memory: Option<SlotMemory>,
     sizes: Arc<SlotSizes>,
-    aloft: Option<InFlightBatch>,
+    in_flight: Option<InFlightBatch>,
 }
 
 /// The events between the parts of a batch.
@@ -175,7 +175,7 @@ impl BatchSlot {
             done: context.new_event(true)?,
         };
         let (opened, stream, sizes) = (Arc::clone(opened), context.new_stream()?, Arc::clone(sizes));
-        Ok(Self { opened, stream, marks, blas, own: None, memory: Some(memory), sizes, aloft: None })
+        Ok(Self { opened, stream, marks, blas, own: None, memory: Some(memory), sizes, in_flight: None })
     }
 
     /// Lets a program make what it needs for this slot's stream.
@@ -186,12 +186,12 @@ impl BatchSlot {
 
     /// Whether it takes a batch.
     pub const fn is_free(&self) -> bool {
-        self.aloft.is_none() && self.memory.is_some()
+        self.in_flight.is_none() && self.memory.is_some()
     }
 
     /// When the batch in it began, if there is one.
     pub fn began(&self) -> Option<Instant> {
-        self.aloft.as_ref().map(|aloft| aloft.began)
+        self.in_flight.as_ref().map(|in_flight| in_flight.began)
     }
 
     /// Begins a batch: the slot is free. A failure on the way is kept for [`Self::land`], since what
@@ -199,27 +199,27 @@ impl BatchSlot {
     /// done. `waker` is kept by the context, and called when all is.
     pub fn begin(
         &mut self,
-        mut aloft: InFlightBatch,
+        mut in_flight: InFlightBatch,
         program: &dyn GpuProgram,
         waker: &Arc<Waker>,
     ) -> Result<(), DriverError> {
-        let outcome = self.enqueue(&aloft, program);
+        let outcome = self.enqueue(&in_flight, program);
         let context = self.opened.context();
         let closed = context.record(self.marks.done, self.stream).and_then(|()| {
             // SAFETY: the context keeps the waker as long as it lives.
             unsafe { context.wake(self.stream, Arc::as_ptr(waker)) }
         });
-        aloft.failure = outcome.err();
-        self.aloft = Some(aloft);
+        in_flight.failure = outcome.err();
+        self.in_flight = Some(in_flight);
         closed
     }
 
-    fn enqueue(&mut self, aloft: &InFlightBatch, program: &dyn GpuProgram) -> Result<(), DriverError> {
+    fn enqueue(&mut self, in_flight: &InFlightBatch, program: &dyn GpuProgram) -> Result<(), DriverError> {
         let context = self.opened.context();
-        let (stream, marks, rows) = (self.stream, &self.marks, aloft.rows);
+        let (stream, marks, rows) = (self.stream, &self.marks, in_flight.rows);
         let Some(memory) = &mut self.memory else { return Err(DriverError::transient("a slot without memory")) };
         let (inputs, outputs) = (layout(&self.sizes.inputs, rows), layout(&self.sizes.outputs, rows));
-        stage(memory, &inputs, &aloft.requests);
+        stage(memory, &inputs, &in_flight.requests);
         context.record(marks.begun, stream)?;
         let size = inputs.last().copied().unwrap_or_default();
         if size > 0 && !self.sizes.keeps_staged {
@@ -248,7 +248,7 @@ impl BatchSlot {
             scratch: memory.scratch.pointer(),
         })?;
         context.record(marks.computed, stream)?;
-        for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&aloft.wanted) {
+        for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&in_flight.wanted) {
             let (source, size) = match *wanted {
                 OutputTransfer::Nothing => continue,
                 OutputTransfer::Whole => (&memory.outputs, row * rows),
@@ -285,12 +285,12 @@ impl BatchSlot {
 
     /// Takes the batch out, whose last event was passed, with the bytes of the outputs that came back.
     pub fn land(&mut self) -> Option<(InFlightBatch, SmallVec<[BatchOutput; 2]>)> {
-        let aloft = self.aloft.take()?;
+        let in_flight = self.in_flight.take()?;
         let memory = self.memory.as_ref()?;
         // SAFETY: `done` was passed, which comes after every copy.
         let results = unsafe { memory.results.as_slice() };
-        let offsets = layout(&self.sizes.outputs, aloft.rows);
-        let parts = offsets.iter().zip(&self.sizes.outputs).zip(&aloft.wanted);
+        let offsets = layout(&self.sizes.outputs, in_flight.rows);
+        let parts = offsets.iter().zip(&self.sizes.outputs).zip(&in_flight.wanted);
         let copied = |begin: usize, size: usize| {
             let bytes = results.get(begin..begin + size).unwrap_or_default();
             let mut buffer = AlignedBuffer::with_capacity(bytes.len());
@@ -299,14 +299,14 @@ impl BatchSlot {
         };
         let outputs = parts.map(|((offset, row), wanted)| match *wanted {
             OutputTransfer::Nothing => BatchOutput::Nothing,
-            OutputTransfer::Whole => BatchOutput::Whole(copied(*offset, row * aloft.rows)),
+            OutputTransfer::Whole => BatchOutput::Whole(copied(*offset, row * in_flight.rows)),
             OutputTransfer::Best(count) => {
-                let (size, indices) = best_layout(aloft.rows, count);
+                let (size, indices) = best_layout(in_flight.rows, count);
                 BatchOutput::Best(count, copied(*offset, size), copied(offset + indices, size))
             }
         });
         let outputs = outputs.collect();
-        Some((aloft, outputs))
+        Some((in_flight, outputs))
     }
 
     /// How long the parts of the last batch took; nothing is known where it failed.
@@ -323,7 +323,7 @@ impl BatchSlot {
     /// Gives up a batch that will not end: its requests, and for good the memory that the device may
     /// still write to, unless nothing writes in a broken context any more.
     pub fn abandon(&mut self) -> Vec<Request> {
-        let Some(aloft) = self.aloft.take() else { return Vec::new() };
+        let Some(in_flight) = self.in_flight.take() else { return Vec::new() };
         if !self.opened.is_broken() {
             std::mem::forget(self.memory.take());
         }
@@ -331,7 +331,7 @@ impl BatchSlot {
             // Its end would wait for the batch.
             std::mem::forget(self.own.take());
         }
-        aloft.requests
+        in_flight.requests
     }
 }
 

@@ -224,7 +224,7 @@ fn the_best_classes_are_found_on_the_device_in_fp32_alone() {
         let mut instance = trial.instance().unwrap();
         let answers = TrialAnswers::default();
         let mut batch = answers.batch(vec![(vec![rows(datatype, 1, 1), rows(datatype, 1, 1)], 1)]);
-        batch.requests[0].responder.wishes =
+        batch.requests[0].responder.output_needs =
             OutputNeeds([OutputNeed::Classes(1), OutputNeed::Nothing].into_iter().collect());
         run_to_end(&mut *instance, batch);
         let outputs = answers.outputs(1).remove(0).unwrap();

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use crate::error::Error;
 use crate::limits::MODEL_TENSORS_MAX;
 use crate::model::config::complete;
-use crate::model::spec::{BatchInput, BatchInputKind};
 use crate::model::config::tensors::TensorIo;
+use crate::model::spec::{BatchInput, BatchInputKind};
 use crate::wire::proto::inference::batch_input::Kind;
 use crate::wire::proto::inference::{self as proto, DataType, ModelConfig, batch_output};
 

@@ -4,9 +4,9 @@
 
 use crate::error::Error;
 use crate::model::config::GpuSupport;
-use crate::model::onnx::{OnnxSignature, OnnxTensor};
-use crate::model::ensemble;
 use crate::model::config::sequence_batching;
+use crate::model::ensemble;
+use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;

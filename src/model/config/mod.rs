@@ -11,17 +11,17 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::model::config::complete::ONNX_BACKEND;
+use crate::model::config::parse::text::{ConfigText, Notation, TextError};
+use crate::model::config::parse::{json, supported};
+use crate::model::config::tensors::TensorIo;
+use crate::model::config::{batch_io, complete, sequence_batching, validate, warm_up, write};
+use crate::model::ensemble;
 use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::spec::{
     Accelerator, Batching, InstanceGroup, ModelSpec, Optimization, QueueRules, RateRules, ResourceRules, TensorSpec,
     VersionPolicy,
 };
-use crate::model::config::tensors::TensorIo;
-use crate::model::config::parse::text::{ConfigText, Notation, TextError};
-use crate::model::config::{batch_io, complete, sequence_batching, validate, warm_up, write};
-use crate::model::config::parse::{json, supported};
-use crate::model::ensemble;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_optimization_policy::execution_accelerators as proto;

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX, SEQUENCE_SLOTS_MAX, SEQUENCE_STATE_BYTES_MAX};
-use crate::model::sequence::{ControlKind, ControlSpec, SequenceBatching, SequenceStrategy, StateSpec};
 use crate::model::ModelSpec;
 use crate::model::config::{complete, validate};
+use crate::model::sequence::{ControlKind, ControlSpec, SequenceBatching, SequenceStrategy, StateSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size, element_count, strings};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_sequence_batching as proto;

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::limits::{BATCH_ROWS_MAX, INSTANCES_MAX, NAME_SIZE_MAX, PRIORITY_LEVELS_MAX};
+use crate::model::config::GpuSupport;
 use crate::model::config::complete;
 use crate::model::config::complete::{BUILT_IN_BACKENDS, IDENTITY_BACKEND, ONNX_BACKEND, ONNX_PLATFORM};
-use crate::model::config::GpuSupport;
-use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::config::tensors::TensorIo;
 use crate::model::config::{batch_io, sequence_batching, tensors};
 use crate::model::ensemble;
+use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::model_instance_group::Kind;
 use crate::wire::proto::inference::model_queue_policy::TimeoutAction;

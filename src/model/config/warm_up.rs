@@ -4,8 +4,8 @@
 
 use crate::error::Error;
 use crate::limits::{WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
-use crate::model::spec::TensorSpec;
 use crate::model::config::{complete, sequence_batching, validate};
+use crate::model::spec::TensorSpec;
 use crate::tensor::{Datatype, Shape, byte_size, element_count};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_warmup::Input;

@@ -9,10 +9,10 @@ use prost::Message;
 
 use crate::error::Error;
 use crate::limits::ENSEMBLE_DEPTH_MAX;
-use crate::model::ensemble::{Ensemble, EnsembleStep};
-use crate::model::{ModelSpec, TensorSpec};
 use crate::model::config::complete;
 use crate::model::config::parse::json;
+use crate::model::ensemble::{Ensemble, EnsembleStep};
+use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
 

@@ -7,10 +7,10 @@ use std::hash::{Hash, Hasher};
 
 use crate::error::Error;
 use crate::limits::VERSIONS_MAX;
-use crate::model::config::validate;
 use crate::model::config::complete::{ONNX_BACKEND, ONNX_FILENAME};
-use crate::model::spec::VersionPolicy;
 use crate::model::config::parse::text::Notation;
+use crate::model::config::validate;
+use crate::model::spec::VersionPolicy;
 
 /// Names as they lie on disk: a repository, its models' directories, their versions' directories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

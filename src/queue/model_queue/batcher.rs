@@ -1,16 +1,16 @@
 //! What an instance takes its batches from: the queue of a model whose requests are alone, or the
-//! sequences of one that serves them. The same to the feed, which holds it under its lock.
+//! sequences of one that serves them. The same to the queue, which holds it under its lock.
 
 use std::time::Duration;
 
 use crate::backend::{SequenceRow, reschedule_refused};
 use crate::error::Error;
 use crate::model::{CorrelationId, SequenceMark};
+use crate::queue::model_queue::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::scheduler::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, Sequences, UnstartedRequest,
 };
 use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, ReleaseReason, Scheduler};
-use crate::queue::model_queue::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::time::Instant;
 
 /// The one or the other.
@@ -92,11 +92,11 @@ impl Batcher {
         }
     }
 
-    /// The instance in a seat ran a batch of so many rows in so long.
-    pub(super) fn handle_run(&mut self, seat_index: usize, rows: u32, took: Duration, now: Instant) {
+    /// The instance in a parking ran a batch of so many rows in so long.
+    pub(super) fn handle_run(&mut self, instance_index: usize, rows: u32, took: Duration, now: Instant) {
         match self {
             Self::Queue(scheduler) => scheduler.handle_run(rows, took),
-            Self::Sequences { sequences, .. } => sequences.handle_done(seat_index, now),
+            Self::Sequences { sequences, .. } => sequences.handle_done(instance_index, now),
         }
     }
 
@@ -126,23 +126,23 @@ impl Batcher {
         matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
     }
 
-    /// The instance in a seat died.
+    /// The instance in a parking died.
     pub(super) fn handle_death(
         &mut self,
-        seat_index: usize,
+        instance_index: usize,
         is_renewed: bool,
         now: Instant,
         claims: &mut impl Claims<QueuedRequest>,
     ) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_death(seat_index, is_renewed, now, claims);
+            sequences.handle_death(instance_index, is_renewed, now, claims);
         }
     }
 
-    /// The instance in a seat was made anew.
-    pub(super) fn handle_revival(&mut self, seat_index: usize, now: Instant) {
+    /// The instance in a parking was made anew.
+    pub(super) fn handle_revival(&mut self, instance_index: usize, now: Instant) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_revival(seat_index, now);
+            sequences.handle_revival(instance_index, now);
         }
     }
 
@@ -162,25 +162,27 @@ impl Batcher {
 
     pub(super) fn poll_batch(
         &mut self,
-        seat_index: usize,
+        instance_index: usize,
         now: Instant,
         claims: &mut impl Claims<QueuedRequest>,
     ) -> Option<FormedBatch> {
         match self {
             Self::Queue(scheduler) => scheduler.poll_batch(now, claims).map(FormedBatch::from),
-            Self::Sequences { sequences, .. } => sequences.poll_batch(seat_index, now, claims).map(FormedBatch::from),
+            Self::Sequences { sequences, .. } => {
+                sequences.poll_batch(instance_index, now, claims).map(FormedBatch::from)
+            }
         }
     }
 
     pub(super) fn poll_ready(
         &mut self,
-        seat_index: usize,
+        instance_index: usize,
         now: Instant,
         claims: &mut impl Claims<QueuedRequest>,
     ) -> bool {
         match self {
             Self::Queue(scheduler) => scheduler.poll_ready(now, claims),
-            Self::Sequences { sequences, .. } => sequences.poll_ready(seat_index, now),
+            Self::Sequences { sequences, .. } => sequences.poll_ready(instance_index, now),
         }
     }
 
@@ -278,17 +280,17 @@ mod tests {
 
     use super::*;
     use crate::backend::{self, InFlightState};
+    use crate::queue::completions::Completions;
+    use crate::queue::model_queue::{ModelQueue, Parking, PollOutcome, QueueProducer};
+    use crate::runtime::clock::now;
     use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
     use crate::scheduler::{Policy, QueueBounds, ShapeKey};
-    use crate::runtime::clock::now;
-    use crate::queue::model_queue::{ModelQueue, Parking, PollOutcome, QueueProducer};
-    use crate::queue::completions::Completions;
     use crate::shard::request_slots::RequestSlots;
 
     struct Trial {
-        feed: Arc<ModelQueue>,
-        lane: QueueProducer,
-        tickets: Rc<RequestSlots>,
+        model_queue: Arc<ModelQueue>,
+        producer: QueueProducer,
+        request_slots: Rc<RequestSlots>,
     }
 
     impl Trial {
@@ -299,27 +301,32 @@ mod tests {
         fn of(instances: usize, slots: usize, is_iterative: bool) -> Self {
             let strategy = SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
             let policy = SequencePolicy { strategy, instances, slots, idle_max: Duration::from_secs(60), is_iterative };
-            let seats = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
+            let parkings = (0..instances).map(|index| Arc::new(Parking::new(index.to_string()))).collect();
             let (queue, bounds) =
                 (Policy { rows_max: 2, ..Policy::default() }, QueueBounds { requests: 16, bytes: 99 });
-            let (feed, mut lanes) =
-                ModelQueue::with_seats(queue, bounds, 1, seats, None, Some(("m".to_owned(), policy)));
-            Self { feed, lane: lanes.remove(0), tickets: Rc::new(RequestSlots::new(Arc::new(Completions::new()))) }
+            let (model_queue, mut producers) =
+                ModelQueue::with_parkings(queue, bounds, 1, parkings, None, Some(("m".to_owned(), policy)));
+            Self {
+                model_queue,
+                producer: producers.remove(0),
+                request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
+            }
         }
 
         fn submit(&mut self, id: u64, is_start: bool) {
-            let (ticket, inbox) = (self.tickets.open().unwrap(), Arc::clone(self.tickets.inbox()));
+            let (ticket, completions) =
+                (self.request_slots.open().unwrap(), Arc::clone(self.request_slots.completions()));
             let mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start, is_end: false });
-            let token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, inbox) };
+            let token = QueuedRequest { mark, ..QueuedRequest::plain(ticket, completions) };
             let (shape_key, queued_at) = (ShapeKey::new(), now());
             let (priority, timeout, deadline) = (0, Duration::ZERO, None);
             let entry = Entry { token, rows: 1, shape_key, queued_at, priority, timeout, deadline };
-            assert!(self.lane.submit(entry).ok().unwrap(), "somebody must look");
+            assert!(self.producer.submit(entry).ok().unwrap(), "somebody must look");
         }
 
         /// The slots that an instance is given, `-` for a row without a request.
-        fn poll(&self, seat: usize) -> String {
-            let PollOutcome::Batch(batch) = self.feed.poll(seat, now, &InFlightState::default()) else {
+        fn poll(&self, parking: usize) -> String {
+            let PollOutcome::Batch(batch) = self.model_queue.poll(parking, now, &InFlightState::default()) else {
                 return String::new();
             };
             let row = |request: &backend::Request| {
@@ -330,7 +337,7 @@ mod tests {
         }
 
         fn refusals(&self) -> Vec<String> {
-            let answers = std::iter::from_fn(|| self.tickets.inbox().poll_answer());
+            let answers = std::iter::from_fn(|| self.request_slots.completions().poll_answer());
             answers.filter_map(|(_, answer)| answer.outputs.err()).map(|error| error.text().to_owned()).collect()
         }
     }
@@ -344,14 +351,14 @@ mod tests {
         assert_eq!((trial.poll(0), trial.poll(1)), ("0:1 1:3".to_owned(), "0:2".to_owned()));
         assert_eq!((trial.poll(0), trial.poll(1)), (String::new(), String::new()));
         trial.submit(2, false);
-        let seat = Arc::clone(&trial.feed.seats()[1]);
-        seat.set_parked(true);
+        let parking = Arc::clone(&trial.model_queue.parkings()[1]);
+        parking.set_parked(true);
         assert_eq!(trial.poll(0), "", "it is not for this one");
-        assert!(!seat.is_parked(), "but the other is awake");
+        assert!(!parking.is_parked(), "but the other is awake");
         assert_eq!(trial.poll(1), "0:2");
         trial.submit(3, false);
         assert_eq!(trial.poll(0), "- 1:3");
-        let counts = trial.feed.sequences().unwrap();
+        let counts = trial.model_queue.sequences().unwrap();
         assert_eq!((counts.active(), counts.backlogged()), (3, 0));
     }
 
@@ -362,8 +369,8 @@ mod tests {
         assert_eq!(trial.poll(0), "0:1");
         trial.submit(1, false);
         trial.submit(9, false);
-        trial.feed.handle_death(0, true, now());
-        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Instance), 1);
+        trial.model_queue.handle_death(0, true, now());
+        assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Instance), 1);
         trial.submit(1, false);
         assert_eq!(trial.poll(0), "");
         let refusals = trial.refusals();
@@ -371,11 +378,11 @@ mod tests {
         let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
-        assert_eq!(trial.feed.held.load(Ordering::Relaxed), 0, "all are answered");
+        assert_eq!(trial.model_queue.held.load(Ordering::Relaxed), 0, "all are answered");
     }
 
     fn ask(trial: &Trial) -> Option<backend::Batch> {
-        let PollOutcome::Batch(batch) = trial.feed.poll(0, now, &InFlightState::default()) else { return None };
+        let PollOutcome::Batch(batch) = trial.model_queue.poll(0, now, &InFlightState::default()) else { return None };
         Some(batch)
     }
 
@@ -385,24 +392,24 @@ mod tests {
         trial.submit(7, true);
         let request = ask(&trial).unwrap().requests.remove(0);
         assert!(request.sequence.unwrap().mark.unwrap().is_start);
-        trial.feed.stop();
+        trial.model_queue.stop();
         assert!(
-            matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)),
+            matches!(trial.model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)),
             "it is under way"
         );
-        let seat = Arc::clone(&trial.feed.seats()[0]);
-        seat.set_parked(true);
+        let parking = Arc::clone(&trial.model_queue.parkings()[0]);
+        parking.set_parked(true);
         std::thread::scope(|scope| {
             scope.spawn(|| request.responder.reschedule(Vec::new()));
         });
-        assert!(!seat.is_parked(), "somebody looks");
+        assert!(!parking.is_parked(), "somebody looks");
         let again = ask(&trial).unwrap().requests.remove(0);
         assert!(!again.sequence.unwrap().mark.unwrap().is_start);
-        assert!(trial.tickets.inbox().poll_answer().is_none(), "nothing is answered yet");
+        assert!(trial.request_slots.completions().poll_answer().is_none(), "nothing is answered yet");
         again.responder.send(Ok(Vec::new()));
-        assert!(trial.tickets.inbox().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
-        assert!(matches!(trial.feed.poll(0, now, &InFlightState::default()), PollOutcome::Ended));
-        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Model), 1);
+        assert!(trial.request_slots.completions().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_ok()));
+        assert!(matches!(trial.model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Ended));
+        assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Model), 1);
     }
 
     #[test]
@@ -410,12 +417,15 @@ mod tests {
         let mut trial = Trial::of(1, 2, true);
         trial.submit(7, true);
         let request = ask(&trial).unwrap().requests.remove(0);
-        trial.tickets.inbox().leave(request.responder.ticket());
-        trial.feed.depart(CorrelationId::Number(7), now());
+        trial.request_slots.completions().leave(request.responder.ticket());
+        trial.model_queue.depart(CorrelationId::Number(7), now());
         request.responder.reschedule(Vec::new());
         assert!(ask(&trial).is_none());
-        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
-        assert!(trial.tickets.inbox().poll_answer().is_some(), "nobody reads it, but its ticket is another's");
+        assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
+        assert!(
+            trial.request_slots.completions().poll_answer().is_some(),
+            "nobody reads it, but its ticket is another's"
+        );
     }
 
     #[test]
@@ -424,9 +434,9 @@ mod tests {
         trial.submit(1, true);
         assert_eq!(trial.poll(0), "0:1");
         assert_eq!(trial.poll(0), "");
-        trial.feed.depart(CorrelationId::Number(1), now());
+        trial.model_queue.depart(CorrelationId::Number(1), now());
         assert_eq!(trial.poll(0), "");
-        assert_eq!(trial.feed.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
-        assert_eq!(trial.feed.sequences().unwrap().active(), 0);
+        assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Cancel), 1);
+        assert_eq!(trial.model_queue.sequences().unwrap().active(), 0);
     }
 }

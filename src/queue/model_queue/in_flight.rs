@@ -12,26 +12,26 @@ use crate::time::{Clock, Instant};
 pub enum NextWork {
     /// Run this.
     Batch(Batch),
-    /// End: the feed was stopped, nothing waits and nothing is in flight.
+    /// End: the queue was stopped, nothing waits and nothing is in flight.
     Ended,
     /// Make the instance anew.
     Lost,
 }
 
 impl ModelQueue {
-    /// The next batch for the instance in a seat; sleeps until there is one. `poll_flight` answers what
+    /// The next batch for the instance in a parking; sleeps until there is one. `poll_flight` answers what
     /// is done of those that it has in flight, and says whether there is room for another. Whoever it
-    /// hears from, wakes its seat.
+    /// hears from, wakes its parking.
     pub fn next_beside(
         &self,
-        seat_index: usize,
+        instance_index: usize,
         clock: Clock,
         poll_flight: &mut dyn FnMut() -> InFlightState,
     ) -> NextWork {
-        let Some(seat) = self.seats.get(seat_index) else { return NextWork::Ended };
-        seat.take();
+        let Some(parking) = self.parkings.get(instance_index) else { return NextWork::Ended };
+        parking.take();
         loop {
-            match self.look(seat_index, clock, &poll_flight()) {
+            match self.look(instance_index, clock, &poll_flight()) {
                 PollOutcome::Batch(batch) => return NextWork::Batch(batch),
                 PollOutcome::Ended => return NextWork::Ended,
                 PollOutcome::Lost => return NextWork::Lost,
@@ -39,48 +39,48 @@ impl ModelQueue {
             }
             // Dekker's handshake with `Lane::submit`, and with the end of a batch in flight: either we see
             // its entry, or its end, or it sees us parked.
-            seat.set_parked(true);
+            parking.set_parked(true);
             fence(Ordering::SeqCst);
-            match self.look(seat_index, clock, &poll_flight()) {
+            match self.look(instance_index, clock, &poll_flight()) {
                 PollOutcome::Batch(batch) => {
                     // Whoever woke us meanwhile may have queued more than we took.
-                    if !seat.set_parked(false) {
+                    if !parking.set_parked(false) {
                         self.wake_one();
                     }
                     return NextWork::Batch(batch);
                 }
                 PollOutcome::Ended => {
-                    seat.set_parked(false);
+                    parking.set_parked(false);
                     return NextWork::Ended;
                 }
                 PollOutcome::Lost => {
-                    if !seat.set_parked(false) {
+                    if !parking.set_parked(false) {
                         self.wake_one();
                     }
                     return NextWork::Lost;
                 }
-                PollOutcome::Nothing(until) => seat.park(until, clock),
-                PollOutcome::Blocked => seat.park(None, clock),
+                PollOutcome::Nothing(until) => parking.park(until, clock),
+                PollOutcome::Blocked => parking.park(None, clock),
             }
         }
     }
 
     /// Looks for a batch where there is room for one.
-    fn look(&self, seat_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
-        let Some(seat) = self.seats.get(seat_index) else { return PollOutcome::Ended };
+    fn look(&self, instance_index: usize, clock: Clock, flight: &InFlightState) -> PollOutcome {
+        let Some(parking) = self.parkings.get(instance_index) else { return PollOutcome::Ended };
         if flight.is_lost {
-            seat.set_full(false);
+            parking.set_full(false);
             return PollOutcome::Lost;
         }
         // What a batch takes of resources it holds until it ends.
-        let is_full = !flight.has_room || (flight.batches > 0 && seat.rate_id().is_some());
+        let is_full = !flight.has_room || (flight.batches > 0 && parking.rate_id().is_some());
         // Before it parks: nobody wakes it for what it cannot take while another sleeps.
-        seat.set_full(is_full);
+        parking.set_full(is_full);
         let again = flight.look_again.map(|pause| clock() + pause);
         if is_full {
             return PollOutcome::Nothing(again);
         }
-        match self.poll(seat_index, clock, flight) {
+        match self.poll(instance_index, clock, flight) {
             PollOutcome::Ended | PollOutcome::Blocked if again.is_some() => PollOutcome::Nothing(again),
             PollOutcome::Nothing(until) => PollOutcome::Nothing(earlier(until, again)),
             polled => polled,

@@ -1,6 +1,6 @@
-//! Requests of iterative sequences between two runs: what stands in for the inbox of one while it
-//! runs, and brings it back to the feed when its model wants to see it again. Any thread may say so;
-//! the feed hears of it when an instance looks. Bounded by the slots: a sequence has one request that
+//! Requests of iterative sequences between two runs: what stands in for the completions of one while it
+//! runs, and brings it back to the queue when its model wants to see it again. Any thread may say so;
+//! the queue hears of it when an instance looks. Bounded by the slots: a sequence has one request that
 //! runs.
 
 use std::sync::Arc;
@@ -9,18 +9,18 @@ use crate::backend::{
     self, Answer, AnswerPart, OutputNeeds, Request, Responder, SequenceRow, Ticket, is_answering, wake_afterwards,
 };
 use crate::model::SequenceMark;
-use crate::scheduler::sequence::RunId;
+use crate::queue::completions::Completions;
 use crate::queue::model_queue::batcher::EndedRequest;
 use crate::queue::model_queue::{LockedQueue, ModelQueue, Parking, QueuedRequest, RequestClaims, Reservation};
-use crate::queue::completions::Completions;
 use crate::queue::sync::{SegQueue, fence};
+use crate::scheduler::sequence::RunId;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
 /// What became of requests that ran, until an instance hears of it.
 pub(super) struct Iterations {
     released: SegQueue<ReleasedRequest>,
-    seats: Box<[Arc<Parking>]>,
+    parkings: Box<[Arc<Parking>]>,
 }
 
 struct ReleasedRequest {
@@ -36,7 +36,7 @@ struct IterationSink {
     /// Where they go: the shard's own, or what keeps the order of answers before it.
     inner: Arc<dyn backend::AnswerSink>,
     /// What makes the request anew.
-    inbox: Arc<Completions>,
+    completions: Arc<Completions>,
     inputs: Vec<Tensor>,
     rows: u32,
     size: usize,
@@ -48,8 +48,8 @@ struct IterationSink {
 }
 
 impl Iterations {
-    pub(super) fn new(seats: &[Arc<Parking>]) -> Self {
-        Self { released: SegQueue::new(), seats: seats.into() }
+    pub(super) fn new(parkings: &[Arc<Parking>]) -> Self {
+        Self { released: SegQueue::new(), parkings: parkings.into() }
     }
 
     /// Nobody may be looking: an instance that runs looks afterwards, another thread must see to it.
@@ -64,18 +64,18 @@ impl Iterations {
     pub(super) fn wake(&self) {
         // Dekker's handshake with `ModelQueue::next_batch`.
         fence(std::sync::atomic::Ordering::SeqCst);
-        for seat in &self.seats {
-            seat.unpark();
+        for parking in &self.parkings {
+            parking.unpark();
         }
     }
 }
 
 impl ModelQueue {
     /// Hears what became of requests that ran.
-    pub(super) fn handle_released(&self, lanes: &mut LockedQueue, now: Instant) {
+    pub(super) fn handle_released(&self, locked: &mut LockedQueue, now: Instant) {
         let Some(iterations) = self.sequences.as_ref().map(|own| &own.iterations) else { return };
         while let Some(ReleasedRequest { flight, again }) = iterations.released.pop() {
-            let over = lanes.former.handle_released(flight, again, now, &mut RequestClaims(self));
+            let over = locked.batcher.handle_released(flight, again, now, &mut RequestClaims(self));
             if let Some(EndedRequest { waiting, error }) = over {
                 self.refuse(waiting, error);
             }
@@ -92,11 +92,11 @@ impl ModelQueue {
         turn: Option<Arc<dyn backend::AnswerSink>>,
         batched: Instant,
     ) -> Request {
-        let QueuedRequest { inbox, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
+        let QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
         let now = Stamps { batched, ..stamps };
         let first = again.as_ref().map(|again| again.stamps);
         let mut responder = again.unwrap_or_else(|| {
-            let own = turn.unwrap_or_else(|| Arc::clone(&inbox) as Arc<dyn backend::AnswerSink>);
+            let own = turn.unwrap_or_else(|| Arc::clone(&completions) as Arc<dyn backend::AnswerSink>);
             Responder::new(own, ticket, now)
         });
         responder.stamps = now;
@@ -107,7 +107,7 @@ impl ModelQueue {
                     iterations,
                     flight,
                     inner,
-                    inbox,
+                    completions,
                     inputs,
                     rows,
                     size,
@@ -131,7 +131,7 @@ impl backend::AnswerSink for IterationSink {
             let is_end = self.mark.as_ref().is_some_and(|mark| mark.is_end);
             let mark = self.mark.as_ref().map(|mark| SequenceMark { id: mark.id.clone(), is_start: false, is_end });
             let waiting = QueuedRequest {
-                inbox: Arc::clone(&self.inbox),
+                completions: Arc::clone(&self.completions),
                 ticket,
                 inputs: self.inputs.clone(),
                 rows: self.rows,
@@ -141,7 +141,7 @@ impl backend::AnswerSink for IterationSink {
                 stamps: self.stamps,
                 hold: Reservation::default(),
                 again: Some(again),
-                wishes: OutputNeeds::default(),
+                output_needs: OutputNeeds::default(),
             };
             return self.iterations.release(ReleasedRequest { flight, again: Some(waiting) });
         }
@@ -155,7 +155,7 @@ impl backend::AnswerSink for IterationSink {
         }
     }
 
-    /// The shard is woken as it is pushed, and the feed as the request is released.
+    /// The shard is woken as it is pushed, and the queue as the request is released.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {

@@ -21,50 +21,53 @@ pub(super) enum GateOutcome {
 }
 
 impl ModelQueue {
-    /// Takes a batch for the instance in a seat, whose last run is over.
-    pub(super) fn take(&self, lanes: &mut LockedQueue, seat_index: usize, now: Instant) -> GateOutcome {
+    /// Takes a batch for the instance in a parking, whose last run is over.
+    pub(super) fn take(&self, locked: &mut LockedQueue, instance_index: usize, now: Instant) -> GateOutcome {
         let claims = &mut RequestClaims(self);
-        let Some((limiter, id)) = self.gate(seat_index) else {
-            return lanes.former.poll_batch(seat_index, now, claims).map_or(GateOutcome::Nothing, GateOutcome::Batch);
+        let Some((limiter, id)) = self.gate(instance_index) else {
+            return locked
+                .batcher
+                .poll_batch(instance_index, now, claims)
+                .map_or(GateOutcome::Nothing, GateOutcome::Batch);
         };
-        let is_ready = lanes.former.poll_ready(seat_index, now, claims);
+        let is_ready = locked.batcher.poll_ready(instance_index, now, claims);
         if !limiter.ask(id, is_ready) {
             return if is_ready { GateOutcome::Blocked } else { GateOutcome::Nothing };
         }
-        let Some(batch) = lanes.former.poll_batch(seat_index, now, claims) else {
+        let Some(batch) = locked.batcher.poll_batch(instance_index, now, claims) else {
             limiter.ask(id, false);
             return GateOutcome::Nothing;
         };
-        let is_more_ready = lanes.former.poll_ready(seat_index, now, claims);
-        let siblings = self.seats.iter().filter(|_| !is_more_ready).filter_map(|seat| seat.rate_id());
+        let is_more_ready = locked.batcher.poll_ready(instance_index, now, claims);
+        let siblings = self.parkings.iter().filter(|_| !is_more_ready).filter_map(|parking| parking.rate_id());
         if limiter.start(id, siblings) {
             // They are idle from now on, and were passed over by whoever queued until now.
             fence(Ordering::SeqCst);
-            if lanes.rings.iter().any(|ring| !ring.is_empty()) {
+            if locked.rings.iter().any(|ring| !ring.is_empty()) {
                 self.wake_one();
             }
         }
         GateOutcome::Batch(batch)
     }
 
-    /// The instance in a seat can run nothing for now: what it holds is free for others.
-    pub fn rest(&self, seat_index: usize) {
-        if let Some((limiter, id)) = self.gate(seat_index) {
+    /// The instance in a parking can run nothing for now: what it holds is free for others.
+    pub fn rest(&self, instance_index: usize) {
+        if let Some((limiter, id)) = self.gate(instance_index) {
             limiter.ask(id, false);
         }
     }
 
-    /// The instance in a seat runs nothing any more, and watches no delay: another does.
-    pub fn retire(&self, seat_index: usize) {
-        let mut lanes = self.lock();
-        lanes.watch = lanes.watch.take().filter(|watch| watch.seat_index != seat_index);
-        drop(lanes);
-        self.rest(seat_index);
+    /// The instance in a parking runs nothing any more, and watches no delay: another does.
+    pub fn retire(&self, instance_index: usize) {
+        let mut producers = self.lock();
+        producers.watch = producers.watch.take().filter(|watch| watch.instance_index != instance_index);
+        drop(producers);
+        self.rest(instance_index);
         self.wake_one();
     }
 
-    fn gate(&self, seat_index: usize) -> Option<(&RateLimiter, usize)> {
-        Some((self.limiter.as_ref()?.limiter(), self.seats.get(seat_index)?.rate_id()?))
+    fn gate(&self, instance_index: usize) -> Option<(&RateLimiter, usize)> {
+        Some((self.limiter.as_ref()?.limiter(), self.parkings.get(instance_index)?.rate_id()?))
     }
 }
 
@@ -77,27 +80,27 @@ mod tests {
 
     use super::*;
     use crate::backend::InFlightState;
+    use crate::queue::completions::Completions;
+    use crate::queue::model_queue::{Parking, PollOutcome, QueueProducer, QueueRefusal, QueuedRequest};
+    use crate::runtime::clock::now;
     use crate::scheduler::rate::{Demand, Need};
     use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
-    use crate::runtime::clock::now;
-    use crate::queue::model_queue::{Parking, PollOutcome, QueueProducer, QueueRefusal, QueuedRequest};
-    use crate::queue::completions::Completions;
     use crate::shard::request_slots::RequestSlots;
 
-    fn tickets() -> Rc<RequestSlots> {
+    fn request_slots() -> Rc<RequestSlots> {
         Rc::new(RequestSlots::new(Arc::new(Completions::new())))
     }
 
-    fn entry(tickets: &RequestSlots) -> Entry<QueuedRequest> {
-        let (ticket, inbox) = (tickets.open().unwrap(), Arc::clone(tickets.inbox()));
-        let token = QueuedRequest::plain(ticket, inbox);
+    fn entry(request_slots: &RequestSlots) -> Entry<QueuedRequest> {
+        let (ticket, completions) = (request_slots.open().unwrap(), Arc::clone(request_slots.completions()));
+        let token = QueuedRequest::plain(ticket, completions);
         let (shape_key, queued_at) = (ShapeKey::new(), now());
         Entry { token, rows: 1, shape_key, queued_at, priority: 0, timeout: Duration::ZERO, deadline: None }
     }
 
-    fn submit(lane: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
-        if lane.submit(entry)? {
-            lane.feed().wake();
+    fn submit(producer: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
+        if producer.submit(entry)? {
+            producer.model_queue().wake();
         }
         Ok(())
     }
@@ -113,15 +116,16 @@ mod tests {
 
     fn model(limiter: &Arc<RateLimiter>, demands: &[Demand]) -> (Arc<ModelQueue>, QueueProducer) {
         let registration = limiter.register(demands).unwrap();
-        let seats = registration.ids().map(|id| Arc::new(Parking::new(id.to_string()).limited(id))).collect();
+        let parkings = registration.ids().map(|id| Arc::new(Parking::new(id.to_string()).limited(id))).collect();
         let policy = Policy { rows_max: 2, is_batched: true, ..Policy::default() };
         let bounds = QueueBounds { requests: 64, bytes: 64 };
-        let (feed, mut lanes) = ModelQueue::with_seats(policy, bounds, 1, seats, Some(registration), None);
-        (feed, lanes.remove(0))
+        let (model_queue, mut producers) =
+            ModelQueue::with_parkings(policy, bounds, 1, parkings, Some(registration), None);
+        (model_queue, producers.remove(0))
     }
 
-    fn polled(feed: &ModelQueue, seat: usize) -> &'static str {
-        match feed.poll(seat, now, &InFlightState::default()) {
+    fn polled(model_queue: &ModelQueue, parking: usize) -> &'static str {
+        match model_queue.poll(parking, now, &InFlightState::default()) {
             PollOutcome::Batch(_) => "batch",
             PollOutcome::Blocked => "blocked",
             PollOutcome::Ended | PollOutcome::Nothing(_) | PollOutcome::Lost => "nothing",
@@ -130,69 +134,72 @@ mod tests {
 
     #[test]
     fn who_waits_for_resources_when_another_serves_the_last_of_a_stopped_feed_is_told_of_the_end() {
-        let (feeds, mut lanes) = models(&[&[1, 1], &[1]]);
-        let tickets = tickets();
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!(polled(&feeds[1], 0), "batch");
-        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
-        feeds[0].stop();
-        for (seat_index, seat) in feeds[0].seats().iter().enumerate() {
-            seat.set_parked(true);
-            assert_eq!(polled(&feeds[0], seat_index), "blocked");
+        let (model_queues, mut producers) = models(&[&[1, 1], &[1]]);
+        let request_slots = request_slots();
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!(polled(&model_queues[1], 0), "batch");
+        submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
+        model_queues[0].stop();
+        for (instance_index, parking) in model_queues[0].parkings().iter().enumerate() {
+            parking.set_parked(true);
+            assert_eq!(polled(&model_queues[0], instance_index), "blocked");
         }
-        assert_eq!((polled(&feeds[1], 0), polled(&feeds[0], 0)), ("nothing", "batch"));
-        assert!(feeds[0].seats()[1].is_parked());
-        assert_eq!(polled(&feeds[0], 0), "nothing");
-        assert!(!feeds[0].seats()[1].is_parked(), "it ends too");
+        assert_eq!((polled(&model_queues[1], 0), polled(&model_queues[0], 0)), ("nothing", "batch"));
+        assert!(model_queues[0].parkings()[1].is_parked());
+        assert_eq!(polled(&model_queues[0], 0), "nothing");
+        assert!(!model_queues[0].parkings()[1].is_parked(), "it ends too");
     }
 
     #[test]
     fn what_waits_for_resources_waits_in_the_queue_where_it_may_grow_and_be_withdrawn() {
-        let (feeds, mut lanes) = models(&[&[1], &[1]]);
-        let tickets = tickets();
-        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!((polled(&feeds[0], 0), polled(&feeds[1], 0)), ("batch", "blocked"));
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!((polled(&feeds[1], 0), feeds[1].waiting()), ("blocked", 2));
-        assert_eq!(polled(&feeds[0], 0), "nothing", "its run is over");
-        assert_eq!((polled(&feeds[1], 0), feeds[1].waiting(), feeds[1].executions()), ("batch", 0, 1));
+        let (model_queues, mut producers) = models(&[&[1], &[1]]);
+        let request_slots = request_slots();
+        submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!((polled(&model_queues[0], 0), polled(&model_queues[1], 0)), ("batch", "blocked"));
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!((polled(&model_queues[1], 0), model_queues[1].waiting()), ("blocked", 2));
+        assert_eq!(polled(&model_queues[0], 0), "nothing", "its run is over");
+        assert_eq!(
+            (polled(&model_queues[1], 0), model_queues[1].waiting(), model_queues[1].executions()),
+            ("batch", 0, 1)
+        );
 
-        let gone = entry(&tickets);
+        let gone = entry(&request_slots);
         let (ticket, room) = (gone.token.ticket, gone.token.room());
-        submit(&mut lanes[0], gone).ok().unwrap();
-        assert_eq!(polled(&feeds[0], 0), "blocked");
-        let feed = Arc::clone(&feeds[0]);
-        drop(tickets.pending(ticket, move || feed.leave(room)));
-        assert_eq!(polled(&feeds[1], 0), "nothing");
-        assert_eq!(polled(&feeds[0], 0), "nothing", "it may run, and has nothing to");
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!(polled(&feeds[1], 0), "batch", "and holds nothing for that");
+        submit(&mut producers[0], gone).ok().unwrap();
+        assert_eq!(polled(&model_queues[0], 0), "blocked");
+        let model_queue = Arc::clone(&model_queues[0]);
+        drop(request_slots.pending(ticket, move || model_queue.leave(room)));
+        assert_eq!(polled(&model_queues[1], 0), "nothing");
+        assert_eq!(polled(&model_queues[0], 0), "nothing", "it may run, and has nothing to");
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!(polled(&model_queues[1], 0), "batch", "and holds nothing for that");
     }
 
     #[test]
     fn an_instance_that_needs_less_runs_while_another_waits() {
-        let (feeds, mut lanes) = models(&[&[2, 0], &[2]]);
-        let tickets = tickets();
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!(polled(&feeds[1], 0), "batch");
-        submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
-        assert_eq!((polled(&feeds[0], 0), polled(&feeds[0], 1)), ("blocked", "batch"));
-        assert_eq!(polled(&feeds[1], 0), "nothing");
-        submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-        assert_eq!(polled(&feeds[1], 0), "batch", "the one that waited had no work left, and holds nothing");
+        let (model_queues, mut producers) = models(&[&[2, 0], &[2]]);
+        let request_slots = request_slots();
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!(polled(&model_queues[1], 0), "batch");
+        submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
+        assert_eq!((polled(&model_queues[0], 0), polled(&model_queues[0], 1)), ("blocked", "batch"));
+        assert_eq!(polled(&model_queues[1], 0), "nothing");
+        submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+        assert_eq!(polled(&model_queues[1], 0), "batch", "the one that waited had no work left, and holds nothing");
     }
 
     #[test]
     fn an_instance_that_rests_or_is_lost_holds_nothing() {
-        let (feeds, mut lanes) = models(&[&[1], &[1]]);
-        let tickets = tickets();
+        let (model_queues, mut producers) = models(&[&[1], &[1]]);
+        let request_slots = request_slots();
         for end in [ModelQueue::rest, ModelQueue::retire] {
-            submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
-            submit(&mut lanes[1], entry(&tickets)).ok().unwrap();
-            assert_eq!((polled(&feeds[0], 0), polled(&feeds[1], 0)), ("batch", "blocked"));
-            end(&feeds[0], 0);
-            assert_eq!((polled(&feeds[1], 0), polled(&feeds[1], 0)), ("batch", "nothing"));
+            submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
+            submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
+            assert_eq!((polled(&model_queues[0], 0), polled(&model_queues[1], 0)), ("batch", "blocked"));
+            end(&model_queues[0], 0);
+            assert_eq!((polled(&model_queues[1], 0), polled(&model_queues[1], 0)), ("batch", "nothing"));
         }
     }
 
@@ -202,8 +209,8 @@ mod tests {
         let demand = |count: u64| Demand { needs: vec![need(count)], ..Demand::default() };
         let limiter = Arc::new(RateLimiter::new(Vec::new()));
         let (old, mut of_old) = model(&limiter, &[demand(1)]);
-        let (feed, mut lane) = model(&limiter, &[demand(1)]);
-        let tickets = tickets();
+        let (model_queue, mut producer) = model(&limiter, &[demand(1)]);
+        let request_slots = request_slots();
         let served = AtomicUsize::new(0);
         let wait_for = |count: usize| {
             while served.load(Ordering::SeqCst) < count {
@@ -211,43 +218,48 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let of_feed = Arc::clone(&feed);
+            let of_feed = Arc::clone(&model_queue);
             let served = &served;
             scope.spawn(move || {
                 while of_feed.next_batch(0, now).is_some() {
                     served.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            submit(&mut of_old, entry(&tickets)).ok().unwrap();
+            submit(&mut of_old, entry(&request_slots)).ok().unwrap();
             assert_eq!(polled(&old, 0), "batch");
-            submit(&mut lane, entry(&tickets)).ok().unwrap();
-            while !feed.seats()[0].is_parked() {
+            submit(&mut producer, entry(&request_slots)).ok().unwrap();
+            while !model_queue.parkings()[0].is_parked() {
                 std::thread::yield_now();
             }
             std::thread::park_timeout(Duration::from_millis(5));
-            assert_eq!(feed.waiting(), 1, "it waits for the other");
+            assert_eq!(model_queue.waiting(), 1, "it waits for the other");
             let large = limiter.register(&[demand(2)]).unwrap();
             wait_for(1);
             drop(large);
-            submit(&mut lane, entry(&tickets)).ok().unwrap();
+            submit(&mut producer, entry(&request_slots)).ok().unwrap();
             std::thread::park_timeout(Duration::from_millis(5));
-            assert_eq!(feed.waiting(), 1, "there is one again, which the other has");
+            assert_eq!(model_queue.waiting(), 1, "there is one again, which the other has");
             drop((old, of_old));
             wait_for(2);
-            feed.stop();
+            model_queue.stop();
         });
     }
 
     /// Requests to all models at once, so many to each, from a thread each; answers the most of
     /// the resource that was taken at any time.
-    fn run_all(feeds: &[Arc<ModelQueue>], lanes: Vec<QueueProducer>, needs: &[&[u64]], count: usize) -> usize {
+    fn run_all(
+        model_queues: &[Arc<ModelQueue>],
+        producers: Vec<QueueProducer>,
+        needs: &[&[u64]],
+        count: usize,
+    ) -> usize {
         let (taken, most, served) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
         std::thread::scope(|scope| {
-            for (feed, needs) in feeds.iter().zip(needs) {
-                for (seat, need) in needs.iter().enumerate() {
+            for (model_queue, needs) in model_queues.iter().zip(needs) {
+                for (parking, need) in needs.iter().enumerate() {
                     let (taken, most, served) = (&taken, &most, &served);
                     scope.spawn(move || {
-                        while let Some(batch) = feed.next_batch(seat, now) {
+                        while let Some(batch) = model_queue.next_batch(parking, now) {
                             let sum = taken.fetch_add(*need as usize, Ordering::SeqCst) + *need as usize;
                             most.fetch_max(sum, Ordering::SeqCst);
                             std::thread::yield_now();
@@ -257,32 +269,32 @@ mod tests {
                     });
                 }
             }
-            let shards = lanes.into_iter().map(|mut lane| {
+            let shards = producers.into_iter().map(|mut producer| {
                 scope.spawn(move || {
-                    let tickets = tickets();
+                    let request_slots = request_slots();
                     for index in 0..count {
                         loop {
-                            let next = entry(&tickets);
+                            let next = entry(&request_slots);
                             let ticket = next.token.ticket;
-                            if submit(&mut lane, next).is_ok() {
+                            if submit(&mut producer, next).is_ok() {
                                 break;
                             }
-                            tickets.release(ticket);
+                            request_slots.release(ticket);
                             std::thread::yield_now();
                         }
-                        tickets.drain();
+                        request_slots.drain();
                         // Now and then let the instances fall asleep.
-                        while index % 64 == 0 && lane.feed().waiting() > 0 {
+                        while index % 64 == 0 && producer.model_queue().waiting() > 0 {
                             std::thread::yield_now();
                         }
                     }
                 })
             });
             shards.collect::<Vec<_>>().into_iter().for_each(|shard| shard.join().unwrap());
-            while served.load(Ordering::SeqCst) < count * feeds.len() {
+            while served.load(Ordering::SeqCst) < count * model_queues.len() {
                 std::thread::yield_now();
             }
-            feeds.iter().for_each(|feed| feed.stop());
+            model_queues.iter().for_each(|model_queue| model_queue.stop());
         });
         most.load(Ordering::SeqCst)
     }
@@ -290,48 +302,50 @@ mod tests {
     #[test]
     fn no_wake_up_is_lost_and_nothing_overcommitted_among_models_that_share_a_resource() {
         for needs in [&[&[1_u64, 1][..], &[1, 1]][..], &[&[2, 1, 0], &[2], &[1, 1]]] {
-            let (feeds, lanes) = models(needs);
+            let (model_queues, producers) = models(needs);
             let limit = needs.concat().into_iter().max().unwrap() as usize;
-            let most = run_all(&feeds, lanes, needs, 3_000);
+            let most = run_all(&model_queues, producers, needs, 3_000);
             assert_eq!(most, limit, "{needs:?}");
         }
     }
 
     #[test]
     fn instances_share_the_work_evenly_and_one_that_is_passive_has_none() {
-        let seats = ["a", "b", "c", "d"].map(|name| Parking::new(name.to_owned()));
-        let seats = seats.into_iter().map(|seat| if seat.name() == "d" { seat.passive() } else { seat });
+        let parkings = ["a", "b", "c", "d"].map(|name| Parking::new(name.to_owned()));
+        let parkings =
+            parkings.into_iter().map(|parking| if parking.name() == "d" { parking.passive() } else { parking });
         let policy = Policy::default();
         let bounds = QueueBounds { requests: 8, bytes: 8 };
-        let (feed, mut lanes) = ModelQueue::with_seats(policy, bounds, 1, seats.map(Arc::new).collect(), None, None);
+        let (model_queue, mut producers) =
+            ModelQueue::with_parkings(policy, bounds, 1, parkings.map(Arc::new).collect(), None, None);
         let served = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            for (index, seat) in feed.seats().iter().enumerate() {
-                let (feed, served) = (&feed, &served);
+            for (index, parking) in model_queue.parkings().iter().enumerate() {
+                let (model_queue, served) = (&model_queue, &served);
                 scope.spawn(move || {
-                    if seat.is_passive() {
-                        return feed.wait_stopped(index, now);
+                    if parking.is_passive() {
+                        return model_queue.wait_stopped(index, now);
                     }
-                    while let Some(batch) = feed.next_batch(index, now) {
+                    while let Some(batch) = model_queue.next_batch(index, now) {
                         served.fetch_add(batch.requests.len(), Ordering::SeqCst);
                     }
                 });
             }
-            let tickets = tickets();
+            let request_slots = request_slots();
             // One at a time: a single instance could do it all.
             for index in 0..900 {
-                submit(&mut lanes[0], entry(&tickets)).ok().unwrap();
+                submit(&mut producers[0], entry(&request_slots)).ok().unwrap();
                 while served.load(Ordering::SeqCst) <= index {
                     std::thread::yield_now();
                 }
-                tickets.drain();
-                while feed.seats().iter().any(|seat| !seat.is_parked()) {
+                request_slots.drain();
+                while model_queue.parkings().iter().any(|parking| !parking.is_parked()) {
                     std::thread::yield_now();
                 }
             }
-            feed.stop();
+            model_queue.stop();
         });
-        let batches: Vec<_> = feed.seats().iter().map(|seat| seat.batches()).collect();
+        let batches: Vec<_> = model_queue.parkings().iter().map(|parking| parking.batches()).collect();
         // One that is not quite asleep again may take a batch out of turn.
         assert!(batches[..3].iter().all(|count| (200..=400).contains(count)), "{batches:?}");
         assert_eq!((batches.iter().sum::<u64>(), batches[3]), (900, 0));

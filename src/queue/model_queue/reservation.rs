@@ -16,12 +16,12 @@ pub struct Reservation {
 }
 
 impl ModelQueue {
-    /// Empties the rings of a feed whose requests have gone while no instance came by. Only where
+    /// Empties the rings of a queue whose requests have gone while no instance came by. Only where
     /// a ring is full; where an instance is at it, it is doing this.
     pub(super) fn make_room(&self, now: Instant) {
-        match self.lanes.try_lock() {
-            Ok(mut lanes) => lanes.drain(now, self),
-            Err(TryLockError::Poisoned(lanes)) => lanes.into_inner().drain(now, self),
+        match self.locked.try_lock() {
+            Ok(mut locked) => locked.drain(now, self),
+            Err(TryLockError::Poisoned(locked)) => locked.into_inner().drain(now, self),
             Err(TryLockError::WouldBlock) => sync::yield_now(),
         }
     }
@@ -34,16 +34,16 @@ impl ModelQueue {
             if let Some(hold) = Reservation::take(&self.held, size, self.held_max) {
                 return Some(hold);
             }
-            let mut lanes = match self.lanes.try_lock() {
-                Ok(lanes) => lanes,
-                Err(TryLockError::Poisoned(lanes)) => lanes.into_inner(),
+            let mut locked = match self.locked.try_lock() {
+                Ok(locked) => locked,
+                Err(TryLockError::Poisoned(locked)) => locked.into_inner(),
                 Err(TryLockError::WouldBlock) => {
                     sync::yield_now();
                     continue;
                 }
             };
-            lanes.drain(now, self);
-            lanes.former.forget_gone(now, &mut RequestClaims(self));
+            locked.drain(now, self);
+            locked.batcher.forget_gone(now, &mut RequestClaims(self));
             return Reservation::take(&self.held, size, self.held_max);
         }
     }

@@ -1,11 +1,11 @@
-//! The feed among real threads: tables, and storms that lose nothing.
+//! The queue among real threads: tables, and storms that lose nothing.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::*;
-use crate::scheduler::{QueuePolicy, ShapeKey};
 use crate::runtime::clock::now;
+use crate::scheduler::{QueuePolicy, ShapeKey};
 use crate::shard::request_slots::RequestSlots;
 use crate::time::Instant;
 
@@ -13,10 +13,10 @@ fn clock() -> Instant {
     Instant::from_micros(1)
 }
 
-fn entry(tickets: &RequestSlots, micros: u64, size: usize) -> Entry<QueuedRequest> {
-    let ticket = tickets.open().unwrap();
-    let inbox = Arc::clone(tickets.inbox());
-    let token = QueuedRequest { size, ..QueuedRequest::plain(ticket, inbox) };
+fn entry(request_slots: &RequestSlots, micros: u64, size: usize) -> Entry<QueuedRequest> {
+    let ticket = request_slots.open().unwrap();
+    let completions = Arc::clone(request_slots.completions());
+    let token = QueuedRequest { size, ..QueuedRequest::plain(ticket, completions) };
     Entry {
         token,
         rows: 1,
@@ -29,144 +29,148 @@ fn entry(tickets: &RequestSlots, micros: u64, size: usize) -> Entry<QueuedReques
 }
 
 /// Queues and wakes, as a shard does at the end of its turn.
-fn submit(lane: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
-    if lane.submit(entry)? {
-        lane.feed().wake();
+fn submit(producer: &mut QueueProducer, entry: Entry<QueuedRequest>) -> Result<(), QueueRefusal> {
+    if producer.submit(entry)? {
+        producer.model_queue().wake();
     }
     Ok(())
 }
 
 /// A refused request leaves its ticket to the next.
-fn submit_until_let_in(lane: &mut QueueProducer, tickets: &RequestSlots, next: impl Fn() -> Entry<QueuedRequest>) {
+fn submit_until_let_in(
+    producer: &mut QueueProducer,
+    request_slots: &RequestSlots,
+    next: impl Fn() -> Entry<QueuedRequest>,
+) {
     loop {
         let entry = next();
         let ticket = entry.token.ticket;
-        if submit(lane, entry).is_ok() {
+        if submit(producer, entry).is_ok() {
             return;
         }
-        tickets.release(ticket);
+        request_slots.release(ticket);
         std::thread::yield_now();
     }
 }
 
-fn feed(requests: usize, bytes: usize, shards: usize) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
+fn model_queue(requests: usize, bytes: usize, shards: usize) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     let policy = Policy { rows_max: 8, is_batched: true, ..Policy::default() };
     ModelQueue::new(policy, QueueBounds { requests, bytes }, shards, 2)
 }
 
-fn tickets() -> Rc<RequestSlots> {
+fn request_slots() -> Rc<RequestSlots> {
     Rc::new(RequestSlots::new(Arc::new(Completions::new())))
 }
 
 #[test]
 fn a_batch_holds_what_all_shards_queued_in_arrival_order() {
-    let (feed, mut lanes) = feed(16, 1000, 2);
-    let tickets = tickets();
-    for (lane, micros) in [(0, 10), (1, 5), (0, 20), (1, 15)] {
-        submit(&mut lanes[lane], entry(&tickets, micros, 1)).ok().unwrap();
+    let (model_queue, mut producers) = model_queue(16, 1000, 2);
+    let request_slots = request_slots();
+    for (producer, micros) in [(0, 10), (1, 5), (0, 20), (1, 15)] {
+        submit(&mut producers[producer], entry(&request_slots, micros, 1)).ok().unwrap();
     }
-    let batch = feed.next_batch(0, clock).unwrap();
+    let batch = model_queue.next_batch(0, clock).unwrap();
     let order: Vec<_> = batch.requests.iter().map(|request| request.responder.ticket().index).collect();
     assert_eq!(order, [1, 0, 3, 2]);
-    assert_eq!((batch.rows, feed.waiting(), feed.executions()), (4, 0, 1));
+    assert_eq!((batch.rows, model_queue.waiting(), model_queue.executions()), (4, 0, 1));
 }
 
 #[test]
 fn a_batch_is_counted_once_though_nobody_waits_for_its_first_request_any_more() {
-    let (feed, mut lanes) = feed(16, 1000, 1);
-    let tickets = tickets();
+    let (model_queue, mut producers) = model_queue(16, 1000, 1);
+    let request_slots = request_slots();
     for micros in 0..3 {
-        let entry = entry(&tickets, micros, 1);
-        let pending = tickets.pending(entry.token.ticket, || ());
-        lanes[0].submit(entry).ok().unwrap();
+        let entry = entry(&request_slots, micros, 1);
+        let pending = request_slots.pending(entry.token.ticket, || ());
+        producers[0].submit(entry).ok().unwrap();
         if micros == 1 {
-            let batch = feed.next_batch(0, clock).unwrap();
+            let batch = model_queue.next_batch(0, clock).unwrap();
             drop(pending);
-            assert_eq!(feed.batches().rows(), 0, "it runs");
+            assert_eq!(model_queue.batches().rows(), 0, "it runs");
             batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new())));
-            assert_eq!(tickets.drain(), 2);
+            assert_eq!(request_slots.drain(), 2);
         } else {
             std::mem::forget(pending);
         }
     }
-    assert_eq!(feed.batches().rows(), 2);
-    drop(feed.next_batch(0, clock));
-    assert_eq!(feed.batches().rows(), 2, "a batch that its engine forgot");
+    assert_eq!(model_queue.batches().rows(), 2);
+    drop(model_queue.next_batch(0, clock));
+    assert_eq!(model_queue.batches().rows(), 2, "a batch that its engine forgot");
 }
 
 #[test]
 fn the_bounds_in_requests_and_bytes_are_exact_and_come_free_again() {
-    let (feed, mut lanes) = feed(3, 100, 1);
-    let tickets = tickets();
+    let (model_queue, mut producers) = model_queue(3, 100, 1);
+    let request_slots = request_slots();
     for _ in 0..3 {
-        assert!(submit(&mut lanes[0], entry(&tickets, 1, 10)).is_ok());
+        assert!(submit(&mut producers[0], entry(&request_slots, 1, 10)).is_ok());
     }
-    assert!(submit(&mut lanes[0], entry(&tickets, 1, 10)).is_err(), "a fourth request");
-    drop(feed.next_batch(0, clock));
-    assert!(submit(&mut lanes[0], entry(&tickets, 1, 101)).is_err(), "more bytes than may wait");
-    assert!(submit(&mut lanes[0], entry(&tickets, 1, 100)).is_ok());
-    assert!(submit(&mut lanes[0], entry(&tickets, 1, 1)).is_err());
-    assert_eq!(feed.waiting(), 1);
+    assert!(submit(&mut producers[0], entry(&request_slots, 1, 10)).is_err(), "a fourth request");
+    drop(model_queue.next_batch(0, clock));
+    assert!(submit(&mut producers[0], entry(&request_slots, 1, 101)).is_err(), "more bytes than may wait");
+    assert!(submit(&mut producers[0], entry(&request_slots, 1, 100)).is_ok());
+    assert!(submit(&mut producers[0], entry(&request_slots, 1, 1)).is_err());
+    assert_eq!(model_queue.waiting(), 1);
 }
 
 #[test]
 fn a_withdrawn_request_never_runs_and_leaves_its_room() {
-    let (feed, mut lanes) = feed(2, 100, 1);
-    let tickets = tickets();
-    let gone = entry(&tickets, 1, 1);
+    let (model_queue, mut producers) = model_queue(2, 100, 1);
+    let request_slots = request_slots();
+    let gone = entry(&request_slots, 1, 1);
     let ticket = gone.token.ticket;
-    submit(&mut lanes[0], gone).ok().unwrap();
-    let pending = tickets.pending(ticket, {
-        let feed = Arc::clone(&feed);
-        move || feed.leave(RequestSize { level: 0, rows: 1, size: 1 })
+    submit(&mut producers[0], gone).ok().unwrap();
+    let pending = request_slots.pending(ticket, {
+        let model_queue = Arc::clone(&model_queue);
+        move || model_queue.leave(RequestSize { level: 0, rows: 1, size: 1 })
     });
     drop(pending);
-    assert_eq!(feed.waiting(), 0);
-    submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
-    let batch = feed.next_batch(1, clock).unwrap();
+    assert_eq!(model_queue.waiting(), 0);
+    submit(&mut producers[0], entry(&request_slots, 2, 1)).ok().unwrap();
+    let batch = model_queue.next_batch(1, clock).unwrap();
     assert_eq!(batch.requests.len(), 1);
 }
 
 #[test]
 fn a_request_that_would_be_late_is_refused_at_once_and_one_without_a_deadline_is_not() {
     let policy = Policy { refuses_late: true, ..Policy::default() };
-    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
-    let tickets = tickets();
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
+    let request_slots = request_slots();
     let due = |after: Duration| {
-        let entry = entry_now(&tickets);
+        let entry = entry_now(&request_slots);
         Entry { deadline: Some(entry.queued_at + after), ..entry }
     };
-    submit(&mut lanes[0], due(Duration::from_millis(1))).unwrap();
+    submit(&mut producers[0], due(Duration::from_millis(1))).unwrap();
     // A run of 20 ms or a little more.
-    let batch = feed.next_batch(0, now).unwrap();
+    let batch = model_queue.next_batch(0, now).unwrap();
     std::thread::park_timeout(Duration::from_millis(20));
     drop(batch);
-    assert!(matches!(feed.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
-    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(15))), Err(QueueRefusal::Late(_))));
-    submit(&mut lanes[0], due(Duration::from_secs(1))).unwrap();
-    submit(&mut lanes[0], entry_now(&tickets)).unwrap();
+    assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Nothing(_)));
+    assert!(matches!(submit(&mut producers[0], due(Duration::from_millis(15))), Err(QueueRefusal::Late(_))));
+    submit(&mut producers[0], due(Duration::from_secs(1))).unwrap();
+    submit(&mut producers[0], entry_now(&request_slots)).unwrap();
     // Two wait, of 20 ms each.
-    assert!(matches!(submit(&mut lanes[0], due(Duration::from_millis(45))), Err(QueueRefusal::Late(_))));
-    assert_eq!(feed.waiting(), 2);
+    assert!(matches!(submit(&mut producers[0], due(Duration::from_millis(45))), Err(QueueRefusal::Late(_))));
+    assert_eq!(model_queue.waiting(), 2);
 }
 
 #[test]
 fn answers_of_two_instances_keep_the_order_of_their_requests() {
     let policy = Policy { preserves_order: true, ..Policy::default() };
-    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 2);
-    let tickets = tickets();
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 2);
+    let request_slots = request_slots();
     for micros in 0..2 {
-        let entry = entry(&tickets, micros, 1);
-        std::mem::forget(tickets.pending(entry.token.ticket, || ()));
-        submit(&mut lanes[0], entry).unwrap();
+        let entry = entry(&request_slots, micros, 1);
+        std::mem::forget(request_slots.pending(entry.token.ticket, || ()));
+        submit(&mut producers[0], entry).unwrap();
     }
-    let mut batches = [0, 1].map(|seat| feed.next_batch(seat, clock)).into_iter().flatten();
+    let mut batches = [0, 1].map(|parking| model_queue.next_batch(parking, clock)).into_iter().flatten();
     let (first, second) = (batches.next().unwrap(), batches.next().unwrap());
     let answer = |batch: Batch| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new())));
     answer(second);
-    assert_eq!((tickets.drain(), feed.batches().rows()), (0, 1), "it ran, and waits for its turn");
+    assert_eq!((request_slots.drain(), model_queue.batches().rows()), (0, 1), "it ran, and waits for its turn");
     answer(first);
-    assert_eq!(tickets.drain(), 2);
+    assert_eq!(request_slots.drain(), 2);
 }
 
 fn delayed(delay: Duration) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
@@ -174,97 +178,101 @@ fn delayed(delay: Duration) -> (Arc<ModelQueue>, Vec<QueueProducer>) {
     ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 2)
 }
 
-fn entry_now(tickets: &RequestSlots) -> Entry<QueuedRequest> {
-    Entry { queued_at: now(), ..entry(tickets, 0, 1) }
+fn entry_now(request_slots: &RequestSlots) -> Entry<QueuedRequest> {
+    Entry { queued_at: now(), ..entry(request_slots, 0, 1) }
 }
 
 #[test]
 fn a_batch_that_may_grow_leaves_when_its_delay_is_over() {
     let delay = Duration::from_millis(20);
-    let (feed, mut lanes) = delayed(delay);
-    let tickets = tickets();
-    let queued = entry_now(&tickets);
+    let (model_queue, mut producers) = delayed(delay);
+    let request_slots = request_slots();
+    let queued = entry_now(&request_slots);
     let queued_at = queued.queued_at;
-    submit(&mut lanes[0], queued).ok().unwrap();
-    let batch = feed.next_batch(0, now).unwrap();
+    submit(&mut producers[0], queued).ok().unwrap();
+    let batch = model_queue.next_batch(0, now).unwrap();
     assert!(now().since(queued_at) >= delay);
-    assert_eq!((batch.rows, feed.released(ReleaseReason::Delay)), (1, 1));
+    assert_eq!((batch.rows, model_queue.released(ReleaseReason::Delay)), (1, 1));
 }
 
 #[test]
 fn a_batch_that_is_full_does_not_wait_and_one_that_sleeps_is_woken_for_it() {
-    let (feed, mut lanes) = delayed(Duration::from_secs(600));
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
     std::thread::scope(|scope| {
-        let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
-        let tickets = tickets();
-        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-        while !feed.seats[0].is_parked() || feed.lock().watch.is_none() {
+        let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
+        let request_slots = request_slots();
+        submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+        while !model_queue.parkings[0].is_parked() || model_queue.lock().watch.is_none() {
             std::thread::yield_now();
         }
-        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
+        submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 2);
     });
-    assert_eq!(feed.released(ReleaseReason::Full), 1);
+    assert_eq!(model_queue.released(ReleaseReason::Full), 1);
 }
 
 #[test]
 fn nobody_is_woken_while_the_batch_is_too_small() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 2, 1);
-    let is_asleep = || feed.seats[0].is_parked();
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 2, 1);
+    let is_asleep = || model_queue.parkings[0].is_parked();
     std::thread::scope(|scope| {
-        let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
-        let tickets = tickets();
-        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-        while !is_asleep() || feed.rows_wanted.load(Ordering::SeqCst) != 7 {
+        let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
+        let request_slots = request_slots();
+        submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+        while !is_asleep() || model_queue.rows_wanted.load(Ordering::SeqCst) != 7 {
             std::thread::yield_now();
         }
-        for lane in [0, 1, 0, 1, 0, 1] {
-            submit(&mut lanes[lane], entry_now(&tickets)).ok().unwrap();
+        for producer in [0, 1, 0, 1, 0, 1] {
+            submit(&mut producers[producer], entry_now(&request_slots)).ok().unwrap();
             assert!(is_asleep());
         }
-        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
+        submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 8);
     });
 }
 
 #[test]
 fn an_arrival_of_a_shape_of_its_own_wakes_an_instance() {
-    let (feed, mut lanes) = delayed(Duration::from_secs(600));
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
     std::thread::scope(|scope| {
-        let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
-        let tickets = tickets();
-        submit(&mut lanes[0], Entry { shape_key: [4].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
-        while feed.lock().watch.is_none() {
+        let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
+        let request_slots = request_slots();
+        submit(&mut producers[0], Entry { shape_key: [4].into_iter().collect(), ..entry_now(&request_slots) })
+            .ok()
+            .unwrap();
+        while model_queue.lock().watch.is_none() {
             std::thread::yield_now();
         }
-        submit(&mut lanes[0], Entry { shape_key: [5].into_iter().collect(), ..entry_now(&tickets) }).ok().unwrap();
+        submit(&mut producers[0], Entry { shape_key: [5].into_iter().collect(), ..entry_now(&request_slots) })
+            .ok()
+            .unwrap();
         assert_eq!(instance.join().unwrap(), 1);
     });
-    assert_eq!(feed.released(ReleaseReason::Shape), 1);
+    assert_eq!(model_queue.released(ReleaseReason::Shape), 1);
 }
 
 #[test]
 fn a_deadline_that_comes_while_an_instance_watches_closes_the_batch_in_time() {
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 8, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
     // By so much the batch is closed before the deadline: a thread of a busy machine may be later than a little.
-    feed.lock().former.handle_run(0, 2, Duration::from_millis(400), Instant::ZERO);
+    model_queue.lock().batcher.handle_run(0, 2, Duration::from_millis(400), Instant::ZERO);
     std::thread::scope(|scope| {
-        let instance = scope.spawn(|| feed.next_batch(0, now).unwrap().rows);
-        let tickets = tickets();
-        submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-        while feed.rows_wanted.load(Ordering::SeqCst) != 7 {
+        let instance = scope.spawn(|| model_queue.next_batch(0, now).unwrap().rows);
+        let request_slots = request_slots();
+        submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+        while model_queue.rows_wanted.load(Ordering::SeqCst) != 7 {
             std::thread::yield_now();
         }
-        let entry = entry_now(&tickets);
+        let entry = entry_now(&request_slots);
         let deadline = Some(entry.queued_at + Duration::from_millis(800));
-        submit(&mut lanes[0], Entry { deadline, ..entry }).ok().unwrap();
+        submit(&mut producers[0], Entry { deadline, ..entry }).ok().unwrap();
         assert_eq!(instance.join().unwrap(), 2);
     });
-    assert_eq!(feed.released(ReleaseReason::Deadline), 1);
+    assert_eq!(model_queue.released(ReleaseReason::Deadline), 1);
 }
 
 #[test]
@@ -272,23 +280,23 @@ fn no_wake_up_is_lost_where_batches_wait_to_grow() {
     const COUNT: usize = 4_000;
     let queue_delay_max = Duration::from_secs(600);
     let policy = Policy { rows_max: 4, is_batched: true, queue_delay_max, ..Policy::default() };
-    let (feed, lanes) = ModelQueue::new(policy, QueueBounds { requests: 64, bytes: 1_000 }, 2, 2);
+    let (model_queue, producers) = ModelQueue::new(policy, QueueBounds { requests: 64, bytes: 1_000 }, 2, 2);
     let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for seat in 0..2 {
-            let (feed, served) = (&feed, &served);
+        for parking in 0..2 {
+            let (model_queue, served) = (&model_queue, &served);
             scope.spawn(move || {
-                while let Some(batch) = feed.next_batch(seat, now) {
+                while let Some(batch) = model_queue.next_batch(parking, now) {
                     served.fetch_add(batch.requests.len(), Ordering::SeqCst);
                 }
             });
         }
-        let shards = lanes.into_iter().map(|mut lane| {
+        let shards = producers.into_iter().map(|mut producer| {
             scope.spawn(move || {
-                let tickets = tickets();
+                let request_slots = request_slots();
                 for _ in 0..COUNT / 2 {
-                    submit_until_let_in(&mut lane, &tickets, || entry_now(&tickets));
-                    tickets.drain();
+                    submit_until_let_in(&mut producer, &request_slots, || entry_now(&request_slots));
+                    request_slots.drain();
                 }
             })
         });
@@ -297,49 +305,50 @@ fn no_wake_up_is_lost_where_batches_wait_to_grow() {
         while served.load(Ordering::SeqCst) < COUNT {
             std::thread::yield_now();
         }
-        feed.stop();
+        model_queue.stop();
     });
-    assert_eq!(feed.executions(), feed.released(ReleaseReason::Full));
+    assert_eq!(model_queue.executions(), model_queue.released(ReleaseReason::Full));
 }
 
 #[test]
 fn one_instance_watches_the_delay_and_another_takes_its_place() {
-    let (feed, mut lanes) = delayed(Duration::from_secs(600));
-    let tickets = tickets();
-    submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-    let watches = |seat| matches!(feed.poll(seat, now, &InFlightState::default()), PollOutcome::Nothing(Some(_)));
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
+    let request_slots = request_slots();
+    submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+    let watches =
+        |parking| matches!(model_queue.poll(parking, now, &InFlightState::default()), PollOutcome::Nothing(Some(_)));
     assert!(watches(0) && !watches(1) && watches(0), "the first does, and keeps doing so");
-    submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-    assert!(matches!(feed.poll(0, now, &InFlightState::default()), PollOutcome::Batch(_)));
-    submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
+    submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+    assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Batch(_)));
+    submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
     assert!(watches(1), "the first is busy");
 }
 
 #[test]
 fn a_stopped_feed_delays_nothing() {
-    let (feed, mut lanes) = delayed(Duration::from_secs(600));
-    let tickets = tickets();
-    submit(&mut lanes[0], entry_now(&tickets)).ok().unwrap();
-    feed.stop();
-    assert_eq!(feed.next_batch(0, now).map(|batch| batch.rows), Some(1));
-    assert!(feed.next_batch(0, now).is_none());
+    let (model_queue, mut producers) = delayed(Duration::from_secs(600));
+    let request_slots = request_slots();
+    submit(&mut producers[0], entry_now(&request_slots)).ok().unwrap();
+    model_queue.stop();
+    assert_eq!(model_queue.next_batch(0, now).map(|batch| batch.rows), Some(1));
+    assert!(model_queue.next_batch(0, now).is_none());
 }
 
 #[test]
 fn an_instance_that_meets_a_request_whose_time_is_over_refuses_it() {
     let queue_default = QueuePolicy { timeout_default: Duration::from_micros(1), ..QueuePolicy::default() };
     let policy = Policy { rows_max: 8, is_batched: true, queue_default, ..Policy::default() };
-    let (feed, mut lanes) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
-    let tickets = tickets();
-    let late = entry(&tickets, 0, 1);
+    let (model_queue, mut producers) = ModelQueue::new(policy, QueueBounds { requests: 16, bytes: 100 }, 1, 1);
+    let request_slots = request_slots();
+    let late = entry(&request_slots, 0, 1);
     let ticket = late.token.ticket;
-    let ended = Entry { deadline: Some(Instant::ZERO), timeout: Duration::ZERO, ..entry(&tickets, 1, 1) };
+    let ended = Entry { deadline: Some(Instant::ZERO), timeout: Duration::ZERO, ..entry(&request_slots, 1, 1) };
     let ended_ticket = ended.token.ticket;
-    submit(&mut lanes[0], late).ok().unwrap();
-    submit(&mut lanes[0], ended).ok().unwrap();
-    assert!(matches!(feed.poll(0, clock, &InFlightState::default()), PollOutcome::Nothing(None)));
-    assert_eq!(feed.waiting(), 0);
-    let answers: Vec<_> = std::iter::from_fn(|| tickets.inbox().poll_answer()).collect();
+    submit(&mut producers[0], late).ok().unwrap();
+    submit(&mut producers[0], ended).ok().unwrap();
+    assert!(matches!(model_queue.poll(0, clock, &InFlightState::default()), PollOutcome::Nothing(None)));
+    assert_eq!(model_queue.waiting(), 0);
+    let answers: Vec<_> = std::iter::from_fn(|| request_slots.completions().poll_answer()).collect();
     let answers = answers.into_iter().map(|(ticket, answer)| (ticket, answer.outputs.unwrap_err()));
     let want = [(ended_ticket, deadline_exceeded()), (ticket, timeout_expired())];
     assert_eq!(answers.collect::<Vec<_>>(), want);
@@ -351,33 +360,33 @@ fn the_size_of_each_level_is_exact_among_eight_threads() {
     let level = |entries_max| QueuePolicy { entries_max, ..QueuePolicy::default() };
     let queue_by_level = BTreeMap::from([(1, level(SIZES[0])), (2, level(SIZES[1]))]);
     let policy = Policy { priority_levels: 2, priority_default: 1, queue_by_level, ..Policy::default() };
-    let (feed, lanes) = ModelQueue::new(policy, QueueBounds { requests: 1, bytes: 10_000 }, 8, 1);
+    let (model_queue, producers) = ModelQueue::new(policy, QueueBounds { requests: 1, bytes: 10_000 }, 8, 1);
     let barrier = std::sync::Barrier::new(8);
-    let submit = |mut lane: QueueProducer| {
-        let tickets = tickets();
+    let submit = |mut producer: QueueProducer| {
+        let request_slots = request_slots();
         barrier.wait();
         let counts = [1_u64, 2].map(|level| {
             let accepted = (0..64).filter(|_| {
-                let mut entry = Entry { priority: level, ..entry(&tickets, 0, 1) };
+                let mut entry = Entry { priority: level, ..entry(&request_slots, 0, 1) };
                 entry.token.level = level;
-                submit(&mut lane, entry).is_ok()
+                submit(&mut producer, entry).is_ok()
             });
             accepted.count()
         });
-        (counts, lane, tickets.inbox().clone())
+        (counts, producer, request_slots.completions().clone())
     };
     let submit = &submit;
     let got: Vec<_> = std::thread::scope(|scope| {
-        let threads: Vec<_> = lanes.into_iter().map(|lane| scope.spawn(move || submit(lane))).collect();
+        let threads: Vec<_> = producers.into_iter().map(|producer| scope.spawn(move || submit(producer))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     let sums = [0, 1].map(|level| got.iter().map(|(counts, ..)| counts[level]).sum::<usize>());
-    assert_eq!((sums, feed.waiting()), (SIZES, 42));
-    let runs = std::iter::from_fn(|| match feed.poll(0, clock, &InFlightState::default()) {
+    assert_eq!((sums, model_queue.waiting()), (SIZES, 42));
+    let runs = std::iter::from_fn(|| match model_queue.poll(0, clock, &InFlightState::default()) {
         PollOutcome::Batch(batch) => Some(batch.requests.len()),
         PollOutcome::Ended | PollOutcome::Nothing(_) | PollOutcome::Blocked | PollOutcome::Lost => None,
     });
-    assert_eq!((runs.sum::<usize>(), feed.waiting()), (42, 0));
+    assert_eq!((runs.sum::<usize>(), model_queue.waiting()), (42, 0));
 }
 
 #[test]
@@ -391,95 +400,95 @@ fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
             &self.bytes
         }
     }
-    let (feed, mut lanes) = feed(16, 100, 1);
-    let tickets = tickets();
+    let (model_queue, mut producers) = model_queue(16, 100, 1);
+    let request_slots = request_slots();
     let memory = Arc::new(());
     for _ in 0..50 {
-        let mut gone = entry(&tickets, 1, 60);
+        let mut gone = entry(&request_slots, 1, 60);
         let contents = bytes::Bytes::from_owner(Memory { bytes: [0; 60], _owner: Arc::clone(&memory) });
         let shape = [60].into_iter().collect();
         gone.token.inputs = vec![Tensor { datatype: crate::tensor::Datatype::Uint8, shape, contents }];
         let ticket = gone.token.ticket;
-        lanes[0].submit(gone).ok().unwrap();
-        let feed = Arc::clone(&feed);
-        drop(tickets.pending(ticket, move || feed.leave(RequestSize { level: 0, rows: 1, size: 60 })));
+        producers[0].submit(gone).ok().unwrap();
+        let model_queue = Arc::clone(&model_queue);
+        drop(request_slots.pending(ticket, move || model_queue.leave(RequestSize { level: 0, rows: 1, size: 60 })));
         assert_eq!(Arc::strong_count(&memory), 2, "all but the last are forgotten");
     }
-    assert_eq!(feed.waiting(), 0);
-    lanes[0].submit(entry(&tickets, 2, 100)).ok().unwrap();
-    assert!(lanes[0].submit(entry(&tickets, 2, 1)).is_err());
-    assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 1);
-    assert!(lanes[0].submit(entry(&tickets, 2, 100)).is_ok());
+    assert_eq!(model_queue.waiting(), 0);
+    producers[0].submit(entry(&request_slots, 2, 100)).ok().unwrap();
+    assert!(producers[0].submit(entry(&request_slots, 2, 1)).is_err());
+    assert_eq!(model_queue.next_batch(0, clock).unwrap().requests.len(), 1);
+    assert!(producers[0].submit(entry(&request_slots, 2, 100)).is_ok());
 }
 
 #[test]
 fn memory_of_requests_that_have_gone_is_taken_though_an_instance_is_at_the_queue() {
-    let (feed, mut lanes) = feed(16, 100, 1);
-    let tickets = tickets();
-    let gone = entry(&tickets, 1, 100);
+    let (model_queue, mut producers) = model_queue(16, 100, 1);
+    let request_slots = request_slots();
+    let gone = entry(&request_slots, 1, 100);
     let ticket = gone.token.ticket;
-    lanes[0].submit(gone).ok().unwrap();
-    let left = Arc::clone(&feed);
-    drop(tickets.pending(ticket, move || left.leave(RequestSize { level: 0, rows: 1, size: 100 })));
-    assert_eq!(feed.waiting(), 0, "its client has left");
+    producers[0].submit(gone).ok().unwrap();
+    let left = Arc::clone(&model_queue);
+    drop(request_slots.pending(ticket, move || left.leave(RequestSize { level: 0, rows: 1, size: 100 })));
+    assert_eq!(model_queue.waiting(), 0, "its client has left");
     let (locked, is_locked) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
-        let feed = &feed;
+        let model_queue = &model_queue;
         scope.spawn(move || {
-            let lanes = feed.lock();
+            let producers = model_queue.lock();
             locked.send(()).unwrap();
             std::thread::park_timeout(Duration::from_millis(20));
-            drop(lanes);
+            drop(producers);
         });
         is_locked.recv().unwrap();
-        assert_eq!(lanes[0].submit(entry(&tickets, 2, 100)).err(), None, "nobody else wants the memory");
+        assert_eq!(producers[0].submit(entry(&request_slots, 2, 100)).err(), None, "nobody else wants the memory");
     });
-    assert_eq!(feed.waiting(), 1);
+    assert_eq!(model_queue.waiting(), 1);
 }
 
 #[test]
 fn requests_that_have_gone_leave_no_refusal_behind_however_many_they_are() {
-    let (feed, mut lanes) = feed(3, 100, 1);
-    let tickets = tickets();
+    let (model_queue, mut producers) = model_queue(3, 100, 1);
+    let request_slots = request_slots();
     for _ in 0..50 {
-        let gone = entry(&tickets, 1, 1);
+        let gone = entry(&request_slots, 1, 1);
         let ticket = gone.token.ticket;
-        submit(&mut lanes[0], gone).ok().unwrap();
-        let feed = Arc::clone(&feed);
-        drop(tickets.pending(ticket, move || feed.leave(RequestSize { level: 0, rows: 1, size: 1 })));
+        submit(&mut producers[0], gone).ok().unwrap();
+        let model_queue = Arc::clone(&model_queue);
+        drop(request_slots.pending(ticket, move || model_queue.leave(RequestSize { level: 0, rows: 1, size: 1 })));
     }
     for _ in 0..3 {
-        submit(&mut lanes[0], entry(&tickets, 2, 1)).ok().unwrap();
+        submit(&mut producers[0], entry(&request_slots, 2, 1)).ok().unwrap();
     }
-    assert!(submit(&mut lanes[0], entry(&tickets, 2, 1)).is_err());
-    assert_eq!(feed.next_batch(0, clock).unwrap().requests.len(), 3);
-    assert!(feed.lock().former.poll_timeout().is_none());
+    assert!(submit(&mut producers[0], entry(&request_slots, 2, 1)).is_err());
+    assert_eq!(model_queue.next_batch(0, clock).unwrap().requests.len(), 3);
+    assert!(model_queue.lock().batcher.poll_timeout().is_none());
 }
 
 #[test]
 fn no_wake_up_is_lost_between_a_shard_and_two_sleeping_instances() {
     const COUNT: usize = 4_000;
-    let (feed, mut lanes) = feed(1_000, 1_000_000, 1);
+    let (model_queue, mut producers) = model_queue(1_000, 1_000_000, 1);
     let served = AtomicUsize::new(0);
     std::thread::scope(|scope| {
-        for seat in 0..2 {
-            let (feed, served) = (Arc::clone(&feed), &served);
+        for parking in 0..2 {
+            let (model_queue, served) = (Arc::clone(&model_queue), &served);
             scope.spawn(move || {
-                while let Some(batch) = feed.next_batch(seat, clock) {
+                while let Some(batch) = model_queue.next_batch(parking, clock) {
                     served.fetch_add(batch.requests.len(), Ordering::SeqCst);
                 }
             });
         }
-        let tickets = tickets();
+        let request_slots = request_slots();
         for index in 0..COUNT {
-            submit_until_let_in(&mut lanes[0], &tickets, || entry(&tickets, index as u64, 1));
+            submit_until_let_in(&mut producers[0], &request_slots, || entry(&request_slots, index as u64, 1));
             // Now and then let the instances fall asleep.
             while index % 64 == 0 && served.load(Ordering::SeqCst) <= index {
                 std::thread::yield_now();
             }
-            tickets.drain();
+            request_slots.drain();
         }
-        feed.stop();
+        model_queue.stop();
     });
     assert_eq!(served.load(Ordering::SeqCst), COUNT);
 }

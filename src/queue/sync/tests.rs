@@ -2,18 +2,18 @@
 //! steps up to a number of preemptions, and with every value that the memory model lets a thread
 //! read. A thread that sleeps for ever is a deadlock: time stands still, no timer rescues anybody.
 //!
-//! What runs is the code of `feed`, `inbox`, `ticket`, `burst`, `order` and `permits` as it is. Stand-ins are
+//! What runs is the code of `model_queue`, `completions`, `ticket`, `burst`, `order` and `permits` as it is. Stand-ins are
 //! the rings, the queue of answers, the waker's slot and parking (`checked.rs`): their insides are
 //! their crates' to prove. Counters that no protocol rests on (admission, held bytes, what metrics
 //! show) are the standard library's and change in one step. Not covered: the executor's own wake-up
-//! across threads, and the end of a delay, which `feed`'s tests and the simulator see to.
+//! across threads, and the end of a delay, which `model_queue`'s tests and the simulator see to.
 //!
 //! That it can fail: [`PlantedFault`]s are planted on each run. By hand it was seen to find what follows,
 //! each of which breaks one promise at least: no second look before parking; the flag set only after
 //! that look; no fence in `QueueProducer::submit`, nor once `rows_wanted` is told; no look at the rings then;
 //! nobody woken for what a batch leaves, or where an instance was woken while it took a batch; a
 //! waker registered without a second drain; a `Hold` that is dropped and releases nothing; and one
-//! that was there: a feed stopped between an instance's look and its end left a batch behind that
+//! that was there: a queue stopped between an instance's look and its end left a batch behind that
 //! waited to grow. (The fence in `ModelQueue::wake` is one too many while each `submit` has its own.)
 
 use std::mem::ManuallyDrop;
@@ -23,14 +23,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
+use crate::backend::{Answer, Batch, answering};
+use crate::queue::completions::Completions;
+use crate::queue::model_queue::{ModelQueue, Parking, QueueProducer, QueuedRequest};
+use crate::queue::semaphore::{AcquireFuture, Semaphore};
 use crate::queue::sync::checked::{PlantedFault, plant};
 use crate::queue::sync::{Mutex, Thread, current, park};
-use crate::backend::{Answer, Batch, answering};
 use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
 use crate::shard::deferred_wakes::DeferredWakes;
-use crate::queue::model_queue::{ModelQueue, Parking, QueueProducer, QueuedRequest};
-use crate::queue::completions::Completions;
-use crate::queue::semaphore::{AcquireFuture, Semaphore};
 use crate::shard::request_slots::{PendingAnswer, RequestSlots};
 use crate::time::Instant;
 
@@ -71,21 +71,21 @@ const BOUNDS: QueueBounds = QueueBounds { requests: 4, bytes: 4 * SIZE };
 
 /// One shard, as far as requests and answers go.
 struct Shard {
-    lane: QueueProducer,
-    tickets: Rc<RequestSlots>,
-    bursts: Rc<DeferredWakes>,
+    producer: QueueProducer,
+    request_slots: Rc<RequestSlots>,
+    deferred_wakes: Rc<DeferredWakes>,
 }
 
 impl Shard {
-    fn new(lane: QueueProducer) -> Self {
-        let inbox = Arc::new(Completions::with_tickets(4));
-        Self { lane, tickets: Rc::new(RequestSlots::new(inbox)), bursts: Rc::default() }
+    fn new(producer: QueueProducer) -> Self {
+        let completions = Arc::new(Completions::with_slots(4));
+        Self { producer, request_slots: Rc::new(RequestSlots::new(completions)), deferred_wakes: Rc::default() }
     }
 
     fn entry(&self, deadline: Option<Instant>) -> Entry<QueuedRequest> {
-        let ticket = self.tickets.open().expect("there are enough");
-        let inbox = Arc::clone(self.tickets.inbox());
-        let token = QueuedRequest { size: SIZE, ..QueuedRequest::plain(ticket, inbox) };
+        let ticket = self.request_slots.open().expect("there are enough");
+        let completions = Arc::clone(self.request_slots.completions());
+        let token = QueuedRequest { size: SIZE, ..QueuedRequest::plain(ticket, completions) };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }
     }
@@ -96,18 +96,18 @@ impl Shard {
 
     /// Queues a request; the instances are woken at the end of the turn.
     fn submit_until(&mut self, deadline: Option<Instant>) -> PendingAnswer {
-        let feed = Arc::clone(self.lane.feed());
+        let model_queue = Arc::clone(self.producer.model_queue());
         let entry = self.entry(deadline);
         let (ticket, room) = (entry.token.ticket, entry.token.room());
-        if self.lane.submit(entry).expect("no scenario has more requests than there is room for") {
-            self.bursts.handle_submission(&feed);
+        if self.producer.submit(entry).expect("no scenario has more requests than there is room for") {
+            self.deferred_wakes.handle_submission(&model_queue);
         }
-        self.tickets.pending(ticket, move || feed.leave(room))
+        self.request_slots.pending(ticket, move || model_queue.leave(room))
     }
 
     /// The end of a turn.
     fn wake(&self) {
-        let mut waking = Box::pin(self.bursts.run());
+        let mut waking = Box::pin(self.deferred_wakes.run());
         assert!(waking.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
 
@@ -116,7 +116,7 @@ impl Shard {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut pending: Vec<_> = pending.into_iter().map(|pending| (pending, None)).collect();
         loop {
-            self.tickets.drain_and_register(&waker);
+            self.request_slots.drain_and_register(&waker);
             for (pending, answer) in pending.iter_mut().filter(|(_, answer)| answer.is_none()) {
                 if let Poll::Ready(came) = Pin::new(pending).poll(&mut Context::from_waker(Waker::noop())) {
                     *answer = Some(came);
@@ -138,12 +138,16 @@ impl Wake for Unpark {
     }
 }
 
-/// An instance that serves until the feed stops: how many requests it ran.
-fn instance(feed: &Arc<ModelQueue>, seat: usize, meeting: Option<&Arc<Meeting>>) -> loom::thread::JoinHandle<usize> {
-    let (feed, meeting) = (Arc::clone(feed), meeting.cloned());
+/// An instance that serves until the queue stops: how many requests it ran.
+fn instance(
+    model_queue: &Arc<ModelQueue>,
+    parking: usize,
+    meeting: Option<&Arc<Meeting>>,
+) -> loom::thread::JoinHandle<usize> {
+    let (model_queue, meeting) = (Arc::clone(model_queue), meeting.cloned());
     loom::thread::spawn(move || {
         let mut count = 0;
-        while let Some(batch) = feed.next_batch(seat, clock) {
+        while let Some(batch) = model_queue.next_batch(parking, clock) {
             // A check that failed leaves it unanswered.
             let batch = ManuallyDrop::new(batch);
             if let Some(meeting) = &meeting {
@@ -182,18 +186,18 @@ fn answer(batch: Batch) {
     answering(|| batch.requests.into_iter().for_each(|request| request.responder.send(Ok(Vec::new()))));
 }
 
-/// Stops the feed and sees that all instances end. How they do is explored where it is asked for.
-fn finish(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+/// Stops the queue and sees that all instances end. How they do is explored where it is asked for.
+fn finish(model_queue: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
     loom::skip_branch();
-    stop(feed, instances, want);
+    stop(model_queue, instances, want);
 }
 
-/// Stops the feed: all instances end, they ran so many requests, and nothing is held.
-fn stop(feed: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
-    feed.stop();
+/// Stops the queue: all instances end, they ran so many requests, and nothing is held.
+fn stop(model_queue: &ModelQueue, instances: Vec<loom::thread::JoinHandle<usize>>, want: usize) {
+    model_queue.stop();
     let served: usize = instances.into_iter().map(|instance| instance.join().unwrap()).sum();
     assert_eq!(served, want, "requests ran");
-    assert_eq!((feed.waiting(), feed.held()), (0, 0), "something is held");
+    assert_eq!((model_queue.waiting(), model_queue.held()), (0, 0), "something is held");
 }
 
 /// Shards with so many requests each, all answered by so many instances.
@@ -214,27 +218,28 @@ fn serve_at_once_by_the_first(policy: Policy, requests: Turns) {
 
 /// An instance for each of the turns that they have had.
 fn serve_at(policy: Policy, requests: Turns, turns_had: &[u64], meeting: Option<&Arc<Meeting>>) {
-    let seats = turns_had.iter().map(|turn| {
-        let seat = Parking::new(String::new());
-        seat.set_turn(*turn);
-        Arc::new(seat)
+    let parkings = turns_had.iter().map(|turn| {
+        let parking = Parking::new(String::new());
+        parking.set_turn(*turn);
+        Arc::new(parking)
     });
-    let (feed, lanes) = ModelQueue::with_seats(policy, BOUNDS, requests.len(), seats.collect(), None, None);
-    let instances = (0..turns_had.len()).map(|seat| instance(&feed, seat, meeting)).collect();
+    let (model_queue, producers) =
+        ModelQueue::with_parkings(policy, BOUNDS, requests.len(), parkings.collect(), None, None);
+    let instances = (0..turns_had.len()).map(|parking| instance(&model_queue, parking, meeting)).collect();
     let mut shards: Vec<_> =
-        lanes.into_iter().zip(requests).map(|(lane, turns)| move || submit_all(lane, turns)).collect();
+        producers.into_iter().zip(requests).map(|(producer, turns)| move || submit_all(producer, turns)).collect();
     let last = shards.pop().expect("there is one shard at least");
     let others: Vec<_> = shards.into_iter().map(loom::thread::spawn).collect();
     last();
     others.into_iter().for_each(|shard| shard.join().unwrap());
-    finish(&feed, instances, requests.iter().flat_map(|turns| turns.iter()).sum());
+    finish(&model_queue, instances, requests.iter().flat_map(|turns| turns.iter()).sum());
 }
 
 /// The requests of each turn of each shard: those of one turn are a burst, with one wake-up.
 type Turns = &'static [&'static [usize]];
 
-fn submit_all(lane: QueueProducer, turns: &[usize]) {
-    let mut shard = Shard::new(lane);
+fn submit_all(producer: QueueProducer, turns: &[usize]) {
+    let mut shard = Shard::new(producer);
     let mut pending = Vec::new();
     for count in turns {
         pending.extend((0..*count).map(|_| shard.submit()));
@@ -279,17 +284,17 @@ fn answers_that_keep_their_order_reach_a_shard_that_sleeps() {
 
 /// A request that its shard takes back: it runs or it does not, and nothing is left of it.
 fn withdraw(policy: Policy) {
-    let (feed, mut lanes) = ModelQueue::new(policy, BOUNDS, 1, 1);
-    let instances = vec![instance(&feed, 0, None)];
-    let mut shard = Shard::new(lanes.remove(0));
+    let (model_queue, mut producers) = ModelQueue::new(policy, BOUNDS, 1, 1);
+    let instances = vec![instance(&model_queue, 0, None)];
+    let mut shard = Shard::new(producers.remove(0));
     let mut pending = shard.submit();
     shard.wake();
     let is_withdrawn = pending.withdraw();
     if !is_withdrawn {
         assert!(shard.wait(vec![pending])[0].outputs.is_ok());
     }
-    finish(&feed, instances, usize::from(!is_withdrawn));
-    assert_eq!(shard.tickets.drain(), 0, "an answer too many");
+    finish(&model_queue, instances, usize::from(!is_withdrawn));
+    assert_eq!(shard.request_slots.drain(), 0, "an answer too many");
 }
 
 #[test]
@@ -301,16 +306,16 @@ fn a_request_is_taken_or_withdrawn_and_holds_nothing_afterwards() {
 #[test]
 fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance() {
     let expire = || {
-        let (feed, mut lanes) = ModelQueue::new(eager(), BOUNDS, 1, 1);
-        let instances = vec![instance(&feed, 0, None)];
-        let mut shard = Shard::new(lanes.remove(0));
+        let (model_queue, mut producers) = ModelQueue::new(eager(), BOUNDS, 1, 1);
+        let instances = vec![instance(&model_queue, 0, None)];
+        let mut shard = Shard::new(producers.remove(0));
         let mut pending = shard.submit_until(Some(Instant::ZERO));
         shard.wake();
         if !pending.withdraw() {
             assert!(shard.wait(vec![pending])[0].outputs.is_err());
         }
-        finish(&feed, instances, 0);
-        assert_eq!(shard.tickets.drain(), 0, "an answer too many");
+        finish(&model_queue, instances, 0);
+        assert_eq!(shard.request_slots.drain(), 0, "an answer too many");
     };
     check(4, expire);
 }
@@ -319,12 +324,12 @@ fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance()
 fn a_feed_that_stops_ends_every_instance_and_leaves_no_batch_that_could_grow() {
     let stops = |instances: usize| {
         move || {
-            let (feed, mut lanes) = ModelQueue::new(patient(3), BOUNDS, 1, instances);
-            let instances = (0..instances).map(|seat| instance(&feed, seat, None)).collect();
-            let mut shard = Shard::new(lanes.remove(0));
+            let (model_queue, mut producers) = ModelQueue::new(patient(3), BOUNDS, 1, instances);
+            let instances = (0..instances).map(|parking| instance(&model_queue, parking, None)).collect();
+            let mut shard = Shard::new(producers.remove(0));
             let pending = vec![shard.submit(), shard.submit()];
             shard.wake();
-            stop(&feed, instances, 2);
+            stop(&model_queue, instances, 2);
             assert_eq!(shard.wait(pending).len(), 2);
         }
     };
@@ -334,9 +339,9 @@ fn a_feed_that_stops_ends_every_instance_and_leaves_no_batch_that_could_grow() {
 
 /// Memory for one request, or a ring for one: the shard makes room itself, in the instance's place.
 fn make_room(bounds: QueueBounds, policy: Policy) {
-    let (feed, mut lanes) = ModelQueue::new(policy, bounds, 1, 1);
-    let instances = vec![instance(&feed, 0, None)];
-    let mut shard = Shard::new(lanes.remove(0));
+    let (model_queue, mut producers) = ModelQueue::new(policy, bounds, 1, 1);
+    let instances = vec![instance(&model_queue, 0, None)];
+    let mut shard = Shard::new(producers.remove(0));
     let mut first = shard.submit();
     shard.wake();
     let is_withdrawn = first.withdraw();
@@ -346,7 +351,7 @@ fn make_room(bounds: QueueBounds, policy: Policy) {
     let second = shard.submit();
     shard.wake();
     assert!(shard.wait(vec![second])[0].outputs.is_ok());
-    finish(&feed, instances, 1 + usize::from(!is_withdrawn));
+    finish(&model_queue, instances, 1 + usize::from(!is_withdrawn));
 }
 
 #[test]
@@ -379,14 +384,14 @@ enum Wish {
 }
 
 /// Each on a thread of its own but the last: all have their turn, one at a time, and nothing is out in the end.
-fn share_one_permit(wishes: &'static [Wish]) {
+fn share_one_permit(output_needs: &'static [Wish]) {
     let permits = Arc::new(Semaphore::new(1));
     let inside = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let act = |wish: Wish| {
+    let act = |output_need: Wish| {
         let (permits, inside) = (Arc::clone(&permits), Arc::clone(&inside));
         move || {
             let mut acquire: AcquireFuture = permits.acquire();
-            let permit = match wish {
+            let permit = match output_need {
                 Wish::Patient => block_on(acquire),
                 Wish::Fleeting => {
                     let polled = Pin::new(&mut acquire).poll(&mut Context::from_waker(Waker::noop()));
@@ -401,8 +406,8 @@ fn share_one_permit(wishes: &'static [Wish]) {
             drop(ManuallyDrop::into_inner(permit));
         }
     };
-    let (last, others) = wishes.split_last().expect("there is one at least");
-    let others: Vec<_> = others.iter().map(|wish| loom::thread::spawn(act(*wish))).collect();
+    let (last, others) = output_needs.split_last().expect("there is one at least");
+    let others: Vec<_> = others.iter().map(|output_need| loom::thread::spawn(act(*output_need))).collect();
     act(*last)();
     others.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(permits.taken(), 0, "a permit is lost");

@@ -61,15 +61,15 @@ pub struct OperationOutcome {
 impl IoDriver {
     /// The operations of this thread, which alone may use them. Fails where the kernel lacks what is
     /// needed (io_uring: Linux 6.1), or forbids it.
-    pub fn new(way: DriverKind) -> io::Result<Self> {
-        Ok(match way {
+    pub fn new(kind: DriverKind) -> io::Result<Self> {
+        Ok(match kind {
             DriverKind::Epoll => Self::Epoll(Epoll::new()?),
             DriverKind::Uring => Self::Uring(Box::new(Uring::new()?)),
         })
     }
 
     /// What moves the bytes.
-    pub const fn way(&self) -> DriverKind {
+    pub const fn kind(&self) -> DriverKind {
         match self {
             Self::Epoll(_) => DriverKind::Epoll,
             Self::Uring(_) => DriverKind::Uring,

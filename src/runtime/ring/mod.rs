@@ -66,11 +66,11 @@ struct RemoteQueue {
 
 impl Ring {
     /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
-    pub fn new(way: DriverKind, spin: Duration) -> io::Result<Self> {
+    pub fn new(kind: DriverKind, spin: Duration) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let remote = RemoteQueue { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
         Ok(Self {
-            driver: RefCell::new(IoDriver::new(way)?),
+            driver: RefCell::new(IoDriver::new(kind)?),
             timers: RefCell::default(),
             ready: RefCell::default(),
             remote: Arc::new(remote),
@@ -79,8 +79,8 @@ impl Ring {
     }
 
     /// What moves its bytes.
-    pub fn way(&self) -> DriverKind {
-        self.driver.borrow().way()
+    pub fn kind(&self) -> DriverKind {
+        self.driver.borrow().kind()
     }
 
     /// Runs a future, and all tasks that are spawned meanwhile, until it is done.

@@ -268,7 +268,10 @@ impl Uring {
 
     fn finish(&mut self, key: usize) {
         let mut bytes = self.operations.remove(key).bytes;
-        if bytes.capacity() > 0 && bytes.capacity() <= crate::runtime::ring::SPARE_SIZE_MAX && self.spares.len() < SPARES_MAX {
+        if bytes.capacity() > 0
+            && bytes.capacity() <= crate::runtime::ring::SPARE_SIZE_MAX
+            && self.spares.len() < SPARES_MAX
+        {
             bytes.clear();
             self.spares.push(bytes);
         }

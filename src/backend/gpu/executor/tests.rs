@@ -87,7 +87,7 @@ fn a_batch_is_uploaded_while_the_one_before_it_computes_and_each_end_wakes() {
     assert_eq!((trial.poll().batches, trial.poll().has_room), (2, false));
     trial.fake.finish(0);
     let flight = trial.poll();
-    assert_eq!((flight.batches, flight.has_room, flight.landed.map(|(rows, _)| rows)), (1, true, Some(2)));
+    assert_eq!((flight.batches, flight.has_room, flight.batch_output.map(|(rows, _)| rows)), (1, true, Some(2)));
     assert_eq!(trial.outcome(0, 2), [Ok(vec![product(1.0, 2.0)]), Ok(vec![product(3.0, 4.0)])]);
     trial.fake.finish(1);
     assert_eq!(trial.poll().batches, 0);

@@ -306,8 +306,8 @@ impl Classifier {
         });
         let answers = TrialAnswers::default();
         let mut batch = answers.batch(tensors.collect());
-        for (request, (_, wishes)) in batch.requests.iter_mut().zip(requests) {
-            request.responder.wishes = OutputNeeds(wishes.iter().copied().collect());
+        for (request, (_, output_needs)) in batch.requests.iter_mut().zip(requests) {
+            request.responder.output_needs = OutputNeeds(output_needs.iter().copied().collect());
         }
         run_to_end(&mut self.instance, batch);
         let shown = |tensor: Tensor| match tensor.datatype {
