@@ -8,6 +8,7 @@ pub mod config;
 pub mod connection;
 pub mod control;
 pub mod error;
+pub mod flag;
 pub mod limits;
 pub mod loadgen;
 pub mod log;

@@ -1,29 +1,32 @@
 //! The command line of deuteron.
 
+use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
-use deuteron::config::{self, Command};
-use deuteron::{cli, server};
+use deuteron::cli::{self, Command, Environment};
+use deuteron::{loadgen, server};
 
 fn main() -> ExitCode {
-    if std::env::args_os().nth(1).is_some_and(|word| word == "bench") {
-        return cli::bench(std::env::args_os().skip(2));
-    }
     deuteron::runtime::clock::now();
-    match config::parse_command(std::env::args_os().skip(1)) {
+    let environment =
+        Environment { variables: &|name| std::env::var_os(name), has_path: &|word| Path::new(word).exists() };
+    match cli::parse(std::env::args_os().skip(1), environment) {
+        Ok(Command::Bench(settings)) => loadgen::run(&settings),
+        Ok(Command::Print(text)) => print(&text),
         Ok(Command::Serve(settings)) => server::run(&settings),
         Ok(Command::ShowConfig(settings, form)) => server::show::run(&settings, form),
-        Ok(Command::Help) => {
-            print!("{}", config::help());
-            ExitCode::SUCCESS
-        }
-        Ok(Command::Version) => {
-            println!("deuteron {}", env!("CARGO_PKG_VERSION"));
-            ExitCode::SUCCESS
-        }
         Err(why) => {
             eprintln!("error: {why}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// A reader such as `head` may leave before the end, which is no failure.
+fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
     }
 }

@@ -63,7 +63,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     // Beside the server: it measures any.
     ("loadgen", &["error", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
-    ("config", &["limits"]),
+    ("flag", &[]),
+    ("config", &["flag", "limits"]),
     // The control thread and those that load for it.
     (
         "control",
@@ -85,9 +86,9 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["config", "limits", "loadgen", "server"]),
+    ("cli", &["config", "flag", "loadgen"]),
     ("server", &["config", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"]),
-    ("main", &["cli", "config", "runtime", "server"]),
+    ("main", &["cli", "loadgen", "runtime", "server"]),
     ("lib", &[]),
 ];
 
@@ -101,6 +102,7 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("rten::", &["backend"]),
     ("cudarc", &["backend"]),
     ("std::fs", &["control", "loadgen"]),
+    ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
 /// The files outside `server` that read a model's file.

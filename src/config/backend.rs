@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use crate::flag::parse_bool;
+
 /// The settings of the backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendConfig {
@@ -52,7 +54,7 @@ impl BackendConfig {
         let (scope, value) = setting.split_once('=').ok_or("expected BACKEND,KEY=VALUE or KEY=VALUE")?;
         let (backend, key) = scope.split_once(',').unwrap_or(("", scope));
         match (backend, key) {
-            ("", "auto-complete-config") => return super::parse_bool(value).map(Some),
+            ("", "auto-complete-config") => return parse_bool(value).map(Some),
             ("", "default-max-batch-size") => self.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "default-max-batch-size") => self.onnxruntime.rows_max_default = Some(rows(value)?),
             ("onnxruntime", "engine") => self.onnxruntime.engine = Some(Engine::from_name(value)?),

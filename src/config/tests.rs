@@ -1,54 +1,217 @@
-use expect_test::expect_file;
+use std::collections::BTreeMap;
 
 use super::*;
+use crate::flag::{Fallback, Flag, Takes, flags};
 
 fn serve(line: &str) -> Result<Settings, String> {
-    match parse_command(line.split_whitespace().map(str::to_owned))? {
-        Command::Serve(settings) => Ok(*settings),
-        other => panic!("{other:?}"),
+    serve_with(line, &[])
+}
+
+/// What a line comes to, with these variables in the environment.
+fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
+    let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
+    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flag::explain(&error))?;
+    read(&matches, &|name| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into()))
+}
+
+/// A value of a flag that changes something.
+fn value_of(flag: &Flag<Settings>) -> &'static str {
+    let names = [("PORT", "81"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n"), ("MODEL", "m")];
+    let lists = [("NAME,cpu-cores=CORES", "n,cpu-cores=2-5"), ("NAME:COUNT[:DEVICE]", "n:7"), ("GPU:BYTES", "0:7")];
+    let more = [("local,size=BYTES", "local,size=7"), ("SETTING", "default-max-batch-size=7")];
+    let names = [&names[..], &lists, &more].concat();
+    match flag.takes {
+        Takes::Switch => "true",
+        Takes::One(value) | Takes::Many(value) => match value.split_once('|') {
+            Some(_) => value.split('|').find(|choice| Fallback::Value(choice) != flag.default).unwrap(),
+            None => names.iter().find(|(kind, _)| *kind == value).map_or("7", |(_, value)| value),
+        },
     }
+}
+
+/// A flag as it is given on a line, and the line without it.
+fn lines(flag: &Flag<Settings>) -> [String; 2] {
+    let name = flag.name();
+    let without = match name {
+        // This flag is refused without the other.
+        "load-model" => "m --model-control-mode=explicit",
+        "model-repository" => "",
+        _ => "m",
+    };
+    let value = if flag.takes == Takes::Switch { String::new() } else { format!("={}", value_of(flag)) };
+    [format!("{without} --{name}{value}"), without.to_owned()]
 }
 
 #[test]
 fn both_ways_of_naming_a_repository_mean_the_same() {
     let want = Settings { repositories: vec!["models".into()], ..Settings::default() };
-    for line in ["serve models", "--model-repository=models", "--model-store models", "serve --model-repository models"]
-    {
+    for line in ["models", "--model-repository=models", "--model-store models", "--model-repository models"] {
         assert_eq!(serve(line).as_ref(), Ok(&want), "{line}");
     }
 }
 
 #[test]
 fn every_flag_changes_what_it_says() {
-    let values = [("PORT", "81"), ("BOOL", "false"), ("ADDRESS", "127.0.0.1"), ("DIRECTORY", "d"), ("NAME", "n")];
-    let named = [("MODE", "execution_count"), ("NAME,cpu-cores=CORES", "n,cpu-cores=2-5")];
-    let more = [
-        ("NAME:COUNT[:DEVICE]", "n:7"),
-        ("none|deadline", "deadline"),
-        ("local,size=BYTES", "local,size=7"),
-        ("auto|ring|epoll|glommio", "glommio"),
-        ("GPU:BYTES", "0:7"),
-        ("none|poll|explicit", "poll"),
-    ];
-    let values = [&values[..], &named, &more, &[("SETTING", "default-max-batch-size=7")]].concat();
-    for flag in FLAGS {
-        let name = flag.names[0];
-        let value = values.iter().find(|(kind, _)| *kind == flag.value).map_or("7", |(_, value)| value);
-        let value =
-            if ["allow-client-shm", "gpu-auto", "strict-model-config"].contains(&name) { "true" } else { value };
-        let line = if flag.value.is_empty() { format!("m --{name}") } else { format!("m --{name}={value}") };
-        let without = if name == "load-model" { "m --model-control-mode=explicit" } else { "m" };
-        let line = line.replacen('m', without, 1);
-        assert_ne!(serve(&line).unwrap(), serve(without).unwrap(), "{line}");
+    for flag in flags(SECTIONS) {
+        let [line, without] = lines(flag);
+        assert_ne!(Ok(serve(&line).unwrap()), serve(&without), "{line}");
+        if flag.takes != Takes::Switch {
+            let spaced = line.replace(&format!("--{}=", flag.name()), &format!("--{} ", flag.name()));
+            assert_ne!(spaced, line);
+            assert_eq!(serve(&spaced), serve(&line), "{spaced}");
+        }
     }
+}
+
+#[test]
+fn every_flag_has_a_help_and_says_what_holds_without_it() {
+    for flag in flags(SECTIONS) {
+        let name = flag.name();
+        assert!(!flag.help.is_empty() && !flag.help.ends_with('.'), "{name}: {}", flag.help);
+        match flag.default {
+            Fallback::Value(value) => {
+                let mut settings = Settings::default();
+                (flag.apply)(&mut settings, value).unwrap();
+                settings.warnings.clear();
+                assert_eq!(settings, Settings::default(), "--{name}={value} is the default");
+            }
+            Fallback::Text(text) => assert!(!text.is_empty(), "{name}"),
+            Fallback::Absent => assert!(!matches!(flag.takes, Takes::One(_)), "{name} has a value, also by default"),
+        }
+    }
+}
+
+#[test]
+fn every_flag_has_a_variable_that_says_the_same() {
+    let mut names = Vec::new();
+    for flag in flags(SECTIONS) {
+        let [line, without] = lines(flag);
+        let variable = flag.variable();
+        let value = value_of(flag);
+        assert_eq!(serve_with(&without, &[(&variable, value)]), serve(&line), "{variable}={value}");
+        assert_eq!(serve_with(&line, &[(&variable, "nonsense")]), serve(&line), "{variable} gives way to the flag");
+        assert_eq!(serve_with(&without, &[(&variable, "")]), serve(&without), "{variable} is empty");
+        names.push(variable);
+    }
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    assert!(names.iter().any(|name| name == REPOSITORY.1));
+}
+
+#[test]
+fn a_variable_is_refused_by_its_own_name() {
+    let check = |variable: &str, value: &str, want: &str| {
+        let text = serve_with("m", &[(variable, value)]).unwrap_err();
+        assert_eq!(text, format!("{variable}={value}: {want}"));
+    };
+    check("DEUTERON_HTTP_PORT", "http", "expected a port from 0 to 65535");
+    check("DEUTERON_IO", "poll", "expected auto, epoll, glommio or ring");
+    check("DEUTERON_SERVER_TIMING", "yes", "expected true or false");
+    check("DEUTERON_BACKEND_CONFIG", "default-max-batch-size=2;x", "expected BACKEND,KEY=VALUE or KEY=VALUE");
+    assert_eq!(serve_with("m", &[("DEUTERON_SERVER_TIMING", "false")]), serve("m"));
+}
+
+#[test]
+fn a_variable_has_several_values_of_a_flag_that_may_be_given_more_than_once() {
+    let resources = ("DEUTERON_RATE_LIMIT_RESOURCE", "R:2;S:3:1;");
+    let models = ("DEUTERON_MODEL_REPOSITORY", "a;b c");
+    let settings = serve_with("", &[resources, models]).unwrap();
+    assert_eq!(settings.repositories, ["a", "b c"].map(PathBuf::from));
+    assert_eq!(settings.rate_resources.len(), 2);
+    // A word is the flag without its name.
+    for line in ["m", "--model-store=m"] {
+        assert_eq!(serve_with(line, &[models]), serve("m"), "{line}");
+    }
+}
+
+#[test]
+fn what_kubernetes_says_of_services_is_not_read() {
+    for service in ["DEUTERON", "DEUTERON_HTTP", "DEUTERON_GRPC", "DEUTERON_METRICS"] {
+        let link = "tcp://10.0.0.1:8000";
+        let made = [
+            ("SERVICE_HOST", "10.0.0.1"),
+            ("SERVICE_PORT", "80"),
+            ("SERVICE_PORT_HTTP", "80"),
+            ("PORT", link),
+            ("PORT_80_TCP", link),
+            ("PORT_80_TCP_PROTO", "tcp"),
+            ("PORT_80_TCP_PORT", "80"),
+            ("PORT_80_TCP_ADDR", "10.0.0.1"),
+        ];
+        let made: Vec<_> = made.iter().map(|(name, value)| (format!("{service}_{name}"), *value)).collect();
+        let variables: Vec<_> = made.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+        let mut settings = serve_with("m", &variables).unwrap();
+        let warnings = std::mem::take(&mut settings.warnings);
+        assert_eq!(settings, serve("m").unwrap(), "{service}");
+        let wanted = usize::from(service != "DEUTERON");
+        assert_eq!(warnings.len(), wanted, "{warnings:?}");
+        assert!(
+            warnings.iter().all(|text| text.starts_with(&format!("{service}_PORT={link} is what Kubernetes says")))
+        );
+    }
+    for flag in flags(SECTIONS) {
+        let name = flag.variable();
+        assert!(!name.contains("_SERVICE_") && !name.contains("_PORT_") && name != "DEUTERON_PORT", "{name}");
+    }
+    assert_eq!(serve_with("m", &[("DEUTERON_ID", "tcp://a")]).unwrap().id, "tcp://a");
+}
+
+#[test]
+fn a_listed_value_is_taken_and_no_other_is() {
+    for flag in flags(SECTIONS) {
+        let (Takes::One(list) | Takes::Many(list)) = flag.takes else { continue };
+        let Some(_) = list.split_once('|') else { continue };
+        for choice in list.split('|') {
+            assert!((flag.apply)(&mut Settings::default(), choice).is_ok(), "--{}={choice}", flag.name());
+        }
+        let text = serve(&format!("m --{}=nonsense", flag.name())).unwrap_err();
+        assert!(list.split('|').all(|choice| text.contains(choice)), "{text}");
+        assert!(text.starts_with(&format!("--{}=nonsense: expected ", flag.name())), "{text}");
+    }
+}
+
+#[test]
+fn the_last_of_flags_that_say_the_same_holds() {
+    let check = |line: &str, want: bool| assert_eq!(serve(line).unwrap().auto_complete, want, "{line}");
+    check("m --strict-model-config=true --backend-config=auto-complete-config=true", true);
+    check("m --backend-config=auto-complete-config=true --strict-model-config=true", false);
+    assert_eq!(serve("m --http-port=1 --http-port=2"), serve("m --http-port=2"));
+    assert_eq!(serve("m --server-timing --server-timing"), serve("m --server-timing"));
+    let paths = serve("a --model-repository=b --id=x c --model-store d -- -e").unwrap().repositories;
+    assert_eq!(paths, ["a", "b", "c", "d", "-e"].map(PathBuf::from));
+}
+
+#[test]
+fn a_path_need_not_be_utf_8() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let path = OsString::from_vec(b"m\xff".to_vec());
+    let command = || clap::Command::new("deuteron").no_binary_name(true).args(arguments());
+    let matches = command().try_get_matches_from([&path]).unwrap();
+    assert_eq!(read(&matches, &|_| None).unwrap().repositories, [PathBuf::from(&path)]);
+    let matches = command().try_get_matches_from([OsString::from("--id"), path.clone()]).unwrap();
+    assert_eq!(read(&matches, &|_| None).unwrap_err(), "--id=m\u{fffd}: expected UTF-8");
+    let variables = |name: &str| Some(path.clone()).filter(|_| name == "DEUTERON_ID");
+    let matches = command().try_get_matches_from(["m"]).unwrap();
+    assert_eq!(read(&matches, &variables).unwrap_err(), "DEUTERON_ID=m\u{fffd}: expected UTF-8");
 }
 
 #[test]
 fn what_is_wrong_is_said_in_one_line() {
     let check = |line: &str, want: &str| assert_eq!(serve(line).unwrap_err(), want, "{line}");
-    check("", "no model repository: name a directory of models, as in `deuteron serve examples/models`");
-    check("m --nope", "unknown flag '--nope'; --help lists them");
-    check("m -x", "unknown flag '-x'; --help lists them");
+    check(
+        "",
+        "no model repository: name a directory of models, as in `deuteron serve examples/models`; --help tells more",
+    );
+    check("m --nope", "unknown flag '--nope'; --help lists the flags");
+    check("m --htp-port=1", "unknown flag '--htp-port': did you mean '--http-port'? --help lists the flags");
+    check("m --http-port", "--http-port <PORT>: expected a value, and none came");
+    check("m --server-timing=x", "--server-timing=x: it is a switch and takes no value");
+    check("m --format=json", "unknown flag '--format'; --help lists the flags");
+    check("m n --model-name=x", "--model-name names one model, and there are several paths");
+    check("m -x", "unknown flag '-x'; --help lists the flags");
     check("m --http-port=70000", "--http-port=70000: expected a port from 0 to 65535");
     check("m --http-max-input-size=0", "--http-max-input-size=0: must be greater than 0.");
     check("m --allow-http=maybe", "--allow-http=maybe: expected true or false");
@@ -62,10 +225,10 @@ fn what_is_wrong_is_said_in_one_line() {
         check(&format!("m --cache-config={cache}"), &format!("--cache-config={cache}: {want}"));
     }
     check("m --cuda-memory-pool-byte-size=7", "--cuda-memory-pool-byte-size=7: expected GPU:BYTES, as in 0:67108864");
-    check("m --admission=maybe", "--admission=maybe: expected 'none' or 'deadline'");
-    check("m --io=poll", "--io=poll: expected 'auto', 'ring', 'epoll' or 'glommio'");
+    check("m --admission=maybe", "--admission=maybe: expected none or deadline");
+    check("m --io=poll", "--io=poll: expected auto, epoll, glommio or ring");
     check("m --shards 0", "--shards=0: must be greater than 0.");
-    let text = "--model-control-mode=off: expected 'none', 'poll' or 'explicit'";
+    let text = "--model-control-mode=off: expected none, poll or explicit";
     check("m --model-control-mode=off", text);
     let text = "--load-model names models for --model-control-mode=explicit; without it all are loaded";
     check("m --load-model=a", text);
@@ -119,26 +282,6 @@ fn the_deprecated_flag_gives_way_to_the_one_that_disables() {
 }
 
 #[test]
-fn a_configuration_is_shown_in_one_of_three_forms() {
-    let parse = |line: &str| parse_command(line.split_whitespace().map(str::to_owned));
-    let shown = |line: &str| match parse(line) {
-        Ok(Command::ShowConfig(settings, form)) => Ok((settings.repositories.clone(), form)),
-        Ok(other) => panic!("{other:?}"),
-        Err(why) => Err(why),
-    };
-    assert_eq!(shown("config show m"), Ok((vec!["m".into()], ConfigForm::Pbtxt)));
-    assert_eq!(shown("config show m --format=json"), Ok((vec!["m".into()], ConfigForm::Json)));
-    assert_eq!(shown("config show --format toml m"), Ok((vec!["m".into()], ConfigForm::Toml)));
-    let check = |line: &str, want: &str| assert_eq!(parse(line).unwrap_err(), want, "{line}");
-    check("config show m --format=xml", "--format=xml: expected pbtxt, json or toml");
-    check("config", "expected `deuteron config show PATH`");
-    check("config m", "expected `deuteron config show PATH`");
-    check("config show m n", "one path at a time, as in `deuteron config show m`");
-    check("m --format=json", "unknown flag '--format'; --help lists them");
-    check("m n --model-name=x", "--model-name names one model, and there are several paths");
-}
-
-#[test]
 fn cores_policies_and_resources_are_lists() {
     let settings = serve(
         "m --worker-cores=8,2-4,3 --host-policy=a,cpu-cores=0-1 --host-policy b,cpu-cores=5,7-8 \
@@ -151,9 +294,4 @@ fn cores_policies_and_resources_are_lists() {
     let resource = |name: &str, count, device| RateResource { name: name.to_owned(), count, device };
     assert_eq!(settings.rate_resources, [resource("R", 2, None), resource("S", 3, Some(1))]);
     assert!(!settings.is_rate_limited);
-}
-
-#[test]
-fn the_help_is_the_table() {
-    expect_file!["../../tests/snapshots/help.txt"].assert_eq(&help());
 }

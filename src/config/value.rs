@@ -1,11 +1,12 @@
 //! The values of flags: what is read from their text, and what is said of one that cannot be.
 
-use crate::config::{Endpoint, RateResource};
+use std::net::IpAddr;
+
+use crate::config::RateResource;
+use crate::flag::{parse, parse_bool};
 use crate::limits;
 
-pub(super) fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
-    value.parse().map_err(|_| "expected a whole number".to_owned())
-}
+type Endpoint = Option<(IpAddr, u16)>;
 
 /// `2-5,8`, each core once, in order.
 pub(super) fn parse_cores(value: &str) -> Result<Vec<usize>, String> {
@@ -69,20 +70,6 @@ pub(super) fn set_count<T: std::str::FromStr + Default + PartialEq>(place: &mut 
         return Err("must be greater than 0.".to_owned());
     }
     *place = count;
-    Ok(())
-}
-
-/// As tritonserver reads them: true, false, 1, 0 in any case.
-pub(super) fn parse_bool(value: &str) -> Result<bool, String> {
-    match value.to_ascii_lowercase().as_str() {
-        "true" | "1" => Ok(true),
-        "false" | "0" => Ok(false),
-        _ => Err("expected true or false".to_owned()),
-    }
-}
-
-pub(super) fn set_bool(place: &mut bool, value: &str) -> Result<(), String> {
-    *place = parse_bool(value)?;
     Ok(())
 }
 

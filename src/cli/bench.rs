@@ -1,0 +1,107 @@
+//! The flags of `deuteron bench` and what they come to. `table` declares each once; names and short forms are
+//! perf_analyzer's where it has the flag, and what it has and we have not is refused by name.
+
+mod table;
+mod value;
+
+use clap::{Arg, ArgMatches};
+
+use crate::cli::bench::table::SECTIONS;
+use crate::flag;
+use crate::loadgen::settings::{BenchSettings, BenchTask};
+use crate::loadgen::target::{Address, Encoding, Protocol};
+
+/// What a command line says, before addresses are read: what they may be depends on the protocol.
+#[derive(Default)]
+struct Draft {
+    settings: BenchSettings,
+    url: Option<String>,
+    compare: Option<String>,
+    /// The flags that decide the loads, to refuse two.
+    goals: Vec<&'static str>,
+    search_range: Option<(f64, f64)>,
+}
+
+/// Where a search begins and ends where nobody says.
+const SEARCH_RANGE: (f64, f64) = (100.0, 10_000_000.0);
+
+/// perf_analyzer's flags that are not here, with the way out.
+const ABSENT: &[(&[&str], &str)] = &[
+    (&["async", "a", "sync"], "requests never wait for each other here; leave it out"),
+    (&["bls-composing-models"], "statistics are of the model that is named"),
+    (&["binary-search", "latency-threshold", "l"], "use --search-slo=p99=10ms"),
+    (&["collect-metrics", "metrics-url", "metrics-interval"], "use --pid for what the server uses"),
+    (&["c", "t", "d"], "use --concurrency-range"),
+    (&["enable-mpi"], "run several and add up"),
+    (&["grpc-compression-algorithm"], "compression is not supported"),
+    (&["periodic-concurrency-range", "request-period"], "use --concurrency-range"),
+    (&["profile-export-file"], "use --format=json"),
+    (&["request-intervals"], "use --request-rate-range with --request-distribution"),
+    (&["serial-sequences"], "a sequence has one request in flight at most; leave it out"),
+    (
+        &["service-kind", "endpoint", "model-signature-name", "model-repository", "triton-server-directory"],
+        "only servers of the Open Inference Protocol v2 over HTTP and gRPC",
+    ),
+    (&["shared-memory", "output-shared-memory-size"], "tensors travel with their requests"),
+    (&["ssl-grpc-use-ssl", "ssl-https-verify-peer"], "TLS is not supported"),
+    (&["streaming"], "ModelStreamInfer is not supported"),
+    (&["trace-level", "trace-rate", "trace-count", "log-frequency"], "tracing is set at the server"),
+    (&["verbose-csv"], "--format=csv has every column"),
+];
+
+/// The arguments of the command.
+pub fn arguments() -> impl Iterator<Item = Arg> {
+    flag::arguments(SECTIONS)
+}
+
+/// The settings that a command line comes to. The error is one line for a person.
+pub fn read(matches: &ArgMatches) -> Result<BenchSettings, String> {
+    let mut draft = Draft::default();
+    flag::apply(SECTIONS, matches, &mut draft)?;
+    check(draft)
+}
+
+/// What to do instead of a flag that perf_analyzer has and we have not, given with its dashes.
+pub fn explain_absent(dashed: &str) -> Option<String> {
+    let name = dashed.trim_start_matches('-');
+    let is_tls = name.starts_with("ssl-");
+    let is_meant = |names: &[&str]| names.contains(&name) || (is_tls && names.iter().any(|n| n.starts_with("ssl-")));
+    let (_, instead) = ABSENT.iter().find(|(names, _)| is_meant(names))?;
+    Some(format!("perf_analyzer's flag '{dashed}' is not supported: {instead}"))
+}
+
+fn check(draft: Draft) -> Result<BenchSettings, String> {
+    let mut settings = draft.settings;
+    if settings.model.is_empty() {
+        return Err("no model: name one with -m".to_owned());
+    }
+    if let [one, .., other] = draft.goals.as_slice() {
+        return Err(format!("--{one} and --{other} exclude each other; each may be given once"));
+    }
+    let read = |flag: &str, text: Option<String>| match text {
+        Some(text) => {
+            Address::parse(&text, settings.protocol).map(Some).map_err(|why| format!("--{flag}={text}: {why}"))
+        }
+        None => Ok(None),
+    };
+    settings.url = read("url", draft.url)?;
+    settings.compare = read("compare", draft.compare)?;
+    if let (BenchTask::Search(_, range), Some(given)) = (&mut settings.goal, draft.search_range) {
+        *range = given;
+    }
+    if settings.compare.is_none() && !settings.processes_b.is_empty() {
+        return Err("--pid-b is of the second server; name it with --compare".to_owned());
+    }
+    // Between the two, some column would be missing where the other has it.
+    if settings.compare.is_some() && settings.processes.is_empty() != settings.processes_b.is_empty() {
+        return Err("a comparison takes --pid and --pid-b, or neither".to_owned());
+    }
+    let is_json = [settings.input_encoding, settings.output_encoding].contains(&Some(Encoding::Json));
+    if settings.protocol == Protocol::Grpc && is_json {
+        return Err("JSON tensors are HTTP's; gRPC has raw contents".to_owned());
+    }
+    Ok(settings)
+}
+
+#[cfg(test)]
+mod tests;

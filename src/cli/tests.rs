@@ -1,0 +1,130 @@
+use expect_test::expect_file;
+
+use super::*;
+
+/// Without variables, where every path leads to something.
+const PLAIN: Environment = Environment { variables: &|_| None, has_path: &|_| true };
+
+fn read(line: &str) -> Result<Command, String> {
+    parse(line.split_whitespace(), PLAIN)
+}
+
+fn printed(line: &str) -> String {
+    match read(line) {
+        Ok(Command::Print(text)) => text,
+        other => panic!("{line}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_declarations_hold_together() {
+    // Names twice, letters twice and the like: what clap asserts of all that it is told.
+    program_command().debug_assert();
+}
+
+#[test]
+fn models_are_served_with_the_command_and_without() {
+    let want = read("serve models").unwrap();
+    let Command::Serve(settings) = &want else { panic!("{want:?}") };
+    assert_eq!(settings.repositories, [std::path::PathBuf::from("models")]);
+    for line in ["models", "--model-repository=models", "--model-store models", "serve --model-repository models"] {
+        assert_eq!(read(line).as_ref(), Ok(&want), "{line}");
+    }
+    let repository = |name: &str| Some("models".into()).filter(|_| name == "DEUTERON_MODEL_REPOSITORY");
+    for words in [&[][..], &["serve"]] {
+        assert_eq!(parse(words, Environment { variables: &repository, ..PLAIN }).as_ref(), Ok(&want));
+    }
+    // The first word only is a command.
+    let Ok(Command::Serve(settings)) = read("--id=x m serve bench") else { panic!("not served") };
+    assert_eq!(settings.repositories.len(), 3);
+}
+
+#[test]
+fn a_mistyped_command_is_told_the_nearest() {
+    let nowhere = Environment { has_path: &|_| false, ..PLAIN };
+    let check = |word: &str, want: &str| {
+        let text =
+            format!("there is no command and no path '{word}': did you mean '{want}'? --help lists the commands");
+        assert_eq!(parse([word], nowhere), Err(text));
+        assert!(matches!(read(word), Ok(Command::Serve(_))), "a path");
+    };
+    check("srve", "serve");
+    check("server", "serve");
+    check("bnech", "bench");
+    check("confg", "config");
+    check("completion", "completions");
+    check("hlep", "help");
+    for path in ["models", "serv/e", "./srve", "serve.onnx"] {
+        assert!(matches!(parse([path], nowhere), Ok(Command::Serve(_))), "{path} is like no command");
+    }
+    let want = "unknown command 'shwo': did you mean 'show'? --help lists the commands";
+    assert_eq!(read("config shwo m"), Err(want.to_owned()));
+}
+
+#[test]
+fn a_configuration_is_shown_in_one_of_three_forms() {
+    let shown = |line: &str| match read(line) {
+        Ok(Command::ShowConfig(settings, form)) => (settings.repositories, form),
+        other => panic!("{line}: {other:?}"),
+    };
+    assert_eq!(shown("config show m"), (vec!["m".into()], ConfigForm::Pbtxt));
+    assert_eq!(shown("config show m --format=json"), (vec!["m".into()], ConfigForm::Json));
+    assert_eq!(shown("config show --format toml m"), (vec!["m".into()], ConfigForm::Toml));
+    let check = |line: &str, want: &str| assert_eq!(read(line), Err(want.to_owned()), "{line}");
+    check("config show m --format=xml", "--format xml: expected pbtxt, json or toml");
+    check("config", "a command is missing: expected show or help");
+    check("config m", "unknown command 'm'; --help lists the commands");
+    check("config show m n", "one path at a time, as in `deuteron config show m`");
+}
+
+#[test]
+fn every_command_has_a_help_and_a_version() {
+    for command in ["", "serve", "config", "config show", "bench", "completions", "man", "version"] {
+        let help = printed(&format!("{command} --help"));
+        assert!(help.contains(format!("Usage: deuteron {command}").trim_end()), "{command}: {help}");
+        assert_eq!(printed(&format!("{command} -h")), help);
+        assert_eq!(printed(&format!("help {command}")), help);
+        assert_eq!(printed(&format!("{command} --version")), VERSION);
+    }
+    assert_eq!(printed("version"), VERSION);
+    assert_eq!(printed("-V"), VERSION);
+}
+
+#[test]
+fn completions_and_the_manual_know_commands_flags_and_values() {
+    for shell in ["bash", "fish", "zsh"] {
+        let script = printed(&format!("completions {shell}"));
+        for word in ["bench", "http-port", "glommio", "concurrency-range"] {
+            assert!(script.contains(word), "{shell} does not know {word}");
+        }
+    }
+    assert_eq!(read("completions csh"), Err("<SHELL> csh: expected bash, fish or zsh".to_owned()));
+    assert_eq!(read("completions"), Err("<SHELL> is missing; --help tells more".to_owned()));
+    let [all, bench] = ["man", "man bench"].map(printed);
+    let has = |page: &str, text: &str| page.replace('\\', "").contains(text);
+    for text in [".TH deuteron 1", "--http-port", "DEUTERON_HTTP_PORT", "bench"] {
+        assert!(has(&all, text), "{text}");
+    }
+    assert!(has(&bench, "--concurrency-range") && !has(&bench, "--http-port"));
+}
+
+#[test]
+fn the_flags_of_perf_analyzer_are_refused_for_bench_alone() {
+    let check = |line: &str, want: &str| assert_eq!(read(line), Err(want.to_owned()), "{line}");
+    let text = "perf_analyzer's flag '--streaming' is not supported: ModelStreamInfer is not supported";
+    check("bench -m m --streaming", text);
+    check("bench -m m -l 5", "perf_analyzer's flag '-l' is not supported: use --search-slo=p99=10ms");
+    check("m --streaming", "unknown flag '--streaming'; --help lists the flags");
+    let near = "did you mean '--concurrency'? --help lists the flags";
+    check("bench -m m --concurency=4", &format!("unknown flag '--concurency': {near}"));
+    assert!(matches!(read("bench -m m"), Ok(Command::Bench(_))));
+}
+
+#[test]
+fn the_help_is_the_table() {
+    let mut program = program_command().term_width(100);
+    expect_file!["../../tests/snapshots/help.txt"].assert_eq(&program.render_help().to_string());
+    program.build();
+    let bench = program.find_subcommand_mut("bench").unwrap();
+    expect_file!["../../tests/snapshots/bench_help.txt"].assert_eq(&bench.render_help().to_string());
+}

@@ -1,0 +1,211 @@
+//! How a server was asked to run: plain values, read from the command line and the environment and never changed after.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::BackendConfig;
+use crate::limits;
+
+/// How a server was asked to run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Directories of models, one model's own directory, or ONNX files.
+    pub repositories: Vec<PathBuf>,
+    /// The name of the only model, where a path holds one.
+    pub model_name: Option<String>,
+    /// Where HTTP is served; `None` where it is not.
+    pub http: Option<(IpAddr, u16)>,
+    /// Where gRPC is served; `None` where it is not.
+    pub grpc: Option<(IpAddr, u16)>,
+    /// Where metrics are served; `None` where they are not.
+    pub metrics: Option<(IpAddr, u16)>,
+    /// The server's name in its metadata.
+    pub id: String,
+    /// Shards; `None` for one on every core that the workers leave.
+    pub shards: Option<usize>,
+    /// The cores of the workers; `None` for those that the shards leave.
+    pub worker_cores: Option<Vec<usize>>,
+    /// Cores by the name of the host policy that a configuration may refer to.
+    pub host_policies: BTreeMap<String, Vec<usize>>,
+    /// Whether instances run only with their resources in hand (`--rate-limit=execution_count`).
+    pub is_rate_limited: bool,
+    /// How much there is of what resources; where none is named, as much as one instance needs.
+    pub rate_resources: Vec<RateResource>,
+    /// When models are loaded and unloaded.
+    pub control_mode: ControlMode,
+    /// How often the repositories are looked at, with [`ControlMode::Poll`].
+    pub repository_poll: Duration,
+    /// The models that are loaded at start, with [`ControlMode::Explicit`]; `*` is all.
+    pub load_models: Vec<String>,
+    /// Models that load at a time.
+    pub load_threads: usize,
+    /// Whether a model that fails to load ends the server.
+    pub exit_on_error: bool,
+    /// Whether one model that is not ready makes the server not ready.
+    pub strict_readiness: bool,
+    /// Whether what a configuration leaves out is taken from the model file.
+    pub auto_complete: bool,
+    /// Whether a flag says that nothing is, whatever another says.
+    pub auto_complete_disabled: bool,
+    /// What to tell of the flags when the server starts.
+    pub warnings: Vec<String>,
+    /// Settings of the backends.
+    pub backend_config: BackendConfig,
+    /// Bytes of the response cache; 0 for none.
+    pub cache_size: usize,
+    /// How long a drain waits for what is in flight.
+    pub exit_timeout: Duration,
+    /// Bytes of an HTTP body.
+    pub http_input_size_max: usize,
+    /// Bytes of a gRPC message.
+    pub grpc_message_size_max: usize,
+    /// Requests that may wait for one model version.
+    pub queue_requests_max: usize,
+    /// Bytes that may wait for one model version.
+    pub queue_bytes_max: usize,
+    /// Bytes of state that one instance keeps for its sequences.
+    pub sequence_state_bytes_max: usize,
+    /// Whether models run on GPUs whose configuration leaves that open.
+    pub uses_gpu_unasked: bool,
+    /// Bytes that are taken of the memory of each GPU.
+    pub gpu_memory_bytes_max: usize,
+    /// How long a batch may take on a GPU.
+    pub gpu_run_max: Duration,
+    /// Bytes of the host's memory that GPUs read and write by themselves.
+    pub pinned_memory_bytes_max: usize,
+    /// Whether clients may register regions of shared memory.
+    pub allows_client_shm: bool,
+    /// Bytes of inputs that one request may have in them.
+    pub client_shm_bytes_max: usize,
+    /// Whether a request is refused at once that would be answered after its deadline.
+    pub refuses_late: bool,
+    /// Connections of one shard.
+    pub connections_max: usize,
+    /// Streams of one HTTP/2 connection.
+    pub http2_streams_max: u32,
+    /// Streams that its client may reset in a while.
+    pub http2_resets_max: u32,
+    /// Frames that move nothing which its client may send in a while.
+    pub http2_control_frames_max: u32,
+    /// The way of the sockets.
+    pub io: Io,
+    /// How long a shard looks for work before it sleeps.
+    pub spin: Duration,
+    /// Whether every answer says where its time went, and not only those to clients that ask.
+    pub tells_timing: bool,
+    /// What is logged.
+    pub log: LogSettings,
+}
+
+/// How much there is of a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RateResource {
+    /// Its name.
+    pub name: String,
+    /// How much.
+    pub count: u64,
+    /// On which device; `None` for each.
+    pub device: Option<u32>,
+}
+
+/// When models are loaded and unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControlMode {
+    /// All at start, and never again.
+    None,
+    /// All at start, and whenever the repositories change.
+    Poll,
+    /// Those that a flag names at start, and what clients ask for.
+    Explicit,
+}
+
+/// The way of the sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Io {
+    /// Our own ring where the kernel has what it needs, else epoll.
+    Auto,
+    /// Readiness and system calls.
+    Epoll,
+    /// glommio's sockets.
+    Glommio,
+    /// Our own ring, or nothing.
+    Ring,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogSettings {
+    /// Lines of level info.
+    pub info: bool,
+    /// Warnings.
+    pub warning: bool,
+    /// Errors.
+    pub error: bool,
+    /// 0 for none; from 1 what each model's load did.
+    pub verbose: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let everywhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Self {
+            repositories: Vec::new(),
+            model_name: None,
+            http: Some((everywhere, 8000)),
+            grpc: Some((everywhere, 8001)),
+            metrics: Some((everywhere, 8002)),
+            id: "deuteron".to_owned(),
+            shards: None,
+            worker_cores: None,
+            host_policies: BTreeMap::new(),
+            is_rate_limited: false,
+            rate_resources: Vec::new(),
+            control_mode: ControlMode::None,
+            repository_poll: limits::REPOSITORY_POLL,
+            load_models: Vec::new(),
+            load_threads: limits::MODEL_LOAD_THREADS,
+            exit_on_error: true,
+            strict_readiness: true,
+            auto_complete: true,
+            auto_complete_disabled: false,
+            warnings: Vec::new(),
+            backend_config: BackendConfig::default(),
+            cache_size: 0,
+            exit_timeout: limits::EXIT_TIMEOUT,
+            http_input_size_max: limits::BODY_SIZE_MAX,
+            grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
+            queue_requests_max: limits::QUEUE_REQUESTS_MAX,
+            queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
+            uses_gpu_unasked: false,
+            gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,
+            gpu_run_max: limits::GPU_RUN_MAX,
+            pinned_memory_bytes_max: limits::PINNED_MEMORY_BYTES_MAX,
+            allows_client_shm: false,
+            client_shm_bytes_max: limits::SHARED_MEMORY_BYTES_MAX,
+            refuses_late: false,
+            connections_max: limits::CONNECTIONS_MAX,
+            http2_streams_max: limits::STREAMS_MAX,
+            http2_resets_max: limits::CLIENT_RESETS_MAX,
+            http2_control_frames_max: limits::CONTROL_FRAMES_MAX,
+            io: Io::Auto,
+            spin: Duration::ZERO,
+            tells_timing: false,
+            log: LogSettings { info: true, warning: true, error: true, verbose: 0 },
+        }
+    }
+}
+
+/// The form of a configuration that is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigForm {
+    /// As `GET /v2/models/M/config` answers.
+    Json,
+    /// As a `config.pbtxt`.
+    #[default]
+    Pbtxt,
+    /// As a `config.toml`.
+    Toml,
+}

@@ -1,0 +1,383 @@
+//! The table of the server's flags, by the sections of `--help`. A new flag is one entry here, or in `table/limit.rs`
+//! where it bounds something, and a field of [`Settings`].
+
+mod limit;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
+use crate::config::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings};
+use crate::flag::Fallback::{Absent, Text, Value};
+use crate::flag::Takes::{Many, One, Switch};
+use crate::flag::{Flag, Section, parse, parse_bool, set, set_one_of};
+
+/// All flags of the server.
+pub(super) const SECTIONS: &[Section<Settings>] = &[
+    Section { title: "Models", flags: MODEL_FLAGS },
+    Section { title: "Model configurations and backends", flags: CONFIGURATION_FLAGS },
+    Section { title: "Addresses", flags: ADDRESS_FLAGS },
+    Section { title: "Cores and instances", flags: CORE_FLAGS },
+    Section { title: "GPUs", flags: GPU_FLAGS },
+    Section { title: "Queues, caches and shared memory", flags: limit::QUEUE_FLAGS },
+    Section { title: "Connections", flags: limit::CONNECTION_FLAGS },
+    Section { title: "Logs and timing", flags: LOG_FLAGS },
+];
+
+const BOOL: &str = "true|false";
+
+const MODEL_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["model-repository", "model-store"],
+        takes: Many("DIRECTORY"),
+        default: Absent,
+        help: "A directory of models, a model's own directory or an ONNX file; may be given more than once, and \
+               without the flag's name. One is needed",
+        apply: |settings, value| {
+            settings.repositories.push(PathBuf::from(value));
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-name"],
+        takes: One("NAME"),
+        default: Text("that in its configuration, or of its directory or file"),
+        help: "Name of the model where the path holds one",
+        apply: |settings, value| {
+            settings.model_name = Some(value.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-control-mode"],
+        takes: One("none|poll|explicit"),
+        default: Value("none"),
+        help: "Load all models at start and never again; follow what changes in the repositories; or load what \
+               clients ask for",
+        apply: |settings, value| {
+            set_one_of(
+                &mut settings.control_mode,
+                value,
+                &[("none", ControlMode::None), ("poll", ControlMode::Poll), ("explicit", ControlMode::Explicit)],
+            )
+        },
+    },
+    Flag {
+        names: &["repository-poll-secs"],
+        takes: One("SECONDS"),
+        default: Value("15"),
+        help: "How often the repositories are looked at, with --model-control-mode=poll; 0 for never",
+        apply: |settings, value| set(&mut settings.repository_poll, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["load-model"],
+        takes: Many("MODEL"),
+        default: Absent,
+        help: "Load it at start, with --model-control-mode=explicit; may be given more than once; * for all",
+        apply: |settings, value| {
+            settings.load_models.push(value.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["model-load-thread-count"],
+        takes: One("COUNT"),
+        default: Value("4"),
+        help: "Models that load at a time",
+        apply: |settings, value| set_count(&mut settings.load_threads, value),
+    },
+    Flag {
+        names: &["exit-on-error"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "End when a model fails to load at start",
+        apply: |settings, value| set(&mut settings.exit_on_error, parse_bool(value)),
+    },
+    Flag {
+        names: &["strict-readiness"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Ready only while all models are",
+        apply: |settings, value| set(&mut settings.strict_readiness, parse_bool(value)),
+    },
+    Flag {
+        names: &["exit-timeout-secs"],
+        takes: One("SECONDS"),
+        default: Value("30"),
+        help: "How long a drain waits for what is in flight",
+        apply: |settings, value| set(&mut settings.exit_timeout, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["id"],
+        takes: One("NAME"),
+        default: Value("deuteron"),
+        help: "Name of the server in its metadata",
+        apply: |settings, value| {
+            settings.id = value.to_owned();
+            Ok(())
+        },
+    },
+];
+
+const CONFIGURATION_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["disable-auto-complete-config"],
+        takes: Switch,
+        default: Absent,
+        help: "Take nothing from the model file that the configuration leaves out; there must be one",
+        apply: |settings, _| {
+            settings.auto_complete_disabled = true;
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["strict-model-config"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Deprecated: the same as --disable-auto-complete-config, which overrides it",
+        apply: |settings, value| {
+            settings.auto_complete = !parse_bool(value)?;
+            settings.warnings.push(STRICT_DEPRECATED.to_owned());
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["backend-config"],
+        takes: Many("SETTING"),
+        default: Absent,
+        help: "BACKEND,KEY=VALUE or KEY=VALUE; may be given more than once. For onnxruntime: library (path of \
+               libonnxruntime.so), engine (embedded or onnxruntime), default-max-batch-size",
+        apply: |settings, value| {
+            if let Some(is_on) = settings.backend_config.apply(value)? {
+                settings.auto_complete = is_on;
+            }
+            Ok(())
+        },
+    },
+];
+
+const ADDRESS_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["http-port"],
+        takes: One("PORT"),
+        default: Value("8000"),
+        help: "Port for HTTP/1.1, and for gRPC too; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.http, value),
+    },
+    Flag {
+        names: &["grpc-port"],
+        takes: One("PORT"),
+        default: Value("8001"),
+        help: "Port for gRPC, and for HTTP/1.1 too; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["metrics-port"],
+        takes: One("PORT"),
+        default: Value("8002"),
+        help: "Port for /metrics; 0 picks a free one",
+        apply: |settings, value| set_port(&mut settings.metrics, value),
+    },
+    Flag {
+        names: &["http-address"],
+        takes: One("ADDRESS"),
+        default: Value("0.0.0.0"),
+        help: "Address that the HTTP port is opened on",
+        apply: |settings, value| set_address(&mut settings.http, value),
+    },
+    Flag {
+        names: &["grpc-address"],
+        takes: One("ADDRESS"),
+        default: Value("0.0.0.0"),
+        help: "Address that the gRPC port is opened on",
+        apply: |settings, value| set_address(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["metrics-address"],
+        takes: One("ADDRESS"),
+        default: Value("0.0.0.0"),
+        help: "Address that the metrics port is opened on",
+        apply: |settings, value| set_address(&mut settings.metrics, value),
+    },
+    Flag {
+        names: &["allow-http"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Open the HTTP port",
+        apply: |settings, value| allow(&mut settings.http, value),
+    },
+    Flag {
+        names: &["allow-grpc"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Open the gRPC port",
+        apply: |settings, value| allow(&mut settings.grpc, value),
+    },
+    Flag {
+        names: &["allow-metrics"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Open the metrics port",
+        apply: |settings, value| allow(&mut settings.metrics, value),
+    },
+];
+
+const CORE_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["shards"],
+        takes: One("COUNT"),
+        default: Text("all cores this process may use; where models run on workers, a quarter of them at most"),
+        help: "Threads that serve connections, one per core",
+        apply: |settings, value| set_count(settings.shards.get_or_insert_default(), value),
+    },
+    Flag {
+        names: &["worker-cores"],
+        takes: One("CORES"),
+        default: Text("those without a shard"),
+        help: "Cores that models compute on, as in 2-5,8, and no shard unless there are too few",
+        apply: |settings, value| {
+            settings.worker_cores = Some(parse_cores(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["host-policy"],
+        takes: Many("NAME,cpu-cores=CORES"),
+        default: Absent,
+        help: "Cores of the instances whose group has this host_policy; 'cpu' for those that have none",
+        apply: |settings, value| {
+            let (name, cores) = parse_host_policy(value)?;
+            settings.host_policies.insert(name, cores);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["rate-limit"],
+        takes: One("execution_count|off"),
+        default: Value("off"),
+        help: "execution_count: instances run with their rate_limiter's resources only, by priority; off: whenever \
+               idle",
+        apply: |settings, value| {
+            set_one_of(&mut settings.is_rate_limited, value, &[("execution_count", true), ("off", false)])
+        },
+    },
+    Flag {
+        names: &["rate-limit-resource"],
+        takes: Many("NAME:COUNT[:DEVICE]"),
+        default: Text("as much as the instance needs that needs most"),
+        help: "How much there is of a resource; the CPU is device 0",
+        apply: |settings, value| {
+            settings.rate_resources.push(parse_resource(value)?);
+            Ok(())
+        },
+    },
+    Flag {
+        names: &["io"],
+        takes: One("auto|ring|epoll|glommio"),
+        default: Value("auto"),
+        help: "The way of the sockets: our own io_uring (Linux 6.1), epoll or glommio's; auto is io_uring, else epoll",
+        apply: |settings, value| {
+            set_one_of(
+                &mut settings.io,
+                value,
+                &[("auto", Io::Auto), ("epoll", Io::Epoll), ("glommio", Io::Glommio), ("ring", Io::Ring)],
+            )
+        },
+    },
+    Flag {
+        names: &["spin"],
+        takes: One("MICROSECONDS"),
+        default: Value("0"),
+        help: "How long a shard looks for work before it sleeps: saves its wake-up, costs its core",
+        apply: |settings, value| set(&mut settings.spin, parse(value).map(Duration::from_micros)),
+    },
+];
+
+const GPU_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["gpu-auto"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Whether models whose instance groups leave it open (KIND_AUTO, or none) run on GPUs; KIND_GPU always \
+               does",
+        apply: |settings, value| set(&mut settings.uses_gpu_unasked, parse_bool(value)),
+    },
+    Flag {
+        names: &["gpu-memory-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("all there is"),
+        help: "Bytes of each GPU's memory that models take, for weights and batches; a model that needs more is not \
+               loaded there",
+        apply: |settings, value| set_count(&mut settings.gpu_memory_bytes_max, value),
+    },
+    Flag {
+        names: &["gpu-run-secs-max"],
+        takes: One("SECONDS"),
+        default: Value("60"),
+        help: "How long a batch may take on a GPU; then its requests are refused and its instance is made anew",
+        apply: |settings, value| set(&mut settings.gpu_run_max, parse(value).map(Duration::from_secs)),
+    },
+    Flag {
+        names: &["pinned-memory-pool-byte-size"],
+        takes: One("BYTES"),
+        default: Value("268435456"),
+        help: "Bytes of the host's memory from and to which GPUs copy",
+        apply: |settings, value| set_count(&mut settings.pinned_memory_bytes_max, value),
+    },
+    Flag {
+        names: &["cuda-memory-pool-byte-size"],
+        takes: Many("GPU:BYTES"),
+        default: Absent,
+        help: "Taken for Triton's sake, and without effect: an instance takes what its batches need when it is \
+               made; see --gpu-memory-bytes-max",
+        apply: |settings, value| {
+            let is_pair = value
+                .split_once(':')
+                .is_some_and(|(gpu, bytes)| gpu.parse::<u32>().is_ok() && bytes.parse::<u64>().is_ok());
+            settings.warnings.push(CUDA_POOL_WITHOUT_EFFECT.to_owned());
+            if is_pair { Ok(()) } else { Err("expected GPU:BYTES, as in 0:67108864".to_owned()) }
+        },
+    },
+];
+
+const LOG_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["log-verbose"],
+        takes: One("LEVEL"),
+        default: Value("0"),
+        help: "0 for none; from 1 on what each load decided",
+        apply: |settings, value| set(&mut settings.log.verbose, parse(value)),
+    },
+    Flag {
+        names: &["log-info"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Log lines of level info",
+        apply: |settings, value| set(&mut settings.log.info, parse_bool(value)),
+    },
+    Flag {
+        names: &["log-warning"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Log warnings",
+        apply: |settings, value| set(&mut settings.log.warning, parse_bool(value)),
+    },
+    Flag {
+        names: &["log-error"],
+        takes: One(BOOL),
+        default: Value("true"),
+        help: "Log errors",
+        apply: |settings, value| set(&mut settings.log.error, parse_bool(value)),
+    },
+    Flag {
+        names: &["server-timing"],
+        takes: Switch,
+        default: Absent,
+        help: "Answer every inference with Server-Timing (over gRPC a trailer), not only to clients that send \
+               'want-server-timing: 1'",
+        apply: |settings, _| {
+            settings.tells_timing = true;
+            Ok(())
+        },
+    },
+];

@@ -1,0 +1,108 @@
+//! The flags that bound what clients may make the server keep: each with its default in `limits.rs`, and what happens
+//! beyond it.
+
+use crate::config::Settings;
+use crate::config::table::BOOL;
+use crate::config::value::{parse_cache, set_count};
+use crate::flag::Fallback::Value;
+use crate::flag::Takes::One;
+use crate::flag::{Flag, parse_bool, set, set_one_of};
+
+pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["queue-requests-max"],
+        takes: One("COUNT"),
+        default: Value("1024"),
+        help: "Requests that may wait for one model version; beyond it 503",
+        apply: |settings, value| set_count(&mut settings.queue_requests_max, value),
+    },
+    Flag {
+        names: &["queue-bytes-max"],
+        takes: One("BYTES"),
+        default: Value("268435456"),
+        help: "Bytes of tensors that may wait for one model version; beyond it 503",
+        apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["sequence-state-bytes-max"],
+        takes: One("BYTES"),
+        default: Value("268435456"),
+        help: "Bytes of state that one instance keeps for its sequences; beyond it they end",
+        apply: |settings, value| set_count(&mut settings.sequence_state_bytes_max, value),
+    },
+    Flag {
+        names: &["admission"],
+        takes: One("none|deadline"),
+        default: Value("none"),
+        help: "Refuse at once what by measured run times would be late",
+        apply: |settings, value| set_one_of(&mut settings.refuses_late, value, &[("none", false), ("deadline", true)]),
+    },
+    Flag {
+        names: &["cache-config"],
+        takes: One("local,size=BYTES"),
+        default: Value("local,size=0"),
+        help: "Bytes of the response cache, for models with response_cache { enable: true }; each shard has its \
+               share",
+        apply: |settings, value| set(&mut settings.cache_size, parse_cache(value)),
+    },
+    Flag {
+        names: &["allow-client-shm"],
+        takes: One(BOOL),
+        default: Value("false"),
+        help: "Let clients have tensors in shared memory, any that this process may open: a file of /dev/shm, a \
+               GPU's",
+        apply: |settings, value| set(&mut settings.allows_client_shm, parse_bool(value)),
+    },
+    Flag {
+        names: &["client-shm-bytes-max"],
+        takes: One("BYTES"),
+        default: Value("268435456"),
+        help: "Bytes of inputs that one request may have in shared memory; beyond it 413",
+        apply: |settings, value| set_count(&mut settings.client_shm_bytes_max, value),
+    },
+];
+
+pub(super) const CONNECTION_FLAGS: &[Flag<Settings>] = &[
+    Flag {
+        names: &["http-max-input-size"],
+        takes: One("BYTES"),
+        default: Value("67108864"),
+        help: "Largest HTTP body",
+        apply: |settings, value| set_count(&mut settings.http_input_size_max, value),
+    },
+    Flag {
+        names: &["grpc-max-message-size"],
+        takes: One("BYTES"),
+        default: Value("67108864"),
+        help: "Largest gRPC message",
+        apply: |settings, value| set_count(&mut settings.grpc_message_size_max, value),
+    },
+    Flag {
+        names: &["connections-max"],
+        takes: One("COUNT"),
+        default: Value("10000"),
+        help: "Connections of one shard; beyond it new ones are closed",
+        apply: |settings, value| set_count(&mut settings.connections_max, value),
+    },
+    Flag {
+        names: &["http2-streams-max"],
+        takes: One("COUNT"),
+        default: Value("128"),
+        help: "Streams of one HTTP/2 connection at a time; beyond it new ones are refused",
+        apply: |settings, value| set_count(&mut settings.http2_streams_max, value),
+    },
+    Flag {
+        names: &["http2-resets-max"],
+        takes: One("COUNT"),
+        default: Value("1000"),
+        help: "Streams that an HTTP/2 client may reset in 10 s, one more for each answer it takes; beyond it GOAWAY",
+        apply: |settings, value| set_count(&mut settings.http2_resets_max, value),
+    },
+    Flag {
+        names: &["http2-control-frames-max"],
+        takes: One("COUNT"),
+        default: Value("10000"),
+        help: "Frames an HTTP/2 client may send in 10 s that move nothing; beyond it GOAWAY",
+        apply: |settings, value| set_count(&mut settings.http2_control_frames_max, value),
+    },
+];

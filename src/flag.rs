@@ -1,0 +1,229 @@
+//! The flag engine. A flag is declared once, as data: from its entry come the argument that clap reads, its help, its
+//! completions and its variable in the environment. Generic over what flags write into, so that the server and the
+//! load generator share this and nothing else. Pure: arguments and variables are handed in.
+
+mod refusal;
+
+use std::ffi::{OsStr, OsString};
+
+use clap::builder::{PossibleValue, TypedValueParser};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches};
+
+pub use self::refusal::{explain, nearest_command};
+
+/// One flag that writes into an `S`.
+pub struct Flag<S: 'static> {
+    /// Without dashes, the main name first; one letter is a short form.
+    pub names: &'static [&'static str],
+    /// What it takes.
+    pub takes: Takes,
+    /// What holds without it.
+    pub default: Fallback,
+    /// What it does, for `--help`.
+    pub help: &'static str,
+    /// Reads a value into the settings. The error says what was expected; a switch is handed "".
+    pub apply: fn(&mut S, &str) -> Result<(), String>,
+}
+
+/// What a flag takes. A name such as `none|poll` lists the only values there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// A value, and one that comes later replaces it.
+    One(&'static str),
+    /// A value each time it is given, and all count.
+    Many(&'static str),
+    /// Nothing: it switches something on.
+    Switch,
+}
+
+/// What holds where a flag is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fallback {
+    /// The same as with this value.
+    Value(&'static str),
+    /// What no value says.
+    Text(&'static str),
+    /// Nothing: the flag adds something that there is none of, or switches it on.
+    Absent,
+}
+
+/// A heading of the help and the flags beneath it.
+pub struct Section<S: 'static> {
+    /// The heading.
+    pub title: &'static str,
+    /// The flags, in the order of the help.
+    pub flags: &'static [Flag<S>],
+}
+
+/// The variables of the environment, by their names.
+pub type Variables<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+impl<S> Flag<S> {
+    /// The main name, without dashes.
+    pub fn name(&self) -> &'static str {
+        self.names.iter().copied().find(|name| name.len() > 1).unwrap_or_default()
+    }
+
+    /// The variable that stands in for it: `DEUTERON_HTTP_PORT` for `--http-port`.
+    pub fn variable(&self) -> String {
+        format!("DEUTERON_{}", self.name().replace('-', "_").to_ascii_uppercase())
+    }
+
+    fn argument(&self, heading: &'static str) -> Arg {
+        let name = self.name();
+        let mut arg = Arg::new(name).long(name).help(self.help_text()).help_heading(heading).next_line_help(true);
+        for other in self.names.iter().filter(|other| **other != name) {
+            arg = match other.as_bytes() {
+                [letter] => arg.short(char::from(*letter)),
+                _ => arg.visible_alias(*other),
+            };
+        }
+        match self.takes {
+            Takes::Switch => arg.action(ArgAction::SetTrue),
+            Takes::One(value) | Takes::Many(value) => {
+                let parser = AnyOf(if value.contains('|') { value } else { "" });
+                let arg = arg.action(ArgAction::Append).value_name(value).value_parser(parser);
+                // The name of the value lists them. A value may begin with a dash: an address, a text.
+                arg.hide_possible_values(true).allow_hyphen_values(true)
+            }
+        }
+    }
+
+    fn help_text(&self) -> String {
+        match self.default {
+            Fallback::Value(text) | Fallback::Text(text) => format!("{} [default: {text}]", self.help),
+            Fallback::Absent => self.help.to_owned(),
+        }
+    }
+
+    fn read(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
+        let name = self.name();
+        let text = value.to_str().ok_or_else(|| format!("--{name}={}: expected UTF-8", value.display()))?;
+        (self.apply)(settings, text).map_err(|why| format!("--{name}={text}: {why}"))
+    }
+
+    /// Reads what its variable holds. An empty one is none: that is how a compose file leaves one out.
+    fn read_variable(&self, settings: &mut S, value: &OsStr) -> Result<(), String> {
+        let name = self.variable();
+        let text = value.to_str().ok_or_else(|| format!("{name}={}: expected UTF-8", value.display()))?;
+        let apply = |settings: &mut S, value: &str| {
+            (self.apply)(settings, value).map_err(|why| format!("{name}={text}: {why}"))
+        };
+        match self.takes {
+            Takes::Switch if parse_bool(text).map_err(|why| format!("{name}={text}: {why}"))? => apply(settings, ""),
+            Takes::Switch => Ok(()),
+            Takes::Many(_) => {
+                text.split(';').filter(|value| !value.is_empty()).try_for_each(|value| apply(settings, value))
+            }
+            Takes::One(_) => apply(settings, text),
+        }
+    }
+}
+
+/// The arguments of all flags.
+pub fn arguments<S>(sections: &'static [Section<S>]) -> impl Iterator<Item = Arg> {
+    sections.iter().flat_map(|section| section.flags.iter().map(|flag| flag.argument(section.title)))
+}
+
+/// All flags.
+pub fn flags<S>(sections: &'static [Section<S>]) -> impl Iterator<Item = &'static Flag<S>> {
+    sections.iter().flat_map(|section| section.flags)
+}
+
+/// Reads what a command line gives into the settings, in its order: where flags say the same thing, the last one holds.
+pub fn apply<S>(sections: &'static [Section<S>], matches: &ArgMatches, settings: &mut S) -> Result<(), String> {
+    let mut given = Vec::new();
+    for flag in flags(sections).filter(|flag| is_given(matches, flag.name())) {
+        let indices = matches.indices_of(flag.name()).unwrap_or_default();
+        match flag.takes {
+            Takes::Switch => given.extend(indices.map(|index| (index, flag, OsStr::new("")))),
+            Takes::One(_) | Takes::Many(_) => {
+                let values = matches.get_raw(flag.name()).unwrap_or_default();
+                given.extend(indices.zip(values).map(|(index, value)| (index, flag, value)));
+            }
+        }
+    }
+    given.sort_by_key(|(index, ..)| *index);
+    given.into_iter().try_for_each(|(_, flag, value)| flag.read(settings, value))
+}
+
+/// Reads the variables of those flags that the command line leaves out. Hands back what to warn of.
+pub fn apply_variables<S>(
+    sections: &'static [Section<S>],
+    matches: &ArgMatches,
+    variables: Variables,
+    settings: &mut S,
+) -> Result<Vec<String>, String> {
+    let mut warnings = Vec::new();
+    for flag in flags(sections).filter(|flag| !is_given(matches, flag.name())) {
+        let variable = flag.variable();
+        let Some(value) = variables(&variable).filter(|value| !value.is_empty()) else { continue };
+        if is_service_link(&variable, &value) {
+            warnings.push(format!(
+                "{variable}={} is what Kubernetes says of a service, and is not read; enableServiceLinks: false keeps \
+                 it out of the pod",
+                value.display()
+            ));
+        } else {
+            flag.read_variable(settings, &value)?;
+        }
+    }
+    Ok(warnings)
+}
+
+/// Whether a command line has an argument, by itself and not by a default.
+pub fn is_given(matches: &ArgMatches, name: &str) -> bool {
+    matches.value_source(name) == Some(ValueSource::CommandLine)
+}
+
+/// Whether Kubernetes made a variable: a service named `deuteron-http` brings every pod of its namespace
+/// `DEUTERON_HTTP_PORT=tcp://10.0.0.1:80`.
+fn is_service_link(variable: &str, value: &OsStr) -> bool {
+    let value = value.as_encoded_bytes();
+    variable.ends_with("_PORT") && ["tcp://", "udp://", "sctp://"].iter().any(|kind| value.starts_with(kind.as_bytes()))
+}
+
+/// Reads a whole number.
+pub fn parse<T: std::str::FromStr>(value: &str) -> Result<T, String> {
+    value.parse().map_err(|_| "expected a whole number".to_owned())
+}
+
+/// As tritonserver reads them: true, false, 1, 0 in any case.
+pub fn parse_bool(value: &str) -> Result<bool, String> {
+    match value.to_ascii_lowercase().as_str() {
+        "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err("expected true or false".to_owned()),
+    }
+}
+
+/// Keeps what was read.
+pub fn set<T>(place: &mut T, value: Result<T, String>) -> Result<(), String> {
+    *place = value?;
+    Ok(())
+}
+
+/// Keeps what a name stands for.
+pub fn set_one_of<T: Copy>(place: &mut T, value: &str, choices: &[(&str, T)]) -> Result<(), String> {
+    let found = choices.iter().find(|(name, _)| *name == value);
+    let names = || choices.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    set(place, found.map(|(_, choice)| *choice).ok_or_else(|| format!("expected {}", refusal::either(&names()))))
+}
+
+/// Takes any value, and tells completions which there are. [`Flag::apply`] refuses the others, since it also reads
+/// variables.
+#[derive(Clone)]
+struct AnyOf(&'static str);
+
+impl TypedValueParser for AnyOf {
+    type Value = OsString;
+
+    fn parse_ref(&self, _: &clap::Command, _: Option<&Arg>, value: &OsStr) -> Result<OsString, clap::Error> {
+        Ok(value.to_owned())
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        if self.0.is_empty() { None } else { Some(Box::new(self.0.split('|').map(PossibleValue::new))) }
+    }
+}
