@@ -1,7 +1,6 @@
 //! The command line: the commands, and what a line of arguments and the environment ask for. Pure: `main` hands both
-//! in and does what comes out. The server's flags are in [`crate::config`], those of the load generator in [`bench`].
+//! in and does what comes out. The server's flags are in [`crate::settings`], those of the load generator in [`crate::loadgen::flags`].
 
-pub mod bench;
 mod document;
 
 use std::ffi::{OsStr, OsString};
@@ -9,9 +8,10 @@ use std::ffi::{OsStr, OsString};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches};
 
-use crate::config::{self, ConfigForm};
-use crate::flag::{self, Variables};
+use crate::flags::{self, Variables};
 use crate::loadgen;
+
+use crate::settings::{self, ConfigForm};
 
 /// What a command line asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,9 +21,9 @@ pub enum Command {
     /// Print this.
     Print(String),
     /// Serve models.
-    Serve(Box<config::Settings>),
+    Serve(Box<settings::Settings>),
     /// Print the effective configuration of the model in the only path, in this form.
-    ShowConfig(Box<config::Settings>, ConfigForm),
+    ShowConfig(Box<settings::Settings>, ConfigForm),
 }
 
 /// What a command line is read with.
@@ -61,11 +61,11 @@ where
 }
 
 fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, String> {
-    let server = |matches| config::read(matches, environment.variables).map(Box::new);
+    let server = |matches| settings::read(matches, environment.variables).map(Box::new);
     match matches.subcommand() {
         None => server(matches).map(Command::Serve),
         Some(("serve", matches)) => server(matches).map(Command::Serve),
-        Some(("bench", matches)) => bench::read(matches).map(|settings| Command::Bench(Box::new(settings))),
+        Some(("bench", matches)) => loadgen::flags::read(matches).map(|settings| Command::Bench(Box::new(settings))),
         Some(("config", matches)) => {
             let (_, matches) = matches.subcommand().ok_or("expected `deuteron config show PATH`")?;
             let settings = server(matches)?;
@@ -89,7 +89,7 @@ fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     // Without paths to take it for, clap says what it is like.
     let commands = clap::Command::new(PROGRAM).subcommands(commands());
     let refused = commands.try_get_matches_from([OsStr::new(PROGRAM), word]).err();
-    match refused.as_ref().and_then(flag::nearest_command) {
+    match refused.as_ref().and_then(flags::nearest_command) {
         None => Ok(()),
         Some(near) => Err(format!(
             "there is no command and no path '{}': did you mean '{near}'? --help lists the commands",
@@ -102,11 +102,11 @@ fn explain(error: &clap::Error, is_bench: bool) -> String {
     if is_bench
         && error.kind() == ErrorKind::UnknownArgument
         && let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg)
-        && let Some(text) = bench::explain_absent(given)
+        && let Some(text) = loadgen::flags::explain_absent(given)
     {
         return text;
     }
-    flag::explain(error)
+    flags::explain(error)
 }
 
 fn program_command() -> clap::Command {
@@ -119,7 +119,7 @@ fn program_command() -> clap::Command {
         )
         // The first word is a command or a path; behind a path or a flag all words are paths.
         .args_conflicts_with_subcommands(true)
-        .args(config::arguments())
+        .args(settings::arguments())
         .subcommands(commands())
         .after_help(AFTER_HELP)
         .args_override_self(true)
@@ -134,7 +134,7 @@ const AFTER_HELP: &str = "Environment:\n  Each flag of the server is also read f
 fn commands() -> Vec<clap::Command> {
     let show = command("show", "Print the configuration that a model would be served with")
         .override_usage("deuteron config show PATH [--format=pbtxt|json|toml] [FLAGS]")
-        .args(config::arguments())
+        .args(settings::arguments())
         .arg(
             Arg::new("format")
                 .long("format")
@@ -147,12 +147,12 @@ fn commands() -> Vec<clap::Command> {
     vec![
         command("serve", "Serve models")
             .override_usage("deuteron serve PATH... [FLAGS]")
-            .args(config::arguments())
+            .args(settings::arguments())
             .after_help(AFTER_HELP),
         command("config", "Look at configurations").subcommand_required(true).subcommand(show),
         command("bench", "Measure any server of the Open Inference Protocol v2")
             .override_usage("deuteron bench -m MODEL [-u HOST:PORT] [-i http|grpc] [FLAGS]")
-            .args(bench::arguments()),
+            .args(loadgen::flags::arguments()),
         command("completions", "Print what a shell completes").arg(document::shell_argument()),
         command("man", "Print a page of the manual").arg(document::page_argument()),
         command("version", "Print the version"),

@@ -4,11 +4,10 @@
 
 pub mod backend;
 pub mod cli;
-pub mod config;
 pub mod connection;
 pub mod control;
 pub mod error;
-pub mod flag;
+pub mod flags;
 pub mod limits;
 pub mod loadgen;
 pub mod log;
@@ -19,6 +18,7 @@ pub mod queue;
 pub mod runtime;
 pub mod scheduler;
 pub mod server;
+pub mod settings;
 pub mod shard;
 pub mod tensor;
 pub mod time;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::sync::OnceLock;
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::config::LogSettings;
+use crate::settings::LogSettings;
 
 static SETTINGS: OnceLock<LogSettings> = OnceLock::new();
 

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-use crate::source::{Source, collect, sources};
+use crate::source::{collect, sources};
 
 /// What each room of the crate may import, itself included always. Complete: a new folder needs a row.
 const LAYERS: &[(&str, &[&str])] = &[
@@ -36,8 +36,11 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("protocol", &["error", "limits", "metrics", "model", "tensor", "time", "wire"]),
     ("scheduler", &["limits", "time"]),
     ("backend", &["error", "limits", "model", "tensor", "time"]),
+    // What the server and the load generator are asked to do.
+    ("flags", &[]),
+    ("settings", &["flags", "limits"]),
     // 3 edge, by the thread that owns what is in it
-    ("log", &[]),
+    ("log", &["settings"]),
     ("runtime", &["limits", "time"]),
     // Shards and workers.
     ("queue", &["backend", "error", "limits", "metrics", "model", "runtime", "scheduler", "tensor", "time"]),
@@ -61,16 +64,14 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Beside the server: it measures any.
-    ("loadgen", &["error", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
+    ("loadgen", &["error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
-    ("flag", &[]),
-    ("config", &["flag", "limits"]),
     // The control thread and those that load for it.
     (
         "control",
         &[
             "backend",
-            "config",
+            "settings",
             "error",
             "limits",
             "log",
@@ -86,8 +87,11 @@ const LAYERS: &[(&str, &[&str])] = &[
             "wire",
         ],
     ),
-    ("cli", &["config", "flag", "loadgen"]),
-    ("server", &["config", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"]),
+    ("cli", &["flags", "loadgen", "settings"]),
+    (
+        "server",
+        &["settings", "control", "error", "limits", "log", "metrics", "model", "runtime", "shard", "time", "wire"],
+    ),
     ("main", &["cli", "loadgen", "runtime", "server"]),
     ("lib", &[]),
 ];

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 
 use crate::backend::gpu::Gpus;
 use crate::backend::{Accumulate, Backend, Decoupled, Identity, Iterative, Onnxruntime, OnnxruntimeOnGpus, Rten};
-use crate::config::{Engine, OnnxruntimeConfig};
 use crate::control::onnxruntime_library::LibrarySearch;
 use crate::error::Error;
 use crate::log;
 use crate::model::ModelSpec;
+use crate::settings::{Engine, OnnxruntimeConfig};
 
 /// The engines of this server. Shared by the helpers of the control thread.
 pub struct Engines {

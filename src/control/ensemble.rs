@@ -4,7 +4,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::config::ControlMode;
 use crate::control::load::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, LoadOutcome, ModelOrigin, ReadyVersion};
 use crate::control::{ControlThread, PendingAction};
@@ -12,6 +11,7 @@ use crate::log;
 use crate::model::ModelSpec;
 use crate::model::ensemble::{self, ComposingModels};
 use crate::model::repository::changes::{Dependence, only_for};
+use crate::settings::ControlMode;
 
 impl ControlThread {
     /// A load has found an ensemble: it goes on when nothing of what it is made of loads any more. In

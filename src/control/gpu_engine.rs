@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::backend::gpu::nvml::NvmlSample;
 use crate::backend::gpu::{Gpu, GpuModel, GpuPlan, Gpus, MemoryLimits, Nvml, cuda};
 use crate::backend::{LoadedModel, OnnxruntimeOnGpus, threads};
-use crate::config::{Engine, Settings};
 use crate::control::engine::{self, Engines};
 use crate::control::gpu_check;
 use crate::control::spawn::spawn;
@@ -21,6 +20,7 @@ use crate::log;
 use crate::metrics::{GpuBoard, GpuCells};
 use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
+use crate::settings::{Engine, Settings};
 
 /// The GPUs of this machine. Shared by the helpers of the control thread.
 pub struct HostGpus {
@@ -186,9 +186,9 @@ mod tests {
     use super::*;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::{Backend, Rten};
-    use crate::config::OnnxruntimeConfig;
     use crate::model::config::{CompletionRules, ConfigDraft};
     use crate::model::onnx::OnnxSignature;
+    use crate::settings::OnnxruntimeConfig;
 
     const DIGITS: &[u8] = include_bytes!("../../examples/models/digits/1/model.onnx");
 

@@ -8,7 +8,6 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::config::{ControlMode, Settings};
 use crate::control::load::{self, LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions};
 use crate::control::load_job::ModelOrigin;
 use crate::control::model_record::ModelRecords;
@@ -21,6 +20,7 @@ use crate::model::repository::changes::{ModelAction, actions};
 use crate::model::repository::index::LoadProgress;
 use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
+use crate::settings::{ControlMode, Settings};
 
 /// How often a person is told what still loads.
 const TELL_INTERVAL: Duration = Duration::from_secs(5);

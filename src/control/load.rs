@@ -13,7 +13,6 @@ use std::time::Duration;
 use crate::backend::gpu::{GpuModel, Gpus};
 use crate::backend::stateful::begun_inputs;
 use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
-use crate::config::{RateResource, Settings};
 use crate::control::engine::Engines;
 use crate::control::gpu_engine::{GpuEngine, HostGpus};
 use crate::control::model_source::ModelSource;
@@ -37,6 +36,7 @@ use crate::runtime::clock;
 use crate::scheduler::rate::{Demand, Need, RateError, Supply};
 use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
+use crate::settings::{RateResource, Settings};
 use crate::time::Instant;
 
 /// One model version, ready to be placed.
@@ -639,7 +639,7 @@ mod tests {
     use super::*;
     use crate::backend::gpu::fake::Fake;
     use crate::backend::onnx_builder::{FLOAT, Onnx};
-    use crate::config::OnnxruntimeConfig;
+    use crate::settings::OnnxruntimeConfig;
 
     /// An engine that tells which way it was given a model.
     struct Told;

@@ -8,7 +8,6 @@ use std::sync::mpsc::Sender;
 use std::time::Duration;
 
 use crate::backend::threads;
-use crate::config::Settings;
 use crate::control::ControlMessage;
 use crate::control::cores::CorePlan;
 use crate::control::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions, register};
@@ -28,6 +27,7 @@ use crate::queue::rate_limiter::RateLimiter;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::queue::worker::panic_text;
 use crate::runtime::clock;
+use crate::settings::Settings;
 use crate::shard::ServerContext;
 use crate::shard::mailbox::{HandleRoute, ModelHandle};
 

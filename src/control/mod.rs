@@ -38,7 +38,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
-use crate::config::ControlMode;
 use crate::control::load_job::{FinishedLoad, LoadContext, LoadJob};
 use crate::control::model_record::{ModelRecord, ModelRecords, VersionRecord};
 use crate::control::repositories::RepositoryScan;
@@ -51,6 +50,7 @@ use crate::model::repository::index::{LoadProgress, RepositoryOverview, VersionS
 use crate::protocol::repository::LoadOrder;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
+use crate::settings::ControlMode;
 use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
 use crate::time::Instant;

@@ -5,13 +5,13 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::config::Settings;
 use crate::control::beneath::RepositoryRoot;
 use crate::error::Error;
 use crate::limits::CONFIG_SIZE_MAX;
 use crate::model::config::{ConfigDraft, configured_name};
 use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
+use crate::settings::Settings;
 
 /// A path that was opened.
 pub struct ModelSource {

@@ -7,12 +7,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backend::{Batch, Instance, LoadedModel, Request, Threads};
-use crate::config::Settings;
 use crate::control::internal_sink::InternalSink;
 use crate::error::Error;
 use crate::limits::{INLINE_LONGEST_MAX, INLINE_RUN_MAX};
 use crate::model::{Batching, InstanceGroup, ModelSpec, QueueRules, TensorSpec};
 use crate::runtime::clock;
+use crate::settings::Settings;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
 /// Runs that are measured; the shortest counts, since whatever disturbs makes a run longer.

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::config::{ControlMode, Io, Settings};
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::load::LoadedVersion;
 use crate::control::placement::InstanceSite;
@@ -20,6 +19,7 @@ use crate::queue::semaphore::Semaphore;
 use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::Policy;
+use crate::settings::{ControlMode, Io, Settings};
 use crate::shard::ServerContext;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::config::Settings;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::log;
 use crate::model::repository::changes::{ModelSighting, NOT_UNIQUE, Sightings};
 use crate::model::repository::{FoundModels, ModelDirectory};
+use crate::settings::Settings;
 
 /// All model repositories, in the order of their flags.
 pub struct Repositories {

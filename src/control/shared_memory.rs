@@ -14,7 +14,6 @@ use rustix::io::{pread, pwrite, retry_on_intr};
 
 use crate::backend::gpu::driver::DriverError;
 use crate::backend::gpu::{Gpus, SharedContexts, SharedMemory};
-use crate::config::Settings;
 use crate::control::spawn::spawn;
 use crate::error::Error;
 use crate::log;
@@ -22,6 +21,7 @@ use crate::protocol::shared_memory::{
     MemoryError, Region, RegionDescription, RegionMemory, RegionOrder, RegionPlace, RegionRegistration, RegionRegistry,
     key_name, without_gpus,
 };
+use crate::settings::Settings;
 use crate::shard::ServerContext;
 use crate::shard::shared_memory::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
 

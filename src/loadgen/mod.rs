@@ -17,6 +17,7 @@ pub mod control;
 pub mod description;
 pub mod exchange;
 pub mod failure;
+pub mod flags;
 pub mod http1;
 pub mod http2;
 pub mod input;

@@ -12,7 +12,6 @@ use std::thread::JoinHandle;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::config::{ControlMode, Settings};
 use crate::control::initial_load::InitialLoad;
 use crate::control::load::ModelLoader;
 use crate::control::load_job::LoadContext;
@@ -28,6 +27,7 @@ use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
 use crate::log;
 use crate::runtime::{clock, socket as sockets};
+use crate::settings::{ControlMode, Settings};
 use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
 use crate::shard::thread::ShardParts;

@@ -6,12 +6,12 @@ use std::process::ExitCode;
 
 use prost::Message;
 
-use crate::config::{ConfigForm, Settings};
 use crate::control::load;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::model::config::write;
 use crate::model::parse::text::Notation;
+use crate::settings::{ConfigForm, Settings};
 use crate::wire::proto::inference::ModelConfig;
 
 /// Prints it, or why there is none; what `main` returns.

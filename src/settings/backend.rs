@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use crate::flag::parse_bool;
+use crate::flags::parse_bool;
 
 /// The settings of the backends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use crate::config::RateResource;
-use crate::flag::{parse, parse_bool};
+use crate::flags::{parse, parse_bool};
 use crate::limits;
+use crate::settings::RateResource;
 
 type Endpoint = Option<(IpAddr, u16)>;
 

@@ -1,12 +1,12 @@
 //! The flags that bound what clients may make the server keep: each with its default in `limits.rs`, and what happens
 //! beyond it.
 
-use crate::config::Settings;
-use crate::config::table::BOOL;
-use crate::config::value::{parse_cache, set_count};
-use crate::flag::Fallback::Value;
-use crate::flag::Takes::One;
-use crate::flag::{Flag, parse_bool, set, set_one_of};
+use crate::flags::Fallback::Value;
+use crate::flags::Takes::One;
+use crate::flags::{Flag, parse_bool, set, set_one_of};
+use crate::settings::Settings;
+use crate::settings::table::BOOL;
+use crate::settings::value::{parse_cache, set_count};
 
 pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
     Flag {

@@ -1,10 +1,10 @@
-use super::value::range;
 use super::*;
-use crate::flag::{Fallback, Takes, flags};
+use crate::flags::{Fallback, Takes, flags};
+use crate::loadgen::flags::value::range;
 
 fn bench(line: &str) -> Result<BenchSettings, String> {
     let command = clap::Command::new("bench").no_binary_name(true).args_override_self(true).args(arguments());
-    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flag::explain(&error))?;
+    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
     read(&matches)
 }
 

@@ -6,11 +6,11 @@ mod limit;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
-use crate::config::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings};
-use crate::flag::Fallback::{Absent, Text, Value};
-use crate::flag::Takes::{Many, One, Switch};
-use crate::flag::{Flag, Section, parse, parse_bool, set, set_one_of};
+use crate::flags::Fallback::{Absent, Text, Value};
+use crate::flags::Takes::{Many, One, Switch};
+use crate::flags::{Flag, Section, parse, parse_bool, set, set_one_of};
+use crate::settings::value::{allow, parse_cores, parse_host_policy, parse_resource, set_address, set_count, set_port};
+use crate::settings::{CUDA_POOL_WITHOUT_EFFECT, ControlMode, Io, STRICT_DEPRECATED, Settings};
 
 /// All flags of the server.
 pub(super) const SECTIONS: &[Section<Settings>] = &[

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::flag::parse;
+use crate::flags::parse;
 use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::target::Encoding;
 

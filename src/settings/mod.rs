@@ -1,20 +1,20 @@
 //! The server's flags and what they come to. `table` declares each once; names are tritonserver's where it has the flag.
 
 mod backend;
-mod settings;
 mod table;
 mod value;
+mod values;
 
-pub use self::backend::{BackendConfig, Engine, OnnxruntimeConfig};
-pub use self::settings::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings};
+pub use crate::settings::backend::{BackendConfig, Engine, OnnxruntimeConfig};
+pub use crate::settings::values::{ConfigForm, ControlMode, Io, LogSettings, RateResource, Settings};
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, ValueHint, value_parser};
 
-use crate::config::table::SECTIONS;
-use crate::flag::{self, Variables};
+use crate::flags::{self, Variables};
+use crate::settings::table::SECTIONS;
 
 /// The words that are paths of models.
 const PATHS: &str = "PATH";
@@ -25,7 +25,7 @@ const REPOSITORY: (&str, &str) = ("model-repository", "DEUTERON_MODEL_REPOSITORY
 pub fn arguments() -> impl Iterator<Item = Arg> {
     let paths = Arg::new(PATHS).action(ArgAction::Append).num_args(0..).value_parser(value_parser!(OsString));
     let paths = paths.help("The same as --model-repository").value_hint(ValueHint::AnyPath);
-    std::iter::once(paths).chain(flag::arguments(SECTIONS))
+    std::iter::once(paths).chain(flags::arguments(SECTIONS))
 }
 
 /// The settings that a command line and the environment come to; a flag goes before its variable. The error is one line
@@ -35,9 +35,9 @@ pub fn read(matches: &ArgMatches, variables: Variables) -> Result<Settings, Stri
     let paths = repositories(matches);
     // A word is the flag without its name, and goes before the variable as well.
     let left = |name: &str| if name == REPOSITORY.1 && !paths.is_empty() { None } else { variables(name) };
-    let warnings = flag::apply_variables(SECTIONS, matches, &left, &mut settings)?;
+    let warnings = flags::apply_variables(SECTIONS, matches, &left, &mut settings)?;
     settings.warnings.extend(warnings);
-    flag::apply(SECTIONS, matches, &mut settings)?;
+    flags::apply(SECTIONS, matches, &mut settings)?;
     if !paths.is_empty() {
         settings.repositories = paths;
     }

@@ -10,7 +10,7 @@ use clap::builder::{PossibleValue, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 
-pub use self::refusal::{explain, nearest_command};
+pub use crate::flags::refusal::{explain, nearest_command};
 
 /// One flag that writes into an `S`.
 pub struct Flag<S: 'static> {

@@ -6,8 +6,8 @@ mod value;
 
 use clap::{Arg, ArgMatches};
 
-use crate::cli::bench::table::SECTIONS;
-use crate::flag;
+use crate::flags;
+use crate::loadgen::flags::table::SECTIONS;
 use crate::loadgen::settings::{BenchSettings, BenchTask};
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
@@ -51,13 +51,13 @@ const ABSENT: &[(&[&str], &str)] = &[
 
 /// The arguments of the command.
 pub fn arguments() -> impl Iterator<Item = Arg> {
-    flag::arguments(SECTIONS)
+    flags::arguments(SECTIONS)
 }
 
 /// The settings that a command line comes to. The error is one line for a person.
 pub fn read(matches: &ArgMatches) -> Result<BenchSettings, String> {
     let mut draft = Draft::default();
-    flag::apply(SECTIONS, matches, &mut draft)?;
+    flags::apply(SECTIONS, matches, &mut draft)?;
     check(draft)
 }
 

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::bench::value::{
+use crate::flags::Fallback::{Absent, Text, Value};
+use crate::flags::Takes::{Many, One, Switch};
+use crate::flags::{Flag, Section, parse, set, set_one_of};
+use crate::loadgen::flags::value::{
     concurrency, encoding, header, milliseconds, path_segment, percent, positive, processes, range, rate, shape,
 };
-use crate::cli::bench::{Draft, SEARCH_RANGE};
-use crate::flag::Fallback::{Absent, Text, Value};
-use crate::flag::Takes::{Many, One, Switch};
-use crate::flag::{Flag, Section, parse, set, set_one_of};
+use crate::loadgen::flags::{Draft, SEARCH_RANGE};
 use crate::loadgen::report::OfferedLoad;
 use crate::loadgen::schedule::Distribution;
 use crate::loadgen::search::LatencyGoal;

@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::config::BackendConfig;
 use crate::limits;
+use crate::settings::BackendConfig;
 
 /// How a server was asked to run.
 #[derive(Clone, Debug, PartialEq, Eq)]

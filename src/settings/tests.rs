@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::flag::{Fallback, Flag, Takes, flags};
+use crate::flags::{Fallback, Flag, Takes, flags};
 
 fn serve(line: &str) -> Result<Settings, String> {
     serve_with(line, &[])
@@ -10,7 +10,7 @@ fn serve(line: &str) -> Result<Settings, String> {
 /// What a line comes to, with these variables in the environment.
 fn serve_with(line: &str, variables: &[(&str, &str)]) -> Result<Settings, String> {
     let command = clap::Command::new("deuteron").no_binary_name(true).args_override_self(true).args(arguments());
-    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flag::explain(&error))?;
+    let matches = command.try_get_matches_from(line.split_whitespace()).map_err(|error| flags::explain(&error))?;
     read(&matches, &|name| variables.iter().find(|(have, _)| *have == name).map(|(_, value)| value.into()))
 }
 
