@@ -208,6 +208,12 @@ pub const GPU_RUN_MAX: Duration = Duration::from_secs(60);
 /// How far an output on a GPU may be from that on the CPU when a model is loaded, as a part of the largest value of the
 /// output: sums of FP32 in another order differ by less than a hundredth of it, other numbers by more.
 pub const GPU_CHECK_TOLERANCE: f32 = 1e-3;
+/// How long a shard that found somebody else at a queue waits before it tries again to refuse what is over there:
+/// nobody stays for longer than a batch takes to be formed.
+pub const QUEUE_LOOK_PAUSE: Duration = Duration::from_millis(1);
+/// How long a shard that ends waits for the kernel to give back the memory of what was under way; what is left then is
+/// never freed.
+pub const RING_DRAIN_MAX: Duration = Duration::from_secs(1);
 /// How often an instance looks at a batch on a GPU of which it hears nothing: a context that broke calls
 /// nobody.
 pub const GPU_POLL: Duration = Duration::from_millis(1);

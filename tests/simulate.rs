@@ -6,6 +6,8 @@
 #[path = "simulate/mod.rs"]
 mod simulate;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use deuteron::scheduler::sequence::SequenceEnd;
 use deuteron::scheduler::{ReleaseReason, Scheduler};
 use simulate::fault::{Fault, Faulty};
@@ -41,6 +43,17 @@ fn no_schedule_breaks_a_promise() {
     assert!(counts.held() > SCHEDULES / 20, "responses are rarely held: {counts:?}");
 }
 
+/// The promise that a world breaks, or what an assertion of the code in it says.
+fn violation<T>(run: impl FnOnce() -> Result<T, String>) -> Option<String> {
+    match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(outcome) => outcome.err(),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().cloned();
+            text.or_else(|| payload.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        }
+    }
+}
+
 #[test]
 fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
     for (fault, want) in [
@@ -51,12 +64,16 @@ fn each_planted_fault_is_found_by_the_promise_that_it_breaks() {
         (Fault::Hasty, "left before that of"),
         (Fault::Idle, "waits while an instance idles"),
         (Fault::Patient, "nobody wakes"),
+        (Fault::Restless, "who leaves had entered, and leaves once"),
         (Fault::Twice, "answered twice"),
         (Fault::Undying, "its time was over"),
     ] {
         let plans = (0..SCHEDULES_WITH_FAULT).map(Plan::new);
         let found: Vec<_> = plans
-            .filter_map(|plan| World::new(&plan, Faulty::new(Scheduler::new(plan.policy.clone()), fault)).run().err())
+            .filter_map(|plan| {
+                let scheduler = Faulty::new(Scheduler::new(plan.policy.clone()), fault);
+                violation(|| World::new(&plan, scheduler).run())
+            })
             .collect();
         assert!(found.iter().any(|violation| violation.contains(want)), "{fault:?}: {:?}", found.first());
     }
@@ -114,7 +131,7 @@ fn each_planted_fault_of_sequences_is_found() {
         (sequence::fault::Fault::Undying, "without its state"),
     ] {
         let plans = (0..SCHEDULES_WITH_FAULT).map(sequence::plan::Plan::new);
-        let found: Vec<_> = plans.filter_map(|plan| sequence_world(&plan, Some(fault)).run().err()).collect();
+        let found: Vec<_> = plans.filter_map(|plan| violation(|| sequence_world(&plan, Some(fault)).run())).collect();
         assert!(found.iter().any(|violation| violation.contains(want)), "{fault:?}: {:?}", found.first());
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use deuteron::backend::{Answer, AnswerPart, AnswerSink as _, OutputNeeds, Ticket, answering_myself};
 use deuteron::limits::IN_FLIGHT_MAX;
 use deuteron::queue::completions::Completions;
-use deuteron::queue::model_queue::{ModelQueue, QueuedRequest, Reservation};
+use deuteron::queue::model_queue::{ModelQueue, QueuedRequest};
 use deuteron::scheduler::{Claims, Entry, Policy, QueueBounds, Scheduler, ShapeKey};
 use deuteron::time::{Instant, Stamps};
 
@@ -70,7 +70,6 @@ pub fn model_queue() -> (Work, usize) {
                 level: 0,
                 mark: None,
                 stamps: Stamps::default(),
-                hold: Reservation::default(),
                 again: None,
                 output_needs: OutputNeeds::default(),
             };

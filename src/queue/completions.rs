@@ -1,5 +1,5 @@
-//! What a shard shares with the workers: the claims on its requests, and the answers on their way
-//! back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
+//! What a shard shares with the workers: the claims on its requests, the tensors that whoever settles a
+//! claim has, and the answers on their way back. Any thread may push. Bounded by the tickets: a request has one answer, and a shard has
 //! [`IN_FLIGHT_MAX`] tickets.
 
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -7,16 +7,26 @@ use std::task::Waker;
 
 use crate::backend::{self, Answer, AnswerPart, Ticket};
 use crate::limits::{IN_FLIGHT_MAX, RESPONSES_UNREAD_MAX};
-use crate::queue::sync::{AtomicU64, AtomicWaker, SegQueue};
+use crate::queue::sync::{AtomicCell, AtomicU64, AtomicWaker, SegQueue};
+use crate::tensor::Tensor;
 
 /// The answers that come back to one shard, and who holds each of its requests.
 pub struct Completions {
     answers: SegQueue<(Ticket, Answer)>,
     claims: Box<[AtomicU64]>,
+    /// The tensors of requests that are queued, by ticket: they go with the claim, so that a shard frees
+    /// those of a request that it withdraws, however long its entry stays in the queue.
+    inputs: Box<[AtomicCell<Option<Box<BoxedInputs>>>]>,
     /// Answers of decoupled models that were not read yet, by ticket. A hint to the model, no more.
     unread: Box<[AtomicU32]>,
     waker: AtomicWaker,
 }
+
+/// Under loom each look at an atomic is one more step to interleave: the check itself holds these promises.
+const IS_INTERLEAVED: bool = cfg!(feature = "loom");
+
+/// In a box of its own: what is exchanged as one is no larger than a pointer.
+struct BoxedInputs(Vec<Tensor>);
 
 /// A request is `Waiting`, then once and for all `Taken` by a batch or `Dropped` by its shard.
 /// The generation tells it from earlier requests in the same place.
@@ -31,27 +41,37 @@ enum ClaimState {
 }
 
 impl ClaimState {
+    /// Whether the request before this one in the same place was taken or dropped.
+    const fn is_settled(before: u64, ticket: Ticket) -> bool {
+        before & 0b11 != Self::Waiting as u64 && before >> 2 != ticket.generation as u64
+    }
+
     const fn of(self, ticket: Ticket) -> u64 {
         ((ticket.generation as u64) << 2) | self as u64
     }
 }
 
 impl Completions {
-    /// An completions without requests.
+    /// Completions without requests.
     pub fn new() -> Self {
         Self::with_slots(IN_FLIGHT_MAX)
     }
 
-    /// An completions for so many tickets.
+    /// Completions for so many tickets.
     pub(super) fn with_slots(count: usize) -> Self {
         let claims = (0..count).map(|_| AtomicU64::new(0)).collect();
+        let inputs = (0..count).map(|_| AtomicCell::new(None)).collect();
         let unread = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Self { answers: SegQueue::new(), claims, unread, waker: AtomicWaker::new() }
+        Self { answers: SegQueue::new(), claims, inputs, unread, waker: AtomicWaker::new() }
     }
 
     /// A new request begins to wait. Called by the shard, before the request is submitted.
     pub fn open(&self, ticket: Ticket) {
         if let Some(claim) = self.claims.get(ticket.index as usize) {
+            debug_assert!(
+                IS_INTERLEAVED || ClaimState::is_settled(claim.load(Ordering::Relaxed), ticket),
+                "a place is opened anew"
+            );
             claim.store(ClaimState::Waiting.of(ticket), Ordering::Release);
         }
         if let Some(unread) = self.unread.get(ticket.index as usize) {
@@ -64,9 +84,29 @@ impl Completions {
         self.settle(ticket, ClaimState::Taken)
     }
 
-    /// Takes the request back; false where a batch has it, so that an answer will come.
+    /// Takes the request back, and frees its tensors; false where a batch has it, so that an answer will
+    /// come.
     pub fn withdraw(&self, ticket: Ticket) -> bool {
-        self.settle(ticket, ClaimState::Dropped)
+        let is_withdrawn = self.settle(ticket, ClaimState::Dropped);
+        if is_withdrawn {
+            drop(self.take_inputs(ticket));
+        }
+        is_withdrawn
+    }
+
+    /// The request is about to be queued with these tensors. Called by its shard.
+    pub fn put_inputs(&self, ticket: Ticket, inputs: Vec<Tensor>) {
+        debug_assert!(IS_INTERLEAVED || self.is_waiting(ticket), "it was opened, and nobody can have claimed it yet");
+        if let Some(place) = self.inputs.get(ticket.index as usize) {
+            place.store(Some(Box::new(BoxedInputs(inputs))));
+        }
+    }
+
+    /// The tensors of a request that was queued, for whoever has settled its claim.
+    pub fn take_inputs(&self, ticket: Ticket) -> Vec<Tensor> {
+        debug_assert!(IS_INTERLEAVED || !self.is_waiting(ticket), "they are for whoever has settled the claim");
+        let place = self.inputs.get(ticket.index as usize);
+        place.and_then(AtomicCell::take).map_or_else(Vec::new, |inputs| inputs.0)
     }
 
     /// The client of a request that a batch has gives up on it.

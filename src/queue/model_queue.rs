@@ -1,15 +1,16 @@
 //! The way of requests from the shards to the instances of one model version: a ring per shard, a
 //! scheduler that the instances take turns at, and their parking. The lock is taken once for a
-//! batch, by instance threads; a shard never waits for it, and tries it only where its ring, or the
-//! memory for requests, is full of those that have gone. Bounded by [`Admission`].
+//! batch, by instance threads; a shard never waits for it, and tries it only in `hold.rs`, where its
+//! ring fills up with those that have gone. Their memory is not there: the tensors of a request lie
+//! beside its claim in the completions, and whoever settles the claim has them. Bounded by [`Admission`].
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
 
 mod batcher;
+mod eviction;
 mod in_flight;
 mod iteration;
 mod rate_gate;
-mod reservation;
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -34,7 +35,6 @@ use crate::tensor::Tensor;
 use crate::time::{Clock, Instant, Stamps};
 
 pub use crate::queue::model_queue::in_flight::NextWork;
-pub use crate::queue::model_queue::reservation::Reservation;
 pub use crate::queue::parking::Parking;
 pub use crate::scheduler::QueueBounds;
 
@@ -44,7 +44,7 @@ pub struct QueuedRequest {
     pub completions: Arc<Completions>,
     /// Its name there.
     pub ticket: Ticket,
-    /// Its tensors, in the order of the model's inputs.
+    /// Its tensors, in the order of the model's inputs; the completions has them while it is queued.
     pub inputs: Vec<Tensor>,
     /// Its rows.
     pub rows: u32,
@@ -58,8 +58,6 @@ pub struct QueuedRequest {
     pub stamps: Stamps,
     /// What of each output its client asks for.
     pub output_needs: OutputNeeds,
-    /// The memory of its tensors in the books of the queue, which opens them.
-    pub hold: Reservation,
     /// Takes its answer where it ran before (iterative sequences); no bound counts it then.
     pub again: Option<Responder>,
 }
@@ -93,9 +91,6 @@ pub struct ModelQueue {
     forecast: Option<Forecast>,
     /// Where answers keep the order of their requests.
     order: Option<Arc<ResponseOrder>>,
-    /// Bytes of all that is in the rings and the scheduler: those that have gone hold theirs.
-    held: Arc<AtomicUsize>,
-    held_max: usize,
     releases: [AtomicUsize; ReleaseReason::ALL.len()],
     /// Requests that were refused because they would be late.
     late: AtomicUsize,
@@ -162,6 +157,10 @@ enum PollOutcome {
 /// One shard's end of a queue.
 pub struct QueueProducer {
     ring: sync::Producer<Entry<QueuedRequest>>,
+    /// Room in the ring when it was looked for last, less what was queued since.
+    room_seen: usize,
+    /// Where less is seen, those that have gone are taken out.
+    room_least: usize,
     model_queue: Arc<ModelQueue>,
 }
 
@@ -191,8 +190,10 @@ impl ModelQueue {
         let instances = parkings.iter().filter(|parking| !parking.is_passive()).count();
         let admission = Admission::new(&policy, bounds);
         let requests_max = admission.requests_max();
-        // A shard has a ticket for each of its requests.
-        let ring_size = requests_max.min(IN_FLIGHT_MAX);
+        // A shard has a ticket for each of its requests. There is room for as many again that have gone:
+        // a shard that finds the lock held leaves them there, and tries again later.
+        let room_least = requests_max.min(IN_FLIGHT_MAX);
+        let ring_size = room_least.saturating_mul(2);
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();
         // Those that have gone stay until they are met, or are swept out when there is no room.
         let policy = Policy { entries_max: requests_max.saturating_mul(2), ..policy };
@@ -217,8 +218,6 @@ impl ModelQueue {
             order: policy.preserves_order.then(|| Arc::new(ResponseOrder::new(shards))),
             policy,
             admission,
-            held: Arc::default(),
-            held_max: bounds.bytes,
             releases: Default::default(),
             late: AtomicUsize::new(0),
             sequences: own,
@@ -227,8 +226,9 @@ impl ModelQueue {
             rows_wanted: AtomicI64::new(0),
             is_stopped: AtomicBool::new(false),
         });
-        let locked =
-            producers.into_iter().map(|ring| QueueProducer { ring, model_queue: Arc::clone(&model_queue) }).collect();
+        let producer =
+            |ring| QueueProducer { ring, room_seen: ring_size, room_least, model_queue: Arc::clone(&model_queue) };
+        let locked = producers.into_iter().map(producer).collect();
         (model_queue, locked)
     }
 
@@ -242,10 +242,10 @@ impl ModelQueue {
         self.admission.waiting()
     }
 
-    /// Bytes that are held for requests.
-    #[cfg(all(test, feature = "loom"))]
+    /// Bytes of the tensors of requests that wait.
+    #[cfg(test)]
     pub fn held(&self) -> usize {
-        self.held.load(Ordering::Relaxed)
+        self.admission.bytes()
     }
 
     /// Batches that left so far.
@@ -338,15 +338,6 @@ impl ModelQueue {
         if let Some(sequences) = &self.sequences {
             sequences.departures.push(SequenceDeparture { id, since });
             self.wake();
-        }
-    }
-
-    /// Refuses what has waited too long, where no instance is at it. Only where the time of a request
-    /// that may wait for a slot is over.
-    pub fn refuse_over(&self, now: Instant) {
-        if let Ok(mut locked) = self.locked.try_lock() {
-            locked.drain(now, self);
-            self.handle_news(&mut locked, usize::MAX, now);
         }
     }
 
@@ -522,7 +513,8 @@ impl ModelQueue {
     fn make_batch(&self, taken: FormedBatch, turns: Vec<Arc<dyn backend::AnswerSink>>, clock: Clock) -> Batch {
         let mut turns = turns.into_iter();
         let batched = clock();
-        let FormedBatch { rows: taken, ended, .. } = taken;
+        let FormedBatch { rows: mut taken, ended, .. } = taken;
+        taken.iter_mut().filter_map(|row| row.request.as_mut()).for_each(QueuedRequest::take_inputs);
         let waiting = || taken.iter().filter_map(|row| row.request.as_ref());
         let rows = waiting().fold(0_u32, |sum, waiting| sum.saturating_add(waiting.rows));
         // A row without a request has the inputs of another: the model must have some.
@@ -547,13 +539,16 @@ impl ModelQueue {
             request.responder.count_in(Arc::clone(&self.batches) as Arc<dyn ExecutionCounter>);
             request
         });
-        Batch { requests: requests.collect(), rows, clock, ended }
+        let requests = requests.collect();
+        debug_assert!(turns.next().is_none(), "each turn is that of a request");
+        Batch { requests, rows, clock, ended }
     }
 
     fn refuse(&self, mut waiting: QueuedRequest, error: Error) {
         if let Some(responder) = waiting.again.take() {
             responder.send(Err(error));
         } else if RequestClaims(self).claim(&waiting) {
+            waiting.take_inputs();
             Responder::new(waiting.completions, waiting.ticket, waiting.stamps).send(Err(error));
         }
     }
@@ -618,9 +613,15 @@ impl QueuedRequest {
             level: 0,
             mark: None,
             stamps: Stamps::default(),
-            hold: Reservation::default(),
             again: None,
             output_needs: OutputNeeds::default(),
+        }
+    }
+
+    /// Takes its tensors out of the completions, where it was claimed. One that ran before has them.
+    fn take_inputs(&mut self) {
+        if self.again.is_none() {
+            self.inputs = self.completions.take_inputs(self.ticket);
         }
     }
 
@@ -648,7 +649,6 @@ impl Claims<QueuedRequest> for RequestClaims<'_> {
         }
         let is_claimed = waiting.completions.claim(waiting.ticket);
         if is_claimed {
-            waiting.hold.release();
             self.0.leave(waiting.room());
         }
         is_claimed
@@ -717,22 +717,24 @@ impl QueueProducer {
 
     /// Queues a request and says whether [`ModelQueue::wake`] must be called, once for a burst. What is
     /// refused is dropped; its ticket is still its shard's.
-    pub fn submit(&mut self, entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
+    pub fn submit(&mut self, mut entry: Entry<QueuedRequest>) -> Result<bool, QueueRefusal> {
         let room = entry.token.room();
         self.model_queue.enter(room, entry.deadline, entry.queued_at)?;
-        let Some(hold) = self.model_queue.hold(room.size, entry.queued_at) else {
-            self.model_queue.leave(room);
-            return Err(QueueRefusal::Full);
-        };
-        let entry = Entry { token: QueuedRequest { hold, ..entry.token }, ..entry };
+        if self.room_seen <= self.room_least {
+            self.make_room(entry.queued_at);
+        }
+        let inputs = std::mem::take(&mut entry.token.inputs);
+        entry.token.completions.put_inputs(entry.token.ticket, inputs);
         // Of a shape that the others may not have, it may end their batch; a deadline may close it.
         let may_close = !entry.shape_key.is_empty() || entry.deadline.is_some();
         let rows = if may_close { u32::MAX } else { entry.rows.max(1) };
-        let mut next = entry;
-        while let Err(sync::PushError::Full(entry)) = self.ring.push(next) {
-            self.model_queue.make_room(entry.queued_at);
-            next = entry;
+        if self.ring.push(entry).is_err() {
+            // Each time that room was looked for, somebody else was at the queue.
+            debug_assert_eq!(self.room_seen, 0, "no more room is seen than there is");
+            self.model_queue.leave(room);
+            return Err(QueueRefusal::Full);
         }
+        self.room_seen = self.room_seen.saturating_sub(1);
         fence(Ordering::SeqCst);
         Ok(!self.model_queue.is_enough_wanted(rows))
     }

@@ -77,7 +77,8 @@ impl Parking {
     /// Its instance begins to run a batch.
     pub(super) fn set_run(&self, rows: u32, now: Instant) {
         self.began.store(now.as_nanos(), Ordering::Relaxed);
-        self.rows.store(rows.max(1), Ordering::Relaxed);
+        let before = self.rows.swap(rows.max(1), Ordering::Relaxed);
+        debug_assert_eq!(before, 0, "the run before was taken when its instance came back");
     }
 
     /// The rows of the batch that its instance ran, and when it began, if there was one.
@@ -129,6 +130,7 @@ impl Parking {
 
     /// Sleeps until somebody wakes it, or until then.
     pub(super) fn park(&self, until: Option<Instant>, clock: Clock) {
+        debug_assert!(self.thread.get().is_some(), "a thread that sleeps can be woken");
         while self.is_parked() {
             let Some(until) = until else {
                 sync::park();

@@ -64,6 +64,7 @@ impl RateLimiter {
         }
         let mut granted = shares.grant();
         let is_granted = shares.rate.is_granted(id);
+        debug_assert!(is_ready || !(is_granted || shares.rate.is_waiting(id)), "who has no work holds nothing");
         shares.set_blocked(id, shares.rate.is_waiting(id));
         drop(shares);
         granted.retain(|(granted, _)| *granted != id);
@@ -76,6 +77,7 @@ impl RateLimiter {
     pub fn start(&self, id: usize, siblings: impl Iterator<Item = usize>) -> bool {
         let mut shares = self.lock();
         shares.rate.handle_start(id);
+        debug_assert!(!shares.rate.is_granted(id), "what was granted is used once");
         if let Some(parking) = shares.parkings.get(&id) {
             parking.set_turn(shares.rate.pass(id));
         }
@@ -130,6 +132,7 @@ impl RateShares {
         let mut granted = GrantedInstances::new();
         while let Some(id) = self.rate.poll_grant() {
             self.set_blocked(id, false);
+            debug_assert!(self.parkings.contains_key(&id), "who asks has a seat to be woken in");
             granted.extend(self.parkings.get(&id).map(|parking| (id, Arc::clone(parking))));
         }
         granted

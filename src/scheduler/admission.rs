@@ -86,6 +86,11 @@ impl Admission {
         self.levels.values().chain([&self.others]).map(BoundedCount::get).fold(0, usize::saturating_add)
     }
 
+    /// Bytes of the tensors of those that wait.
+    pub fn bytes(&self) -> usize {
+        self.bytes.get()
+    }
+
     /// Requests that may wait, over all levels.
     pub fn requests_max(&self) -> usize {
         self.levels.values().chain([&self.others]).map(|count| count.max).fold(0, usize::saturating_add)
@@ -107,7 +112,8 @@ impl BoundedCount {
     }
 
     fn sub(&self, amount: usize) {
-        self.value.fetch_sub(amount, Ordering::Relaxed);
+        let have = self.value.fetch_sub(amount, Ordering::Relaxed);
+        debug_assert!(have >= amount, "who leaves had entered, and leaves once");
     }
 
     fn get(&self) -> usize {

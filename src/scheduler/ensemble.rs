@@ -173,8 +173,10 @@ impl<T: Clone> EnsembleRun<T> {
 
     /// A step gives nothing more.
     pub fn handle_end(&mut self, frame: usize) {
+        debug_assert!(self.running > 0, "a step that ends was running");
         self.running = self.running.saturating_sub(1);
         if let Some(open) = self.frames.get_mut(frame) {
+            debug_assert!(open.busy > 0, "it ran in this frame");
             open.busy = open.busy.saturating_sub(1);
         }
         self.settle(frame);
@@ -188,7 +190,9 @@ impl<T: Clone> EnsembleRun<T> {
         let edges = graph.steps.get(step)?;
         let slots = &mut self.frames.get_mut(frame)?.slots;
         let inputs = edges.inputs.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take());
-        let inputs = inputs.collect();
+        let inputs: Vec<T> = inputs.collect();
+        debug_assert_eq!(inputs.len(), edges.inputs.len(), "a step that is ready has all that it takes");
+        self.invariants();
         Some(StepLaunch { frame, step, inputs })
     }
 
@@ -200,7 +204,8 @@ impl<T: Clone> EnsembleRun<T> {
         if !self.wanted.iter().all(|tensor| slots.get(*tensor).is_some_and(|slot| slot.has_come)) {
             return None;
         }
-        let response = self.wanted.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take()).collect();
+        let response: Vec<T> = self.wanted.iter().filter_map(|tensor| slots.get_mut(*tensor)?.take()).collect();
+        debug_assert_eq!(response.len(), self.wanted.len(), "a tensor is kept until the last has taken it");
         self.due.pop_front();
         self.responses += 1;
         if let Some(frame) = self.frames.get_mut(frame) {
@@ -273,6 +278,15 @@ impl<T: Clone> EnsembleRun<T> {
         if self.frames.get(index).is_some_and(|frame| frame.busy == 0 && !frame.is_due) {
             self.frames.remove(index);
         }
+        self.invariants();
+    }
+
+    /// What holds between two calls: there are as many frames as one request has open.
+    fn invariants(&self) {
+        let busy: usize = self.frames.iter().map(|(_, frame)| frame.busy).sum();
+        debug_assert_eq!(busy, self.running + self.ready.len(), "a step that has begun is ready or runs");
+        let is_due = |frame: &usize| self.frames.get(*frame).is_some_and(|frame| frame.is_due);
+        debug_assert!(self.due.iter().all(is_due), "a frame stays until its response was taken");
     }
 }
 

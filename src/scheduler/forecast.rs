@@ -47,7 +47,8 @@ impl Forecast {
 
     /// It waits no more.
     pub fn handle_leave(&self, level: u64, rows: u32) {
-        self.level(level).fetch_sub(rows.max(1) as usize, Ordering::Relaxed);
+        let have = self.level(level).fetch_sub(rows.max(1) as usize, Ordering::Relaxed);
+        debug_assert!(have >= rows.max(1) as usize, "rows that leave a level had waited there");
     }
 
     /// An instance takes a batch of so many rows.
@@ -85,6 +86,7 @@ impl Forecast {
         if rest > 0 && rows_with > rows_max {
             (batches, rows_with) = (batches + 1, rows.max(1));
         }
+        debug_assert!(rows_with <= rows_max.max(rows), "a batch is too large only where one request is");
         let mut idle_at: Vec<u64> = self.idle_at.iter().map(|at| at.load(Ordering::Relaxed)).collect();
         idle_at.sort_unstable();
         // Instances take turns: every round, each runs one full batch.

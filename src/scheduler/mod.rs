@@ -181,6 +181,7 @@ impl<T> Scheduler<T> {
         let place = self.queue.push(Rank { level, is_delayed: false }, held);
         self.set_alarm(place);
         self.ask_at = Some(now);
+        self.invariants();
         Ok(())
     }
 
@@ -192,6 +193,8 @@ impl<T> Scheduler<T> {
             let preferred = self.configured.rows_preferred.iter().copied();
             self.policy.rows_preferred = preferred.filter(|rows| *rows <= limit).collect();
             self.policy.rows_max = limit;
+            let most = self.configured.rows_max().max(self.configured.rows_preferred_max());
+            debug_assert!((1..=most).contains(&limit), "tuning narrows what is configured");
         }
     }
 
@@ -203,6 +206,7 @@ impl<T> Scheduler<T> {
             // Somebody else may have been faster with all of them: then there is another look.
             if let Some(batch) = self.take_batch(count, released, claims) {
                 self.ask_at = (self.queue.len() > 0).then_some(now);
+                self.invariants();
                 return Some(batch);
             }
         }
@@ -253,6 +257,7 @@ impl<T> Scheduler<T> {
             }
         }
         self.expired.retain(|expired| claims.is_waiting(&expired.token));
+        self.invariants();
     }
 
     /// Entries that are held: those that wait, those that have gone and were not met yet, and
@@ -287,6 +292,8 @@ impl<T> Scheduler<T> {
         let look = self.look(claims);
         let close = self.close(&look);
         let release = look.release(&self.policy, close, now);
+        debug_assert!(release.is_none_or(|(count, _)| (1..=look.count).contains(&count)), "what leaves was looked at");
+        debug_assert!(release.is_some() || look.count == 0 || close.is_some(), "what stays has a time to leave");
         if release.is_none() {
             self.ask_at = close.map(|close| close.at);
             self.rows_wanted = look.rows_wanted(&self.policy);
@@ -299,6 +306,14 @@ impl<T> Scheduler<T> {
             self.alarms.pop_first();
             self.handle_alarm(alarm.place, now);
         }
+        self.invariants();
+    }
+
+    fn invariants(&self) {
+        debug_assert!(self.len() <= self.policy.entries_max, "no more is held than may be");
+        debug_assert!(self.alarms.len() <= self.queue.len(), "an entry has one alarm at most, and who left none");
+        debug_assert!(self.entry_count >= self.queue.len() as u64, "each has a number of its own");
+        debug_assert!(self.poll_timeout().is_some() || self.queue.len() == 0, "what waits is asked for again");
     }
 
     fn handle_alarm(&mut self, place: QueuePlace, now: Instant) {
@@ -370,13 +385,18 @@ impl<T> Scheduler<T> {
                 tokens.push(entry.token);
             }
         }
+        debug_assert!(
+            tokens.len() <= 1 || rows <= self.policy.rows_max(),
+            "a batch is too large only where one request is"
+        );
         (!tokens.is_empty()).then_some(EntryBatch { tokens, rows, released })
     }
 
     fn take(&mut self, place: QueuePlace) -> Option<Entry<T>> {
         let held = self.queue.take(place)?;
         if let Some(at) = held.alarm_at() {
-            self.alarms.remove(&TimeoutAlarm { at, number: held.number, place });
+            let was_set = self.alarms.remove(&TimeoutAlarm { at, number: held.number, place });
+            debug_assert!(was_set, "who waits with a time has an alarm");
         }
         Some(held.entry)
     }

@@ -34,6 +34,7 @@ impl<R> Ordering<R> {
     /// A request was queued: its turn comes after all before it.
     pub fn handle_request(&mut self) -> ResponseTurn {
         self.turns.push_back(HeldResponse { responses: VecDeque::new(), is_finished: false });
+        self.invariants();
         ResponseTurn(self.first + (self.turns.len() as u64 - 1))
     }
 
@@ -45,6 +46,7 @@ impl<R> Ordering<R> {
             _ => return Err(response),
         }
         self.count += 1;
+        self.invariants();
         Ok(())
     }
 
@@ -60,6 +62,7 @@ impl<R> Ordering<R> {
         while let Some(held) = self.turns.front_mut() {
             if let Some(response) = held.responses.pop_front() {
                 self.count -= 1;
+                self.invariants();
                 return Some(response);
             }
             if !held.is_finished {
@@ -68,6 +71,8 @@ impl<R> Ordering<R> {
             self.turns.pop_front();
             self.first += 1;
         }
+        self.invariants();
+        debug_assert_eq!(self.count, 0, "nobody's turn is left, and no response");
         None
     }
 
@@ -81,11 +86,22 @@ impl<R> Ordering<R> {
         self.count == 0
     }
 
+    fn invariants(&self) {
+        debug_assert!(self.count <= self.responses_max, "no more is held than may be");
+        debug_assert!(self.count == 0 || !self.turns.is_empty(), "a response is of a request");
+        // Some of all: there may be thousands.
+        let some = self.turns.iter().take(INVARIANT_TURNS_MAX).map(|held| held.responses.len());
+        debug_assert!(some.sum::<usize>() <= self.count, "each response that is held is counted");
+    }
+
     fn held(&mut self, turn: ResponseTurn) -> Option<&mut HeldResponse<R>> {
         let index = usize::try_from(turn.0.checked_sub(self.first)?).ok()?;
         self.turns.get_mut(index)
     }
 }
+
+/// Turns whose responses a debug build counts anew at each change.
+const INVARIANT_TURNS_MAX: usize = 16;
 
 #[cfg(test)]
 mod tests {
@@ -137,5 +153,22 @@ mod tests {
     fn a_response_too_many_or_too_late_is_given_back() {
         assert_eq!(script(2, "a b b1 b2 b3 a. b4"), "b3 refused\na.: b1 b2\nb4: b4");
         assert_eq!(script(9, "a a1 a. a2 b b. b1"), "a1: a1\na2 refused\nb1 refused");
+    }
+
+    #[test]
+    fn a_count_that_is_wrong_is_noticed_where_it_changes() {
+        let check = |count: usize, want: &str| {
+            let mut ordering = Ordering::new(2);
+            let turn = ordering.handle_request();
+            ordering.handle_response(turn, 1).unwrap();
+            ordering.handle_response(turn, 2).unwrap();
+            ordering.count = count;
+            let told = crate::scheduler::tests::tripped(|| {
+                ordering.handle_request();
+            });
+            assert!(told.contains(want), "{told}, not {want}");
+        };
+        check(1, "each response that is held is counted");
+        check(3, "no more is held than may be");
     }
 }

@@ -52,6 +52,7 @@ impl<E> Queue<E> {
     pub fn push(&mut self, rank: Rank, entry: E) -> QueuePlace {
         let slot = QueueSlot { held: Some(entry), rank, previous: None, next: None };
         let place = self.vacant.pop().unwrap_or(QueuePlace(self.slots.len()));
+        debug_assert!(self.get(place).is_none(), "a place that is used again is vacant");
         match self.slots.get_mut(place.0) {
             Some(vacant) => *vacant = slot,
             None => self.slots.push(slot),
@@ -65,6 +66,7 @@ impl<E> Queue<E> {
         let entry = self.slots.get_mut(place.0)?.held.take()?;
         self.unlink(place);
         self.vacant.push(place);
+        debug_assert_eq!(self.lists.is_empty(), self.len() == 0, "what waits is in a list, and no list is empty");
         Some(entry)
     }
 
@@ -118,11 +120,15 @@ impl<E> Queue<E> {
             (slot.rank, slot.previous, slot.next) = (rank, previous, None);
         }
         self.set_next(previous, Some(place));
+        debug_assert!(self.is_end(rank), "a list begins and ends where it is said to");
     }
 
     fn unlink(&mut self, place: QueuePlace) {
         let Some(slot) = self.slots.get(place.0) else { return };
         let (rank, previous, next) = (slot.rank, slot.previous, slot.next);
+        let beside = |other: Option<QueuePlace>| other.and_then(|other| self.slots.get(other.0));
+        debug_assert!(beside(previous).is_none_or(|slot| slot.next == Some(place)), "the one before leads here");
+        debug_assert!(beside(next).is_none_or(|slot| slot.previous == Some(place)), "the one behind leads back");
         self.set_next(previous, next);
         if let Some(slot) = next.and_then(|next| self.slots.get_mut(next.0)) {
             slot.previous = previous;
@@ -133,6 +139,15 @@ impl<E> Queue<E> {
             (_, None, None) => drop(self.lists.remove(&rank)),
             _ => {}
         }
+        debug_assert!(self.is_end(rank), "a list begins and ends where it is said to");
+    }
+
+    /// Whether nothing is before the first of a list, nor behind its last.
+    fn is_end(&self, rank: Rank) -> bool {
+        let ends = self.lists.get(&rank).map(|ends| (self.slots.get(ends.first.0), self.slots.get(ends.last.0)));
+        ends.is_none_or(|(first, last)| {
+            first.is_some_and(|slot| slot.previous.is_none()) && last.is_some_and(|slot| slot.next.is_none())
+        })
     }
 
     fn set_next(&mut self, place: Option<QueuePlace>, next: Option<QueuePlace>) {

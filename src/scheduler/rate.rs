@@ -157,6 +157,7 @@ impl Rate {
             Ok(limits) => {
                 self.registered = ids.end;
                 self.deal(limits);
+                self.invariants();
                 Ok(ids)
             }
             Err(error) => {
@@ -175,6 +176,7 @@ impl Rate {
         if let Ok(limits) = self.limits() {
             self.deal(limits);
         }
+        self.invariants();
     }
 
     /// An instance has work, and asks to run it.
@@ -188,6 +190,7 @@ impl Rate {
         instance.number = number;
         self.asked += 1;
         self.waiting.insert((instance.pass, number, id));
+        self.invariants();
     }
 
     /// An instance that may run begins to.
@@ -236,8 +239,10 @@ impl Rate {
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
                 resource.taken += count;
+                debug_assert!(*count == 0 || resource.taken <= resource.limit, "nothing is granted that is not there");
             }
         }
+        self.invariants();
         Some(id)
     }
 
@@ -314,7 +319,8 @@ impl Rate {
     fn forget(&mut self, id: usize) {
         if let Some(instance) = self.instances.get_mut(&id) {
             instance.state = RateState::Idle;
-            self.waiting.remove(&(instance.pass, instance.number, id));
+            let was_waiting = self.waiting.remove(&(instance.pass, instance.number, id));
+            debug_assert!(was_waiting, "who waits is among those who wait, by its pass");
         }
     }
 
@@ -323,9 +329,27 @@ impl Rate {
         instance.state = RateState::Idle;
         for (index, count) in &instance.needs {
             if let Some((_, resource)) = self.resources.get_mut(*index) {
+                debug_assert!(resource.taken >= *count, "who ends gives back what it took");
                 resource.taken = resource.taken.saturating_sub(*count);
             }
         }
+        self.invariants();
+    }
+
+    /// Counts anew what is taken and who waits: there are as many instances as a server has.
+    fn invariants(&self) {
+        let having = |state: RateState| self.instances.values().filter(move |instance| instance.state == state);
+        debug_assert_eq!(self.waiting.len(), having(RateState::Waiting).count(), "who waits is waited for");
+        let last = self.instances.last_key_value().map(|(id, _)| *id);
+        debug_assert!(last.is_none_or(|last| last < self.registered), "an id was given before");
+        debug_assert!(
+            self.resources.iter().enumerate().all(|(index, (_, resource))| {
+                let needs =
+                    having(RateState::Granted).chain(having(RateState::Running)).flat_map(|instance| &instance.needs);
+                needs.filter(|(need, _)| *need == index).map(|(_, count)| count).sum::<u64>() == resource.taken
+            }),
+            "what is taken is what those hold who may run"
+        );
     }
 }
 

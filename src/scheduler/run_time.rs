@@ -49,6 +49,7 @@ impl RunTimes {
                 let error = took - cell.mean;
                 cell.mean += MEAN_GAIN * error;
                 cell.deviation += DEVIATION_GAIN * (error.abs() - cell.deviation);
+                debug_assert!(cell.mean >= 0.0 && cell.deviation >= 0.0, "a time, and how far runs are from it");
             }
         }
     }

@@ -278,3 +278,47 @@ fn so_many_rows_are_wanted_as_are_missing_to_the_next_size() {
 fn the_reasons_have_a_name_each() {
     assert!(ReleaseReason::ALL.map(ReleaseReason::as_str).is_sorted());
 }
+
+/// What an assertion says of a state that was spoilt.
+pub(super) fn tripped(act: impl FnOnce()) -> String {
+    let payload = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)).expect_err("it is noticed");
+    let text = payload.downcast_ref::<String>().cloned();
+    text.unwrap_or_else(|| (*payload.downcast_ref::<&str>().expect("a panic has a text")).to_owned())
+}
+
+#[test]
+fn a_queue_that_is_spoilt_is_noticed_at_its_next_change() {
+    let check = |spoil: fn(&mut Scheduler<String>), want: &str| {
+        let mut scheduler = Scheduler::new(batched(4));
+        let now = Instant::ZERO;
+        for words in ["a 1 d9", "b 1 d9"] {
+            scheduler.handle_request(entry(words, now), now).unwrap();
+        }
+        spoil(&mut scheduler);
+        let told = tripped(|| {
+            scheduler.forget_gone(&mut Gone(vec!["a".to_owned()]));
+            scheduler.poll_batch(now, &mut Gone::default());
+        });
+        assert!(told.contains(want), "{told}, not {want}");
+    };
+    check(|scheduler| scheduler.alarms.clear(), "who waits with a time has an alarm");
+    check(|scheduler| scheduler.policy.entries_max = 0, "no more is held than may be");
+    check(|scheduler| scheduler.ask_at = scheduler.alarms.pop_first().and(None), "who waits with a time has an alarm");
+    let more = |scheduler: &mut Scheduler<String>| {
+        let place = scheduler.queue.first().unwrap();
+        scheduler.alarms.extend([7, 8].map(|number| TimeoutAlarm { at: Instant::from_micros(99), number, place }));
+    };
+    check(more, "an entry has one alarm at most");
+    check(|scheduler| scheduler.entry_count = 0, "each has a number of its own");
+}
+
+#[test]
+fn who_leaves_twice_is_noticed() {
+    let admission = Admission::new(&Policy::default(), QueueBounds { requests: 3, bytes: 100 });
+    admission.enter(0, 60).unwrap();
+    admission.leave(0, 60);
+    assert!(tripped(|| admission.leave(0, 60)).contains("leaves once"));
+    let forecast = Forecast::new(&Policy::default(), 1);
+    forecast.handle_request(0, 2);
+    assert!(tripped(|| forecast.handle_leave(0, 3)).contains("had waited there"));
+}

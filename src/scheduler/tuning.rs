@@ -39,7 +39,9 @@ impl Tuning {
         if let Some(last) = self.queued_at.replace(queued_at) {
             let gap = queued_at.since(last).as_secs_f64();
             let mean = self.gap.unwrap_or(gap);
-            self.gap = Some(GAP_GAIN.mul_add(gap - mean, mean));
+            let mean = GAP_GAIN.mul_add(gap - mean, mean);
+            debug_assert!(mean >= 0.0 && mean.is_finite(), "a mean of times is a time");
+            self.gap = Some(mean);
         }
     }
 
@@ -58,6 +60,7 @@ impl Tuning {
     pub fn hold_until(&self, rows: u32, rows_max: u32, oldest: Instant, times: &RunTimes) -> Option<Instant> {
         let larger = rows.saturating_mul(2).min(rows_max);
         let added = larger.checked_sub(rows).filter(|added| *added > 0)?;
+        debug_assert!(rows + added == larger && larger <= rows_max, "a batch grows to what it may have");
         let apart = times.expected(rows)? + times.expected(added)?;
         let saving = apart.checked_sub(times.expected(larger)?)? / added;
         let slack = self.target.checked_sub(times.bound(larger)?)?;

@@ -10,13 +10,13 @@ use futures_lite::future;
 
 use crate::backend::{self, Answer, AnswerPart, Batch, Instance, OutputNeed, OutputNeeds, Request, Responder, Ticket};
 use crate::error::{Code, Error};
-use crate::limits::IN_FLIGHT_MAX;
+use crate::limits::{IN_FLIGHT_MAX, QUEUE_LOOK_PAUSE};
 use crate::metrics::{Departure, FailureReason, ModelCells, ShardCells, StepTimes};
 use crate::model::{CorrelationId, ModelSpec, SequenceMark};
 use crate::protocol::check;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::queue::model_queue::{
-    ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, Reservation, deadline_exceeded, timeout_expired,
+    ModelQueue, QueueProducer, QueueRefusal, QueuedRequest, deadline_exceeded, timeout_expired,
 };
 use crate::queue::served_model::{RunOutcome, run_guarded};
 use crate::runtime::clock;
@@ -256,20 +256,9 @@ impl Shard {
         let completions = Arc::clone(self.request_slots.completions());
         let level = model_queue.policy().level(priority);
         let mark = sequence.filter(|_| model.served().spec.sequence.is_some()).or_else(|| model_queue.own_mark());
-        let (sequence, hold) = (mark.as_ref().map(|mark| mark.id.clone()), Reservation::default());
-        let token = QueuedRequest {
-            completions,
-            ticket,
-            inputs,
-            rows,
-            size,
-            level,
-            mark,
-            stamps,
-            hold,
-            again: None,
-            output_needs,
-        };
+        let sequence = mark.as_ref().map(|mark| mark.id.clone());
+        let token =
+            QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again: None, output_needs };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
         // The client's own timeout bounds more than the queue where lateness is foretold.
@@ -344,21 +333,17 @@ struct SequenceGuard {
 
 impl SequenceGuard {
     /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
-    /// instance be busy.
+    /// instance be busy; and again where somebody else is at the queue, who may have looked too early.
     async fn answer(mut self, mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
-        if let Some(timeout_at) = timeout_at {
-            let timer = async {
-                sleep_until(timeout_at).await;
-                None
-            };
-            let answer = future::or(async { Some((&mut pending).await) }, timer).await;
-            if let Some(answer) = answer {
-                self.id = None;
-                return Ok(answer);
+        let mut look_at = timeout_at;
+        let answer = loop {
+            let Some(at) = look_at else { break pending.await };
+            if let Some(answer) = answer_until(&mut pending, at).await {
+                break answer;
             }
-            self.model_queue.refuse_over(clock::now());
-        }
-        let answer = pending.await;
+            let now = clock::now();
+            look_at = (!self.model_queue.refuse_over(now)).then(|| now + QUEUE_LOOK_PAUSE);
+        };
         self.id = None;
         Ok(answer)
     }
@@ -376,15 +361,20 @@ impl Drop for SequenceGuard {
 /// batch has by then is answered.
 async fn answer_unless_expired(mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
     let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
-    let timer = async {
-        sleep_until(timeout_at).await;
-        None
-    };
-    match future::or(async { Some((&mut pending).await) }, timer).await {
+    match answer_until(&mut pending, timeout_at).await {
         Some(answer) => Ok(answer),
         None if pending.withdraw() => Err(timeout_expired()),
         None => Ok(pending.await),
     }
+}
+
+/// The answer, if it comes before an instant.
+async fn answer_until(pending: &mut PendingAnswer, at: Instant) -> Option<Answer> {
+    let timer = async {
+        sleep_until(at).await;
+        None
+    };
+    future::or(async { Some(pending.await) }, timer).await
 }
 
 async fn sleep_until(at: Instant) {

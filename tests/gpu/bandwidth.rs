@@ -76,7 +76,7 @@ impl Bench<'_> {
 
     fn copied(&self, input: DevicePointer, output: DevicePointer) -> Line {
         let size = self.scale.size / 2;
-        let stream = self.device.stream().0 as cudarc::driver::sys::CUstream;
+        let stream = self.device.stream().as_raw() as cudarc::driver::sys::CUstream;
         let time = self.time(|_| {
             // SAFETY: both buffers are larger, and only this stream uses them; the context is current since it was
             // asked for an event.

@@ -114,8 +114,11 @@ fn by_hand(gpus: &Gpus, device: u32, plan: &GpuPlan, rounds: usize) -> Times {
     [input, output, scratch].into_iter().for_each(|pointer| context.free(pointer));
     // SAFETY: the last copy was waited for.
     [staged, results].into_iter().for_each(|pointer| unsafe { context.free_pinned(pointer) });
-    context.end_event(event);
-    context.end_stream(stream);
+    // SAFETY: both were made here, and are used no more.
+    unsafe {
+        context.end_event(event);
+        context.end_stream(stream);
+    }
     times
 }
 

@@ -22,6 +22,11 @@ pub trait Former {
     fn poll_response(&self, ordering: &mut Ordering<usize>) -> Option<usize> {
         ordering.poll_response()
     }
+
+    /// How often admission is told that a request waits no more.
+    fn leaves(&self) -> usize {
+        1
+    }
 }
 
 impl Former for Scheduler<usize> {
@@ -79,6 +84,8 @@ pub enum Fault {
     Idle,
     /// It does not see deadlines while a batch may grow.
     Patient,
+    /// It says twice of a request that it waits no more.
+    Restless,
     /// It gives the first entry of a batch twice.
     Twice,
     /// It knows no timeouts and no deadlines.
@@ -167,6 +174,10 @@ impl Former for Faulty {
             }
             _ => ordering.poll_response(),
         }
+    }
+
+    fn leaves(&self) -> usize {
+        1 + usize::from(self.fault == Fault::Restless)
     }
 
     fn len(&self) -> usize {

@@ -354,7 +354,9 @@ impl<'a, S: Former> World<'a, S> {
         let until = self.now + self.plan.run + self.plan.run_row * batch.rows + std::time::Duration::from_micros(1);
         let dies = self.random.percent(self.plan.deaths);
         for index in &batch.tokens {
-            self.admission.leave(self.requests[*index].level, self.plan.arrivals[*index].size);
+            for _ in 0..self.scheduler.leaves() {
+                self.admission.leave(self.requests[*index].level, self.plan.arrivals[*index].size);
+            }
             self.requests[*index].turn = self.ordering.as_mut().map(Ordering::handle_request);
         }
         self.counts.releases[batch.released as usize] += 1;

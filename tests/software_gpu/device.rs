@@ -139,7 +139,8 @@ fn what_the_documentation_forbids_is_written_down() {
         context.free(pointer);
         context.free(pointer);
         let (stream, event) = (context.new_stream().unwrap(), context.new_event(false).unwrap());
-        context.end_stream(stream);
+        // SAFETY: it is used once more, which this GPU refuses by the number of the stream.
+        unsafe { context.end_stream(stream) };
         assert!(context.record(event, stream).is_err());
         assert!(context.elapsed(event, event).is_err());
         assert!(context.upload(&[1, 2, 3], pointer).is_err());
@@ -193,15 +194,14 @@ fn streams_go_side_by_side_and_each_keeps_its_order() {
         let device = Device::open().unwrap();
         let context = device.context();
         let gate = Arc::new(Gate::default());
-        let waker = Waker::from(Arc::clone(&gate));
+        let waker = Arc::new(Waker::from(Arc::clone(&gate)));
         let plan = pointwise::activation_plan(1024, pointwise::Activation::Relu, Datatype::Fp32).unwrap();
         let run = |is_held: bool| {
             let (memory, stream) = (uploaded(&device, &[-1.0; 1024]), context.new_stream().unwrap());
             let (begin, end) = (context.new_event(true).unwrap(), context.new_event(true).unwrap());
             context.record(begin, stream).unwrap();
             if is_held {
-                // SAFETY: the waker lives until the stream was waited for.
-                unsafe { context.wake(stream, &raw const waker) }.unwrap();
+                context.wake(stream, &waker).unwrap();
             }
             device.enqueue_on(stream, &plan, |_| memory);
             context.record(end, stream).unwrap();

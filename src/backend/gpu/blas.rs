@@ -241,7 +241,7 @@ impl Blas for CublasLt {
                 algorithm,
                 null_mut(),
                 0,
-                stream.0 as *mut c_void,
+                stream.as_raw() as *mut c_void,
             )
         };
         checked(status, "cublasLtMatmul")

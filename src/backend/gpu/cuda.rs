@@ -295,11 +295,11 @@ impl Drop for CudaContext {
 }
 
 const fn stream_of(stream: GpuStream) -> sys::CUstream {
-    stream.0 as sys::CUstream
+    stream.as_raw() as sys::CUstream
 }
 
 const fn event_of(event: GpuEvent) -> sys::CUevent {
-    event.0 as sys::CUevent
+    event.as_raw() as sys::CUevent
 }
 
 impl GpuContext for CudaContext {
@@ -348,12 +348,15 @@ impl GpuContext for CudaContext {
     fn new_stream(&self) -> Result<GpuStream, DriverError> {
         self.enter()?;
         let stream = result::stream::create(result::stream::StreamKind::NonBlocking);
-        Ok(GpuStream(stream.map_err(|error| failed(error, "cuStreamCreate"))? as usize))
+        let stream = stream.map_err(|error| failed(error, "cuStreamCreate"))?;
+        // SAFETY: CUDA made it just now, in this context.
+        Ok(unsafe { GpuStream::from_raw(stream as usize) })
     }
 
-    fn end_stream(&self, stream: GpuStream) {
+    // SAFETY: callers see to what the trait says.
+    unsafe fn end_stream(&self, stream: GpuStream) {
         if self.enter().is_ok() {
-            // SAFETY: it came from `new_stream`, and its owner ends it once.
+            // SAFETY: the caller says that it came from `new_stream` and is in no use.
             let _ = unsafe { result::stream::destroy(stream_of(stream)) };
         }
     }
@@ -365,12 +368,14 @@ impl GpuContext for CudaContext {
             false => sys::CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
         let event = result::event::create(flags).map_err(|error| failed(error, "cuEventCreate"))?;
-        Ok(GpuEvent(event as usize))
+        // SAFETY: CUDA made it just now, in this context.
+        Ok(unsafe { GpuEvent::from_raw(event as usize) })
     }
 
-    fn end_event(&self, event: GpuEvent) {
+    // SAFETY: callers see to what the trait says.
+    unsafe fn end_event(&self, event: GpuEvent) {
         if self.enter().is_ok() {
-            // SAFETY: it came from `new_event`, and its owner ends it once.
+            // SAFETY: the caller says that it came from `new_event` and is in no use.
             let _ = unsafe { result::event::destroy(event_of(event)) };
         }
     }
@@ -380,16 +385,19 @@ impl GpuContext for CudaContext {
         let text = CString::new(ptx).map_err(|_| DriverError::transient("a module holds a zero byte"))?;
         // SAFETY: the text ends with a zero, by which the driver knows PTX from a binary.
         let module = unsafe { result::module::load_data(text.as_ptr().cast()) };
-        Ok(GpuModule(module.map_err(|error| failed(error, "cuModuleLoadData"))? as usize))
+        let module = module.map_err(|error| failed(error, "cuModuleLoadData"))?;
+        // SAFETY: CUDA made it just now, in this context.
+        Ok(unsafe { GpuModule::from_raw(module as usize) })
     }
 
     fn function(&self, module: GpuModule, name: &str) -> Result<GpuFunction, DriverError> {
         self.enter()?;
         let text = CString::new(name).map_err(|_| DriverError::transient("a kernel's name holds a zero byte"))?;
         // SAFETY: modules are never unloaded before their context.
-        let function = unsafe { result::module::get_function(module.0 as sys::CUmodule, text) };
+        let function = unsafe { result::module::get_function(module.as_raw() as sys::CUmodule, text) };
         let function = function.map_err(|error| failed(error, &format!("cuModuleGetFunction of '{name}'")))?;
-        Ok(GpuFunction(function as usize))
+        // SAFETY: CUDA found it just now, in a module of this context.
+        Ok(unsafe { GpuFunction::from_raw(function as usize) })
     }
 
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
@@ -493,7 +501,7 @@ impl GpuContext for CudaContext {
         // device memory is checked by the device.
         let outcome = unsafe {
             sys::cuLaunchKernel(
-                function.0 as sys::CUfunction,
+                function.as_raw() as sys::CUfunction,
                 x,
                 y,
                 1,
@@ -511,14 +519,14 @@ impl GpuContext for CudaContext {
 
     fn record(&self, event: GpuEvent, stream: GpuStream) -> Result<(), DriverError> {
         self.enter()?;
-        // SAFETY: both came from this context and live in one owner.
+        // SAFETY: only drivers make handles, and ending one is for an owner whom nobody else asks: both live.
         let outcome = unsafe { result::event::record(event_of(event), stream_of(stream)) };
         outcome.map_err(|error| failed(error, "cuEventRecord"))
     }
 
     fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError> {
         self.enter()?;
-        // SAFETY: it came from this context and lives.
+        // SAFETY: as for `record`.
         match unsafe { result::event::query(event_of(event)) } {
             Ok(()) => Ok(true),
             Err(result::DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
@@ -528,18 +536,19 @@ impl GpuContext for CudaContext {
 
     fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError> {
         self.enter()?;
-        // SAFETY: both came from this context and live.
+        // SAFETY: as for `record`.
         let millis = unsafe { result::event::elapsed(event_of(begin), event_of(end)) };
         let millis = millis.map_err(|error| failed(error, "cuEventElapsedTime"))?;
         Ok(Duration::try_from_secs_f32(millis / 1e3).unwrap_or_default())
     }
 
-    // SAFETY: callers see to what the trait says.
-    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError> {
+    fn wake(&self, stream: GpuStream, waker: &Arc<Waker>) -> Result<(), DriverError> {
         self.enter()?;
-        // SAFETY: the caller keeps the waker until it was called.
+        // Left to the driver also where this fails: the failure may be that of what was enqueued before.
+        let shared = Arc::into_raw(Arc::clone(waker));
+        // SAFETY: `call_waker` takes what it is given here, and is called once at most.
         let outcome =
-            unsafe { result::stream::launch_host_function(stream_of(stream), call_waker, waker.cast_mut().cast()) };
+            unsafe { result::stream::launch_host_function(stream_of(stream), call_waker, shared.cast_mut().cast()) };
         outcome.map_err(|error| failed(error, "cuLaunchHostFunc"))
     }
 }
@@ -547,8 +556,8 @@ impl GpuContext for CudaContext {
 /// Called by a thread of the driver's, through which no panic may pass.
 unsafe extern "C" fn call_waker(waker: *mut c_void) {
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        // SAFETY: `CudaContext::wake` was given a waker that lives until now.
-        unsafe { &*waker.cast::<Waker>() }.wake_by_ref();
+        // SAFETY: `CudaContext::wake` made it of an `Arc` for this call alone.
+        unsafe { Arc::from_raw(waker.cast_const().cast::<Waker>()) }.wake_by_ref();
     }));
 }
 

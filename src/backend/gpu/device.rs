@@ -65,8 +65,8 @@ pub struct OpenDevice {
     device_account: Arc<MemoryBudget>,
     pinned_account: Arc<MemoryBudget>,
     state: AtomicU8,
-    /// What streams may still call.
-    wakers: Mutex<Vec<Arc<Waker>>>,
+    /// Those of its instances that are there.
+    wakers: Mutex<Vec<Weak<Waker>>>,
     /// Where the end of a primary context is told.
     primary: Option<Arc<Mutex<PrimaryContext>>>,
 }
@@ -251,10 +251,13 @@ impl OpenDevice {
         &self.pinned_account
     }
 
-    /// Keeps a waker as long as anything in this context may call it.
+    /// Has a waker called when the context is left, for as long as its instance keeps it.
     pub fn keep(&self, waker: Waker) -> Arc<Waker> {
         let waker = Arc::new(waker);
-        locked(&self.wakers).push(Arc::clone(&waker));
+        let mut wakers = locked(&self.wakers);
+        // A context outlives its instances where models are loaded anew.
+        wakers.retain(|waker| waker.strong_count() > 0);
+        wakers.push(Arc::downgrade(&waker));
         waker
     }
 
@@ -272,7 +275,7 @@ impl OpenDevice {
     /// Those who share it are woken: it is given back only when the idle ones do so too.
     fn leave(&self, state: u8) {
         if self.state.compare_exchange(WORKS, state, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-            locked(&self.wakers).iter().for_each(|waker| waker.wake_by_ref());
+            locked(&self.wakers).iter().filter_map(Weak::upgrade).for_each(|waker| waker.wake_by_ref());
         }
     }
 
@@ -292,7 +295,6 @@ impl Drop for OpenDevice {
         let mut primary = self.primary.as_deref().map(locked);
         if self.is_hung() {
             std::mem::forget(self.context.take());
-            std::mem::forget(std::mem::take(&mut self.wakers));
             if let Some(primary) = &mut primary {
                 primary.hangs = true;
             }
@@ -343,10 +345,10 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &second) && !Arc::ptr_eq(&first, &own));
         assert_eq!(fake.contexts(), 2);
         let calls = Arc::new(Calls::default());
-        [&first, &second].iter().for_each(|opened| drop(opened.keep(Waker::from(Arc::clone(&calls)))));
+        let kept = [&first, &second].map(|opened| opened.keep(Waker::from(Arc::clone(&calls))));
         first.set_broken();
         first.set_broken();
-        assert_eq!(calls.0.load(Ordering::SeqCst), 2, "each once");
+        assert_eq!((calls.0.load(Ordering::SeqCst), kept.len()), (2, 2), "each once");
         assert!(!own.is_broken(), "our own goes on");
         drop(first);
         let error = gpu.open_primary().err().unwrap();
@@ -354,6 +356,17 @@ mod tests {
         drop(second);
         assert!(!gpu.open_primary().unwrap().is_broken());
         assert_eq!(fake.contexts(), 3);
+    }
+
+    #[test]
+    fn a_waker_is_kept_no_longer_than_its_instance_keeps_it() {
+        let fake = Fake::new(1);
+        let opened = fake.gpu(1 << 20, 1 << 20).open().unwrap();
+        let calls = Arc::new(Calls::default());
+        for _ in 0..1_000 {
+            drop(opened.keep(Waker::from(Arc::clone(&calls))));
+        }
+        assert_eq!((Arc::strong_count(&calls), locked(&opened.wakers).len()), (1, 1));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What the GPU executor needs of CUDA and nothing more: the one trait between it and
-//! [`super::cuda`], or the fake driver of the tests. Handles are numbers, so that both sides can make
-//! them; [`super::memory`] gives them owners. No call that a batch makes waits for the device.
+//! [`super::cuda`], or the fake driver of the tests. Handles are numbers that drivers alone make, since
+//! CUDA follows them; [`super::memory`] and [`super::slot`] own what they name. No call that a batch makes waits for the device.
 
 #![expect(unsafe_code, reason = "calls that are given host memory by its address")]
 
@@ -48,12 +48,27 @@ pub type DevicePointer = u64;
 /// By what one process lets another open its memory of a device (`cudaIpcMemHandle_t`).
 pub type SharedHandle = [u8; 64];
 
-/// Declares the handles of a context: numbers that nobody computes with.
+/// Declares the handles of a context: numbers that only a driver makes, and nobody computes with.
 macro_rules! handles {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub struct $name(pub usize);
+        pub struct $name(usize);
+
+        impl $name {
+            /// The handle of a number.
+            ///
+            /// # Safety
+            /// The driver that is handed it made the number for such a thing, in the context that it is used with.
+            pub const unsafe fn from_raw(number: usize) -> Self {
+                Self(number)
+            }
+
+            /// Its number.
+            pub const fn as_raw(self) -> usize {
+                self.0
+            }
+        }
     )*};
 }
 
@@ -145,13 +160,19 @@ pub trait GpuContext: Send + Sync {
     fn new_stream(&self) -> Result<GpuStream, DriverError>;
 
     /// Ends a stream; what it began goes on to its end.
-    fn end_stream(&self, stream: GpuStream);
+    ///
+    /// # Safety
+    /// It came from [`Self::new_stream`] of this context, and nobody uses it any more.
+    unsafe fn end_stream(&self, stream: GpuStream);
 
     /// Makes an event, which keeps the time if asked.
     fn new_event(&self, is_timed: bool) -> Result<GpuEvent, DriverError>;
 
     /// Ends an event.
-    fn end_event(&self, event: GpuEvent);
+    ///
+    /// # Safety
+    /// It came from [`Self::new_event`] of this context, and nobody uses it any more.
+    unsafe fn end_event(&self, event: GpuEvent);
 
     /// Loads kernels from the text of PTX.
     fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError>;
@@ -218,12 +239,9 @@ pub trait GpuContext: Send + Sync {
     /// The time between two events that were passed and keep the time.
     fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError>;
 
-    /// Enqueues a call of a waker, on a thread of the driver's. It is never made where the context
-    /// breaks before.
-    ///
-    /// # Safety
-    /// The waker lives until the stream has passed this.
-    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError>;
+    /// Enqueues a call of a waker, on a thread of the driver's, which shares it until then. It is never
+    /// made where the context breaks before: then its share is lost.
+    fn wake(&self, stream: GpuStream, waker: &Arc<Waker>) -> Result<(), DriverError>;
 }
 
 /// Multiplies matrices. Used by one thread; knows by itself what it needs for which shape.

@@ -74,7 +74,7 @@ impl GpuInstance {
             order: VecDeque::with_capacity(GPU_FLIGHTS_MAX),
             apart: VecDeque::new(),
             refuses_inputs: blueprint.refuses_inputs(),
-            waker: opened.keep(Waker::noop().clone()),
+            waker: Arc::new(Waker::noop().clone()),
             batch_output: None,
             run_max: GPU_RUN_MAX,
             is_lost: false,
@@ -131,7 +131,7 @@ impl GpuInstance {
         }
         let mut place = 0;
         while let Some(index) = self.order.get(place).copied() {
-            let Some(slot) = self.slots.get(index) else { return };
+            let Some(slot) = self.slots.get_mut(index) else { return };
             match slot.is_done() {
                 Ok(true) => {
                     self.order.remove(place);

@@ -26,7 +26,7 @@ enum EnqueuedStep {
     Launch { name: String, values: Vec<KernelValue> },
     Matmul(MatrixProduct),
     Record(GpuEvent),
-    Wake(usize),
+    Wake(Arc<Waker>),
 }
 
 #[derive(Default)]
@@ -125,15 +125,17 @@ impl Fake {
         let waker = state.run(stream, step);
         drop(state);
         if let Some(waker) = waker {
-            // SAFETY: whoever enqueued it keeps it as long as the context lives.
-            unsafe { &*(waker as *const Waker) }.wake_by_ref();
+            waker.wake_by_ref();
         }
         true
     }
 
-    /// Does all that a stream has.
+    /// Does all that a stream has now: what is enqueued meanwhile, by whom that wakes, is left.
     pub fn finish(&self, stream: usize) {
-        while self.step(stream) {}
+        let count = self.lock().streams.get(stream).map_or(0, |stream| stream.steps.len());
+        for _ in 0..count {
+            self.step(stream);
+        }
     }
 
     /// Has the next call of a name fail.
@@ -236,15 +238,15 @@ impl Fake {
         step: EnqueuedStep,
     ) -> Result<(), DriverError> {
         let mut state = self.check(context, call)?;
-        state.tell('+', stream.0, &step);
+        state.tell('+', stream.as_raw(), &step);
         if let EnqueuedStep::Record(event) = step {
-            state.events[event.0] = None;
+            state.events[event.as_raw()] = None;
         }
-        state.streams[stream.0].steps.push_back(step);
+        state.streams[stream.as_raw()].steps.push_back(step);
         let is_held = state.is_held;
         drop(state);
         if !is_held {
-            self.finish(stream.0);
+            self.finish(stream.as_raw());
         }
         Ok(())
     }
@@ -264,7 +266,7 @@ impl FakeState {
     }
 
     /// Does a step, and says whom to wake.
-    fn run(&mut self, stream: usize, step: EnqueuedStep) -> Option<usize> {
+    fn run(&mut self, stream: usize, step: EnqueuedStep) -> Option<Arc<Waker>> {
         self.now += 1;
         self.tell('-', stream, &step);
         let is_sound = match step {
@@ -280,7 +282,7 @@ impl FakeState {
             EnqueuedStep::Launch { name, values } => fake_kernels::launch(&mut self.memory, &name, &values),
             EnqueuedStep::Matmul(matmul) => fake_kernels::multiply(&mut self.memory, &matmul),
             EnqueuedStep::Record(event) => {
-                self.events[event.0] = Some(self.now);
+                self.events[event.as_raw()] = Some(self.now);
                 Some(())
             }
             EnqueuedStep::Wake(waker) if !self.loses_wakes => return Some(waker),
@@ -359,29 +361,37 @@ impl GpuContext for FakeContext {
         let mut state = self.fake.check(self.index, "new_stream")?;
         state.allocations += 1;
         state.streams.push(FakeStream { context: self.index, ..FakeStream::default() });
-        Ok(GpuStream(state.streams.len() - 1))
+        // SAFETY: it is the place of the stream here.
+        Ok(unsafe { GpuStream::from_raw(state.streams.len() - 1) })
     }
 
-    fn end_stream(&self, _: GpuStream) {}
+    // SAFETY: callers see to what the trait says.
+    unsafe fn end_stream(&self, _: GpuStream) {}
 
     fn new_event(&self, _: bool) -> Result<GpuEvent, DriverError> {
         let mut state = self.fake.check(self.index, "new_event")?;
         state.allocations += 1;
         state.events.push(Some(0));
-        Ok(GpuEvent(state.events.len() - 1))
+        // SAFETY: as above.
+        Ok(unsafe { GpuEvent::from_raw(state.events.len() - 1) })
     }
 
-    fn end_event(&self, _: GpuEvent) {}
+    // SAFETY: callers see to what the trait says.
+    unsafe fn end_event(&self, _: GpuEvent) {}
 
     fn load_module(&self, ptx: &str) -> Result<GpuModule, DriverError> {
         assert!(ptx.contains(".entry"), "it is PTX");
-        self.fake.check(self.index, "load_module").map(|_| GpuModule(0))
+        self.fake.check(self.index, "load_module").map(|_| {
+            // SAFETY: a module is nothing here.
+            unsafe { GpuModule::from_raw(0) }
+        })
     }
 
     fn function(&self, _: GpuModule, name: &str) -> Result<GpuFunction, DriverError> {
         let mut state = self.fake.check(self.index, "function")?;
         state.functions.push(name.to_owned());
-        Ok(GpuFunction(state.functions.len() - 1))
+        // SAFETY: it is the place of its name here.
+        Ok(unsafe { GpuFunction::from_raw(state.functions.len() - 1) })
     }
 
     fn new_blas(&self) -> Result<Box<dyn Blas>, DriverError> {
@@ -447,7 +457,7 @@ impl GpuContext for FakeContext {
         values: &[KernelValue],
     ) -> Result<(), DriverError> {
         assert!(shape.grid.iter().all(|blocks| *blocks > 0) && shape.threads > 0);
-        let name = self.fake.lock().functions[function.0].clone();
+        let name = self.fake.lock().functions[function.as_raw()].clone();
         self.fake.enqueue(self.index, "launch", stream, EnqueuedStep::Launch { name, values: values.to_vec() })
     }
 
@@ -456,18 +466,17 @@ impl GpuContext for FakeContext {
     }
 
     fn is_passed(&self, event: GpuEvent) -> Result<bool, DriverError> {
-        Ok(self.fake.check(self.index, "is_passed")?.events[event.0].is_some())
+        Ok(self.fake.check(self.index, "is_passed")?.events[event.as_raw()].is_some())
     }
 
     fn elapsed(&self, begin: GpuEvent, end: GpuEvent) -> Result<Duration, DriverError> {
         let state = self.fake.check(self.index, "elapsed")?;
-        let at = |event: GpuEvent| state.events[event.0].ok_or_else(|| DriverError::transient("not passed"));
+        let at = |event: GpuEvent| state.events[event.as_raw()].ok_or_else(|| DriverError::transient("not passed"));
         Ok(Duration::from_micros(at(end)? - at(begin)?))
     }
 
-    // SAFETY: callers see to what the trait says.
-    unsafe fn wake(&self, stream: GpuStream, waker: *const Waker) -> Result<(), DriverError> {
-        self.fake.enqueue(self.index, "wake", stream, EnqueuedStep::Wake(waker as usize))
+    fn wake(&self, stream: GpuStream, waker: &Arc<Waker>) -> Result<(), DriverError> {
+        self.fake.enqueue(self.index, "wake", stream, EnqueuedStep::Wake(Arc::clone(waker)))
     }
 }
 

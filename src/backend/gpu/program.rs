@@ -42,9 +42,15 @@ pub trait GpuProgram: Send + Sync {
         &self,
         _opened: &Arc<OpenDevice>,
         _stream: GpuStream,
-    ) -> Result<Option<Box<dyn GpuProgram>>, DriverError> {
+    ) -> Result<Option<Box<dyn StreamProgram>>, DriverError> {
         Ok(None)
     }
+}
+
+/// The same for one stream alone, by whose slot it is owned.
+pub trait StreamProgram: Send {
+    /// Enqueues the work of a batch and returns. Takes no memory.
+    fn enqueue(&mut self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError>;
 }
 
 /// One batch for a program.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! What is pinned is touched while the slot is free or once its last event was passed: the one reason
-//! for each `unsafe` here.
+//! for each `unsafe` here. Who begins and lands in another order is stopped by a panic, which costs the
+//! instance, and leaves the memory to the device.
 
 #![expect(unsafe_code, reason = "pinned memory is read and written while the device does not")]
 
@@ -23,9 +24,8 @@ use crate::backend::Request;
 use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{Blas, DevicePointer, DriverError, GpuEvent, GpuStream};
 use crate::backend::gpu::memory::{DeviceBuffer, PinnedBuffer};
-use crate::backend::gpu::program::{GpuProgram, ProgramBatch};
-use crate::backend::gpu::slot_sizes::SlotSizes;
-use crate::backend::gpu::slot_sizes::{BEST_SIZE, ELEMENT_SIZE};
+use crate::backend::gpu::program::{GpuProgram, ProgramBatch, StreamProgram};
+use crate::backend::gpu::slot_sizes::{BEST_SIZE, ELEMENT_SIZE, SlotSizes};
 use crate::backend::kernel::topk::{TopK, TopKIndex};
 use crate::backend::kernel::{BUFFER_ALIGNMENT, BufferRole};
 use crate::limits::{GPU_BUFFER_ALIGNMENT, GPU_TOPK_COUNT_MAX};
@@ -86,11 +86,13 @@ pub struct BatchSlot {
     marks: SlotEvents,
     blas: Option<Box<dyn Blas>>,
     /// What enqueues in place of the program that all slots share.
-    own: Option<Box<dyn GpuProgram>>,
+    own: Option<Box<dyn StreamProgram>>,
     /// Given up, not given back, where a batch never ends.
     memory: Option<SlotMemory>,
     sizes: Arc<SlotSizes>,
     in_flight: Option<InFlightBatch>,
+    /// Whether the last event of the batch was seen passed.
+    is_passed: bool,
 }
 
 /// The events between the parts of a batch.
@@ -139,7 +141,17 @@ impl BatchSlot {
             done: context.new_event(true)?,
         };
         let (opened, stream, sizes) = (Arc::clone(opened), context.new_stream()?, Arc::clone(sizes));
-        Ok(Self { opened, stream, marks, blas, own: None, memory: Some(memory), sizes, in_flight: None })
+        Ok(Self {
+            opened,
+            stream,
+            marks,
+            blas,
+            own: None,
+            memory: Some(memory),
+            sizes,
+            in_flight: None,
+            is_passed: false,
+        })
     }
 
     /// Lets a program make what it needs for this slot's stream.
@@ -160,19 +172,22 @@ impl BatchSlot {
 
     /// Begins a batch: the slot is free. A failure on the way is kept for [`Self::land`], since what
     /// was enqueued before it goes on; one of the end itself is told: it is not known when the batch is
-    /// done. `waker` is kept by the context, and called when all is.
+    /// done. `waker` is called when all is.
+    ///
+    /// # Panics
+    /// Where the slot is not free.
     pub fn begin(
         &mut self,
         mut in_flight: InFlightBatch,
         program: &dyn GpuProgram,
         waker: &Arc<Waker>,
     ) -> Result<(), DriverError> {
+        assert!(self.is_free(), "a batch begins in a free slot: the device uses the memory of another");
+        self.is_passed = false;
         let outcome = self.enqueue(&in_flight, program);
         let context = self.opened.context();
-        let closed = context.record(self.marks.done, self.stream).and_then(|()| {
-            // SAFETY: the context keeps the waker as long as it lives.
-            unsafe { context.wake(self.stream, Arc::as_ptr(waker)) }
-        });
+        let closed = context.record(self.marks.done, self.stream);
+        let closed = closed.and_then(|()| context.wake(self.stream, waker));
         in_flight.failure = outcome.err();
         self.in_flight = Some(in_flight);
         closed
@@ -201,7 +216,7 @@ impl BatchSlot {
         let staged: SmallVec<[&[u8]; 4]> =
             parts.map(|(begin, row)| staged.get(*begin..begin + row * rows).unwrap_or_default()).collect();
         let on_device = if self.sizes.keeps_staged { SmallVec::new() } else { at(memory.inputs.pointer(), &inputs) };
-        self.own.as_deref().unwrap_or(program).enqueue(&mut ProgramBatch {
+        let mut work = ProgramBatch {
             opened: &self.opened,
             stream,
             blas: self.blas.as_deref_mut(),
@@ -210,7 +225,11 @@ impl BatchSlot {
             staged: &staged,
             outputs: &at(memory.outputs.pointer(), &outputs),
             scratch: memory.scratch.pointer(),
-        })?;
+        };
+        match &mut self.own {
+            Some(own) => own.enqueue(&mut work)?,
+            None => program.enqueue(&mut work)?,
+        }
         context.record(marks.computed, stream)?;
         for ((offset, row), wanted) in outputs.iter().zip(&self.sizes.outputs).zip(&in_flight.wanted) {
             let (source, size) = match *wanted {
@@ -243,15 +262,21 @@ impl BatchSlot {
     }
 
     /// Whether the batch in it is done; it may have failed.
-    pub fn is_done(&self) -> Result<bool, DriverError> {
-        self.opened.context().is_passed(self.marks.done)
+    pub fn is_done(&mut self) -> Result<bool, DriverError> {
+        self.is_passed = self.in_flight.is_some() && self.opened.context().is_passed(self.marks.done)?;
+        Ok(self.is_passed)
     }
 
-    /// Takes the batch out, whose last event was passed, with the bytes of the outputs that came back.
+    /// Takes the batch out, if there is one, with the bytes of the outputs that came back: after
+    /// [`Self::is_done`] has said that it is done.
+    ///
+    /// # Panics
+    /// Where it has not.
     pub fn land(&mut self) -> Option<(InFlightBatch, SmallVec<[BatchOutput; 2]>)> {
+        assert!(self.is_passed || self.in_flight.is_none(), "a batch lands when the device is done with its memory");
         let in_flight = self.in_flight.take()?;
         let memory = self.memory.as_ref()?;
-        // SAFETY: `done` was passed, which comes after every copy.
+        // SAFETY: `done` was passed, as was seen just now, and comes after every copy.
         let results = unsafe { memory.results.as_slice() };
         let offsets = layout(&self.sizes.outputs, in_flight.rows);
         let parts = offsets.iter().zip(&self.sizes.outputs).zip(&in_flight.wanted);
@@ -310,9 +335,11 @@ impl Drop for BatchSlot {
             drop(own);
         }
         let context = self.opened.context();
-        context.end_stream(self.stream);
+        // SAFETY: it was made in this context by `new`, and what uses it has ended before.
+        unsafe { context.end_stream(self.stream) };
         for mark in [self.marks.begun, self.marks.uploaded, self.marks.computed, self.marks.done] {
-            context.end_event(mark);
+            // SAFETY: as the stream.
+            unsafe { context.end_event(mark) };
         }
     }
 }
@@ -344,7 +371,7 @@ fn best_scratch_size(opened: &OpenDevice, sizes: &SlotSizes) -> usize {
 
 /// Puts the rows of all requests behind one another, input by input.
 fn stage(memory: &mut SlotMemory, offsets: &[usize], requests: &[Request]) {
-    // SAFETY: the slot is free: the stream has passed every copy.
+    // SAFETY: the slot is free, as `begin` has checked: the stream has passed every copy.
     let staged = unsafe { memory.staged.as_mut_slice() };
     for (index, offset) in offsets.split_last().map_or(&[][..], |(_, begins)| begins).iter().enumerate() {
         let mut at = *offset;
@@ -373,4 +400,45 @@ fn layout(row_sizes: &[usize], rows: usize) -> SmallVec<[usize; 4]> {
         offsets.push(at);
     }
     offsets
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::gpu::program::ProgramSource;
+    use crate::backend::gpu::trial::Product;
+
+    fn in_flight() -> InFlightBatch {
+        let wanted = [OutputTransfer::Whole].into_iter().collect();
+        InFlightBatch { requests: Vec::new(), rows: 1, began: Instant::ZERO, wanted, failure: None }
+    }
+
+    #[test]
+    fn a_slot_that_is_used_in_another_order_panics_before_it_touches_memory() {
+        let fake = Fake::new(1);
+        let opened = fake.gpu(1 << 20, 1 << 20).open().unwrap();
+        let product = Product { rows_max: 1 };
+        let (program, sizes) = (product.place(&opened).unwrap(), product.sizes());
+        let blas = Some(opened.context().new_blas().unwrap());
+        let mut slot = BatchSlot::new(&opened, &sizes, blas).unwrap();
+        let waker = Arc::new(Waker::noop().clone());
+        assert!(slot.land().is_none() && !slot.is_done().unwrap(), "it is free");
+        fake.hold();
+        slot.begin(in_flight(), &*program, &waker).unwrap();
+        let mut panics = |act: &mut dyn FnMut(&mut BatchSlot)| {
+            fake.take_timeline();
+            let payload = catch_unwind(AssertUnwindSafe(|| act(&mut slot))).unwrap_err();
+            assert_eq!(fake.take_timeline(), "");
+            *payload.downcast::<&str>().unwrap()
+        };
+        let begun = panics(&mut |slot| drop(slot.begin(in_flight(), &*program, &waker)));
+        assert!(begun.starts_with("a batch begins in a free slot"), "{begun}");
+        let batch_output = panics(&mut |slot| drop(slot.land()));
+        assert!(batch_output.starts_with("a batch lands when the device is done"), "{batch_output}");
+        fake.finish(0);
+        assert!(slot.is_done().unwrap() && slot.land().is_some() && slot.is_free());
+    }
 }

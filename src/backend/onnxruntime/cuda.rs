@@ -142,7 +142,7 @@ impl CudaOptions {
         }
         if let Some(stream) = stream {
             provider = provider.with_arbitrary_config("has_user_compute_stream", 1);
-            provider = provider.with_arbitrary_config("user_compute_stream", stream.0);
+            provider = provider.with_arbitrary_config("user_compute_stream", stream.as_raw());
         }
         provider.build().error_on_failure()
     }

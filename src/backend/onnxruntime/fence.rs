@@ -18,13 +18,15 @@ use super::cuda;
 pub(super) struct DeviceFence {
     opened: Arc<OpenDevice>,
     figures: Arc<GpuInstanceFigures>,
+    /// Called when the device is lost.
+    waker: Option<Arc<Waker>>,
     is_lost: bool,
 }
 
 impl DeviceFence {
     /// Takes hold of a device's primary context.
     pub(super) fn new(gpu: &Gpu, figures: &Arc<GpuInstanceFigures>) -> Result<Self, DriverError> {
-        Ok(Self { opened: gpu.open_primary()?, figures: Arc::clone(figures), is_lost: false })
+        Ok(Self { opened: gpu.open_primary()?, figures: Arc::clone(figures), waker: None, is_lost: false })
     }
 
     /// The context.
@@ -33,8 +35,8 @@ impl DeviceFence {
     }
 
     /// Has this called when the device is lost.
-    pub(super) fn set_waker(&self, waker: Waker) {
-        self.opened.keep(waker);
+    pub(super) fn set_waker(&mut self, waker: Waker) {
+        self.waker = Some(self.opened.keep(waker));
     }
 
     /// Why nothing can be run any more, where that is so.

@@ -220,7 +220,7 @@ impl Instance for OnnxruntimeInstance {
     }
 
     fn set_waker(&mut self, waker: Waker) {
-        if let Some(fence) = &self.fence {
+        if let Some(fence) = &mut self.fence {
             fence.set_waker(waker);
         }
     }

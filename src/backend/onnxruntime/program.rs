@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 
 use crate::backend::gpu::OpenDevice;
 use crate::backend::gpu::driver::{DriverError, GpuStream};
-use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource};
+use crate::backend::gpu::program::{GpuProgram, ProgramBatch, ProgramSource, StreamProgram};
 use crate::backend::gpu::slot_sizes::SlotSizes;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape, byte_size};
@@ -102,7 +102,7 @@ impl GpuProgram for CudaPlacement {
         &self,
         opened: &Arc<OpenDevice>,
         stream: GpuStream,
-    ) -> Result<Option<Box<dyn GpuProgram>>, DriverError> {
+    ) -> Result<Option<Box<dyn StreamProgram>>, DriverError> {
         Ok(Some(Box::new(StreamSession::new(&self.shared, opened, stream)?)))
     }
 }
@@ -168,7 +168,7 @@ impl StreamSession {
         })
     }
 
-    fn run(&self, work: &ProgramBatch<'_>) -> ort::Result<()> {
+    fn run(&mut self, work: &ProgramBatch<'_>) -> ort::Result<()> {
         let input = |port: &CudaBinding| {
             let staged = work.staged.get(port.index).copied().unwrap_or_default();
             self.value(&self.on_host, port, work.rows, staged.as_ptr().cast_mut().cast(), Some(staged.len()))
@@ -189,8 +189,8 @@ impl StreamSession {
             outputs.iter().map(|value| value.0.as_ptr()).collect();
         // SAFETY: the session and the options live; names and values are as many as is said, and live
         // until the call returns. What it enqueues reads the staged memory and writes to the places of
-        // the outputs, which the slot keeps for it until the stream has passed the batch. The session is
-        // this stream's alone, and its worker the one thread that runs it.
+        // the outputs, which the slot keeps for it until the stream has passed the batch. Nobody else runs
+        // the session meanwhile: `self` is borrowed for this alone.
         let status = unsafe {
             (ort::api().Run)(
                 self.session.ptr().cast_mut(),
@@ -242,8 +242,8 @@ impl StreamSession {
     }
 }
 
-impl GpuProgram for StreamSession {
-    fn enqueue(&self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError> {
+impl StreamProgram for StreamSession {
+    fn enqueue(&mut self, work: &mut ProgramBatch<'_>) -> Result<(), DriverError> {
         let outcome = self.run(work);
         self.opened.context().handle_foreign_call();
         outcome.map_err(|error| cuda::failure(told(&error).text(), &self.opened))

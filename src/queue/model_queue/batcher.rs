@@ -253,7 +253,11 @@ fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
 impl From<scheduler::EntryBatch<QueuedRequest>> for FormedBatch {
     fn from(batch: scheduler::EntryBatch<QueuedRequest>) -> Self {
         let row = |waiting| BatchRow { request: Some(waiting), sequence: None, flight: None };
-        let rows = batch.tokens.into_iter().map(row).collect();
+        let rows: Vec<_> = batch.tokens.into_iter().map(row).collect();
+        debug_assert!(
+            !rows.is_empty() && batch.rows as usize >= rows.len(),
+            "a batch has a request, of a row at least"
+        );
         Self { rows, size: batch.rows, released: batch.released, ended: Vec::new() }
     }
 }
@@ -268,6 +272,7 @@ impl From<SequenceBatch<QueuedRequest>> for FormedBatch {
         };
         let rows: Vec<_> = rows.into_iter().map(row).collect();
         let size = rows.iter().filter(|row| row.request.is_some()).count();
+        debug_assert!(size > 0, "a batch has a request");
         Self { rows, size: u32::try_from(size).unwrap_or(u32::MAX), released, ended }
     }
 }
@@ -276,7 +281,6 @@ impl From<SequenceBatch<QueuedRequest>> for FormedBatch {
 mod tests {
     use std::rc::Rc;
     use std::sync::Arc;
-    use std::sync::atomic::Ordering;
 
     use super::*;
     use crate::backend::{self, InFlightState};
@@ -378,7 +382,7 @@ mod tests {
         let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");
-        assert_eq!(trial.model_queue.held.load(Ordering::Relaxed), 0, "all are answered");
+        assert_eq!(trial.model_queue.held(), 0, "all are answered");
     }
 
     fn ask(trial: &Trial) -> Option<backend::Batch> {

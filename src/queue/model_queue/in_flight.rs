@@ -72,6 +72,7 @@ impl ModelQueue {
             parking.set_full(false);
             return PollOutcome::Lost;
         }
+        debug_assert!(flight.has_room || flight.batches > 0, "who has nothing in flight has room");
         // What a batch takes of resources it holds until it ends.
         let is_full = !flight.has_room || (flight.batches > 0 && parking.rate_id().is_some());
         // Before it parks: nobody wakes it for what it cannot take while another sleeps.

@@ -11,7 +11,7 @@ use crate::backend::{
 use crate::model::SequenceMark;
 use crate::queue::completions::Completions;
 use crate::queue::model_queue::batcher::EndedRequest;
-use crate::queue::model_queue::{LockedQueue, ModelQueue, Parking, QueuedRequest, RequestClaims, Reservation};
+use crate::queue::model_queue::{LockedQueue, ModelQueue, Parking, QueuedRequest, RequestClaims};
 use crate::queue::sync::{SegQueue, fence};
 use crate::scheduler::sequence::RunId;
 use crate::tensor::Tensor;
@@ -93,6 +93,7 @@ impl ModelQueue {
         batched: Instant,
     ) -> Request {
         let QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again, .. } = waiting;
+        debug_assert!(mark.is_some(), "a request that may run again is of a sequence");
         let now = Stamps { batched, ..stamps };
         let first = again.as_ref().map(|again| again.stamps);
         let mut responder = again.unwrap_or_else(|| {
@@ -139,7 +140,6 @@ impl backend::AnswerSink for IterationSink {
                 level: self.level,
                 mark,
                 stamps: self.stamps,
-                hold: Reservation::default(),
                 again: Some(again),
                 output_needs: OutputNeeds::default(),
             };

@@ -389,10 +389,10 @@ fn the_size_of_each_level_is_exact_among_eight_threads() {
     assert_eq!((runs.sum::<usize>(), model_queue.waiting()), (42, 0));
 }
 
-#[test]
-fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
+/// A request whose tensor lives as long as `memory` has two owners.
+fn entry_of(request_slots: &RequestSlots, size: usize, memory: &Arc<()>) -> Entry<QueuedRequest> {
     struct Memory {
-        bytes: [u8; 60],
+        bytes: Vec<u8>,
         _owner: Arc<()>,
     }
     impl AsRef<[u8]> for Memory {
@@ -400,50 +400,135 @@ fn the_memory_of_requests_that_have_gone_is_bounded_like_that_of_the_others() {
             &self.bytes
         }
     }
+    let mut entry = entry(request_slots, 1, size);
+    let contents = bytes::Bytes::from_owner(Memory { bytes: vec![0; size], _owner: Arc::clone(memory) });
+    let shape = [i64::try_from(size).unwrap()].into_iter().collect();
+    entry.token.inputs = vec![Tensor { datatype: crate::tensor::Datatype::Uint8, shape, contents }];
+    entry
+}
+
+/// Queues a request whose client leaves then.
+fn submit_and_leave(
+    producer: &mut QueueProducer,
+    request_slots: &Rc<RequestSlots>,
+    entry: Entry<QueuedRequest>,
+) -> Result<(), QueueRefusal> {
+    let (ticket, room, model_queue) = (entry.token.ticket, entry.token.room(), Arc::clone(producer.model_queue()));
+    let outcome = submit(producer, entry);
+    match outcome {
+        Ok(()) => drop(request_slots.pending(ticket, move || model_queue.leave(room))),
+        Err(_) => request_slots.release(ticket),
+    }
+    outcome
+}
+
+#[test]
+fn the_memory_of_a_request_whose_client_leaves_is_free_at_once() {
     let (model_queue, mut producers) = model_queue(16, 100, 1);
     let request_slots = request_slots();
     let memory = Arc::new(());
-    for _ in 0..50 {
-        let mut gone = entry(&request_slots, 1, 60);
-        let contents = bytes::Bytes::from_owner(Memory { bytes: [0; 60], _owner: Arc::clone(&memory) });
-        let shape = [60].into_iter().collect();
-        gone.token.inputs = vec![Tensor { datatype: crate::tensor::Datatype::Uint8, shape, contents }];
-        let ticket = gone.token.ticket;
-        producers[0].submit(gone).ok().unwrap();
-        let model_queue = Arc::clone(&model_queue);
-        drop(request_slots.pending(ticket, move || model_queue.leave(RequestSize { level: 0, rows: 1, size: 60 })));
-        assert_eq!(Arc::strong_count(&memory), 2, "all but the last are forgotten");
+    // More than the ring, and twice the queue, have room for.
+    for _ in 0..100 {
+        submit_and_leave(&mut producers[0], &request_slots, entry_of(&request_slots, 60, &memory)).unwrap();
+        assert_eq!((Arc::strong_count(&memory), model_queue.held()), (1, 0));
     }
-    assert_eq!(model_queue.waiting(), 0);
-    producers[0].submit(entry(&request_slots, 2, 100)).ok().unwrap();
+    producers[0].submit(entry_of(&request_slots, 100, &memory)).ok().unwrap();
     assert!(producers[0].submit(entry(&request_slots, 2, 1)).is_err());
-    assert_eq!(model_queue.next_batch(0, clock).unwrap().requests.len(), 1);
+    let batch = model_queue.next_batch(0, clock).unwrap();
+    assert_eq!(batch.requests[0].inputs[0].contents.len(), 100);
+    assert_eq!((Arc::strong_count(&memory), model_queue.held()), (2, 0));
     assert!(producers[0].submit(entry(&request_slots, 2, 100)).is_ok());
 }
 
 #[test]
-fn memory_of_requests_that_have_gone_is_taken_though_an_instance_is_at_the_queue() {
+fn a_request_that_an_instance_refuses_leaves_no_memory_behind() {
     let (model_queue, mut producers) = model_queue(16, 100, 1);
     let request_slots = request_slots();
-    let gone = entry(&request_slots, 1, 100);
-    let ticket = gone.token.ticket;
-    producers[0].submit(gone).ok().unwrap();
-    let left = Arc::clone(&model_queue);
-    drop(request_slots.pending(ticket, move || left.leave(RequestSize { level: 0, rows: 1, size: 100 })));
-    assert_eq!(model_queue.waiting(), 0, "its client has left");
-    let (locked, is_locked) = std::sync::mpsc::channel();
+    let memory = Arc::new(());
+    let late = Entry { deadline: Some(Instant::ZERO), ..entry_of(&request_slots, 60, &memory) };
+    submit(&mut producers[0], late).unwrap();
+    assert!(matches!(model_queue.poll(0, clock, &InFlightState::default()), PollOutcome::Nothing(None)));
+    assert!(request_slots.completions().poll_answer().is_some_and(|(_, answer)| answer.outputs.is_err()));
+    assert_eq!((Arc::strong_count(&memory), model_queue.held()), (1, 0));
+}
+
+/// Has the lock taken as long as something runs, which must end all the same.
+fn while_locked<T: Send>(model_queue: &ModelQueue, run: impl FnOnce() -> T + Send) -> T {
+    let producers = model_queue.lock();
     std::thread::scope(|scope| {
-        let model_queue = &model_queue;
-        scope.spawn(move || {
-            let producers = model_queue.lock();
-            locked.send(()).unwrap();
-            std::thread::park_timeout(Duration::from_millis(20));
-            drop(producers);
-        });
-        is_locked.recv().unwrap();
-        assert_eq!(producers[0].submit(entry(&request_slots, 2, 100)).err(), None, "nobody else wants the memory");
+        let running = scope.spawn(run);
+        let until = now() + Duration::from_secs(5);
+        while !running.is_finished() && now() < until {
+            std::thread::yield_now();
+        }
+        let is_finished = running.is_finished();
+        drop(producers);
+        let outcome = running.join().unwrap();
+        assert!(is_finished, "it waited for the lock");
+        outcome
+    })
+}
+
+#[test]
+fn a_shard_waits_for_nobody_at_the_queue_and_finds_its_memory_there() {
+    let (model_queue, mut producers) = model_queue(4, 100, 1);
+    let producer = &mut producers[0];
+    let outcomes = while_locked(&model_queue, move || {
+        let request_slots = request_slots();
+        let gone = (0..20).map(|_| submit_and_leave(producer, &request_slots, entry(&request_slots, 1, 100)).is_ok());
+        gone.collect::<Vec<_>>()
     });
-    assert_eq!(model_queue.waiting(), 1);
+    // Twice as many as may wait: then it gives up, and does not wait.
+    assert_eq!(outcomes.iter().take_while(|is_let_in| **is_let_in).count(), 8);
+    assert!(!outcomes[8..].contains(&true), "{outcomes:?}");
+    assert_eq!((model_queue.waiting(), model_queue.held()), (0, 0));
+    let request_slots = request_slots();
+    for _ in 0..4 {
+        submit(&mut producers[0], entry(&request_slots, 2, 25)).unwrap();
+    }
+    assert_eq!(model_queue.next_batch(0, clock).unwrap().requests.len(), 4, "there is room when the lock is free");
+}
+
+fn sequence_feed() -> (Arc<ModelQueue>, Vec<QueueProducer>) {
+    let strategy = crate::scheduler::sequence::SlotStrategy::Direct { queue_delay_max: Duration::ZERO, slots_least: 0 };
+    let (idle_max, is_iterative) = (Duration::from_secs(60), false);
+    let policy = SequencePolicy { strategy, instances: 1, slots: 1, idle_max, is_iterative };
+    let parkings = vec![Arc::new(Parking::new(String::new()))];
+    let bounds = QueueBounds { requests: 16, bytes: 100 };
+    ModelQueue::with_parkings(Policy::default(), bounds, 1, parkings, None, Some(("m".to_owned(), policy)))
+}
+
+fn start(request_slots: &RequestSlots, id: u64, timeout: Duration) -> Entry<QueuedRequest> {
+    let mut entry = Entry { timeout, ..entry_now(request_slots) };
+    entry.token.mark = Some(SequenceMark { id: CorrelationId::Number(id), is_start: true, is_end: false });
+    entry
+}
+
+#[test]
+fn what_has_waited_too_long_is_refused_though_somebody_was_at_the_queue_or_died_there() {
+    for dies in [false, true] {
+        let (model_queue, mut producers) = sequence_feed();
+        let request_slots = request_slots();
+        submit(&mut producers[0], start(&request_slots, 1, Duration::ZERO)).unwrap();
+        assert!(matches!(model_queue.poll(0, now, &InFlightState::default()), PollOutcome::Batch(_)));
+        let timeout = Duration::from_millis(1);
+        submit(&mut producers[0], start(&request_slots, 2, timeout)).unwrap();
+        let over = now() + timeout;
+        if dies {
+            std::thread::scope(|scope| {
+                let dying = || {
+                    let _lanes = model_queue.lock();
+                    panic!("an instance dies at the queue");
+                };
+                scope.spawn(dying).join().unwrap_err();
+            });
+        } else {
+            assert!(!while_locked(&model_queue, || model_queue.refuse_over(over)), "it is to be asked again");
+        }
+        assert!(model_queue.refuse_over(over));
+        while request_slots.drain() > 0 {}
+        assert_eq!(model_queue.waiting(), 0, "it was refused");
+    }
 }
 
 #[test]

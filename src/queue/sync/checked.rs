@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use loom::sync::Notify;
 use loom::sync::atomic::AtomicUsize;
+use loom::thread::yield_now;
 
 pub use loom::sync::{Mutex, MutexGuard};
-pub use loom::thread::yield_now;
 
 /// What is wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -240,6 +240,12 @@ impl<T> Producer<T> {
     }
 }
 
+impl<T> Producer<T> {
+    pub fn slots(&self) -> usize {
+        self.ring.slots.len() - (self.tail - self.ring.head.load(Ordering::Acquire))
+    }
+}
+
 impl<T> Consumer<T> {
     pub fn pop(&mut self) -> Result<T, ()> {
         if self.is_empty() {
@@ -256,6 +262,33 @@ impl<T> Consumer<T> {
             self.tail_seen.set(self.ring.tail.load(Ordering::Acquire));
         }
         self.tail_seen.get() == self.head
+    }
+}
+
+/// `crossbeam_utils::atomic::AtomicCell`: an exchange in one step, with the original's ordering.
+pub struct AtomicCell<T> {
+    exchanges: AtomicUsize,
+    value: std::sync::Mutex<T>,
+}
+
+impl<T: Default> AtomicCell<T> {
+    pub fn new(value: T) -> Self {
+        Self { exchanges: AtomicUsize::new(0), value: std::sync::Mutex::new(value) }
+    }
+
+    pub fn take(&self) -> T {
+        self.swap(T::default())
+    }
+
+    pub fn store(&self, value: T) {
+        drop(self.swap(value));
+    }
+
+    fn swap(&self, value: T) -> T {
+        if !std::thread::panicking() {
+            self.exchanges.fetch_add(1, Ordering::AcqRel);
+        }
+        std::mem::replace(&mut *self.value.lock().unwrap(), value)
     }
 }
 

@@ -12,7 +12,7 @@
 //! each of which breaks one promise at least: no second look before parking; the flag set only after
 //! that look; no fence in `QueueProducer::submit`, nor once `rows_wanted` is told; no look at the rings then;
 //! nobody woken for what a batch leaves, or where an instance was woken while it took a batch; a
-//! waker registered without a second drain; a `Hold` that is dropped and releases nothing; and one
+//! waker registered without a second drain; a request that is withdrawn and leaves its tensors; and one
 //! that was there: a queue stopped between an instance's look and its end left a batch behind that
 //! waited to grow. (The fence in `ModelQueue::wake` is one too many while each `submit` has its own.)
 
@@ -32,6 +32,7 @@ use crate::queue::sync::{Mutex, Thread, current, park};
 use crate::scheduler::{Entry, Policy, QueueBounds, ShapeKey};
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::request_slots::{PendingAnswer, RequestSlots};
+use crate::tensor::{Datatype, Tensor};
 use crate::time::Instant;
 
 /// Bytes of a request.
@@ -74,18 +75,38 @@ struct Shard {
     producer: QueueProducer,
     request_slots: Rc<RequestSlots>,
     deferred_wakes: Rc<DeferredWakes>,
+    /// Shared by the tensors of its requests, as long as there are any.
+    memory: Arc<()>,
+}
+
+/// What a tensor lies in.
+struct Memory {
+    _owner: Arc<()>,
+}
+
+impl AsRef<[u8]> for Memory {
+    fn as_ref(&self) -> &[u8] {
+        &[7]
+    }
 }
 
 impl Shard {
     fn new(producer: QueueProducer) -> Self {
         let completions = Arc::new(Completions::with_slots(4));
-        Self { producer, request_slots: Rc::new(RequestSlots::new(completions)), deferred_wakes: Rc::default() }
+        Self {
+            producer,
+            request_slots: Rc::new(RequestSlots::new(completions)),
+            deferred_wakes: Rc::default(),
+            memory: Arc::default(),
+        }
     }
 
     fn entry(&self, deadline: Option<Instant>) -> Entry<QueuedRequest> {
         let ticket = self.request_slots.open().expect("there are enough");
         let completions = Arc::clone(self.request_slots.completions());
-        let token = QueuedRequest { size: SIZE, ..QueuedRequest::plain(ticket, completions) };
+        let contents = bytes::Bytes::from_owner(Memory { _owner: Arc::clone(&self.memory) });
+        let input = Tensor { datatype: Datatype::Uint8, shape: [1].into_iter().collect(), contents };
+        let token = QueuedRequest { size: SIZE, inputs: vec![input], ..QueuedRequest::plain(ticket, completions) };
         let (shape_key, timeout) = (ShapeKey::new(), Duration::ZERO);
         Entry { token, rows: 1, shape_key, queued_at: clock(), priority: 0, timeout, deadline }
     }
@@ -295,6 +316,7 @@ fn withdraw(policy: Policy) {
     }
     finish(&model_queue, instances, usize::from(!is_withdrawn));
     assert_eq!(shard.request_slots.drain(), 0, "an answer too many");
+    assert_eq!(Arc::strong_count(&shard.memory), 1, "its tensors are left");
 }
 
 #[test]
@@ -316,6 +338,7 @@ fn a_request_whose_time_is_over_is_refused_once_by_its_shard_or_by_an_instance()
         }
         finish(&model_queue, instances, 0);
         assert_eq!(shard.request_slots.drain(), 0, "an answer too many");
+        assert_eq!(Arc::strong_count(&shard.memory), 1, "its tensors are left");
     };
     check(4, expire);
 }

@@ -29,14 +29,15 @@ pub struct ProvidedBuffers {
     entries: NonNull<BufRingEntry>,
     memory: NonNull<u8>,
     tail: u16,
+    is_leaked: bool,
 }
 
 impl ProvidedBuffers {
-    /// Makes the buffers and hands all of them to a ring, which must be dropped before.
+    /// Makes the buffers and hands all of them to a ring, which must be drained and dropped before.
     pub fn register(submitter: &Submitter<'_>) -> io::Result<Self> {
         let entries = allocate(ring_layout()).cast();
         let memory = allocate(memory_layout());
-        let mut buffers = Self { entries, memory, tail: 0 };
+        let mut buffers = Self { entries, memory, tail: 0, is_leaked: false };
         // SAFETY: the ring is as large as is said, on a page of its own, and `buffers` frees it,
         // which its owner drops after the io_uring that it is registered with.
         unsafe { submitter.register_buf_ring_with_flags(entries.as_ptr() as u64, BUFFER_COUNT, GROUP, 0)? };
@@ -66,6 +67,11 @@ impl ProvidedBuffers {
         self.publish();
     }
 
+    /// The kernel is not done with them: they are never freed.
+    pub fn leak(&mut self) {
+        self.is_leaked = true;
+    }
+
     fn put(&mut self, index: u16) {
         let slot = usize::from(self.tail % BUFFER_COUNT);
         let start = usize::from(index) * BUFFER_SIZE;
@@ -89,8 +95,11 @@ impl ProvidedBuffers {
 
 impl Drop for ProvidedBuffers {
     fn drop(&mut self) {
-        // SAFETY: both were allocated with these layouts, and the kernel has let go of them: the
-        // io_uring was dropped before.
+        if self.is_leaked {
+            return;
+        }
+        // SAFETY: both were allocated with these layouts, and the kernel has let go of them: `Uring`, which
+        // owns them, has waited for the end of every receive, and says where it has not.
         unsafe {
             dealloc(self.entries.as_ptr().cast(), ring_layout());
             dealloc(self.memory.as_ptr(), memory_layout());

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::runtime::ring::epoll::Epoll;
@@ -111,6 +111,14 @@ impl IoDriver {
         match self {
             Self::Epoll(driver) => driver.abandon(key),
             Self::Uring(driver) => driver.abandon(key),
+        }
+    }
+
+    /// Those who wait for operations, who are woken no more.
+    pub fn take_wakers(&mut self) -> Vec<Waker> {
+        match self {
+            Self::Epoll(driver) => driver.take_wakers(),
+            Self::Uring(driver) => driver.take_wakers(),
         }
     }
 

@@ -188,6 +188,11 @@ impl Epoll {
         self.finish(key.0);
     }
 
+    /// Those who wait for operations, who are woken no more.
+    pub fn take_wakers(&mut self) -> Vec<Waker> {
+        self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
+    }
+
     /// The bytes that were received.
     pub fn bytes(&self, filled: &FilledBuffer) -> &[u8] {
         let buffer = self.buffers.get(usize::from(filled.index));

@@ -51,6 +51,11 @@ pub struct Ring {
     timers: RefCell<TimerQueue>,
     ready: RefCell<VecDeque<Runnable>>,
     remote: Arc<RemoteQueue>,
+    /// The event of `remote`, by a descriptor that operations can hold: made with the ring, since one that
+    /// runs out of descriptors later would be deaf to other threads.
+    event: Rc<OwnedFd>,
+    /// Why it hears no other thread any more: then it ends.
+    failure: Cell<Option<io::Error>>,
     /// How long it looks for work before it sleeps.
     spin: Duration,
 }
@@ -69,12 +74,15 @@ impl Ring {
     /// A ring for this thread. Fails where the kernel has no io_uring as we need it, or forbids it.
     pub fn new(kind: DriverKind, spin: Duration) -> io::Result<Self> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let own = Rc::new(event.try_clone()?);
         let remote = RemoteQueue { woken: SegQueue::new(), is_parked: AtomicBool::new(false), event };
         Ok(Self {
             driver: RefCell::new(IoDriver::new(kind)?),
             timers: RefCell::default(),
             ready: RefCell::default(),
             remote: Arc::new(remote),
+            event: own,
+            failure: Cell::new(None),
             spin,
         })
     }
@@ -97,6 +105,9 @@ impl Ring {
             ring.run_ready();
             if let Some(value) = done.take() {
                 return Ok(value);
+            }
+            if let Some(error) = ring.failure.take() {
+                return Err(error);
             }
             ring.enter()?;
         }
@@ -157,6 +168,21 @@ impl Ring {
         }
     }
 
+    /// Drops all tasks. They hold the ring, and it holds them: those that are ready by their queue, the
+    /// others by the wakers of what they wait for.
+    fn drop_tasks(&self) {
+        loop {
+            let mut wakers = self.driver.borrow_mut().take_wakers();
+            wakers.extend(self.timers.borrow_mut().take_wakers());
+            let mut tasks = Vec::from(self.ready.take());
+            // A task that loses its last waker comes by here to be dropped.
+            tasks.extend(std::iter::from_fn(|| self.remote.woken.pop()));
+            if wakers.is_empty() && tasks.is_empty() {
+                return;
+            }
+        }
+    }
+
     fn has_ready(&self) -> bool {
         !self.ready.borrow().is_empty() || !self.remote.woken.is_empty()
     }
@@ -185,11 +211,14 @@ impl Drop for RemoteQueue {
 
 /// Takes in the events that end a sleep.
 async fn listen(ring: Rc<Ring>) {
-    let Ok(event) = ring.remote.event.try_clone() else { return };
-    let event = Rc::new(event);
     loop {
-        let key = ring.driver.borrow_mut().read_event(&event);
-        poll_fn(|context| ring.driver.borrow_mut().poll(&key, context).map(drop)).await;
+        let key = ring.driver.borrow_mut().read_event(&ring.event);
+        let outcome = poll_fn(|context| ring.driver.borrow_mut().poll(&key, context)).await;
+        if let Err(error) = outcome.result
+            && !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
+        {
+            return ring.failure.set(Some(error));
+        }
     }
 }
 
@@ -200,10 +229,9 @@ impl Drop for RingGuard {
     fn drop(&mut self) {
         let ring = CURRENT.take();
         clock::end_turns();
-        // The tasks hold the ring, and it holds them.
-        if let Some(ring) = ring {
-            let tasks = ring.ready.take();
-            drop(tasks);
+        // Where the thread panics, a task that panics too as it is dropped would end the process.
+        if let Some(ring) = ring.filter(|_| !std::thread::panicking()) {
+            ring.drop_tasks();
         }
     }
 }

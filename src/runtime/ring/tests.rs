@@ -260,3 +260,106 @@ fn a_listener_that_was_stopped_says_so() {
         assert_eq!(accepting.await.unwrap().kind(), io::ErrorKind::InvalidInput);
     });
 }
+
+#[test]
+fn a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left() {
+    // Descriptors are the process's: it runs alone, in one of its own that has few.
+    if !std::env::args().any(|argument| argument == "--exact") {
+        let name = "shard::ring::tests::a_ring_that_was_made_hears_other_threads_though_no_descriptor_is_left";
+        let mut alone = std::process::Command::new("sh");
+        alone.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+        let output = alone.args(["--exact", name, "--nocapture"]).output().unwrap();
+        return assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    for ring in rings(Duration::ZERO) {
+        let (done, is_done) = std::sync::mpsc::channel();
+        let watchdog = thread::spawn(move || {
+            if is_done.recv_timeout(Duration::from_secs(5)).is_err() {
+                eprintln!("the ring is deaf to other threads");
+                std::process::exit(1);
+            }
+        });
+        let taken: Vec<_> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
+        let waker = Arc::new(atomic_waker::AtomicWaker::new());
+        let is_woken = Arc::new(AtomicBool::new(false));
+        let (of_thread, has_woken) = (Arc::clone(&waker), Arc::clone(&is_woken));
+        let thread = thread::spawn(move || {
+            thread::park_timeout(Duration::from_millis(50));
+            has_woken.store(true, Ordering::SeqCst);
+            of_thread.wake();
+        });
+        let wait = poll_fn(move |context| {
+            waker.register(context.waker());
+            if is_woken.load(Ordering::SeqCst) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        ring.run(wait).unwrap();
+        drop(taken);
+        done.send(()).unwrap();
+        thread.join().unwrap();
+        watchdog.join().unwrap();
+    }
+}
+
+#[test]
+fn the_kernel_is_done_with_all_that_was_under_way_when_a_driver_ends() {
+    for kind in [DriverKind::Uring, DriverKind::Epoll].repeat(50) {
+        let Ok(mut driver) = IoDriver::new(kind) else { continue };
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let socket = Rc::new(OwnedFd::from(ours));
+        let _receiving = driver.receive(&socket);
+        let _polling = driver.readable(&socket);
+        driver.turn(Some(Duration::ZERO)).unwrap();
+        drop(socket);
+        drop(driver);
+        theirs.set_nonblocking(true).unwrap();
+        // A receive that the kernel still has keeps the socket open, and writes to its buffer what comes.
+        assert_eq!(theirs.read(&mut [0]).ok(), Some(0), "{kind:?}");
+    }
+}
+
+/// What a task holds, and whether it was dropped.
+struct Held(Arc<AtomicBool>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn a_ring_that_ends_lets_go_of_its_tasks_and_they_of_their_sockets() {
+    for ring in rings(Duration::ZERO) {
+        let is_dropped = Arc::new(AtomicBool::new(false));
+        let held = Held(Arc::clone(&is_dropped));
+        let remote = Arc::downgrade(&ring.remote);
+        let mut client = ring
+            .run(async move {
+                let (mut acceptor, address) = listen_on_loopback();
+                let client = TcpStream::connect(address).unwrap();
+                let mut stream = accept(&mut acceptor).await;
+                spawn(async move {
+                    let _held = held;
+                    drop(read(&mut stream, 10).await);
+                })
+                .detach();
+                turns(3).await;
+                client
+            })
+            .unwrap();
+        assert!(is_dropped.load(Ordering::SeqCst), "the task that reads");
+        client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(client.read(&mut [0]).unwrap(), 0, "its socket is closed");
+        assert!(remote.upgrade().is_none(), "the ring");
+    }
+}
+
+#[test]
+fn a_drain_that_is_out_of_time_says_so_and_goes_on_when_it_is_asked_again() {
+    let Ok(IoDriver::Uring(mut uring)) = IoDriver::new(DriverKind::Uring) else { return };
+    let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    let socket = Rc::new(OwnedFd::from(ours));
+    let _key = uring.receive(&socket);
+    uring.turn(Some(Duration::ZERO)).unwrap();
+    assert!(!uring.drain(Instant::ZERO) && Rc::strong_count(&socket) == 2, "the kernel has it");
+    assert!(uring.drain(clock::now() + Duration::from_secs(5)) && Rc::strong_count(&socket) == 1);
+}

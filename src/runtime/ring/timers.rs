@@ -41,6 +41,11 @@ impl TimerQueue {
         self.sleepers.remove(&key);
     }
 
+    /// Those who sleep, who are woken no more.
+    pub fn take_wakers(&mut self) -> Vec<Waker> {
+        std::mem::take(&mut self.sleepers).into_values().collect()
+    }
+
     /// The next of those whose time has come.
     pub fn poll_due(&mut self, now: Instant) -> Option<Waker> {
         self.sleepers.first_entry().filter(|first| first.key().at <= now).map(|first| first.remove())

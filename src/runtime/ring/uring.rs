@@ -17,6 +17,10 @@ use io_uring::{IoUring, cqueue, opcode};
 use slab::Slab;
 use smallvec::SmallVec;
 
+use crate::limits::RING_DRAIN_MAX;
+use crate::runtime::clock;
+use crate::time::Instant;
+
 use crate::runtime::ring::buffers::{GROUP, ProvidedBuffers};
 use crate::runtime::ring::operation::{FilledBuffer, OperationKey, OperationOutcome, own};
 
@@ -32,9 +36,10 @@ const POLL_FIRST: u16 = 1;
 /// Names what nobody waits for.
 const NOBODY: u64 = u64::MAX;
 
-/// One io_uring with its operations.
+/// One io_uring with its operations, which are drained before their memory is freed: the kernel ends
+/// what is under way some time after the descriptor of a ring was closed, and writes to it until then.
 pub struct Uring {
-    /// Dropped first: the kernel lets go of all memory then.
+    /// Dropped before the buffers that it was told of.
     ring: IoUring,
     operations: Slab<UringOperation>,
     buffers: ProvidedBuffers,
@@ -129,17 +134,14 @@ impl Uring {
     /// done with it.
     #[expect(clippy::needless_pass_by_value, reason = "who abandons it has it no more")]
     pub fn abandon(&mut self, key: OperationKey) {
-        let Some(operation) = self.operations.get_mut(key.0) else { return };
-        operation.is_abandoned = true;
-        operation.waker = None;
-        let outcomes = std::mem::take(&mut operation.outcomes);
-        let (kind, is_over) = (operation.kind, outcomes.iter().any(|outcome| outcome.is_last));
-        outcomes.into_iter().for_each(|outcome| self.put_away(kind, outcome));
-        if is_over {
-            self.finish(key.0);
-        } else {
-            self.push(&opcode::AsyncCancel::new(key.0 as u64).build().user_data(NOBODY));
+        if let Err(error) = self.cancel(key.0) {
+            panic_on(&error);
         }
+    }
+
+    /// Those who wait for operations, who are woken no more.
+    pub fn take_wakers(&mut self) -> Vec<Waker> {
+        self.operations.iter_mut().filter_map(|(_, operation)| operation.waker.take()).collect()
     }
 
     /// The bytes that were received.
@@ -207,19 +209,57 @@ impl Uring {
     }
 
     fn push(&mut self, entry: &Entry) {
+        if let Err(error) = self.try_push(entry) {
+            // Without a queue this shard cannot serve: its thread ends, and the server says so.
+            panic_on(&error);
+        }
+    }
+
+    fn try_push(&mut self, entry: &Entry) -> io::Result<()> {
         loop {
-            // SAFETY: bytes and descriptor that the entry names are in its `UringOperation`, which is
-            // removed only after its last completion; the heap memory of a `Vec` does not move.
+            // SAFETY: bytes and descriptor that the entry names are in its `UringOperation`, which is removed
+            // only after its last completion, or never (`drop`); the heap memory of a `Vec` does not move.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
-                return;
+                return Ok(());
             }
             if let Err(error) = self.ring.submit().map(drop)
                 && !is_passing(&error)
             {
-                // Without a queue this shard cannot serve: its thread ends, and the server says so.
-                panic_on(&error);
+                return Err(error);
             }
         }
+    }
+
+    fn cancel(&mut self, key: usize) -> io::Result<()> {
+        let Some(operation) = self.operations.get_mut(key) else { return Ok(()) };
+        operation.is_abandoned = true;
+        operation.waker = None;
+        let outcomes = std::mem::take(&mut operation.outcomes);
+        let (kind, is_over) = (operation.kind, outcomes.iter().any(|outcome| outcome.is_last));
+        outcomes.into_iter().for_each(|outcome| self.put_away(kind, outcome));
+        if is_over {
+            self.finish(key);
+            return Ok(());
+        }
+        self.try_push(&opcode::AsyncCancel::new(key as u64).build().user_data(NOBODY))
+    }
+
+    /// Cancels all that is under way and waits until the kernel is done with it, but not beyond an
+    /// instant. False where it is not done.
+    pub(super) fn drain(&mut self, until: Instant) -> bool {
+        let keys: Vec<usize> = self.operations.iter().map(|(key, _)| key).collect();
+        for key in keys {
+            if self.cancel(key).is_err() {
+                return false;
+            }
+        }
+        while !self.operations.is_empty() {
+            let left = until.since(clock::now());
+            if left.is_zero() || self.turn(Some(left)).is_err() {
+                return false;
+            }
+        }
+        true
     }
 
     fn handle_completions(&mut self) {
@@ -274,6 +314,16 @@ impl Uring {
         {
             bytes.clear();
             self.spares.push(bytes);
+        }
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if !self.drain(clock::now() + RING_DRAIN_MAX) {
+            // The kernel may still read and write it.
+            std::mem::forget(std::mem::take(&mut self.operations));
+            self.buffers.leak();
         }
     }
 }

@@ -278,3 +278,17 @@ fn any_graph_in_any_order_runs_each_step_once_and_ends_with_the_responses_that_i
     }
     assert!(steps > 50_000 && parts > 5_000 && cancelled > 500, "{steps} steps, {parts} parts, {cancelled} cancelled");
 }
+
+#[test]
+fn a_step_that_ends_twice_is_noticed() {
+    let graph = graph(&["a > b"], "a");
+    let mut run = begin(&graph, "a", "b");
+    assert_eq!(launches(&mut run), "0@0(a)");
+    run.handle_outputs(0, 0, outputs("b"));
+    assert!(crate::scheduler::tests::tripped(|| run.handle_end(0)).contains("a step that ends was running"));
+    let mut run = begin(&graph, "a", "b");
+    assert_eq!(launches(&mut run), "0@0(a)");
+    run.running = 2;
+    let told = crate::scheduler::tests::tripped(|| run.handle_end(0));
+    assert!(told.contains("is ready or runs"), "{told}");
+}

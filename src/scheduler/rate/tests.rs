@@ -402,3 +402,21 @@ fn nothing_is_overcommitted_and_nobody_starves_in_any_schedule_whoever_comes_and
     // What never happens is not tested.
     assert!(starts > 100_000 && waits > 100_000, "{starts} starts, {waits} waits");
 }
+
+#[test]
+fn a_count_that_is_wrong_is_noticed_where_it_changes() {
+    let check = |spoil: fn(&mut Rate), act: fn(&mut Rate), want: &str| {
+        let mut rate = rate(&["1 r:1", "1 r:1"]);
+        [0, 1].into_iter().for_each(|id| rate.handle_ask(id));
+        assert_eq!(rate.poll_grant(), Some(0));
+        spoil(&mut rate);
+        let told = crate::scheduler::tests::tripped(|| act(&mut rate));
+        assert!(told.contains(want), "{told}, not {want}");
+    };
+    let give_back = |rate: &mut Rate| rate.handle_withdraw(0);
+    check(|rate| rate.resources[0].1.taken = 0, give_back, "gives back what it took");
+    check(|rate| rate.resources[0].1.taken = 2, give_back, "what those hold who may run");
+    check(|rate| rate.waiting.clear(), |rate| rate.handle_withdraw(1), "among those who wait");
+    check(|rate| rate.waiting.clear(), give_back, "who waits is waited for");
+    check(|rate| rate.registered = 0, give_back, "an id was given before");
+}

@@ -28,6 +28,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             SlotStrategy::Oldest(_) => self.poll_oldest(instance, now, claims),
         }?;
         let ended = self.instances.get_mut(instance).map(|instance| std::mem::take(&mut instance.ended));
+        self.invariants();
         Some(SequenceBatch { rows, ended: ended.unwrap_or_default(), released })
     }
 
@@ -121,6 +122,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         }
         gone.into_iter().for_each(|run| self.break_run(run, SequenceEnd::Cancel, now, claims));
         self.fill(now);
+        debug_assert!(rows.iter().enumerate().all(|(slot, row)| row.slot == slot), "a row is that of its slot");
+        debug_assert!(rows.len() <= self.policy.slots, "there are no more rows than slots");
         rows
     }
 
@@ -155,6 +158,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
                 }
             }
             self.fill(now);
+            debug_assert!(rows.len() <= self.policy.slots, "a batch has one request of a sequence");
             if !rows.is_empty() {
                 return Some((rows, released));
             }
@@ -186,6 +190,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.finish(run, SequenceEnd::End);
             return Some((front.token, flight));
         }
+        debug_assert!(held.flight.is_none(), "one request of a sequence runs at a time");
         held.flight = Some(RunningRequest { number: flight.number, shape_key: front.shape_key });
         if self.policy.is_iterative {
             // The end of the batch is not that of its requests.

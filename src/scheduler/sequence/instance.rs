@@ -64,6 +64,7 @@ impl InstanceSlots {
     }
 
     pub(super) fn take_slot(&mut self, slot: usize, run: usize) {
+        debug_assert!(self.run(slot).is_none(), "a slot has one sequence");
         self.returned.remove(&slot);
         if self.slots.len() <= slot {
             self.slots.resize(slot + 1, None);
@@ -75,6 +76,7 @@ impl InstanceSlots {
 
     pub(super) fn give_slot(&mut self, slot: usize) {
         if let Some(place) = self.slots.get_mut(slot) {
+            debug_assert!(place.is_some(), "a slot is given back by who has it");
             *place = None;
             self.returned.insert(slot);
         }
@@ -92,6 +94,7 @@ impl InstanceSlots {
 
     /// The sequence in a slot has a request to run.
     pub(super) fn offer(&mut self, slot: usize, run: usize, number: u64, shape_key: &ShapeKey, now: Instant) {
+        debug_assert_eq!(self.run(slot), Some(run), "a request is offered in the slot of its sequence");
         self.has_news = true;
         let Some(former) = &mut self.former else {
             self.ready.insert(slot);
@@ -107,7 +110,8 @@ impl InstanceSlots {
             deadline: None,
         };
         // Its bound is beyond what there are sequences.
-        let _ = former.handle_request(entry, now);
+        let taken = former.handle_request(entry, now);
+        debug_assert!(taken.is_ok(), "there are no more offers than slots");
     }
 
     /// It has none after all. In a former it is known by its number.

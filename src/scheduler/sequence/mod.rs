@@ -217,6 +217,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.open.remove(&id);
         }
         self.attend(run, now);
+        self.invariants();
         Ok(())
     }
 
@@ -233,6 +234,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             None if held.flight.is_some() => held.is_left = true,
             None => self.end(run, SequenceEnd::Cancel, now),
         }
+        self.invariants();
     }
 
     /// The instance is back from its batch.
@@ -247,6 +249,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
                 self.attend(run, now);
             }
         }
+        self.invariants();
     }
 
     /// A request that ran is to run again, under this token, before all that came after it. Given back
@@ -277,6 +280,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         } else {
             self.attend(flight.run, now);
         }
+        self.invariants();
         Ok(())
     }
 
@@ -286,6 +290,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         if self.land(flight, now).is_some() {
             self.break_run(flight.run, SequenceEnd::Model, now, claims);
         }
+        self.invariants();
     }
 
     /// The instance died, and the state of its sequences with it. Where it was not made anew, it
@@ -311,6 +316,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             }
         }
         self.fill(now);
+        self.invariants();
     }
 
     /// The instance was made anew.
@@ -319,6 +325,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             instance.is_down = false;
         }
         self.fill(now);
+        self.invariants();
     }
 
     /// Nothing comes any more: the sequences of the backlog are broken, the others end with the last of
@@ -336,6 +343,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let is_idle = |run: &usize| self.runs.get(*run).is_some_and(|run| run.queue.is_empty() && run.flight.is_none());
         let idle: Vec<usize> = self.runs.indices().filter(is_idle).collect();
         idle.into_iter().for_each(|run| self.finish(run, SequenceEnd::Unload));
+        self.invariants();
     }
 
     /// The model version went: so did all its sequences.
@@ -345,8 +353,10 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.clear_alarm(run);
             self.finish(run, SequenceEnd::Unload);
         }
+        debug_assert!(self.runs.len() == 0 && self.open.is_empty(), "no sequence outlives its model");
         self.backlog.clear();
         self.instances.iter_mut().for_each(InstanceSlots::clear);
+        self.invariants();
     }
 
     /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
@@ -358,6 +368,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
                 self.break_run(run, SequenceEnd::Cancel, now, claims);
             }
         }
+        self.invariants();
     }
 
     /// The next request whose sequence has ended, for the caller to answer if it can claim it.
@@ -450,7 +461,8 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             instance.give_slot(slot);
         }
         (held.place, held.offer) = (SequencePlace::Backlog, None);
-        self.backlog.insert(held.number, run);
+        let replaced = self.backlog.insert(held.number, run);
+        debug_assert!(replaced.is_none(), "a sequence waits for a slot once");
         self.set_alarm(run);
     }
 
@@ -585,6 +597,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         let held = self.runs.get_mut(flight.run)?;
         let landed = held.flight.take_if(|have| have.number == flight.number)?;
         held.active_at = now;
+        debug_assert!(self.flight_count > 0 || !self.policy.is_iterative, "who lands was under way");
         self.flight_count -= usize::from(self.policy.is_iterative);
         Some(landed)
     }
@@ -645,6 +658,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         };
         held.alarm_at = at;
         self.alarms.extend(at.map(|at| SequenceAlarm { at, number: held.number, run }));
+        debug_assert!(self.alarms.len() <= self.runs.len(), "a sequence has one alarm at most");
     }
 
     fn clear_alarm(&mut self, run: usize) {
@@ -653,7 +667,32 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
             self.alarms.remove(&SequenceAlarm { at, number: held.number, run });
         }
     }
+
+    /// What holds between two calls. What takes as long as there are sequences is looked at where they are
+    /// few, as in the simulator.
+    fn invariants(&self) {
+        debug_assert!(self.backlog.len() <= self.runs.len(), "who waits for a slot is a sequence");
+        debug_assert!(self.open.len() <= self.runs.len(), "an id is of a sequence that runs");
+        let is_full = |instance: &InstanceSlots| instance.free_slot(self.policy.slots).is_none();
+        debug_assert!(
+            self.backlog.is_empty() || self.instances.iter().all(is_full),
+            "nobody waits for a slot while one is free"
+        );
+        if self.runs.len() > INVARIANT_RUNS_MAX {
+            return;
+        }
+        let runs = || self.runs.indices().filter_map(|run| self.runs.get(run));
+        debug_assert_eq!(self.entry_count, runs().map(|run| run.queue.len()).sum::<usize>(), "each request is counted");
+        let flights = runs().filter(|run| self.policy.is_iterative && run.flight.is_some()).count();
+        debug_assert_eq!(self.flight_count, flights, "each request that runs is counted");
+        let waiting = runs().filter(|run| run.place == SequencePlace::Backlog).count();
+        debug_assert_eq!(self.backlog.len(), waiting, "a sequence has a slot or waits for one");
+        debug_assert!(self.open.iter().all(|(id, run)| self.runs.get(*run).is_some_and(|run| run.id == *id)));
+    }
 }
+
+/// Sequences up to which a debug build counts all anew at each change.
+const INVARIANT_RUNS_MAX: usize = 32;
 
 impl SequenceEnd {
     /// All reasons, in the order of their names.

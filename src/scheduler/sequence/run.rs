@@ -77,6 +77,7 @@ impl<K, T> SequenceRun<K, T> {
     /// Takes out the sequences of which a request has waited too long, from the request that begins
     /// one to before the next that does; how many they are, and whether the last is one of them.
     pub(super) fn take_expired(&mut self, now: Instant) -> (Vec<SequenceRequest<T>>, usize, bool) {
+        let held_count = self.queue.len();
         let mut sequences: Vec<Vec<SequenceRequest<T>>> = Vec::new();
         for entry in std::mem::take(&mut self.queue) {
             match sequences.last_mut() {
@@ -90,6 +91,10 @@ impl<K, T> SequenceRun<K, T> {
             sequences.into_iter().partition(|sequence| sequence.iter().any(is_over));
         self.queue = kept.into_iter().flatten().collect();
         let count = expired.len();
+        debug_assert!(
+            expired.iter().map(Vec::len).sum::<usize>() + self.queue.len() == held_count,
+            "a request is over or is kept"
+        );
         (expired.into_iter().flatten().collect(), count, is_last)
     }
 }
@@ -112,6 +117,7 @@ impl<K, T> SequenceTable<K, T> {
         if let Some(index) = self.free.pop()
             && let Some(place) = self.table.get_mut(index)
         {
+            debug_assert!(place.is_none(), "a free index is of nobody");
             *place = Some(run);
             return index;
         }
@@ -122,6 +128,7 @@ impl<K, T> SequenceTable<K, T> {
     pub(super) fn remove(&mut self, index: usize) -> Option<SequenceRun<K, T>> {
         let run = self.table.get_mut(index)?.take()?;
         self.free.push(index);
+        debug_assert!(self.free.len() <= self.table.len(), "an index is free once");
         Some(run)
     }
 

@@ -585,3 +585,22 @@ fn what_its_client_ended_or_what_died_does_not_run_again() {
         "#]],
     );
 }
+
+#[test]
+fn a_count_that_is_wrong_is_noticed_where_it_changes() {
+    let check = |spoil: fn(&mut Sequences<char, Token>), want: &str| {
+        let mut timeline = Timeline::new(direct(1, 1));
+        let now = Instant::ZERO;
+        for event in ["^a1", "^b1"] {
+            timeline.handle_event(event, now);
+        }
+        spoil(&mut timeline.sequences);
+        let told = crate::scheduler::tests::tripped(|| drop(timeline.handle_event("^b2", now)));
+        assert!(told.contains(want), "{told}, not {want}");
+    };
+    check(|sequences| sequences.entry_count = 7, "each request is counted");
+    check(|sequences| sequences.flight_count = 1, "each request that runs is counted");
+    check(|sequences| sequences.backlog.clear(), "a sequence has a slot or waits for one");
+    check(|sequences| sequences.policy.slots = 2, "nobody waits for a slot while one is free");
+    check(|sequences| sequences.backlog.extend([(7, 0), (8, 0)]), "who waits for a slot is a sequence");
+}
