@@ -6,7 +6,7 @@
 mod support;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use deuteron::backend::gpu::cuda;
@@ -19,8 +19,7 @@ use support::server::Server;
 
 /// The library of the wheel; `None` where no environment can be made.
 fn library() -> Option<PathBuf> {
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/onnxruntime/gpu.txt");
-    let environment = Environment::create("onnxruntime-gpu", &list, &["python3"])?;
+    let environment = Environment::create("onnxruntime-gpu", "tests/onnxruntime/gpu.txt", &["python3"])?;
     let folder = environment.packages().join("onnxruntime/capi");
     let is_library = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libonnxruntime.so");
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).find(is_library)

@@ -10,6 +10,7 @@ import os
 import shutil
 import sys
 import threading
+import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), os.pardir, "python"))
 
@@ -131,7 +132,8 @@ def a_stream_that_ends_ends_its_sequences(addresses):
     stream.take()
     stream.close(cancel=True)
     client = tritonclient.grpc.InferenceServerClient(addresses[1])
-    for _ in range(200):
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
         try:
             client.infer("sums", inputs, sequence_id=41)
         except InferenceServerException as error:

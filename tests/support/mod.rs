@@ -21,4 +21,5 @@ pub mod protobuf;
 pub mod python;
 pub mod repository;
 pub mod server;
+pub mod skipped;
 pub mod triton;

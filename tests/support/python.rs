@@ -1,12 +1,13 @@
-//! A Python virtual environment beneath `target`, made once and kept.
+//! Python virtual environments beneath `target`, made once and kept: one for all tests, and some for what cannot live in
+//! it. Each has a list of packages that is complete (`pip freeze`): nothing is resolved, so nothing changes by itself.
 
 use std::{
-    env, fs,
+    fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use super::folder::target;
+use super::{folder::target, skipped::skip_unless_ci};
 
 /// An environment with the asked packages in it.
 pub struct Environment {
@@ -14,13 +15,18 @@ pub struct Environment {
 }
 
 impl Environment {
-    /// Makes `target/venv-NAME` with exactly these packages, unless it is there already, by the first of the
-    /// `interpreters` that can. The list must be complete (`pip freeze`): nothing is resolved, so nothing can change
-    /// by itself.
+    /// The one of all tests, `tests/python/requirements.txt`. `None` as [`Environment::create`] says.
+    pub fn shared() -> Option<Self> {
+        Self::create("tests", "tests/python/requirements.txt", &["python3"])
+    }
+
+    /// Makes `target/venv-NAME` with exactly the packages of a list of this repository, unless it is there already, by the
+    /// first of the `interpreters` that can.
     ///
-    /// `None` where no interpreter can: the test then passes over, with a message. In CI (`CI=true`) that is a failure.
-    pub fn create(name: &str, requirements: &Path, interpreters: &[&str]) -> Option<Self> {
-        let wanted = fs::read_to_string(requirements).expect("the list of packages is in the repository");
+    /// `None` where no interpreter can: the test then passes over. In CI (`CI=true`) that is a failure.
+    pub fn create(name: &str, requirements: &str, interpreters: &[&str]) -> Option<Self> {
+        let requirements = Path::new(env!("CARGO_MANIFEST_DIR")).join(requirements);
+        let wanted = fs::read_to_string(&requirements).expect("the list of packages is in the repository");
         let environment = Self { path: target().join(format!("venv-{name}")) };
         let stamp = environment.path.join("requirements.txt");
         // Tests of one process, or of several, may want it at once: one of them makes it.
@@ -30,12 +36,11 @@ impl Environment {
             return Some(environment);
         }
         if !interpreters.iter().any(|interpreter| environment.make(interpreter)) {
-            let missing = format!("no Python environment can be made: one of {interpreters:?} with its venv is needed");
-            assert!(env::var_os("CI").is_none_or(|value| value != "true"), "{missing}");
-            eprintln!("skipped: {missing}");
+            let why = format!("no Python environment can be made: one of {interpreters:?} with its venv is needed");
+            skip_unless_ci(&why);
             return None;
         }
-        environment.install(requirements);
+        environment.install(&requirements);
         fs::write(stamp, wanted).expect("the environment is ours");
         Some(environment)
     }
@@ -67,9 +72,10 @@ impl Environment {
         made.is_ok_and(|output| output.status.success())
     }
 
+    /// Nothing is compiled: Python does that to the few modules that a test imports.
     fn install(&self, requirements: &Path) {
         let output = Command::new(self.python())
-            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r"])
+            .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check", "-r"])
             .arg(requirements)
             .output()
             .expect("the interpreter is there");

@@ -11,20 +11,24 @@ use std::{
 use super::{
     python::Environment,
     server::{Ports, Server},
+    skipped::is_asked_for,
 };
 
 /// The Pythons for which the wheel has a stub and its numpy (1, not 2) has a wheel.
 const PYTHONS: &[&str] = &["python3.12", "python3.11", "python3.10", "python3.9"];
 
-/// Starts it on a model repository whose models are written for the Python backend. `None` without Python.
+/// Starts it on a model repository whose models are written for the Python backend. `None` without Python, or
+/// where `DEUTERON_TESTS` does not ask for it.
 pub fn start(repository: &Path) -> Option<Server> {
     start_with(repository, &[])
 }
 
 /// The same with more flags.
 pub fn start_with(repository: &Path, flags: &[&str]) -> Option<Server> {
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle/requirements.txt");
-    let environment = Environment::create("oracle", &list, PYTHONS)?;
+    if !is_asked_for("triton") {
+        return None;
+    }
+    let environment = Environment::create("oracle", "tests/oracle/requirements.txt", PYTHONS)?;
     let root = environment.packages().join("pytriton/tritonserver");
     prepare(&environment, &root);
     let ports = Ports::free();

@@ -1,6 +1,6 @@
 //! Our kernels, as seen from Rust: the table of their entries, and pure functions from a shape to the launches that do
 //! the work ([`topk`], [`reshape`], [`pointwise`]), each beside its CPU twin. The GPU executor loads [`KernelModule::ptx`]
-//! and runs [`KernelLaunch`]es; nothing here knows the driver. `kernels/*.cu` is the source of the PTX, and `tests/kernels.rs`
+//! and runs [`KernelLaunch`]es; nothing here knows the driver. `kernels/*.cu` is the source of the PTX, and `tests/it/kernels.rs`
 //! holds the table to it and the kernels to the twins.
 
 pub mod pointwise;

@@ -1,5 +1,3 @@
-use std::path::Path;
-
 use super::*;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::onnx_builder::{FLOAT, INT32, INT64, Onnx, UINT8};
@@ -13,8 +11,11 @@ use crate::tensor::{Datatype, Tensor, strings};
 #[path = "../../../tests/support/python.rs"]
 #[allow(dead_code, reason = "other tests use the rest")]
 mod python;
+#[path = "../../../tests/support/skipped.rs"]
+#[allow(dead_code, reason = "other tests use the rest")]
+mod skipped;
 
-/// What [`python`] asks for.
+/// What [`python`] and [`skipped`] ask for.
 mod folder {
     pub fn target() -> std::path::PathBuf {
         // The test runs as `target/debug/deps/NAME`.
@@ -32,8 +33,7 @@ const PLENTY: usize = 1 << 24;
 fn engine() -> Option<&'static Onnxruntime> {
     static ENGINE: OnceLock<Option<Onnxruntime>> = OnceLock::new();
     let open = || {
-        let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/requirements.txt");
-        let environment = python::Environment::create("models", &list, &["python3"])?;
+        let environment = python::Environment::shared()?;
         let folder = environment.packages().join("onnxruntime/capi");
         let mut paths = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
         let is_library = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().starts_with("libonnxruntime.so");

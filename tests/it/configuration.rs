@@ -1,0 +1,130 @@
+//! Where a configuration comes from, on the program itself: three notations, none at all, one model's own
+//! directory or file; and `deuteron config show`.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use crate::support::folder::Folder;
+use crate::support::onnx::{FLOAT, Onnx};
+use crate::support::{http, repository, server::Server};
+use serde_json::{Value, json};
+
+/// `y = x + x`, 4 values a row.
+fn twice() -> Vec<u8> {
+    let onnx = Onnx::default().node("Add", &["x", "x"], &["y"], &[]);
+    onnx.input("x", FLOAT, &[-1, 4]).output("y", FLOAT, &[-1, 4]).into_bytes()
+}
+
+fn deuteron(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_deuteron")).args(arguments).output().unwrap()
+}
+
+/// What is printed, or the line of the refusal.
+fn shown(path: &Path, flags: &[&str]) -> Result<String, String> {
+    let output = deuteron(&[&["config", "show", path.to_str().unwrap()], flags].concat());
+    let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    if output.status.success() { Ok(out) } else { Err(error) }
+}
+
+/// Doubles a row by the model of this name.
+fn doubles(server: &Server, model: &str) {
+    let request = json!({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]});
+    let path = format!("/v2/models/{model}/infer");
+    let answer = http::post(server.http(), &path, request.to_string().as_bytes()).unwrap();
+    let answer: Value = serde_json::from_slice(&answer.body).unwrap();
+    assert_eq!(answer["outputs"][0]["data"], json!([2.0, 4.0, 6.0, 8.0]), "{model}: {answer}");
+}
+
+const IDENTITY: &str = "backend: \"identity\"\nmax_batch_size: 8\n\
+    input { name: \"x\" data_type: TYPE_FP32 dims: [ 4 ] }\noutput { name: \"y\" data_type: TYPE_FP32 dims: [ 4 ] }\n";
+
+#[test]
+fn one_notation_shown_as_another_is_the_same_configuration() {
+    let folder = Folder::new("notations");
+    let model = folder.path().join("m");
+    fs::create_dir_all(model.join("1")).unwrap();
+    fs::write(model.join("config.pbtxt"), IDENTITY).unwrap();
+    let text = shown(&model, &[]).unwrap();
+    for line in ["name: \"m\"", "max_batch_size: 8", "  dims: [ 4 ]", "  kind: KIND_CPU"] {
+        assert!(text.lines().any(|have| have == line), "{line}: {text}");
+    }
+    let mut before = "config.pbtxt";
+    for (file, format) in [("config.json", "--format=json"), ("config.toml", "--format=toml")] {
+        let written = shown(&model, &[format]).unwrap();
+        fs::write(model.join(file), &written).unwrap();
+        let both = shown(&model, &[]).unwrap_err();
+        assert_eq!(both, format!("error: model 'm' has {before} and {file}: keep one of them\n"));
+        fs::remove_file(model.join(before)).unwrap();
+        assert_eq!(shown(&model, &[]), Ok(text.clone()), "{file}: {written}");
+        before = file;
+    }
+    fs::write(model.join("config.toml"), "max_batch_size = 8\n[[input]]\nnme = \"x\"\n").unwrap();
+    let wrong = "error: config.toml:3:1: message type \"inference.ModelInput\" has no field named \"nme\"\n";
+    assert_eq!(shown(&model, &[]), Err(wrong.to_owned()));
+    fs::remove_file(model.join("config.toml")).unwrap();
+    fs::write(model.join("config.json"), "{\n \"max_batch_size\": \"x\"\n}").unwrap();
+    let wrong = "error: config.json:2:20: expected an integer for \"max_batch_size\", got \"x\"\n";
+    assert_eq!(shown(&model, &[]), Err(wrong.to_owned()));
+}
+
+#[test]
+fn what_a_file_says_is_shown_and_can_be_switched_off() {
+    let folder = Folder::new("generated");
+    repository::add(folder.path(), "m", "", Some(&twice()));
+    fs::remove_file(folder.path().join("m/config.pbtxt")).unwrap();
+    let path = folder.path().join("m");
+    let text = shown(&path, &[]).unwrap();
+    assert!(text.contains("max_batch_size: 4\n") && text.contains("preferred_batch_size: [ 4 ]"), "{text}");
+    let text = shown(&path, &["--backend-config=default-max-batch-size=0"]).unwrap();
+    assert!(text.contains("dims: [ -1, 4 ]") && !text.contains("max_batch_size"), "{text}");
+    assert_eq!(shown(folder.path(), &[]), shown(&path, &[]), "a repository of one model");
+    for flag in ["--disable-auto-complete-config", "--strict-model-config=true"] {
+        let refused = shown(&path, &[flag]).unwrap_err();
+        let want = format!("error: failed to open text file for read {}/./config.pbtxt: No such file", path.display());
+        assert!(refused.starts_with(&want), "{refused}");
+        fs::write(path.join("config.pbtxt"), "").unwrap();
+        assert_eq!(shown(&path, &[flag]).unwrap_err(), "error: must specify 'platform' or 'backend' for 'm'\n");
+        fs::write(path.join("config.pbtxt"), "backend: 'onnxruntime'").unwrap();
+        let want = "error: model configuration must contain at least one input, none were specified for m\n";
+        assert_eq!(shown(&path, &[flag]).unwrap_err(), want);
+        fs::remove_file(path.join("config.pbtxt")).unwrap();
+    }
+    repository::add(folder.path(), "n", "", Some(&twice()));
+    let refused = shown(folder.path(), &[]).unwrap_err();
+    assert!(refused.contains("holds 2 models (m, n): name one, as in "), "{refused}");
+}
+
+#[test]
+fn a_file_or_a_models_own_directory_is_served_without_a_configuration() {
+    let folder = Folder::new("alone");
+    let file = folder.path().join("double it.onnx");
+    fs::write(&file, twice()).unwrap();
+    let refused = deuteron(&["serve", file.to_str().unwrap()]);
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(text.contains("'double it' cannot be the name of a model") && text.contains("--model-name"), "{text}");
+    doubles(&Server::deuteron(&file, &["--model-name=double"]), "double");
+
+    let link = folder.path().join("linked.onnx");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    doubles(&Server::deuteron(&link, &[]), "linked");
+
+    let mounted = folder.path().join("models");
+    fs::create_dir(&mounted).unwrap();
+    fs::write(mounted.join("model.onnx"), twice()).unwrap();
+    doubles(&Server::deuteron(&mounted, &[]), "models");
+    doubles(&Server::deuteron(&mounted, &["--model-name=iris"]), "iris");
+
+    fs::write(mounted.join("config.json"), "{\"name\": \"iris\", \"max_batch_size\": 2}").unwrap();
+    fs::create_dir(mounted.join("7")).unwrap();
+    fs::rename(mounted.join("model.onnx"), mounted.join("7/model.onnx")).unwrap();
+    let server = Server::deuteron(&mounted, &[]);
+    doubles(&server, "iris");
+    let metadata = http::get(server.http(), "/v2/models/iris").unwrap().body;
+    let metadata: Value = serde_json::from_slice(&metadata).unwrap();
+    assert_eq!(metadata["versions"], json!(["7"]));
+    let refused = shown(&mounted, &["--model-name=other"]).unwrap_err();
+    assert_eq!(refused, "error: --model-name=other, but config.json names the model 'iris': remove one of them\n");
+    let refused = shown(folder.path().join("none.onnx").as_path(), &[]).unwrap_err();
+    assert!(refused.contains("cannot open the model repository") && refused.contains("none.onnx"), "{refused}");
+}

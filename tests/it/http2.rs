@@ -1,0 +1,95 @@
+//! A conformance suite for HTTP/2 servers: a table of cases, one for each requirement of RFC 9113 sections 3 to 8 and of
+//! RFC 7541 that a server can be seen to break, in frames of its own making. It runs on the state machine, in one piece
+//! and byte by byte; on this server over a socket; and on other servers, whose score shows that the suite can fail.
+
+mod case;
+mod cases;
+mod frame;
+mod peer;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use crate::support::repository::{self, Flavour};
+use crate::support::server::Server;
+use crate::support::skipped::skip_unless_ci;
+use case::{Case, Seen};
+use peer::{Machine, Socket};
+
+/// Tries all cases, a few at a time; what failed, by name.
+fn try_all(run: impl Fn(&Case) -> Seen + Sync, is_strict: bool) -> (usize, Vec<String>) {
+    let cases = cases::all();
+    let next = AtomicUsize::new(0);
+    let mut failed: Vec<(usize, String)> = std::thread::scope(|scope| {
+        let work = || {
+            let mut failed = Vec::new();
+            while let Some((index, case)) = cases.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(why) = case.want.judge(&run(case), is_strict) {
+                    failed.push((index, format!("{} {}: {why}", case.clause, case.name)));
+                }
+            }
+            failed
+        };
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    failed.sort();
+    let lines = failed.into_iter().map(|(_, line)| line).collect();
+    (cases.len(), lines)
+}
+
+#[test]
+fn the_state_machine_passes_every_case_however_its_input_is_cut() {
+    for piece_size in [usize::MAX, 1, 10] {
+        let run = |case: &Case| peer::run(case, &mut Machine::new(piece_size), Duration::ZERO);
+        let (count, failed) = try_all(run, true);
+        assert!(count >= 140, "{count} cases");
+        assert!(failed.is_empty(), "pieces of {piece_size}: {} of {count} failed\n{}", failed.len(), failed.join("\n"));
+        println!("state machine, pieces of {piece_size}: {count}/{count}");
+    }
+}
+
+#[test]
+fn the_server_passes_every_case() {
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let (count, failed) = try_all(|case| Socket::connect(server.grpc()).run(case), true);
+    assert!(failed.is_empty(), "{} of {count} failed\n{}", failed.len(), failed.join("\n"));
+    println!("deuteron: {count}/{count}");
+}
+
+/// Prints the score of another server. It must pass some and fail some: else the suite shows nothing.
+fn score(name: &str, address: SocketAddr) {
+    let (count, failed) = try_all(|case| Socket::connect(address).run(case), false);
+    println!("{name}: {}/{count}\n{}", count - failed.len(), failed.join("\n"));
+    assert!(!failed.is_empty() && failed.len() < count / 2, "{name}: {} of {count} failed", failed.len());
+}
+
+#[test]
+fn nghttpd_passes_most_cases() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    let folder = crate::support::folder::Folder::new("nghttpd");
+    let mut command = Command::new("nghttpd");
+    command.args(["--no-tls", "-a", "127.0.0.1", "-d"]).arg(folder.path()).arg(port.to_string());
+    let Ok(mut child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+        return skip_unless_ci("nghttpd (nghttp2-server) is not installed");
+    };
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    while TcpStream::connect(address).is_err() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let outcome = std::panic::catch_unwind(|| score("nghttpd", address));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    outcome.unwrap();
+}
+
+/// A real tritonserver, which speaks by `grpc`.
+#[test]
+fn tritonserver_passes_most_cases() {
+    let folder = crate::support::folder::Folder::new("triton");
+    let Some(server) = crate::support::triton::start(folder.path()) else { return };
+    score("tritonserver", server.grpc());
+}

@@ -1,0 +1,57 @@
+//! The integration tests, in one program: each module is a subject, most of them on the server as a process. `cargo test
+//! --test it queue::` runs those of one.
+//!
+//! Programs of their own: `timed`, whose windows are narrow; `onnxruntime_gpu`, since a process opens one library of ONNX
+//! Runtime and `onnxruntime` opens another here; `tidy`, which reads the source and is built in a second.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::disallowed_methods,
+    reason = "a test waits, on the real clock, and fails by panicking"
+)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod catalogue;
+mod clients;
+mod configs;
+mod configuration;
+mod control;
+mod departure;
+mod digits;
+mod ensembles;
+mod gpu_server;
+mod groups;
+mod hardware;
+mod hostile;
+mod hpack;
+mod http2;
+mod http2_clients;
+mod http2_peer;
+mod kernels;
+mod models;
+mod onnxruntime;
+mod oracle;
+mod perf_analyzer;
+mod queue;
+mod ragged;
+mod recorded;
+mod replay_config;
+mod repository;
+mod reshape;
+mod response_cache;
+mod scheduling;
+mod sequence_clients;
+mod sequences;
+mod serve;
+mod server_timing;
+mod shared_memory;
+mod simulate;
+mod sockets;
+mod software_gpu;
+mod statistics;
+mod streams;
+mod warm_up;

@@ -1,0 +1,135 @@
+//! The differential test, live: the same bytes to Deuteron and to a real tritonserver 2.51, answers compared through
+//! the table of intended differences. Needs Python 3 and its `venv`; the first run fetches the oracle from PyPI.
+//!
+//! `DEUTERON_TESTS=triton cargo test --test it oracle::live::` compares; with `UPDATE_EXPECT=1` it asks Triton alone and writes
+//! `tests/oracle/recorded.txt` anew.
+
+#![expect(clippy::disallowed_types, reason = "tests that time arrivals take turns at the machine")]
+
+use std::{sync::Mutex, thread};
+
+use crate::oracle::{
+    answer::Client,
+    case::{Ask, Case},
+    cases,
+    compare::{self, Pair},
+    difference::DIFFERENCES,
+    recording::{self, Entry},
+    script::Script,
+    scripts::{self, SCRIPTS},
+    suites::SUITES,
+};
+use crate::support::{
+    folder::Folder,
+    repository::{self, Flavour},
+    server::Server,
+    triton,
+};
+
+/// One Triton at a time: the scripts are played against the clock.
+static TURN: Mutex<()> = Mutex::new(());
+
+#[test]
+fn triton_answers_as_recorded_and_deuteron_as_decided() {
+    let _turn = TURN.lock();
+    let cases = cases::all();
+    let folder = repository::write(Flavour::Triton);
+    let Some(mut triton) = triton::start(folder.path()) else {
+        return;
+    };
+    let live = ask_all(&mut triton, &cases);
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        recording::write(None, &live);
+        return;
+    }
+    complain(&changes(None, &live));
+    let folder = repository::write(Flavour::Deuteron);
+    let deuteron = ask_all(&mut Server::deuteron(folder.path(), &[]), &cases);
+    let answers = cases.iter().zip(&live).zip(&deuteron);
+    let pairs: Vec<_> = answers
+        .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
+        .collect();
+    complain(&compare::compare(&pairs, DIFFERENCES));
+}
+
+#[test]
+fn both_servers_make_the_same_batches_of_the_same_arrivals() {
+    let _turn = TURN.lock();
+    let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
+        let folder = Folder::new("scripts");
+        SCRIPTS.iter().for_each(|script| script.write(flavour, folder.path()));
+        folder
+    });
+    let Some(triton) = triton::start(theirs.path()) else {
+        return;
+    };
+    let deuteron = Server::deuteron(ours.path(), &[]);
+    let played = SCRIPTS.iter().map(|script| {
+        thread::scope(|scope| {
+            let theirs = scope.spawn(|| script.play(&triton));
+            let ours = script.play(&deuteron);
+            (ours, theirs.join().expect("the script was played"))
+        })
+    });
+    let played: Vec<_> = played.collect();
+    let case = |script: &Script| Case { name: script.name.to_owned(), ask: Ask::Http(script.arrivals.into()) };
+    let cases: Vec<_> = SCRIPTS.iter().map(case).collect();
+    let answers = cases.iter().zip(&played);
+    let pairs: Vec<_> = answers.map(|(case, (deuteron, triton))| Pair { case, triton, deuteron }).collect();
+    complain(&compare::compare(&pairs, scripts::DIFFERENCES));
+}
+
+#[test]
+fn triton_answers_each_suite_as_recorded_and_deuteron_as_decided() {
+    let _turn = TURN.lock();
+    for suite in SUITES {
+        let cases = (suite.cases)();
+        let [ours, theirs] = [Flavour::Deuteron, Flavour::Triton].map(|flavour| {
+            let folder = Folder::new("suite");
+            (suite.write)(flavour, folder.path());
+            folder
+        });
+        let Some(mut triton) = triton::start_with(theirs.path(), suite.flags) else {
+            return;
+        };
+        let live = ask_all(&mut triton, &cases);
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            recording::write(Some(suite.name), &live);
+            continue;
+        }
+        complain(&changes(Some(suite.name), &live));
+        let deuteron = ask_all(&mut Server::deuteron(ours.path(), &[suite.flags, suite.own_flags].concat()), &cases);
+        let answers = cases.iter().zip(&live).zip(&deuteron);
+        let pairs: Vec<_> = answers
+            .map(|((case, triton), deuteron)| Pair { case, triton: &triton.answer, deuteron: &deuteron.answer })
+            .collect();
+        complain(&compare::compare(&pairs, suite.differences));
+    }
+}
+
+/// Where the live answers are not those of the recording.
+fn changes(suite: Option<&str>, live: &[Entry]) -> Vec<String> {
+    let recorded = recording::read(suite);
+    let mut changes = Vec::new();
+    if recorded.len() != live.len() {
+        changes.push(format!("{} cases are recorded, and there are {}", recorded.len(), live.len()));
+    }
+    for (recorded, live) in recorded.iter().zip(live).filter(|(recorded, live)| recorded != live) {
+        changes.push(format!("recorded: {recorded:#?}\nlive: {live:#?}"));
+    }
+    changes
+}
+
+fn complain(complaints: &[String]) {
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+fn ask_all(server: &mut Server, cases: &[Case]) -> Vec<Entry> {
+    let mut entries = Vec::new();
+    for case in cases {
+        let answer = Client::new(server).ask(&case.ask);
+        assert!(server.is_running(), "`{}` has ended the server:\n{}", case.name, server.log());
+        entries.push(Entry { name: case.name.clone(), ask: case.ask.text(), answer });
+    }
+    entries
+}

@@ -1,0 +1,65 @@
+//! The differential test without Triton: every case of the table played against Deuteron, and compared with what
+//! tritonserver 2.51 answered when `tests/oracle/recorded.txt` was written.
+
+use crate::oracle::{
+    answer::Client,
+    case::Case,
+    cases,
+    compare::{self, Pair},
+    difference::DIFFERENCES,
+    recording::{self, Entry},
+    suites::SUITES,
+};
+use crate::support::{
+    folder::Folder,
+    repository::{self, Flavour},
+    server::Server,
+};
+
+#[test]
+fn deuteron_answers_as_triton_was_recorded_or_as_decided() {
+    let cases = cases::all();
+    let recorded = recording::read(None);
+    let mut complaints = recording::check(&cases, &recorded);
+    let folder = repository::write(Flavour::Deuteron);
+    let server = Server::deuteron(folder.path(), &[]);
+    let client = Client::new(&server);
+    let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
+    let pairs = pairs(&cases, &recorded, &answers);
+    complaints.extend(compare::compare(&pairs, DIFFERENCES));
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+#[test]
+fn the_recording_is_of_these_cases_and_shows_every_difference() {
+    let cases = cases::all();
+    let recorded = recording::read(None);
+    let decided = |(case, entry): (&Case, &Entry)| compare::decided(case, &entry.answer, DIFFERENCES);
+    let answers: Vec<_> = cases.iter().zip(&recorded).map(decided).collect();
+    let pairs = pairs(&cases, &recorded, &answers);
+    let mut complaints = recording::check(&cases, &recorded);
+    complaints.extend(compare::compare(&pairs, DIFFERENCES));
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+#[test]
+fn deuteron_answers_each_suite_as_triton_was_recorded_or_as_decided() {
+    let mut complaints = Vec::new();
+    for suite in SUITES {
+        let cases = (suite.cases)();
+        let recorded = recording::read(Some(suite.name));
+        complaints.extend(recording::check(&cases, &recorded));
+        let folder = Folder::new("suite");
+        (suite.write)(Flavour::Deuteron, folder.path());
+        let server = Server::deuteron(folder.path(), &[suite.flags, suite.own_flags].concat());
+        let client = Client::new(&server);
+        let answers: Vec<_> = cases.iter().map(|case| client.ask(&case.ask)).collect();
+        complaints.extend(compare::compare(&pairs(&cases, &recorded, &answers), suite.differences));
+    }
+    assert!(complaints.is_empty(), "{} complaints\n\n{}", complaints.len(), complaints.join("\n\n"));
+}
+
+fn pairs<'a>(cases: &'a [Case], recorded: &'a [Entry], answers: &'a [String]) -> Vec<Pair<'a>> {
+    let rows = cases.iter().zip(recorded).zip(answers);
+    rows.map(|((case, entry), answer)| Pair { case, triton: &entry.answer, deuteron: answer }).collect()
+}

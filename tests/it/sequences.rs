@@ -1,0 +1,423 @@
+//! Sequences on the server as a process: sums that belong to one id alone, slots and backlog, what
+//! ends a sequence, and states that the server keeps for a model.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::support::folder::Folder;
+use crate::support::http::{self, Response};
+use crate::support::server::Server;
+use crate::support::{metrics, onnx, repository};
+
+const CONTROLS: &str =
+    "control_input [ { name: 'START' control { kind: CONTROL_SEQUENCE_START int32_false_true: [ 0, 1 ] } },
+    { name: 'READY' control { kind: CONTROL_SEQUENCE_READY int32_false_true: [ 0, 1 ] } }";
+
+/// A model `m` that adds up, by row of its batches.
+fn by_row(rows_max: u32, instances: u32, more: &str) -> Folder {
+    model("sequence", rows_max, instances, &format!("{CONTROLS} ] {more}"))
+}
+
+/// A model `m` that adds up, by id; its last answer adds the id.
+fn by_id(rows_max: u32, datatype: &str, more: &str) -> Folder {
+    let controls = format!(
+        "{CONTROLS}, {{ name: 'END' control {{ kind: CONTROL_SEQUENCE_END int32_false_true: [ 0, 1 ] }} }},
+        {{ name: 'CORRID' control {{ kind: CONTROL_SEQUENCE_CORRID data_type: {datatype} }} }} ]"
+    );
+    model("dyna_sequence", rows_max, 1, &format!("{controls} {more}"))
+}
+
+fn model(backend: &str, rows_max: u32, instances: u32, sequence: &str) -> Folder {
+    let folder = Folder::new("sequences");
+    let config = format!(
+        "backend: '{backend}' max_batch_size: {rows_max} instance_group {{ count: {instances} }}
+        input {{ name: 'INPUT' data_type: TYPE_INT32 dims: 1 }} output {{ name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }}
+        sequence_batching {{ {sequence} }}"
+    );
+    repository::add(folder.path(), "m", &config, None);
+    folder
+}
+
+fn infer(server: &Server, parameters: &str, shape: &str, value: i64) -> Response {
+    let body = format!(
+        r#"{{"parameters":{{{parameters}}},"inputs":[{{"name":"INPUT","shape":{shape},"datatype":"INT32","data":[{value}]}}]}}"#
+    );
+    http::exchange(server.http(), &http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap()
+}
+
+fn text(response: &Response) -> String {
+    String::from_utf8(response.body.clone()).unwrap()
+}
+
+/// The one number of an answer, or the error.
+fn answer(response: &Response) -> Result<i64, String> {
+    let text = text(response);
+    match text.split_once("\"data\":[") {
+        Some((_, rest)) if response.status == 200 => Ok(rest.split(']').next().unwrap().parse().unwrap()),
+        _ => Err(format!("{} {text}", response.status)),
+    }
+}
+
+/// Sends one request: `^` begins, `$` ends.
+fn send(server: &Server, id: &str, flags: &str, value: i64) -> Result<i64, String> {
+    let parameters = format!(
+        r#""sequence_id":{id},"sequence_start":{},"sequence_end":{}"#,
+        flags.contains('^'),
+        flags.contains('$')
+    );
+    answer(&infer(server, &parameters, "[1,1]", value))
+}
+
+fn unstarted(id: &str) -> Result<i64, String> {
+    Err(format!(
+        "400 {{\"error\":\"inference request for sequence {id} to model 'm' must specify the START flag on the first \
+         request of the sequence\"}}"
+    ))
+}
+
+fn ended(server: &Server, reason: &str) -> u64 {
+    let name = format!("deuteron_sequences_ended_total{{model=\"m\",reason=\"{reason}\",version=\"1\"}}");
+    metrics::metric(server.metrics(), &name)
+}
+
+fn sequences(server: &Server, state: &str) -> u64 {
+    metrics::metric(server.metrics(), &format!("deuteron_sequences{{model=\"m\",state=\"{state}\",version=\"1\"}}"))
+}
+
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !is_so() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Many clients with more sequences than slots, each of which must see its own sum and no other.
+fn hold_sums(server: &Server, id: impl Fn(usize) -> String + Sync, last: impl Fn(usize) -> i64 + Sync) {
+    thread::scope(|scope| {
+        for client in 0..16_usize {
+            let (id, last) = (&id, &last);
+            scope.spawn(move || {
+                for round in 0..6 {
+                    let (name, mut sum) = (id(client), 0);
+                    for place in 0..8 {
+                        let value = (client * 1_000 + round * 10 + place) as i64;
+                        let flags = ["^", "", "", "", "", "", "", "$"][place];
+                        sum += value;
+                        let want = sum + if place == 7 { last(client) } else { 0 };
+                        assert_eq!(send(server, &name, flags, value), Ok(want), "client {client}, {round} {place}");
+                    }
+                }
+            });
+        }
+    });
+    wait_until("the metrics tell of all", || ended(server, "end") == 96 && sequences(server, "active") == 0);
+}
+
+#[test]
+fn every_sequence_has_its_own_sum_in_the_slots_of_two_instances() {
+    let folder = by_row(2, 2, "");
+    let server = Server::deuteron(folder.path(), &["--shards=2"]);
+    hold_sums(&server, |client| (client + 1).to_string(), |_| 0);
+}
+
+#[test]
+fn the_oldest_strategy_keeps_sums_by_ids_that_are_strings() {
+    let folder = by_id(4, "TYPE_STRING", "oldest { max_candidate_sequences: 5 max_queue_delay_microseconds: 500 }");
+    let server = Server::deuteron(folder.path(), &["--shards=2"]);
+    hold_sums(&server, |client| format!("\"{}\"", client + 100), |client| client as i64 + 100);
+}
+
+#[test]
+fn a_batch_that_waits_for_its_slots_and_a_model_without_a_batch_axis_keep_sums_too() {
+    let delay = "direct { max_queue_delay_microseconds: 2000 minimum_slot_utilization: 0.5 }";
+    let server = Server::deuteron(by_row(4, 2, delay).path(), &["--shards=1"]);
+    hold_sums(&server, |client| (client + 1).to_string(), |_| 0);
+    let folder = by_id(0, "TYPE_INT32", "oldest { max_candidate_sequences: 4 }");
+    let server = Server::deuteron(folder.path(), &["--shards=1"]);
+    let send = |flags: &str, value| {
+        let (start, end) = (flags.contains('^'), flags.contains('$'));
+        let parameters = format!(r#""sequence_id":7,"sequence_start":{start},"sequence_end":{end}"#);
+        answer(&infer(&server, &parameters, "[1]", value))
+    };
+    assert_eq!([send("^", 1), send("", 2), send("$", 3)], [Ok(1), Ok(3), Ok(13)]);
+}
+
+#[test]
+fn what_is_no_request_of_a_sequence_is_refused_in_tritons_words() {
+    let server = Server::deuteron(by_id(4, "TYPE_UINT64", "").path(), &["--shards=1"]);
+    let refused = |parameters: &str, shape: &str, want: &str| {
+        let response = infer(&server, parameters, shape, 1);
+        assert_eq!((response.status, text(&response)), (400, format!("{{\"error\":\"{want}\"}}")), "{parameters}");
+    };
+    let no_id = "inference request to model 'm' must specify a non-zero or non-empty correlation ID";
+    refused("", "[1,1]", no_id);
+    refused(r#""sequence_id":0,"sequence_start":true"#, "[1,1]", no_id);
+    refused(r#""sequence_id":"","sequence_start":true"#, "[1,1]", no_id);
+    refused(
+        r#""sequence_id":"a","sequence_start":true"#,
+        "[1,1]",
+        "sequence batching control 'CORRID' data-type is 'BYTES', but model 'm' expects 'UINT64'",
+    );
+    let body = r#"{"parameters":{"sequence_id":1,"sequence_start":true},"inputs":[{"name":"INPUT","shape":[2,1],"datatype":"INT32","data":[1,2]}]}"#;
+    let response = http::post(server.http(), "/v2/models/m/infer", body.as_bytes()).unwrap();
+    let want = "inference request to model 'm' must specify batch-size 1 due to requirements of sequence batcher";
+    assert_eq!((response.status, text(&response)), (400, format!("{{\"error\":\"{want}\"}}")));
+    assert_eq!(send(&server, "9", "", 1), unstarted("9"));
+    assert_eq!(send(&server, "9", "$", 1), unstarted("9"));
+    let metadata = text(&http::get(server.http(), "/v2").unwrap());
+    assert!(metadata.contains(r#""sequence","sequence(string_id)""#), "{metadata}");
+    // Control inputs are the server's: they are neither told of nor taken.
+    let model = text(&http::get(server.http(), "/v2/models/m").unwrap());
+    assert!(!model.contains("START"), "{model}");
+}
+
+#[test]
+fn a_sequence_that_begins_again_is_idle_or_is_left_ends_and_the_metrics_say_how() {
+    let server = Server::deuteron(by_row(2, 1, "max_sequence_idle_microseconds: 400000").path(), &["--shards=1"]);
+    assert_eq!(
+        [send(&server, "1", "^", 5), send(&server, "1", "^", 7), send(&server, "1", "", 1)],
+        [Ok(5), Ok(7), Ok(8)]
+    );
+    assert_eq!(ended(&server, "restart"), 1);
+    let begun = Instant::now();
+    wait_until("it is idle", || ended(&server, "idle") == 1);
+    let took = begun.elapsed();
+    assert!((Duration::from_millis(360)..Duration::from_millis(600)).contains(&took), "{took:?}");
+    assert_eq!(send(&server, "1", "", 1), unstarted("1"));
+    assert_eq!(sequences(&server, "active"), 0);
+}
+
+#[test]
+fn a_sequence_waits_for_a_slot_no_longer_than_its_timeout_and_no_longer_than_its_client() {
+    let server = Server::deuteron(by_row(1, 1, "max_sequence_idle_microseconds: 60000000").path(), &["--shards=1"]);
+    assert_eq!(send(&server, "1", "^", 5), Ok(5));
+    let start = Instant::now();
+    let parameters = r#""sequence_id":2,"sequence_start":true,"timeout":50000"#;
+    let late = answer(&infer(&server, parameters, "[1,1]", 1));
+    assert_eq!(late, Err("503 {\"error\":\"timeout of the corresponding sequence has been expired\"}".to_owned()));
+    assert!(start.elapsed() >= Duration::from_millis(50) && start.elapsed() < Duration::from_millis(500));
+    assert_eq!((ended(&server, "timeout"), sequences(&server, "backlog")), (1, 0));
+    // One that waits is left by its client: it takes no slot when there is one.
+    let body = r#"{"parameters":{"sequence_id":3,"sequence_start":true},"inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1]}]}"#;
+    let mut client = http::Connection::open(server.http()).unwrap();
+    client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
+    wait_until("it waits", || sequences(&server, "backlog") == 1);
+    drop(client);
+    wait_until("it has ended", || ended(&server, "cancel") == 1);
+    assert_eq!((sequences(&server, "backlog"), sequences(&server, "active")), (0, 1));
+    thread::scope(|scope| {
+        let next = scope.spawn(|| send(&server, "4", "^$", 40));
+        wait_until("it waits", || sequences(&server, "backlog") == 1);
+        assert_eq!(send(&server, "1", "$", 1), Ok(6));
+        assert_eq!(next.join().unwrap(), Ok(40));
+    });
+}
+
+#[test]
+fn the_server_keeps_the_state_of_a_model_and_never_shows_it_to_another() {
+    let folder = Folder::new("sequences");
+    let config = "platform: 'onnxruntime_onnx' max_batch_size: 4 instance_group { count: 2 }
+        input { name: 'INPUT0' data_type: TYPE_INT32 dims: 16 } output { name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16 }
+        sequence_batching { oldest { max_candidate_sequences: 3 } state { input_name: 'INPUT1' output_name: 'OUTPUT0'
+        data_type: TYPE_INT32 dims: 16 } }";
+    repository::add(folder.path(), "m", config, Some(&onnx::addsub()));
+    let server = Server::deuteron(folder.path(), &["--shards=2"]);
+    thread::scope(|scope| {
+        for client in 1..=12_i64 {
+            let server = &server;
+            scope.spawn(move || {
+                for _ in 0..4 {
+                    let mut sum = 0;
+                    for place in 0..6 {
+                        sum += client * 100 + place;
+                        let (start, end) = (place == 0, place == 5);
+                        let value = client * 100 + place;
+                        let body = format!(
+                            r#"{{"parameters":{{"sequence_id":{client},"sequence_start":{start},"sequence_end":{end}}},"inputs":[{{"name":"INPUT0","shape":[1,16],"datatype":"INT32","data":[{value},0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}}]}}"#
+                        );
+                        let response = http::post(server.http(), "/v2/models/m/infer", body.as_bytes()).unwrap();
+                        let want = format!("\"data\":[{sum},0,");
+                        assert!(text(&response).contains(&want), "{want}: {}", text(&response));
+                    }
+                }
+            });
+        }
+    });
+    let shown = text(&http::get(server.http(), "/v2/models/m").unwrap());
+    assert!(!shown.contains("INPUT1"), "{shown}");
+}
+
+#[test]
+fn ten_thousand_idle_sequences_cost_no_processor_time_and_little_memory() {
+    const COUNT: usize = 10_000;
+    let more = "max_sequence_idle_microseconds: 600000000 oldest { max_candidate_sequences: 10000 }";
+    let server = Server::deuteron(by_id(16, "TYPE_UINT64", more).path(), &["--shards=1"]);
+    assert_eq!(send(&server, "1", "^", 1), Ok(1));
+    let before = resident(&server);
+    thread::scope(|scope| {
+        for lane in 0..8 {
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = http::Connection::open(server.http()).unwrap();
+                for id in (1 + lane..=COUNT).step_by(8) {
+                    let body = format!(
+                        r#"{{"parameters":{{"sequence_id":{id},"sequence_start":true}},"inputs":[{{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1]}}]}}"#
+                    );
+                    client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
+                    assert_eq!(client.receive().unwrap().status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(sequences(&server, "active"), COUNT as u64);
+    let each = resident(&server).saturating_sub(before) / COUNT;
+    thread::sleep(Duration::from_millis(200));
+    let (ticks, start) = (ticks(&server), Instant::now());
+    thread::sleep(Duration::from_secs(2));
+    let spent = self::ticks(&server) - ticks;
+    println!("{each} bytes for each sequence, {spent} ticks in {:?}", start.elapsed());
+    assert!(spent <= 2, "{spent} ticks of the processor in two seconds");
+    assert!(each <= 2_048, "{each} bytes for each sequence");
+}
+
+#[test]
+fn an_unload_ends_all_sequences_and_the_log_says_how_many() {
+    let folder = by_row(2, 1, "max_sequence_idle_microseconds: 60000000");
+    let server = Server::deuteron(folder.path(), &["--shards=2", "--model-control-mode=explicit", "--load-model=m"]);
+    let order = |what: &str| {
+        let response = http::post(server.http(), &format!("/v2/repository/models/m/{what}"), b"").unwrap();
+        assert_eq!(response.status, 200, "{what}: {}", text(&response));
+    };
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "2", "^", 7)], [Ok(5), Ok(7)]);
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| send(&server, "3", "^", 1));
+        wait_until("it waits", || sequences(&server, "backlog") == 1);
+        order("unload");
+        let refused = waits.join().unwrap().unwrap_err();
+        assert!(refused.starts_with("503 ") && refused.contains("Server is stopping"), "{refused}");
+    });
+    wait_until("it is freed", || server.log().contains("freed 'm' version 1; 3 sequences had not ended"));
+    let gone = send(&server, "1", "", 5).unwrap_err();
+    assert!(gone.starts_with("404 ") && gone.contains("'m' has no available versions"), "{gone}");
+    order("load");
+    assert_eq!(send(&server, "1", "", 5), unstarted("1"));
+    assert_eq!([send(&server, "1", "^", 5), send(&server, "1", "$", 5)], [Ok(5), Ok(10)]);
+}
+
+#[test]
+fn an_initial_state_that_changes_reloads_its_model() {
+    let folder = Folder::new("sequences");
+    let config = "platform: 'onnxruntime_onnx' max_batch_size: 4
+        input { name: 'INPUT0' data_type: TYPE_INT32 dims: 16 } output { name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16 }
+        sequence_batching { state { input_name: 'INPUT1' output_name: 'OUTPUT0' data_type: TYPE_INT32 dims: 16
+        initial_state { name: 'i' data_type: TYPE_INT32 dims: 16 data_file: 'begin' } } }";
+    repository::add(folder.path(), "m", config, Some(&onnx::addsub()));
+    let begin = |value: i32| {
+        std::fs::create_dir_all(folder.path().join("m/initial_state")).unwrap();
+        std::fs::write(folder.path().join("m/initial_state/begin"), value.to_le_bytes().repeat(16)).unwrap();
+    };
+    begin(100);
+    let server = Server::deuteron(folder.path(), &["--model-control-mode=poll", "--repository-poll-secs=1"]);
+    let first = || {
+        let body = r#"{"parameters":{"sequence_id":1,"sequence_start":true,"sequence_end":true},"inputs":[{"name":"INPUT0","shape":[1,16],"datatype":"INT32","data":[1,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0]}]}"#;
+        text(&http::post(server.http(), "/v2/models/m/infer", body.as_bytes()).unwrap())
+    };
+    assert!(first().contains("\"data\":[101,100,"), "{}", first());
+    begin(700);
+    wait_until("it is loaded again", || first().contains("\"data\":[701,700,"));
+}
+
+/// A model `m` that runs a request as often as its input says, and answers with how often it ran.
+fn iterative(rows_max: u32, more: &str, sequence: &str) -> Folder {
+    let folder = Folder::new("iterative");
+    let config = format!(
+        "backend: 'iterative_sequence' max_batch_size: {rows_max} {more}
+        input {{ name: 'INPUT' data_type: TYPE_INT32 dims: 1 }} output {{ name: 'OUTPUT' data_type: TYPE_INT32 dims: 1 }}
+        {sequence}"
+    );
+    repository::add(folder.path(), "m", &config, None);
+    folder
+}
+
+#[test]
+fn requests_of_iterative_sequences_run_again_and_again_in_batches_that_others_join() {
+    for sequence in ["direct { }", "oldest { max_candidate_sequences: 3 preferred_batch_size: [ 2 ] }"] {
+        let sequence = format!("sequence_batching {{ iterative_sequence: true {sequence} }}");
+        let folder = iterative(4, "instance_group { count: 2 }", &sequence);
+        let server = Server::deuteron(folder.path(), &["--shards=2"]);
+        thread::scope(|scope| {
+            for client in 0..12_i64 {
+                let server = &server;
+                scope.spawn(move || {
+                    for round in 0..10 {
+                        let wanted = 1 + (client * 7 + round * 3) % 20;
+                        let own = if client % 3 == 0 {
+                            send(server, &(client + 1).to_string(), "^", wanted)
+                        } else {
+                            answer(&infer(server, "", "[1,1]", wanted))
+                        };
+                        assert_eq!(own, Ok(wanted), "client {client}, round {round}");
+                    }
+                });
+            }
+        });
+        wait_until("all have ended", || ended(&server, "model") == 120 && sequences(&server, "active") == 0);
+        let runs: i64 = (0..12).flat_map(|client| (0..10).map(move |round| 1 + (client * 7 + round * 3) % 20)).sum();
+        let batches = metrics::metric(server.metrics(), "nv_inference_exec_count{model=\"m\",version=\"1\"}");
+        assert!((batches as i64) < runs, "{batches} batches of {runs} runs");
+        let count = metrics::metric(server.metrics(), "nv_inference_count{model=\"m\",version=\"1\"}");
+        assert_eq!(count, 120, "a request is one inference, however often it ran");
+    }
+}
+
+#[test]
+fn an_iterative_sequence_outlives_its_idle_time_and_ends_with_its_client() {
+    let delay = "parameters { key: 'execute_delay_ms' value { string_value: '40' } }";
+    let sequence = "sequence_batching { iterative_sequence: true max_sequence_idle_microseconds: 10000 }";
+    let server = Server::deuteron(iterative(1, delay, sequence).path(), &["--shards=1"]);
+    assert_eq!(answer(&infer(&server, "", "[1,1]", 4)), Ok(4));
+    let body = r#"{"inputs":[{"name":"INPUT","shape":[1,1],"datatype":"INT32","data":[1000000]}]}"#;
+    let mut client = http::Connection::open(server.http()).unwrap();
+    client.send(&http::request("POST", "/v2/models/m/infer", &[], body.as_bytes())).unwrap();
+    wait_until("it runs", || sequences(&server, "active") == 1);
+    drop(client);
+    wait_until("it has ended", || ended(&server, "cancel") == 1);
+    // Its slot, the only one, is another's.
+    assert_eq!(answer(&infer(&server, "", "[1,1]", 2)), Ok(2));
+    wait_until("all are counted", || metrics::metric(server.metrics(), "deuteron_requests_in_flight") == 0);
+    // What goes on with what no client may go on with.
+    assert_eq!(send(&server, "5", "", 1), unstarted("5"));
+}
+
+#[test]
+fn a_request_that_is_to_run_again_where_it_may_not_is_refused_in_tritons_words() {
+    let refused = "400 {\"error\":\"Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is \
+                   not configured to handle such a flag\"}";
+    for (sequence, parameters) in [
+        ("sequence_batching { direct { } }", r#""sequence_id":1,"sequence_start":true"#),
+        ("dynamic_batching { }", ""),
+        ("", ""),
+        (
+            "sequence_batching { iterative_sequence: true }",
+            r#""sequence_id":1,"sequence_start":true,"sequence_end":true"#,
+        ),
+    ] {
+        let server = Server::deuteron(iterative(4, "", sequence).path(), &["--shards=1"]);
+        assert_eq!(answer(&infer(&server, parameters, "[1,1]", 2)), Err(refused.to_owned()), "{sequence}");
+        assert_eq!(answer(&infer(&server, parameters, "[1,1]", 1)), Ok(1), "{sequence}");
+    }
+}
+
+/// Bytes that the process holds in memory.
+fn resident(server: &Server) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{}/statm", server.id())).unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+/// Hundredths of a second that the process ran.
+fn ticks(server: &Server) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", server.id())).unwrap();
+    let fields: Vec<_> = text.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}

@@ -1,0 +1,108 @@
+//! `model_warmup` and `metric_tags`, on the server as a process.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::support::folder::Folder;
+use crate::support::python::Environment;
+use crate::support::{http, onnx, repository, server::Server};
+use serde_json::{Value, json};
+
+/// Looks up rows of a table of four, on two instances.
+fn lookup(warm_up: &str) -> String {
+    format!(
+        "platform: \"onnxruntime_onnx\" max_batch_size: 8\ninstance_group {{ count: 2 kind: KIND_CPU }}\n\
+         metric_tags {{ key: \"team\" value: \"fruit\" }}\n\
+         input {{ name: \"ROW\" data_type: TYPE_INT32 dims: 1 }}\noutput {{ name: \"VALUE\" data_type: TYPE_FP32 dims: 1 }}\n\
+         model_warmup {{ name: \"rows\" batch_size: 2 count: 3 inputs {{ key: \"ROW\" value {{ data_type: TYPE_INT32 \
+         dims: 1 {warm_up} }} }} }}\n"
+    )
+}
+
+/// The output of a server that cannot start on a repository.
+fn refusal(repository: &Path) -> String {
+    let flags = ["--http-port=0", "--grpc-port=0", "--metrics-port=0", "--backend-config=onnxruntime,engine=embedded"];
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_deuteron")).arg("serve").arg(repository).args(flags).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn samples_run_before_the_model_serves_and_count_nowhere() {
+    let folder = Folder::new("warm-up");
+    repository::add(folder.path(), "file", &lookup("input_data_file: \"row\""), Some(&onnx::lookup()));
+    fs::create_dir(folder.path().join("file/warmup")).unwrap();
+    fs::write(folder.path().join("file/warmup/row"), 3_i32.to_le_bytes()).unwrap();
+    repository::add(folder.path(), "zero", &lookup("zero_data: true"), Some(&onnx::lookup()));
+    let server = Server::deuteron(folder.path(), &[]);
+    let statistics = http::get(server.http(), "/v2/models/stats").unwrap().body;
+    let statistics: Value = serde_json::from_slice(&statistics).unwrap();
+    for model in statistics["model_stats"].as_array().unwrap() {
+        assert_eq!((&model["inference_count"], &model["execution_count"]), (&json!(0), &json!(0)), "{model}");
+    }
+    let metrics = String::from_utf8(http::get(server.metrics(), "/metrics").unwrap().body).unwrap();
+    for line in [
+        "nv_inference_request_success{_team=\"fruit\",model=\"zero\",version=\"1\"} 0",
+        "nv_inference_request_failure{_team=\"fruit\",model=\"zero\",reason=\"REJECTED\",version=\"1\"} 0",
+        "nv_inference_pending_request_count{_team=\"fruit\",model=\"file\",version=\"1\"} 0",
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line}\n{metrics}");
+    }
+}
+
+#[test]
+fn a_sample_that_fails_fails_the_load_and_says_which() {
+    let folder = Folder::new("warm-up-fails");
+    repository::add(folder.path(), "m", &lookup("input_data_file: \"row\""), Some(&onnx::lookup()));
+    let refused = refusal(folder.path());
+    assert!(refused.contains("failed to load 'm': cannot read 'm/warmup/row'"), "{refused}");
+    fs::create_dir(folder.path().join("m/warmup")).unwrap();
+    let row = folder.path().join("m/warmup/row");
+    fs::write(&row, 9_i32.to_le_bytes()).unwrap();
+    let refused = refusal(folder.path());
+    assert!(refused.contains("failed to load 'm': failed to run warmup sample 'rows': model 'm'"), "{refused}");
+    fs::remove_file(&row).unwrap();
+    let outside = folder.path().parent().unwrap().join("outside-row");
+    fs::write(&outside, 3_i32.to_le_bytes()).unwrap();
+    std::os::unix::fs::symlink(&outside, &row).unwrap();
+    let refused = refusal(folder.path());
+    assert!(
+        refused.contains("failed to load 'm': cannot read 'm/warmup/row'"),
+        "a link out of the repository: {refused}"
+    );
+    fs::remove_file(outside).unwrap();
+}
+
+/// By `tritonclient`, whose words a user sees: versions whose samples the engine cannot answer.
+#[test]
+fn a_version_whose_samples_fail_in_the_engine_is_refused_and_the_old_one_serves_on() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let Some(environment) = Environment::shared() else { return };
+    let folder = Folder::new("warm-up-engine");
+    repository::add(folder.path(), "m", &lookup("input_data_file: \"row\""), Some(&onnx::lookup()));
+    fs::create_dir(folder.path().join("m/warmup")).unwrap();
+    fs::write(folder.path().join("m/warmup/row"), 3_i32.to_le_bytes()).unwrap();
+    let mut server = Server::deuteron(folder.path(), &["--model-control-mode=explicit", "--load-model=m"]);
+    let check = |verb: &str| {
+        let script = root.join("tests/warm_up/check.py");
+        let addresses = [server.http().to_string(), server.grpc().to_string()];
+        let output = Command::new(environment.python()).arg(script).arg(verb).args(addresses).output().unwrap();
+        let (text, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "{verb}: {text}{errors}\n{}", server.log());
+    };
+    // The sample asks for the fourth row of a table that has two.
+    let second = folder.path().join("m/2");
+    fs::create_dir(&second).unwrap();
+    fs::write(second.join("model.onnx"), onnx::lookup_of(&[20.0, 21.0])).unwrap();
+    check("refused");
+    // It is the engine that failed, and no check before it; nothing is left of the load.
+    assert!(server.log().contains("failed to run warmup sample 'rows': model 'm'"), "{}", server.log());
+    let instances = fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count();
+    check("refused");
+    assert_eq!(fs::read_dir(format!("/proc/{}/task", server.id())).unwrap().count(), instances, "threads are left");
+    fs::write(second.join("model.onnx"), onnx::lookup_of(&[20.0, 21.0, 22.0, 23.0])).unwrap();
+    check("loaded");
+    assert!(server.is_running());
+}
