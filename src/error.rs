@@ -13,6 +13,8 @@ pub enum Code {
     Cancelled,
     /// The request's deadline passed before there was an answer.
     DeadlineExceeded,
+    /// Not now: there is no memory left for it.
+    Exhausted,
     /// Our fault, or the model's.
     Internal,
     /// The client's mistake.
@@ -38,6 +40,7 @@ impl Code {
             Self::AlreadyExists => (400, 6),
             Self::Cancelled => (400, 1),
             Self::DeadlineExceeded => (504, 4),
+            Self::Exhausted => (503, 8),
             Self::Internal => (500, 13),
             Self::InvalidArgument => (400, 3),
             Self::MethodNotAllowed => (405, 12),

@@ -3,6 +3,7 @@
 //! `docs/architecture.md` holds the drawing, the layers and what each may import.
 
 pub mod backend;
+pub mod budget;
 pub mod cli;
 pub mod connection;
 pub mod control;

@@ -55,6 +55,15 @@ pub const RESPONSES_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const RESPONSES_UNREAD_MAX: u32 = 1_024;
 /// What a response costs beside its bytes.
 pub const RESPONSE_COST: usize = 512;
+/// Bytes that a shard takes of the memory for requests that come in, or gives back, at a time: the count that
+/// all shards share is touched for one request in many.
+pub const RECEIVE_LEASE_SIZE: usize = 1024 * 1024;
+/// How long a request that is coming in waits for memory before it is refused: others are answered meanwhile, and
+/// no two wait for each other forever.
+pub const RECEIVE_WAIT_MAX: Duration = Duration::from_secs(1);
+/// The part of its memory that a process takes for requests that come in (`--receive-memory-bytes-max`): as much
+/// again may wait in queues, be computed with and be on its way out.
+pub const RECEIVE_MEMORY_PART: usize = 4;
 /// Requests of one `ModelStreamInfer` that are under way at a time: beyond it no more is read.
 pub const STREAM_REQUESTS_MAX: usize = 64;
 /// Sequences that one `ModelStreamInfer` is remembered to have begun: its end ends them.

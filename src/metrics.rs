@@ -48,6 +48,11 @@ impl Counter {
         self.0.store(self.get().max(value), Ordering::Relaxed);
     }
 
+    /// Makes it a value, where it is no count but what there is now. Only the shard that owns it may call this.
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
     /// What was counted so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
@@ -210,6 +215,10 @@ pub struct ShardCells {
     pub panics: Counter,
     /// Times that a worker woke the shard.
     pub wakes: Counter,
+    /// Bytes of memory that requests hold which are received or decoded, now.
+    pub receive_memory: Counter,
+    /// Requests that were refused for want of it.
+    pub receive_memory_refused: Counter,
     /// HTTP/2 streams that a client reset.
     pub client_resets: Counter,
     /// HTTP/2 streams that we reset.
@@ -223,10 +232,11 @@ pub const CALMED: [&str; 7] =
     ["client_resets", "continuations", "control_frames", "field_block", "field_list", "frame_time", "server_resets"];
 
 /// The codes a request may be refused with, and their labels.
-const CODES: [(Code, &str); 11] = [
+const CODES: [(Code, &str); 12] = [
     (Code::AlreadyExists, "already_exists"),
     (Code::Cancelled, "cancelled"),
     (Code::DeadlineExceeded, "deadline_exceeded"),
+    (Code::Exhausted, "exhausted"),
     (Code::Internal, "internal"),
     (Code::InvalidArgument, "invalid_argument"),
     (Code::MethodNotAllowed, "method_not_allowed"),
@@ -605,6 +615,11 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     let timeouts = sum(|cells| &cells.timeouts);
     single("deuteron_timeouts_total", "counter", "Connections closed by a timer", timeouts);
     single("deuteron_panics_total", "counter", "Panics that a shard survived", sum(|cells| &cells.panics));
+    let held = sum(|cells| &cells.receive_memory);
+    single("deuteron_receive_memory_bytes", "gauge", "Bytes that requests hold while they are received", held);
+    let name = "deuteron_receive_memory_refused_total";
+    let help = "Requests refused for want of memory to receive them (--receive-memory-bytes-max)";
+    single(name, "counter", help, sum(|cells| &cells.receive_memory_refused));
     let (client, server) = (sum(|cells| &cells.client_resets), sum(|cells| &cells.server_resets));
     single("deuteron_http2_client_resets_total", "counter", "HTTP/2 streams reset by their client", client);
     single("deuteron_http2_server_resets_total", "counter", "HTTP/2 streams reset by the server", server);

@@ -26,14 +26,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("time", &[]),
     ("limits", &[]),
     ("error", &[]),
+    ("budget", &["error"]),
     ("tensor", &["limits"]),
     ("metrics", &["error", "limits", "time"]),
     // 1 formats and the catalogue
     ("wire", &["limits"]),
     ("model", &["error", "limits", "tensor", "wire"]),
     // 2 machines
-    ("connection", &["limits", "time", "wire"]),
-    ("protocol", &["error", "limits", "metrics", "model", "tensor", "time", "wire"]),
+    ("connection", &["budget", "limits", "time", "wire"]),
+    ("protocol", &["budget", "error", "limits", "metrics", "model", "tensor", "time", "wire"]),
     ("scheduler", &["limits", "time"]),
     ("backend", &["error", "limits", "model", "tensor", "time"]),
     // What the server and the load generator are asked to do.
@@ -49,6 +50,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "shard",
         &[
             "backend",
+            "budget",
             "connection",
             "error",
             "limits",
@@ -64,7 +66,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     // Beside the server: it measures any.
-    ("loadgen", &["error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
+    ("loadgen", &["budget", "error", "flags", "limits", "metrics", "protocol", "tensor", "time", "wire"]),
     // 4 program
     // The control thread and those that load for it.
     (
@@ -188,6 +190,9 @@ const OWNED_BY_THREADS: &[(&[&str], &[&str])] = &[
 
 /// Files that are exceptions to it, each with its reason.
 const OWNED_OTHERWISE: &[(&str, &str)] = &[
+    ("src/budget.rs", "a request holds a part of the budget of its shard"),
+    ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
+    ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),

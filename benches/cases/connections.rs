@@ -2,10 +2,11 @@
 
 use std::hint::black_box;
 
-use deuteron::connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery};
+use deuteron::connection::http2::{ConnectionEvent, Http2Connection, Http2Settings, MessageDelivery, NextMessage};
+use deuteron::limits::CLOSED_STREAMS_MAX;
 use deuteron::tensor::AlignedBuffer;
 use deuteron::time::Instant;
-use deuteron::wire::grpc::{Gatherer, prefix};
+use deuteron::wire::grpc::{Gatherer, PREFIX_SIZE, prefix};
 use deuteron::wire::hpack::decoder::Decoder;
 use deuteron::wire::hpack::encoder::{Encoder, Indexing};
 use deuteron::wire::http1::head;
@@ -138,6 +139,45 @@ fn http2_call(count: usize) -> (Work, usize) {
     (Box::new(work), size)
 }
 
+/// Empty messages of one stream, which come faster than they are taken.
+const EMPTY_MESSAGES: usize = 8_192;
+
+/// A stream of empty messages, which are taken when all of them are here.
+pub fn http2_empty_messages() -> (Work, usize) {
+    let content = vec![0; EMPTY_MESSAGES * PREFIX_SIZE];
+    let mut peer = Peer::new();
+    let work = move || {
+        let stream = peer.begin(&content);
+        assert_eq!(feed(&mut peer.machine, &peer.bytes, MessageDelivery::Each), None);
+        let taken = (0..).take_while(|_| matches!(peer.machine.take_next(stream), Ok(NextMessage::Message(_)))).count();
+        assert_eq!(black_box(taken), EMPTY_MESSAGES);
+        peer.machine.end_call(stream, None, Instant::ZERO);
+        drain(&mut peer.machine);
+    };
+    (Box::new(work), EMPTY_MESSAGES * PREFIX_SIZE)
+}
+
+/// DATA frames of one stream on a connection that has had many.
+const FRAMES: usize = 256;
+
+/// A message in many small frames, on a connection that remembers as many streams as it may.
+pub fn http2_small_frames() -> (Work, usize) {
+    let content = framed(FRAMES * 256 / size_of::<f32>());
+    let mut peer = Peer::new();
+    let mut count = 0;
+    let work = move || {
+        if count == 0 {
+            (0..CLOSED_STREAMS_MAX).for_each(|_| peer.call(&framed(1)));
+        }
+        count += 1;
+        let stream = peer.begin_in_frames(&content, 256);
+        let answer = feed(&mut peer.machine, &peer.bytes, MessageDelivery::One(())).expect("the call is whole");
+        peer.machine.send_answer(stream, [answer], Instant::ZERO);
+        assert!(drain(&mut peer.machine) > 0);
+    };
+    (Box::new(work), FRAMES * 256)
+}
+
 /// The client's side of a connection, and the connection.
 struct Peer {
     machine: Machine,
@@ -154,33 +194,45 @@ impl Peer {
         // Windows that need no update.
         settings::encode(&[(4, (1 << 31) - 1)], &mut bytes);
         frame::encode_window_update(StreamId::CONNECTION, (1 << 31) - 1 - 65_535, &mut bytes);
-        feed(&mut machine, &bytes);
+        feed(&mut machine, &bytes, MessageDelivery::One(()));
         machine.prepare_transmit(Instant::ZERO);
         drain(&mut machine);
         Self { machine, encoder: Encoder::default(), bytes, calls: 0 }
     }
 
     fn call(&mut self, message: &[u8]) {
-        let Self { machine, encoder, bytes, calls } = self;
+        let stream = self.begin(message);
+        let Some(answer) = feed(&mut self.machine, &self.bytes, MessageDelivery::One(())) else {
+            unreachable!("the call is whole")
+        };
+        self.machine.send_answer(stream, [answer], Instant::ZERO);
+        let sent = drain(&mut self.machine);
+        assert!(black_box(sent) > message.len() - 5);
+    }
+
+    /// Makes the frames of a call.
+    fn begin(&mut self, content: &[u8]) -> StreamId {
+        self.begin_in_frames(content, 16_384)
+    }
+
+    fn begin_in_frames(&mut self, content: &[u8], frame_size: usize) -> StreamId {
+        let Self { encoder, bytes, calls, .. } = self;
         let stream = StreamId(2 * *calls + 1);
         *calls += 1;
         bytes.clear();
         let block = block(encoder, Indexing::Insert);
         frame::encode(FrameKind::Headers, frame::END_HEADERS, stream, &block, bytes);
-        let mut frames = message.chunks(16_384).peekable();
+        let mut frames = content.chunks(frame_size).peekable();
         while let Some(part) = frames.next() {
             let flags = if frames.peek().is_none() { frame::END_STREAM } else { 0 };
             frame::encode(FrameKind::Data, flags, stream, part, bytes);
         }
-        let Some(answer) = feed(machine, bytes) else { unreachable!("the call is whole") };
-        machine.send_answer(stream, [answer], Instant::ZERO);
-        let sent = drain(machine);
-        assert!(black_box(sent) > message.len() - 5);
+        stream
     }
 }
 
 /// Hands bytes to the connection, and accepts a call that begins; its message when it is whole.
-fn feed(machine: &mut Machine, mut bytes: &[u8]) -> Option<bytes::Bytes> {
+fn feed(machine: &mut Machine, mut bytes: &[u8], plan: MessageDelivery<()>) -> Option<bytes::Bytes> {
     let mut whole = None;
     while !bytes.is_empty() {
         let space = machine.input_space();
@@ -191,8 +243,9 @@ fn feed(machine: &mut Machine, mut bytes: &[u8]) -> Option<bytes::Bytes> {
         bytes = rest;
         while let Some(event) = machine.poll_event(Instant::ZERO) {
             match event {
-                ConnectionEvent::Call { stream, .. } => machine.accept_call(stream, MessageDelivery::One(())),
+                ConnectionEvent::Call { stream, .. } => machine.accept_call(stream, plan),
                 ConnectionEvent::Whole { message, .. } => whole = Some(message),
+                ConnectionEvent::Next(_) => {}
                 _ => unreachable!("nothing else was sent"),
             }
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 
 use bytes::Bytes;
+use deuteron::budget::ReceiveReservation;
 use deuteron::model::ModelSpec;
 use deuteron::model::config::{CompletionRules, ConfigDraft};
 use deuteron::protocol::classification::classify;
@@ -85,7 +86,8 @@ fn rest(body: Vec<u8>, length: HeaderLength) -> (Work, usize) {
     let (spec, body) = (spec(), Bytes::from(body));
     let size = touched(body.len());
     let work = move || {
-        let request = rest::decode(&spec, length, black_box(&body).clone(), None).expect("it is a request");
+        let request = rest::decode(&spec, length, black_box(&body).clone(), None, &mut ReceiveReservation::default())
+            .expect("it is a request");
         let reply = rest::encode(&spec, 1, &request.plan, request.inputs).expect("it can be encoded");
         assert_eq!(black_box(reply).status, 200);
     };
@@ -105,7 +107,8 @@ fn grpc_of(count: usize) -> (Work, usize) {
     let size = touched(bytes.len());
     let work = move || {
         let message = InferMessage::read(black_box(&bytes)).expect("it is a request");
-        let request = grpc::decode(&spec, &message, None).expect("it fits the model");
+        let request =
+            grpc::decode(&spec, &message, None, &mut ReceiveReservation::default()).expect("it fits the model");
         let parts = grpc::encode(&spec, 1, &request.plan, request.inputs).expect("it can be encoded");
         assert!(!black_box(parts).is_empty());
     };

@@ -49,6 +49,8 @@ pub const CASES: &[Case] = &[
     timed("http2", "frame head", connections::http2_frame),
     counted("http2", "unary call, 1 KiB", connections::http2_call_small),
     timed("http2", "unary call, 1 MiB", connections::http2_call_large),
+    counted("http2", "8,192 empty messages of a stream", connections::http2_empty_messages),
+    counted("http2", "a message in 256 frames, behind 256 streams", connections::http2_small_frames),
     timed("grpc frame", "gather a message, 1 KiB", connections::grpc_frame),
     counted("json", "parse a small request", json::parse_small),
     counted("json", "parse 150,000 FP32", json::parse_floats),

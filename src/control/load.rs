@@ -227,7 +227,7 @@ const fn kind(code: Code) -> &'static str {
         Code::Internal => "Internal",
         Code::InvalidArgument | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
         Code::NotFound => "Not found",
-        Code::Unavailable | Code::DeadlineExceeded => "Unavailable",
+        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted => "Unavailable",
         Code::Unknown => "Unknown",
         Code::Unsupported => "Unsupported",
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 use crate::control::cores::{self, CorePlan, CoreRequest};
 use crate::control::load::LoadedVersion;
 use crate::control::placement::InstanceSite;
+use crate::control::trim_memory;
 use crate::error::Error;
+use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::model::{InstanceGroup, ModelSpec};
@@ -24,6 +26,7 @@ use crate::shard::ServerContext;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::shared_memory::SharedMemoryClient;
 
 /// What will run where, from the start.
@@ -141,6 +144,11 @@ fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
+/// Bytes of memory for requests that come in.
+fn receive_memory(settings: &Settings) -> usize {
+    settings.receive_memory_bytes_max.unwrap_or_else(|| trim_memory::limit() / RECEIVE_MEMORY_PART)
+}
+
 fn server_context(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
     ServerContext {
         id: settings.id.clone(),
@@ -153,6 +161,7 @@ fn server_context(settings: &Settings, shards: usize, tell: &ControlSender, gpus
         regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
         strict_readiness: settings.strict_readiness,
+        receive_budget: Arc::new(ProcessReceiveBudget::new(receive_memory(settings))),
         http_input_size_max: settings.http_input_size_max,
         grpc_message_size_max: settings.grpc_message_size_max,
         connections_max: settings.connections_max,

@@ -1,6 +1,10 @@
 //! Memory that loading left behind, given back to the system. An engine builds a model out of pieces that it frees
 //! again, between others that stay, and glibc keeps such holes for later. Called once, before requests come, for
 //! it holds up every thread that asks for memory meanwhile; bounded by the memory there is to look through.
+//! And how much memory this process may have.
+
+use std::fs;
+use std::path::Path;
 
 /// Gives back whole pages that are free. Does nothing where the allocator is not glibc's.
 #[cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "a call to libc"))]
@@ -12,13 +16,61 @@ pub fn give_back() {
     }
 }
 
+/// Bytes that this process may have: those of the machine, or of the smallest control group that it is in.
+pub fn limit() -> usize {
+    limit_beneath(Path::new("/"))
+}
+
+/// What a process knows of itself from `/proc` and `/sys` beneath a folder.
+fn limit_beneath(root: &Path) -> usize {
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let number = |text: &str| text.trim().parse::<usize>().ok();
+    let line = |line: &str| number(line.strip_prefix("MemTotal:")?.trim_end_matches("kB"));
+    let total = read("proc/meminfo").lines().find_map(line).map(|size| size.saturating_mul(1024));
+    // `0::PATH` is of version 2, whose groups have files of their own up to the root.
+    let groups = read("proc/self/cgroup");
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/")).unwrap_or_default();
+    let of_group = |group: &Path| number(&fs::read_to_string(group.join("memory.max")).ok()?);
+    let mount = root.join("sys/fs/cgroup");
+    let folder = mount.join(own);
+    let grouped = folder.ancestors().take_while(|group| group.starts_with(&mount)).filter_map(of_group).min();
+    let first = number(&read("sys/fs/cgroup/memory/memory.limit_in_bytes"));
+    [total, grouped, first].into_iter().flatten().min().unwrap_or(UNKNOWN_SIZE)
+}
+
+/// Bytes of a machine that does not say what it has: a small one.
+const UNKNOWN_SIZE: usize = 2 * 1024 * 1024 * 1024;
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_memory_of_a_process_is_that_of_the_machine_or_of_a_group_around_it() {
+        let root = std::env::temp_dir().join(format!("deuteron-memory-{}", std::process::id()));
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(limit_beneath(&root), UNKNOWN_SIZE);
+        write("proc/meminfo", "MemTotal:       16384 kB\nMemFree: 1 kB\n");
+        assert_eq!(limit_beneath(&root), 16_777_216);
+        write("proc/self/cgroup", "1:cpu:/x\n0::/a/b\n");
+        write("sys/fs/cgroup/a/b/memory.max", "max\n");
+        assert_eq!(limit_beneath(&root), 16_777_216, "a group without a bound");
+        write("sys/fs/cgroup/a/memory.max", "8000000\n");
+        assert_eq!(limit_beneath(&root), 8_000_000, "one around it");
+        write("sys/fs/cgroup/a/b/memory.max", "7000000\n");
+        assert_eq!(limit_beneath(&root), 7_000_000);
+        write("sys/fs/cgroup/memory/memory.limit_in_bytes", "6000000\n");
+        assert_eq!(limit_beneath(&root), 6_000_000, "of version 1");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
     /// Memory of this process that is no file's, in KiB.
     fn resident() -> usize {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
         line.trim_end_matches("kB").trim().parse().unwrap()
     }

@@ -2,6 +2,7 @@
 //! `{"data": [[SAMPLE, …], …]}` several; in a sample each input is an array, `{"content": …}` with
 //! its `"shape"`, or `{"b64": "…"}`.
 
+use crate::budget::ReceiveReservation;
 use crate::loadgen::description::{InputDescription, integers};
 use crate::loadgen::input::{InputLayout, InputSample, Inputs};
 use crate::protocol::rest;
@@ -66,7 +67,8 @@ impl InputLayout<'_> {
                 self.checked(input, shape, bytes)
             }
             (ValueKind::Raw(_), None) => {
-                let contents = rest::data::decode(&input.name, Some(input.datatype), shape, content);
+                let mut memory = ReceiveReservation::default();
+                let contents = rest::data::decode(&input.name, Some(input.datatype), shape, content, &mut memory);
                 let contents = contents.map_err(|error| format!("input '{}': {}", input.name, error.text()))?;
                 self.checked(input, shape, contents)
             }

@@ -65,6 +65,8 @@ pub struct Settings {
     pub queue_requests_max: usize,
     /// Bytes that may wait for one model version.
     pub queue_bytes_max: usize,
+    /// Bytes of memory for requests that come in; a part of what the process may have where it is not given.
+    pub receive_memory_bytes_max: Option<usize>,
     /// Bytes of state that one instance keeps for its sequences.
     pub sequence_state_bytes_max: usize,
     /// Whether models run on GPUs whose configuration leaves that open.
@@ -178,6 +180,7 @@ impl Default for Settings {
             grpc_message_size_max: limits::GRPC_MESSAGE_SIZE_MAX,
             queue_requests_max: limits::QUEUE_REQUESTS_MAX,
             queue_bytes_max: limits::QUEUE_BYTES_MAX,
+            receive_memory_bytes_max: None,
             sequence_state_bytes_max: limits::SEQUENCE_STATE_BYTES_MAX,
             uses_gpu_unasked: false,
             gpu_memory_bytes_max: limits::GPU_MEMORY_BYTES_MAX,

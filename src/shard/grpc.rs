@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::{SmallVec, smallvec};
 
+use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallDeadline, CallFault, CallStatus, MessageDelivery, NextMessage};
 use crate::error::{Code, Error};
 use crate::metrics::Departure;
@@ -104,6 +105,7 @@ fn fault_error(fault: CallFault) -> Error {
         CallFault::Deadline => Error::new(Code::DeadlineExceeded, "Deadline Exceeded"),
         CallFault::Gather(error) => error.into(),
         CallFault::Late => Error::new(Code::DeadlineExceeded, "the request did not arrive in time"),
+        CallFault::Memory(shortage) => shortage.into(),
         CallFault::Missing => Error::internal("a unary call has one message, and none came"),
         CallFault::More => Error::internal("a unary call has one message, and more came"),
         CallFault::Truncated => status::truncated(),
@@ -118,18 +120,20 @@ pub struct UnaryCall {
     pub rpc: Rpc,
     /// The message.
     pub message: Bytes,
+    /// The memory that it takes.
+    pub memory: ReceiveReservation,
     /// When its client gives up.
     pub deadline: Option<Instant>,
 }
 
 /// Answers a call. `departure` says how its client left where this is dropped before.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
-    let UnaryCall { stream, rpc, message, deadline } = call;
+    let UnaryCall { stream, rpc, message, memory, deadline } = call;
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let is_timed = shard.server_context.tells_timing || link.with(|connection| connection.wants_timing(stream));
-            let outcome = infer(&shard, message, deadline, is_timed).await;
+            let outcome = infer(&shard, message, memory, deadline, is_timed).await;
             request_metrics.settle(&outcome);
             outcome
         }
@@ -207,9 +211,13 @@ async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
 fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
-        // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
-        let is_unsupported = error.code() == Code::Unsupported;
-        let fields = is_unsupported.then_some(("grpc-accept-encoding", Cow::Borrowed("identity")));
+        let fields = match error.code() {
+            // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
+            Code::Unsupported => Some(("grpc-accept-encoding", Cow::Borrowed("identity"))),
+            // When one that tries again by itself is to do so (gRPC proposal A6, "Pushback").
+            Code::Exhausted => Some(("grpc-retry-pushback-ms", Cow::Borrowed("1000"))),
+            _ => None,
+        };
         CallStatus { code, text: text.into_owned(), fields: SmallVec::from_iter(fields) }
     });
     link.with(|connection| connection.end_call(stream, status, clock::now()));
@@ -219,23 +227,30 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
 async fn infer(
     shard: &Rc<Shard>,
     message: Bytes,
+    mut memory: ReceiveReservation,
     deadline: Option<Instant>,
     is_timed: bool,
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
     let received = clock::now();
-    let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-    let version = version_of(request.model_version)?;
-    let model = shard.models.find(request.model_name, version)?;
-    let served = model.served();
-    let mut request = {
+    let (model, mut request) = {
+        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
+        let version = version_of(request.model_version)?;
+        let model = shard.models.find(request.model_name, version)?;
         let regions = shard.regions.borrow();
-        grpc::decode::decode(&served.spec, &request, regions.as_deref())?
+        let decoded = grpc::decode::decode(&model.served().spec, &request, regions.as_deref(), &mut memory);
+        shard.count_shortage(&memory);
+        (model, decoded?)
     };
+    // What was converted needs it no more.
+    drop(message);
+    let served = model.served();
     if request.plan.shared.is_some() {
         Box::pin(shard.fetch(&served.spec, &mut request)).await?;
     }
     let decoded = is_timed.then(clock::now);
     let arrival = Arrival { received, deadline, depth: 0 };
+    // From here on the bound of the queue counts its bytes.
+    drop(memory);
     let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     if plan.shared.is_some() {
         Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;

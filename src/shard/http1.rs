@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use crate::budget::ReceiveReservation;
 use crate::connection::http1::{Http1Connection, Http1Settings};
 use crate::limits::{BODY_STEP_SIZE, COALESCE_SIZE_MAX, LINGER_TIMEOUT, READ_SIZE, WRITE_TIMEOUT};
 use crate::metrics::Departure;
@@ -17,6 +18,7 @@ use crate::shard::connections::{ConnectionGuard, WakeReason};
 use crate::shard::linger::linger;
 use crate::shard::{Shard, rest};
 use crate::tensor::AlignedBuffer;
+use crate::wire::http1::HttpRefusal;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
 
@@ -33,11 +35,11 @@ const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 /// Serves the protocol on a connection whose first bytes were read already.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
     let answering = Rc::clone(shard);
-    let answer = move |message: Message| {
+    let answer = move |message: Message, memory: ReceiveReservation| {
         let shard = Rc::clone(&answering);
         async move {
             let departure = Cell::new(Departure::ConnectionClosed);
-            rest::handle_message(&shard, message, clock::now(), &departure).await
+            rest::handle_message(&shard, message, memory, clock::now(), &departure).await
         }
     };
     serve(shard, socket, first, connection_guard, answer).await;
@@ -51,7 +53,7 @@ pub async fn serve<A, F>(
     connection_guard: &ConnectionGuard,
     answer: A,
 ) where
-    A: Fn(Message) -> F,
+    A: Fn(Message, ReceiveReservation) -> F,
     F: Future<Output = Reply>,
 {
     let settings = Http1Settings {
@@ -63,7 +65,7 @@ pub async fn serve<A, F>(
         shard,
         socket,
         connection_guard,
-        connection: Http1Connection::new(settings),
+        connection: Http1Connection::new(settings).with_memory(shard.receive_memory()),
         out: Vec::new(),
         is_input_ended: false,
         probe: DepartureProbe::default(),
@@ -121,13 +123,14 @@ impl Http1Session<'_> {
 
     async fn run<A, F>(&mut self, answer: A) -> std::io::Result<()>
     where
-        A: Fn(Message) -> F,
+        A: Fn(Message, ReceiveReservation) -> F,
         F: Future<Output = Reply>,
     {
         loop {
             match self.connection.poll_message(clock::turn()) {
                 Ok(Some(message)) => {
-                    let Some(reply) = self.answer(message, &answer).await? else { return Ok(()) };
+                    let memory = self.connection.take_memory();
+                    let Some(reply) = self.answer(answer(message, memory)).await? else { return Ok(()) };
                     if self.shard.connections.is_draining() {
                         self.connection.close_after_reply();
                     }
@@ -142,7 +145,7 @@ impl Http1Session<'_> {
                         self.out.extend_from_slice(interim);
                     }
                     self.flush(&[]).await?;
-                    if self.is_input_ended {
+                    if self.is_input_ended && !self.connection.is_starved() {
                         return Ok(());
                     }
                     match self.read().await? {
@@ -152,7 +155,10 @@ impl Http1Session<'_> {
                     }
                 }
                 Err(refusal) => {
-                    self.shard.cells.framing_errors.add(1);
+                    let cells = &self.shard.cells;
+                    let counter =
+                        if refusal.is_of_memory() { &cells.receive_memory_refused } else { &cells.framing_errors };
+                    counter.add(1);
                     return self.refuse(&refusal.into_reply()).await;
                 }
             }
@@ -167,7 +173,10 @@ impl Http1Session<'_> {
         let event = poll_fn(|context| {
             watch.register(context);
             // What has come already is served, even when the connection is about to close.
-            if let Poll::Ready(count) = socket.poll_read(context, connection.input_space()) {
+            let space = connection.input_space();
+            if !space.is_empty()
+                && let Poll::Ready(count) = socket.poll_read(context, space)
+            {
                 return Poll::Ready(count.map(Some));
             }
             let wake_reason = watch.take_verdict();
@@ -197,20 +206,18 @@ impl Http1Session<'_> {
             return None;
         }
         let refusal = self.connection.handle_timeout(clock::now());
-        if refusal.is_some() || self.connection.is_closing() {
+        if refusal.as_ref().is_some_and(HttpRefusal::is_of_memory) {
+            self.shard.cells.receive_memory_refused.add(1);
+        } else if refusal.is_some() || self.connection.is_closing() {
             self.shard.cells.timeouts.add(1);
         }
         refusal.map(|refusal| refusal.into_reply())
     }
 
     /// The reply to a message; `None` when the client has reset the connection before.
-    async fn answer<A, F>(&mut self, message: Message, answer: &A) -> std::io::Result<Option<Reply>>
-    where
-        A: Fn(Message) -> F,
-        F: Future<Output = Reply>,
-    {
+    async fn answer(&mut self, work: impl Future<Output = Reply>) -> std::io::Result<Option<Reply>> {
         self.connection_guard.watch().set_deadline(None);
-        let mut work = pin!(answer(message));
+        let mut work = pin!(work);
         let mut is_first = true;
         poll_fn(|context| {
             if let Poll::Ready(reply) = work.as_mut().poll(context) {

@@ -14,6 +14,7 @@ use std::task::{Context, Poll};
 use futures_lite::FutureExt;
 use smallvec::SmallVec;
 
+use crate::budget::ReceiveReservation;
 use crate::connection::http2::{ConnectionEvent, Http2Connection, Http2Counts, Http2Settings};
 use crate::limits::{DRAIN_GRACE, LINGER_TIMEOUT};
 use crate::metrics::Departure;
@@ -45,7 +46,7 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         ..Http2Settings::default()
     };
     let link = Rc::new(Http2Link {
-        connection: RefCell::new(Http2Connection::new(settings, clock::now())),
+        connection: RefCell::new(Http2Connection::new(settings, clock::now()).with_memory(shard.receive_memory())),
         waker: RefCell::default(),
         is_running: Cell::new(false),
         works: RefCell::default(),
@@ -180,15 +181,17 @@ impl Http2Session<'_> {
                 }
                 Some(ConnectionEvent::Whole { stream, token, message, deadline }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
-                    let call = grpc::UnaryCall { stream, rpc: token, message, deadline };
+                    let memory = link.take_memory(stream);
+                    let call = grpc::UnaryCall { stream, rpc: token, message, memory, deadline };
                     self.attend(stream, Departure::CallCancelled, context, |departure| {
                         grpc::answer(shard, link, call, departure)
                     });
                 }
                 Some(ConnectionEvent::Message { stream, message }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
+                    let memory = link.take_memory(stream);
                     self.attend(stream, Departure::StreamReset, context, |departure| {
-                        answer(shard, link, stream, message, departure)
+                        answer(shard, link, stream, (message, memory), departure)
                     });
                 }
                 Some(ConnectionEvent::Fault { stream, fault }) => grpc::refuse(&self.link, stream, fault),
@@ -262,6 +265,7 @@ impl Http2Session<'_> {
         if counts != Http2Counts::default() {
             self.shard.cells.client_resets.add(counts.client_resets);
             self.shard.cells.server_resets.add(counts.server_resets);
+            self.shard.cells.receive_memory_refused.add(counts.memory_refusals);
             self.shard.cells.timeouts.add(counts.timeouts);
         }
     }
@@ -307,9 +311,9 @@ async fn answer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
     stream: StreamId,
-    message: Message,
+    (message, memory): (Message, ReceiveReservation),
     departure: Rc<Cell<Departure>>,
 ) {
-    let reply = rest::handle_message(&shard, message, clock::now(), &departure).await;
+    let reply = rest::handle_message(&shard, message, memory, clock::now(), &departure).await;
     link.with(|connection| connection.send_reply(stream, reply, clock::now()));
 }

@@ -5,6 +5,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
+use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, Http2Connection, NextMessage};
 use crate::metrics::Departure;
 use crate::protocol::grpc::Rpc;
@@ -64,6 +65,11 @@ impl Http2Link {
             self.with(|_| ());
         }
         taken
+    }
+
+    /// The memory of the message that came last on a stream.
+    pub fn take_memory(&self, stream: StreamId) -> ReceiveReservation {
+        self.connection.borrow_mut().take_memory(stream)
     }
 
     /// Whether what was sent on a stream has gone. Where it has not, its work is woken when it has.

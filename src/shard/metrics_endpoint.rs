@@ -18,7 +18,7 @@ use crate::wire::message::{Message, Method, Reply};
 pub async fn run(shard: &Rc<Shard>, socket: Socket, connection_guard: &ConnectionGuard) {
     let shard = Rc::clone(shard);
     let own = Rc::clone(&shard);
-    let answer = move |message: Message| {
+    let answer = move |message: Message, _| {
         let reply = reply(&own, &message);
         async move { reply }
     };

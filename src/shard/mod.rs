@@ -17,6 +17,7 @@ pub mod linger;
 pub mod mailbox;
 pub mod metrics_endpoint;
 pub mod model_table;
+pub mod receive_budget;
 pub mod request_slots;
 pub mod response_cache;
 pub mod rest;
@@ -39,6 +40,7 @@ use std::time::Duration;
 use futures_lite::FutureExt;
 
 use crate::backend::Threads;
+use crate::budget::{ReceiveBudget, ReceiveReservation};
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
 use crate::metrics::{GpuBoard, ShardCells};
 use crate::protocol::shared_memory::Regions;
@@ -51,6 +53,7 @@ use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
 use crate::shard::model_table::ModelTable;
+use crate::shard::receive_budget::{ProcessReceiveBudget, ShardReceiveBudget};
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::shared_memory::SharedMemoryClient;
@@ -86,6 +89,8 @@ pub struct ServerContext {
     pub is_controlled: bool,
     /// Whether one model that is not ready makes the server not ready.
     pub strict_readiness: bool,
+    /// The memory for requests that come in, of all shards.
+    pub receive_budget: Arc<ProcessReceiveBudget>,
     /// Bytes of an HTTP body.
     pub http_input_size_max: usize,
     /// Bytes of a gRPC message.
@@ -145,6 +150,8 @@ pub struct Shard {
     pub cache: Option<RefCell<ResponseCache>>,
     /// The regions of shared memory, where clients may have any.
     pub regions: RefCell<Option<Arc<Regions>>>,
+    /// The memory for requests that come in.
+    pub receive_budget: Rc<ShardReceiveBudget>,
     /// Buffers for replies, between two uses.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }
@@ -189,6 +196,16 @@ impl Shard {
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
         self.server_context.lifecycle.is_serving() && (!self.server_context.strict_readiness || are_models_ready())
+    }
+
+    /// Where the memory of what a connection receives is counted.
+    pub fn receive_memory(&self) -> Rc<dyn ReceiveBudget> {
+        Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
+    }
+
+    /// Counts a request that was refused because it was to become more than there was memory for.
+    fn count_shortage(&self, memory: &ReceiveReservation) {
+        self.cells.receive_memory_refused.add(u64::from(memory.is_short()));
     }
 
     /// Takes up the changes to the models that have come.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::metrics::{Departure, ModelStatistics};
 use crate::model::repository::index::{IndexEntry, LoadProgress};
@@ -34,24 +35,26 @@ const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 pub async fn handle_message(
     shard: &Rc<Shard>,
     message: Message,
+    memory: ReceiveReservation,
     received: Instant,
     departure: &Cell<Departure>,
 ) -> Reply {
-    let outcome = match route(message.method, &message.path) {
+    let Message { method, path, fields, body } = message;
+    let outcome = match route(method, &path) {
         Ok(Route::ModelInfer(path)) => {
             let request_metrics = RequestMetrics::open(&shard.cells, departure);
-            let outcome = infer(shard, path, &message, received).await;
+            let outcome = infer(shard, path, &fields, (body, memory), received).await;
             request_metrics.settle(&outcome);
             outcome
         }
-        Ok(Route::Repository(action)) => repository(shard, action, &message.body).await,
-        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &message.body).await,
+        Ok(Route::Repository(action)) => repository(shard, action, &body).await,
+        Ok(Route::SharedMemory(kind, action, name)) => regions(shard, (kind, action, name), &body).await,
         Ok(route) => answer(shard, route),
         Err(error) => Err(error),
     };
     outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
-        if AskedFields::read(&message.fields).is_coded {
+        if AskedFields::read(&fields).is_coded {
             // What a body may come in (RFC 9110 §12.5.3).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
         }
@@ -119,29 +122,39 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
     })
 }
 
-async fn infer(shard: &Rc<Shard>, path: ModelPath<'_>, message: &Message, received: Instant) -> Result<Reply, Error> {
+async fn infer(
+    shard: &Rc<Shard>,
+    path: ModelPath<'_>,
+    fields: &Fields,
+    (body, mut memory): (Bytes, ReceiveReservation),
+    received: Instant,
+) -> Result<Reply, Error> {
     let model = shard.models.find(path.name, path.version)?;
     let served = model.served();
-    let asked = AskedFields::read(&message.fields);
+    let asked = AskedFields::read(fields);
     if asked.is_coded {
         return Err(Error::unsupported("Unsupported compression type"));
     }
     let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-    let mut request = {
+    let decoded = {
         let regions = shard.regions.borrow();
-        rest::decode(&served.spec, header_length, message.body.clone(), regions.as_deref())?
+        rest::decode(&served.spec, header_length, body, regions.as_deref(), &mut memory)
     };
+    shard.count_shortage(&memory);
+    let mut request = decoded?;
     if request.plan.shared.is_some() {
         Box::pin(shard.fetch(&served.spec, &mut request)).await?;
     }
-    let decoded = (asked.wants_timing || shard.server_context.tells_timing).then(clock::now);
+    let decoded_at = (asked.wants_timing || shard.server_context.tells_timing).then(clock::now);
     let arrival = Arrival { received, deadline: None, depth: 0 };
+    // From here on the bound of the queue counts its bytes.
+    drop(memory);
     let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
     if plan.shared.is_some() {
         Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
     }
     let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
-    if let Some(decoded) = decoded {
+    if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
         reply.fields.push((timing::FIELD, Bytes::from(text)));
     }

@@ -15,8 +15,9 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 
 use crate::backend::{Answer, AnswerPart};
+use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
-use crate::error::Error;
+use crate::error::{Code, Error};
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::{Departure, ResponseOutcome};
 use crate::model::CorrelationId;
@@ -79,19 +80,25 @@ struct StreamInfer {
 
 /// One request that is under way.
 struct StreamRequest {
-    /// The response that is its last, none where it came before; or what ends the stream.
-    work: Pin<Box<dyn Future<Output = Result<Option<FramedParts>, Error>>>>,
-    done: Option<Result<Option<FramedParts>, Error>>,
+    /// None where it was refused at once.
+    work: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
+    done: Option<Outcome>,
     /// Whether its response waits for those before it.
     is_ordered: bool,
 }
 
+/// The response that is a request's last, none where it came before; or what ends the stream.
+type Outcome = Result<Option<FramedParts>, Error>;
+
 impl StreamInfer {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
+        // Of this turn only: models come and go between turns.
+        let mut refused = None;
         loop {
             for flight in self.flights.iter_mut().filter(|flight| flight.done.is_none()) {
-                if let Poll::Ready(parts) = flight.work.as_mut().poll(context) {
-                    flight.done = Some(parts);
+                let Some(work) = &mut flight.work else { continue };
+                if let Poll::Ready(outcome) = work.as_mut().poll(context) {
+                    flight.done = Some(outcome);
                 }
             }
             self.begun.handle_queued();
@@ -113,7 +120,8 @@ impl StreamInfer {
                 Ok(NextMessage::Nothing) => return Poll::Pending,
                 Ok(NextMessage::End) => self.is_half_closed = true,
                 Ok(NextMessage::Message(message)) => {
-                    if let Err(fault) = self.begin(message) {
+                    let memory = self.link.take_memory(self.stream);
+                    if let Err(fault) = self.begin(message, memory, &mut refused) {
                         return Poll::Ready(Err(StreamFault::Request(fault)));
                     }
                 }
@@ -144,9 +152,33 @@ impl StreamInfer {
         Ok(())
     }
 
-    /// A request was read: it is queued at once, so that those of one sequence keep their order.
-    fn begin(&mut self, message: Bytes) -> Result<(), Error> {
-        let is_ordered = !self.is_decoupled(&message)?;
+    /// A request was read: it is queued at once, so that those of one sequence keep their order. The error
+    /// is of the stream: what is no request cannot be answered as one.
+    fn begin(
+        &mut self,
+        message: Bytes,
+        memory: ReceiveReservation,
+        refused: &mut Option<Refused>,
+    ) -> Result<(), Error> {
+        if let Some(refused) = refused.as_ref().filter(|refused| refused.message == message) {
+            self.refuse(refused);
+            return Ok(());
+        }
+        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
+        let version = version_of(request.model_version);
+        let model = match version.and_then(|version| self.shard.models.find(request.model_name, version)) {
+            Ok(model) => model,
+            // It needs no task of its own: a client can send hundreds of thousands of these in a second, all alike.
+            Err(error) => {
+                let answer = encode::encode_failure(request.id, error.text()).unwrap_or_default();
+                drop(request);
+                self.refuse(refused.insert(Refused { message, code: error.code(), answer }));
+                return Ok(());
+            }
+        };
+        let id = request.id.to_owned();
+        drop(request);
+        let is_ordered = !model.served().spec.is_decoupled;
         let responses = Rc::new(StreamResponses::new(&self.link, self.stream, self.shard.index));
         let arrival = Arrival { received: clock::now(), deadline: self.deadline, depth: 0 };
         let (shard, departure, begun) = (Rc::clone(&self.shard), Rc::clone(&self.departure), Rc::clone(&self.begun));
@@ -154,63 +186,75 @@ impl StreamInfer {
         let work = async move {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
             let has_run = Cell::new(false);
-            let outcome = answer(&shard, &message, arrival, &responses, (&begun, &has_run)).await;
+            let outcome = answer(&shard, &model, (message, memory), arrival, &responses, (&begun, &has_run)).await;
             request_metrics.settle(&outcome);
             // As in Triton, what a model answers ends the stream, and what was no request of it does not.
             let is_in_band = !wants_status || !has_run.get();
             match outcome {
-                Err(error) if is_in_band => {
-                    let id = InferMessage::read(&message).map_or("", |request| request.id);
-                    Ok(encode::encode_failure(id, error.text()).ok())
-                }
+                Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
                 outcome => outcome,
             }
         };
-        self.flights.push_back(StreamRequest { work: Box::pin(work), done: None, is_ordered });
+        self.flights.push_back(StreamRequest { work: Some(Box::pin(work)), done: None, is_ordered });
         Ok(())
     }
 
-    /// Whether a request is for a model whose responses keep no order. The error is of the stream: what
-    /// is no request cannot be answered as one.
-    fn is_decoupled(&self, message: &Bytes) -> Result<bool, Error> {
-        let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
-        let version = version_of(request.model_version);
-        let model = version.and_then(|version| self.shard.models.find(request.model_name, version));
-        Ok(model.is_ok_and(|model| model.served().spec.is_decoupled))
+    /// Answers a request in its turn, which may be now.
+    fn refuse(&mut self, refused: &Refused) {
+        self.shard.cells.received.add(1);
+        self.shard.cells.count_refused(refused.code);
+        let answer = refused.answer.clone();
+        if self.flights.is_empty() {
+            self.link.with(|connection| connection.send_message(self.stream, answer, clock::turn()));
+        } else {
+            self.flights.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });
+        }
     }
+}
+
+/// A request that was refused before it came to a model, and what its client was told.
+struct Refused {
+    message: Bytes,
+    code: Code,
+    answer: FramedParts,
 }
 
 /// Answers one request: its last response, unless its end is not to be told alone.
 async fn answer(
     shard: &Rc<Shard>,
-    message: &Bytes,
+    model: &Rc<LocalModel>,
+    (message, mut memory): (Bytes, ReceiveReservation),
     arrival: Arrival,
     responses: &Rc<StreamResponses>,
     (begun, has_run): (&BegunSequences, &Cell<bool>),
 ) -> Result<Option<FramedParts>, Error> {
-    let request = InferMessage::read(message).map_err(|_| Error::internal("Unable to parse request"))?;
-    let version = version_of(request.model_version)?;
-    let model = shard.models.find(request.model_name, version)?;
     let served = model.served();
     let mut request = {
+        let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let known = shard.regions.borrow();
-        grpc::decode::decode_streamed(&served.spec, &request, known.as_deref())?
+        let decoded = grpc::decode::decode_streamed(&served.spec, &request, known.as_deref(), &mut memory);
+        shard.count_shortage(&memory);
+        decoded?
     };
+    // What was converted needs it no more.
+    drop(message);
     if let Some(shared) = &request.plan.shared {
         shared.check_streamed()?;
         Box::pin(shard.fetch(&served.spec, &mut request)).await?;
     }
-    let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(&model), mark));
+    let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(model), mark));
     let note = || {
         if let Some((model_queues, mark)) = &sequence {
             model_queues.iter().for_each(|model_queue| begun.note(model_queue, &mark.id, mark.is_end));
         }
     };
     note();
-    *responses.model.borrow_mut() = Some((Rc::clone(&model), request.plan.clone()));
+    *responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
     let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn PartSink>);
     let counted = CountedResponse(sink.is_some().then(|| Rc::clone(responses)));
-    let outcome = shard.infer_parts(&model, request, arrival, sink, has_run).await;
+    // From here on the bound of the queue counts its bytes.
+    drop(memory);
+    let outcome = shard.infer_parts(model, request, arrival, sink, has_run).await;
     counted.settle(&outcome, has_run.get());
     let (InferOutcome { mut outputs, plan, .. }, part) = outcome?;
     shared_memory::deliver_system(&served.spec, &plan, &mut outputs)?;

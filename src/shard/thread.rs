@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::backend::Threads;
 use crate::error::Error;
+use crate::metrics::ShardCells;
 use crate::model::repository::index::RepositoryOverview;
 use crate::queue::completions::Completions;
 use crate::queue::model_queue::QueueProducer;
@@ -16,6 +17,7 @@ use crate::runtime::executor::Runtime;
 use crate::shard::connections::Connections;
 use crate::shard::deferred_wakes::DeferredWakes;
 use crate::shard::model_table::{LocalModel, ModelTable};
+use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::{Addresses, ServerContext, Shard};
@@ -82,9 +84,11 @@ impl Shard {
         }
         let local = |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.tell);
         let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
+        let cells: Arc<ShardCells> = server_context.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
+        let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.receive_budget), Arc::clone(&cells));
         Ok(Self {
             index,
-            cells: server_context.shard_cells.get(index).map(Arc::clone).unwrap_or_default(),
+            cells,
             models: ModelTable::new(models, overview, Arc::clone(&server_context.tell)),
             request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
             connections: Rc::new(Connections::new(server_context.connections_max)),
@@ -94,6 +98,7 @@ impl Shard {
             regions: RefCell::new(
                 server_context.regions.as_ref().map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
             ),
+            receive_budget: Rc::new(receive_budget),
             buffers: RefCell::default(),
             server_context,
         })

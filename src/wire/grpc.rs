@@ -79,6 +79,15 @@ impl<B: BodyBuffer> Gatherer<B> {
         Ok(self.take_body(chunk))
     }
 
+    /// The size of the message in progress, and how many of its bytes are still to come, once its prefix is here.
+    pub const fn progress(&self) -> Option<(usize, usize)> {
+        match &self.state {
+            GatherState::Prefix => None,
+            GatherState::Search { start, size, .. } => Some((*size, size.saturating_sub(start.len()))),
+            GatherState::Body { filled, size, .. } => Some((*size, size.saturating_sub(*filled))),
+        }
+    }
+
     /// Whether the message in progress has a buffer that is being filled.
     pub const fn is_filling(&self) -> bool {
         matches!(self.state, GatherState::Body { .. })

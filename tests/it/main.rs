@@ -38,6 +38,7 @@ mod oracle;
 mod perf_analyzer;
 mod queue;
 mod ragged;
+mod receive_memory;
 mod recorded;
 mod replay_config;
 mod repository;

@@ -284,12 +284,35 @@ pub fn abandon(
     leave: Leave,
     then: impl FnOnce() + Send + 'static,
 ) {
+    abandon_at(address, path, fields, (body, true), leave, then);
+}
+
+/// The same with a request that has not ended.
+pub fn abandon_part(
+    address: SocketAddr,
+    path: &str,
+    fields: &[(&str, &str)],
+    body: &[u8],
+    leave: Leave,
+    then: impl FnOnce() + Send + 'static,
+) {
+    abandon_at(address, path, fields, (body, false), leave, then);
+}
+
+fn abandon_at(
+    address: SocketAddr,
+    path: &str,
+    fields: &[(&str, &str)],
+    (body, is_whole): (&[u8], bool),
+    leave: Leave,
+    then: impl FnOnce() + Send + 'static,
+) {
     let request = fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
     let request = request.body(()).expect("the fields are valid");
     let body = Bytes::copy_from_slice(body);
     run(address, |mut sender| async move {
         let (_response, mut stream) = sender.send_request(request, false).expect("the request is sent");
-        stream.send_data(body, true).expect("the body is sent");
+        stream.send_data(body, is_whole).expect("the body is sent");
         // The connection is driven meanwhile.
         tokio::task::spawn_blocking(then).await.expect("the test goes on");
         if let Leave::Reset(code) = leave {
@@ -297,4 +320,72 @@ pub fn abandon(
             tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         }
     });
+}
+
+/// Makes requests on one connection, all at once, each with a body of so many bytes, which goes as there is room for
+/// it until the request is answered; the fields of each answer.
+pub fn upload(
+    address: SocketAddr,
+    requests: &[(&str, &[(&str, &str)])],
+    start: &[u8],
+    size: usize,
+) -> Vec<BTreeMap<String, String>> {
+    let build = |(path, fields): &(&str, &[(&str, &str)])| {
+        let request =
+            fields.iter().fold(request(address, path), |request, (name, value)| request.header(*name, *value));
+        request.body(()).expect("the fields are valid")
+    };
+    let requests: Vec<_> = requests.iter().map(build).collect();
+    let start = Bytes::copy_from_slice(start);
+    run(address, |sender| async move {
+        let mut running = tokio::task::JoinSet::new();
+        for request in requests {
+            let sender = sender.clone().ready().await.expect("the connection lives");
+            running.spawn(upload_one(sender, request, start.clone(), size));
+        }
+        let mut answers = Vec::new();
+        while let Some(answer) = running.join_next().await {
+            answers.push(answer.expect("no upload panics"));
+        }
+        answers
+    })
+}
+
+async fn upload_one(
+    mut sender: SendRequest<Bytes>,
+    request: Request<()>,
+    start: Bytes,
+    size: usize,
+) -> BTreeMap<String, String> {
+    let (response, mut stream) = sender.send_request(request, false).expect("the request is sent");
+    let part = Bytes::from(vec![1; 64 * 1024]);
+    let sending = async move {
+        stream.send_data(start, false).expect("the start is sent");
+        let mut left = size;
+        while left > 0 {
+            stream.reserve_capacity(left.min(part.len()));
+            let Some(Ok(room)) = std::future::poll_fn(|context| stream.poll_capacity(context)).await else { break };
+            let now = part.slice(..room.min(left).min(part.len()));
+            left -= now.len();
+            if stream.send_data(now, left == 0).is_err() {
+                break;
+            }
+        }
+        std::future::pending().await
+    };
+    let answering = async {
+        let response = response.await.expect("an answer comes");
+        let status = response.status().as_u16().to_string();
+        let mut fields = texts(response.headers());
+        fields.insert("status".to_owned(), status);
+        let (mut body, mut text) = (response.into_body(), Vec::new());
+        while let Some(chunk) = body.data().await {
+            let Ok(chunk) = chunk else { break };
+            let _ = body.flow_control().release_capacity(chunk.len());
+            text.extend_from_slice(&chunk);
+        }
+        fields.insert("text".to_owned(), String::from_utf8_lossy(&text).into_owned());
+        fields
+    };
+    futures_lite::future::or(answering, sending).await
 }

@@ -8,6 +8,7 @@
 //!                        ChunkEnd ◄┴─ ChunkData
 //! ```
 
+use crate::budget::{ReceiveReservation, Shortage};
 use crate::connection::input::InputBuffer;
 use crate::limits::{BODY_CLAIM_MAX, INPUT_SIZE_MIN, READ_SIZE};
 use crate::wire::http1::HttpRefusal;
@@ -21,6 +22,8 @@ pub(super) struct IncomingMessage<B> {
     head: RequestHead,
     buffer: B,
     filled: usize,
+    /// The bytes that the body has, and those that `space` shows.
+    memory: ReceiveReservation,
     part: NextPart,
     body_size_max: usize,
     head_size_max: usize,
@@ -42,16 +45,22 @@ enum NextPart {
 
 impl<B: BodyBuffer> IncomingMessage<B> {
     /// A message whose body begins with the next byte.
-    pub(super) fn new(head: RequestHead, body_size_max: usize, head_size_max: usize) -> Result<Self, HttpRefusal> {
+    pub(super) fn new(
+        head: RequestHead,
+        memory: ReceiveReservation,
+        body_size_max: usize,
+        head_size_max: usize,
+    ) -> Result<Self, HttpRefusal> {
         let (part, claim) = match head.length {
             BodyLength::Chunked => (NextPart::ChunkLine { chunks: Chunks::default() }, 0),
             BodyLength::Sized(size) => {
                 let left = fit(0, size, body_size_max)?;
+                memory.check(left).map_err(refusal)?;
                 (NextPart::Sized { left }, left.min(BODY_CLAIM_MAX))
             }
         };
         let buffer = B::with_alignment_at(head.aligned_at, claim);
-        Ok(Self { head, buffer, filled: 0, part, body_size_max, head_size_max })
+        Ok(Self { head, buffer, filled: 0, memory, part, body_size_max, head_size_max })
     }
 
     /// Whether nothing of the body has come, though something will.
@@ -69,11 +78,34 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         input.is_empty() && self.run_size() >= INPUT_SIZE_MIN
     }
 
+    /// Makes sure of memory for what lies in the input, and for what `space` will show.
+    pub(super) fn poll_memory(&mut self, input: &InputBuffer) -> Result<(), Shortage> {
+        if !self.is_direct(input) {
+            // Of what has no framing between, no more belongs to the body than is left of it.
+            let pending = input.pending().len();
+            let count = if let NextPart::Sized { left } = self.part { pending.min(left) } else { pending };
+            return self.memory.cover(self.filled.saturating_add(count));
+        }
+        match self.memory.cover(self.space_end()) {
+            // The least is enough to go on.
+            Err(_) => self.memory.cover(self.filled.saturating_add(self.run_size().min(READ_SIZE))),
+            covered => covered,
+        }
+    }
+
+    /// The memory of the body, once it is complete.
+    pub(super) fn take_memory(&mut self) -> ReceiveReservation {
+        self.memory.shrink_to(self.filled);
+        std::mem::take(&mut self.memory)
+    }
+
     /// Where the next bytes of the body go. What is shown grows with what has come, whatever
     /// length was declared.
     pub(super) fn space(&mut self) -> &mut [u8] {
-        let shown = self.filled.saturating_mul(4).max(self.filled.saturating_add(READ_SIZE));
-        let end = shown.min(self.filled.saturating_add(self.run_size()));
+        let mut end = self.space_end();
+        if self.memory.cover(end).is_err() {
+            end = end.min(self.memory.size());
+        }
         if self.buffer.len() < end {
             self.buffer.resize(end);
         }
@@ -148,6 +180,12 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         self.buffer.len()
     }
 
+    /// Where what `space` shows ends, as far as there is memory for it.
+    fn space_end(&self) -> usize {
+        let shown = self.filled.saturating_mul(4).max(self.filled.saturating_add(READ_SIZE));
+        shown.min(self.filled.saturating_add(self.run_size()))
+    }
+
     /// Bytes of body that follow without framing between them.
     const fn run_size(&self) -> usize {
         match self.part {
@@ -172,6 +210,11 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         input.consume(count);
         self.handle_space(count);
     }
+}
+
+/// A body that there is no memory for.
+pub(super) fn refusal(shortage: Shortage) -> HttpRefusal {
+    HttpRefusal::memory(shortage.text(), shortage.is_passing())
 }
 
 /// `more` bytes after `filled`, where they fit into the largest body.

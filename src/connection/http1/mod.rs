@@ -18,10 +18,13 @@ mod incoming;
 mod tests;
 
 use std::mem;
+use std::rc::Rc;
 use std::time::Duration;
 
+use crate::budget::{ReceiveBudget, ReceiveReservation, Shortage};
 use crate::limits::{
     BLANK_LINES_MAX, BODY_SIZE_MAX, BODY_STEP_SIZE, BODY_TIMEOUT, HEAD_SIZE_MAX, HEAD_TIMEOUT, IDLE_TIMEOUT, READ_SIZE,
+    RECEIVE_WAIT_MAX,
 };
 use crate::time::Instant;
 use crate::wire::http1::reply::{self, CONTINUE, ConnectionOption};
@@ -69,6 +72,12 @@ pub struct Http1Connection<B> {
     settings: Http1Settings,
     input: InputBuffer,
     state: Http1State<B>,
+    /// Where the memory of bodies is counted, if it is bounded.
+    memory: Option<Rc<dyn ReceiveBudget>>,
+    /// The memory of the message that came out last, until it is taken.
+    handed: ReceiveReservation,
+    /// Since when a body waits for memory. Meanwhile nothing is read.
+    starved_since: Option<Instant>,
     /// When `handle_timeout` is due.
     deadline: Option<Instant>,
     /// What the reply in progress will say, unless the connection ends.
@@ -82,6 +91,7 @@ pub struct Http1Connection<B> {
     is_interim_due: bool,
 }
 
+#[expect(clippy::large_enum_variant, reason = "a box would be an allocation for each request")]
 enum Http1State<B> {
     /// Between messages, or within a head.
     Head { scan: SectionScan, blank_line_count: usize, is_begun: bool },
@@ -101,6 +111,9 @@ impl<B: BodyBuffer> Http1Connection<B> {
             settings,
             input: InputBuffer::default(),
             state: Http1State::between(&settings),
+            memory: None,
+            handed: ReceiveReservation::default(),
+            starved_since: None,
             deadline: None,
             option: ConnectionOption::None,
             is_current: false,
@@ -111,12 +124,18 @@ impl<B: BodyBuffer> Http1Connection<B> {
         }
     }
 
+    /// The same, whose messages take their memory of a budget.
+    pub fn with_memory(self, memory: Rc<dyn ReceiveBudget>) -> Self {
+        Self { memory: Some(memory), ..self }
+    }
+
     /// Where the next bytes go: the connection's own buffer, or the body's. Empty only while a
-    /// message is being answered and enough of what follows is here. After a refusal what comes
+    /// message is being answered and enough of what follows is here, or a body waits for memory. After a refusal what comes
     /// is thrown away, so that the caller can read on until the client has seen it.
     pub fn input_space(&mut self) -> &mut [u8] {
         let size_max = match &mut self.state {
             Http1State::Head { .. } => self.settings.head_size_max.max(READ_SIZE),
+            Http1State::Body { .. } if self.starved_since.is_some() => return &mut [],
             Http1State::Body { incoming, .. } => {
                 if incoming.is_direct(&self.input) {
                     return incoming.space();
@@ -170,6 +189,15 @@ impl<B: BodyBuffer> Http1Connection<B> {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return None;
         }
+        if let Some(since) = self.starved_since {
+            if now < since + RECEIVE_WAIT_MAX {
+                // `poll_message` looks whether there is memory now.
+                return None;
+            }
+            let size_max = self.memory.as_ref().map_or(0, |memory| memory.size_max());
+            self.close();
+            return Some(incoming::refusal(Shortage::Busy { size_max }));
+        }
         let text = match self.state {
             Http1State::Head { is_begun: false, .. } => None,
             Http1State::Head { .. } => Some("the request head did not arrive in time"),
@@ -193,13 +221,25 @@ impl<B: BodyBuffer> Http1Connection<B> {
     /// What to send to a client that waits before it sends a body, once. To be asked after
     /// `poll_message` had no message.
     pub fn take_interim(&mut self) -> Option<&'static [u8]> {
-        mem::take(&mut self.is_interim_due).then_some(CONTINUE)
+        let is_due = self.is_interim_due && self.starved_since.is_none();
+        self.is_interim_due &= !is_due;
+        is_due.then_some(CONTINUE)
+    }
+
+    /// The memory of the message that came out last.
+    pub fn take_memory(&mut self) -> ReceiveReservation {
+        mem::take(&mut self.handed)
     }
 
     /// Whether the client of the message that came out last may be sent an interim response before
     /// its reply (RFC 9110 §15.2).
     pub const fn takes_interim(&self) -> bool {
         self.is_current && matches!(self.state, Http1State::Replying)
+    }
+
+    /// Whether a body waits for memory, so that nothing is read, though the rest of it may be here.
+    pub const fn is_starved(&self) -> bool {
+        self.starved_since.is_some()
     }
 
     /// When `handle_timeout` must be called, even if nothing arrives.
@@ -266,16 +306,42 @@ impl<B: BodyBuffer> Http1Connection<B> {
         if matches!(self.state, Http1State::Head { .. }) {
             self.poll_head(now)?;
         }
-        if let Http1State::Body { incoming, .. } = &mut self.state
+        if self.poll_memory(now)?
+            && let Http1State::Body { incoming, .. } = &mut self.state
             && incoming.poll_complete(&mut self.input)?
         {
             return Ok(self.take_message());
+        }
+        // For what is read next.
+        if !self.poll_memory(now)? {
+            return Ok(None);
         }
         // The peer closed its side within a message: no later byte can complete it.
         if self.is_ended && self.is_within_message() {
             return Err(HttpRefusal::malformed("the connection ended within the request"));
         }
         Ok(None)
+    }
+
+    /// Whether there is memory for what is here of a body and is read of it next. Without any the connection
+    /// waits: its client is not read.
+    fn poll_memory(&mut self, now: Instant) -> Result<bool, HttpRefusal> {
+        let Http1State::Body { incoming, .. } = &mut self.state else { return Ok(true) };
+        match incoming.poll_memory(&self.input) {
+            Ok(()) => {
+                if self.starved_since.take().is_some() {
+                    self.deadline = Some(now + self.settings.body_timeout);
+                }
+                Ok(true)
+            }
+            Err(Shortage::Busy { .. }) => {
+                self.starved_since = self.starved_since.or(Some(now));
+                // At the next look at timers.
+                self.deadline = Some(now);
+                Ok(false)
+            }
+            Err(shortage) => Err(incoming::refusal(shortage)),
+        }
     }
 
     /// Goes on to the body once the head is whole.
@@ -297,7 +363,8 @@ impl<B: BodyBuffer> Http1Connection<B> {
         };
         self.is_current = head.is_current;
         let expects_continue = head.expects_continue;
-        let incoming = IncomingMessage::new(head, self.settings.body_size_max, self.settings.head_size_max)?;
+        let memory = ReceiveReservation::new(self.memory.clone());
+        let incoming = IncomingMessage::new(head, memory, self.settings.body_size_max, self.settings.head_size_max)?;
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
         self.state = Http1State::Body { incoming, moved: 0 };
         self.deadline = Some(now + self.settings.body_timeout);
@@ -336,14 +403,17 @@ impl<B: BodyBuffer> Http1Connection<B> {
         self.deadline = None;
         self.is_interim_due = false;
         match mem::replace(&mut self.state, Http1State::Replying) {
-            Http1State::Body { incoming, .. } => Some(incoming.into_message()),
+            Http1State::Body { mut incoming, .. } => {
+                self.handed = incoming.take_memory();
+                Some(incoming.into_message())
+            }
             _ => None,
         }
     }
 
     fn close(&mut self) {
         self.state = Http1State::Closed;
-        self.deadline = None;
+        (self.deadline, self.starved_since) = (None, None);
         self.is_interim_due = false;
         self.input.clear();
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 
 use super::fuzz::{PlainBody, fuzz_connection, transcript};
 use super::*;
+use crate::budget::testing;
 use crate::limits::{
     BODY_CLAIM_MAX, CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX, HEAD_FIELDS_MAX, INPUT_SIZE_MIN, TARGET_SIZE_MAX,
 };
@@ -570,4 +571,86 @@ fn the_corpus_of_the_fuzz_target_holds() {
             fuzz_connection(&mutant);
         }
     }
+}
+
+// The memory of bodies.
+
+fn bounded(size_max: usize) -> (Http1Connection<PlainBody>, Rc<testing::Bytes>) {
+    let memory = testing::Bytes::new(size_max);
+    (connection().with_memory(Rc::clone(&memory) as Rc<dyn ReceiveBudget>), memory)
+}
+
+#[test]
+fn a_body_takes_what_it_brings_up_to_the_bound_and_no_byte_more() {
+    const SIZE: usize = 100_000;
+    let chunks = |size: usize| chunked(&format!("{size:x}\r\n{}\r\n0\r\n\r\n", "b".repeat(size)));
+    let sized = |size: usize| post(&format!("Content-Length: {size}\r\n"), &"b".repeat(size));
+    for (size, is_chunked) in [(SIZE, false), (SIZE + 1, false), (SIZE - 100, true), (2 * SIZE, true)] {
+        let (mut connection, memory) = bounded(SIZE);
+        let input = if is_chunked { chunks(size) } else { sized(size) };
+        let (mut from, mut outcome, mut most) = (0, Ok(None), 0);
+        while from < input.len() && matches!(outcome, Ok(None)) && connection.poll_timeout() != Some(Instant::ZERO) {
+            let end = input.len().min(from + 3_000);
+            from += write(&mut connection, &input.as_bytes()[from..end], Instant::ZERO);
+            outcome = connection.poll_message(Instant::ZERO);
+            most = most.max(memory.reserved.get());
+        }
+        assert!(most <= SIZE, "{size}");
+        match outcome {
+            Ok(Some(message)) => {
+                assert_eq!((size <= SIZE, message.body.len()), (true, size));
+                let taken = connection.take_memory();
+                assert_eq!((taken.size(), memory.reserved.get()), (size, size));
+                drop(taken);
+            }
+            outcome => {
+                let refusal = outcome.unwrap_err();
+                let has_flag = refusal.text().contains("--receive-memory-bytes-max");
+                assert_eq!((size > SIZE, refusal.status(), has_flag, refusal.is_of_memory()), (true, 413, true, true));
+            }
+        }
+        assert_eq!(memory.reserved.get(), 0, "{size}");
+    }
+}
+
+#[test]
+fn a_body_without_memory_is_not_read_until_there_is_some() {
+    let (mut connection, memory) = bounded(10_000);
+    assert!(memory.reserve(9_000));
+    let expecting = post("Expect: 100-continue\r\nContent-Length: 5000\r\n", "");
+    write(&mut connection, expecting.as_bytes(), Instant::ZERO);
+    assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
+    assert!(connection.input_space().is_empty() && connection.take_interim().is_none());
+    assert_eq!(connection.poll_timeout(), Some(Instant::ZERO), "it looks again");
+    let later = Instant::ZERO + RECEIVE_WAIT_MAX - Duration::from_millis(1);
+    assert_eq!(connection.handle_timeout(later), None);
+    assert!(connection.poll_message(later).unwrap().is_none() && connection.input_space().is_empty());
+    memory.release(9_000);
+    assert_eq!(connection.handle_timeout(later), None);
+    assert!(connection.poll_message(later).unwrap().is_none());
+    assert_eq!(connection.take_interim(), Some(CONTINUE));
+    assert_eq!(connection.poll_timeout(), Some(later + BODY_TIMEOUT));
+    assert_eq!(write(&mut connection, &[b'b'; 5_000], later), 5_000);
+    assert_eq!(connection.poll_message(later).unwrap().unwrap().body.len(), 5_000);
+    drop(connection);
+    assert_eq!(memory.reserved.get(), 0, "what nobody took");
+}
+
+#[test]
+fn a_body_that_gets_no_memory_is_refused_and_told_when_to_come_again() {
+    let (mut connection, memory) = bounded(10_000);
+    assert!(memory.reserve(4_000));
+    let head = post("Content-Length: 8000\r\n", "");
+    write(&mut connection, head.as_bytes(), Instant::ZERO);
+    write(&mut connection, &[b'b'; 7_000], Instant::ZERO);
+    assert!(connection.poll_message(Instant::ZERO).unwrap().is_none());
+    assert!(connection.input_space().is_empty() && memory.reserved.get() <= 10_000);
+    connection.handle_end();
+    assert!(connection.poll_message(Instant::ZERO).unwrap().is_none() && connection.is_starved(), "it still waits");
+    let refusal = connection.handle_timeout(Instant::ZERO + RECEIVE_WAIT_MAX).unwrap();
+    assert_eq!((refusal.status(), refusal.is_of_memory(), memory.reserved.get()), (503, true, 4_000));
+    let reply = refusal.into_reply();
+    assert!(reply.fields.iter().any(|(name, value)| *name == "Retry-After" && value == "1"));
+    let text = String::from_utf8_lossy(&reply.body[0]).into_owned();
+    assert!(text.contains("--receive-memory-bytes-max") && text.contains("10000 bytes"), "{text}");
 }

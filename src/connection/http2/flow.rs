@@ -79,9 +79,24 @@ impl ReceiveWindow {
         self.owed += size;
     }
 
+    /// Whether `poll_update` has something.
+    pub(super) const fn is_update_due(self) -> bool {
+        self.owed > 0 && self.owed >= self.total() / 2
+    }
+
+    /// What the peer may send once it was told.
+    pub(super) const fn room_after_update(self) -> u32 {
+        self.room + self.owed
+    }
+
+    /// Whether the peer may send nothing.
+    pub(super) const fn is_used_up(self) -> bool {
+        self.room == 0
+    }
+
     /// What to tell the peer, once it is half of the window: not a frame for each frame.
     pub(super) const fn poll_update(&mut self) -> Option<u32> {
-        if self.owed == 0 || self.owed < self.total() / 2 {
+        if !self.is_update_due() {
             return None;
         }
         let owed = self.owed;

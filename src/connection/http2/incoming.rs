@@ -1,10 +1,11 @@
 //! Where the content of one stream goes as its DATA frames come: into the messages of a call, or the
 //! body of a plain message, each in one aligned buffer that it is written to once.
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes, BytesMut};
 
+use crate::budget::{ReceiveReservation, Shortage};
 use crate::limits::BODY_CLAIM_MAX;
-use crate::wire::grpc::{GatherError, Gatherer};
+use crate::wire::grpc::{GatherError, Gatherer, PREFIX_SIZE};
 use crate::wire::message::{BodyBuffer, Fields, Message, Method};
 
 /// Why a call cannot be read to its end. What its client is told is the protocol's business.
@@ -16,6 +17,8 @@ pub enum CallFault {
     Gather(GatherError),
     /// It came too slowly.
     Late,
+    /// There is no memory for it.
+    Memory(Shortage),
     /// It has no message where one is due.
     Missing,
     /// It has more messages than the one that is due.
@@ -50,18 +53,81 @@ pub(super) enum StreamContent<B, T> {
     Message(MessageBody<B>),
 }
 
+impl<B: BodyBuffer, T> StreamContent<B, T> {
+    /// Bytes that are still to come of what has begun, where that is known.
+    pub(super) fn left(&self) -> Option<usize> {
+        match self {
+            Self::Call(call) => Some(call.gatherer.progress().map_or(0, |(_, left)| left)),
+            Self::Message(_) => None,
+        }
+    }
+
+    /// The memory of what is here.
+    pub(super) const fn memory(&mut self) -> &mut Memory {
+        match self {
+            Self::Call(call) => &mut call.memory,
+            Self::Message(message) => &mut message.memory,
+        }
+    }
+}
+
+/// What a stream's content takes of the budget: its own bytes, and those that its client was promised room
+/// for.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    reservation: ReceiveReservation,
+    /// Bytes that are here.
+    size: usize,
+}
+
+impl Memory {
+    pub(super) const fn new(reservation: ReceiveReservation) -> Self {
+        Self { reservation, size: 0 }
+    }
+
+    /// Makes sure of memory for so many bytes more than are here.
+    pub(super) fn prepare(&mut self, more: usize) -> Result<(), Shortage> {
+        self.reservation.cover(self.size.saturating_add(more))
+    }
+
+    /// So many bytes come in.
+    pub(super) fn admit(&mut self, count: usize) -> Result<(), Shortage> {
+        self.prepare(count)?;
+        self.size += count;
+        Ok(())
+    }
+
+    /// Whether a message of so many bytes could ever be had, alone.
+    fn check_alone(&self, size: usize) -> Result<(), Shortage> {
+        self.reservation.check(size)
+    }
+
+    /// So many of the bytes are handed on, with what they take.
+    pub(super) fn hand_on(&mut self, count: usize) -> ReceiveReservation {
+        self.size = self.size.saturating_sub(count);
+        self.reservation.split(count)
+    }
+
+    /// All of them.
+    pub(super) fn hand_on_all(&mut self) -> ReceiveReservation {
+        self.hand_on(self.size)
+    }
+}
+
 /// The messages of a call.
 pub(super) struct CallBody<B, T> {
     gatherer: Gatherer<B>,
     plan: Option<MessageDelivery<T>>,
     ready: Option<Bytes>,
-    /// What came behind the message that is ready: at most a window.
-    rest: Vec<u8>,
+    /// What came behind the message that is ready: at most a window. It is read through a cursor, since a
+    /// window of empty messages has 200,000 of them, and copying what is left for each would be quadratic.
+    rest: BytesMut,
+    memory: Memory,
 }
 
 impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
-    pub(super) const fn new(gatherer: Gatherer<B>) -> Self {
-        Self { gatherer, plan: None, ready: None, rest: Vec::new() }
+    pub(super) fn new(gatherer: Gatherer<B>, reservation: ReceiveReservation) -> Self {
+        Self { gatherer, plan: None, ready: None, rest: BytesMut::new(), memory: Memory::new(reservation) }
     }
 
     pub(super) const fn set_plan(&mut self, plan: MessageDelivery<T>) {
@@ -77,6 +143,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
     /// that was not before.
     pub(super) fn handle_data(&mut self, mut bytes: &[u8]) -> Result<(usize, bool), CallFault> {
         let size = bytes.len();
+        self.memory.admit(size).map_err(CallFault::Memory)?;
         if let Some(MessageDelivery::Each) = self.plan {
             if self.ready.is_some() {
                 self.rest.extend_from_slice(bytes);
@@ -105,6 +172,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
     /// As `handle_data`, for what was written to `space`.
     pub(super) fn handle_space(&mut self, count: usize) -> Result<(usize, bool), CallFault> {
         let message = self.gatherer.handle_space(count);
+        self.memory.admit(count).map_err(CallFault::Memory)?;
         let is_new = message.is_some() && matches!(self.plan, Some(MessageDelivery::Each));
         self.handle_only(message)?;
         Ok((count, is_new))
@@ -121,6 +189,14 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         }
     }
 
+    /// The memory of the message that was taken last, or of all there is where there is only one.
+    pub(super) fn take_memory(&mut self, message: Option<&Bytes>) -> ReceiveReservation {
+        match message {
+            Some(message) => self.memory.hand_on(PREFIX_SIZE + message.len()),
+            None => self.memory.hand_on_all(),
+        }
+    }
+
     /// The next message, and how many bytes that waited behind it have found their place.
     pub(super) fn take_next(&mut self, is_ended: bool) -> Result<(NextMessage, usize), CallFault> {
         let Some(message) = self.ready.take() else {
@@ -130,11 +206,15 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
                 (true, false) => Ok((NextMessage::End, 0)),
             };
         };
-        let waiting = std::mem::take(&mut self.rest);
-        let mut bytes = &waiting[..];
+        let mut rest = std::mem::take(&mut self.rest);
+        let mut bytes = &rest[..];
         self.ready = self.gather(&mut bytes)?;
-        self.rest.extend_from_slice(bytes);
-        Ok((NextMessage::Message(message), waiting.len() - self.rest.len()))
+        let placed = rest.len() - bytes.len();
+        rest.advance(placed);
+        if !rest.is_empty() {
+            self.rest = rest;
+        }
+        Ok((NextMessage::Message(message), placed))
     }
 
     pub(super) const fn is_each(&self) -> bool {
@@ -147,6 +227,9 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
             if let Some(message) = self.gatherer.handle_chunk(bytes).map_err(CallFault::Gather)? {
                 return Ok(Some(message));
             }
+            // Told as soon as its prefix says so, and not when the memory is full of it.
+            let (size, _) = self.gatherer.progress().unwrap_or_default();
+            self.memory.check_alone(size).map_err(CallFault::Memory)?;
         }
         Ok(None)
     }
@@ -164,21 +247,29 @@ pub(super) struct MessageBody<B> {
     fields: Fields,
     buffer: B,
     filled: usize,
+    memory: Memory,
 }
 
 impl<B: BodyBuffer> MessageBody<B> {
     /// A body of `size` bytes, as far as is known, whose byte at `aligned_at` will be aligned.
     pub(super) fn new(method: Method, path: Bytes, fields: Fields, aligned_at: usize, size: usize) -> Self {
         let buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
-        Self { method, path, fields, buffer, filled: 0 }
+        Self { method, path, fields, buffer, filled: 0, memory: Memory::default() }
     }
 
-    pub(super) fn handle_data(&mut self, bytes: &[u8]) {
+    /// The same, whose memory is counted.
+    pub(super) fn with_memory(self, reservation: ReceiveReservation) -> Self {
+        Self { memory: Memory::new(reservation), ..self }
+    }
+
+    pub(super) fn handle_data(&mut self, bytes: &[u8]) -> Result<(), Shortage> {
+        self.memory.admit(bytes.len())?;
         if self.buffer.len() > self.filled {
             self.buffer.resize(self.filled);
         }
         self.buffer.extend_from_slice(bytes);
         self.filled += bytes.len();
+        Ok(())
     }
 
     pub(super) fn space(&mut self, size_max: usize) -> &mut [u8] {
@@ -186,13 +277,77 @@ impl<B: BodyBuffer> MessageBody<B> {
         self.buffer.as_mut_slice().get_mut(self.filled..).unwrap_or_default()
     }
 
-    pub(super) fn handle_space(&mut self, count: usize) {
+    pub(super) fn handle_space(&mut self, count: usize) -> Result<(), Shortage> {
         self.filled = self.filled.saturating_add(count).min(self.buffer.len());
+        self.memory.admit(count)
+    }
+
+    pub(super) fn take_memory(&mut self) -> ReceiveReservation {
+        self.memory.hand_on_all()
     }
 
     pub(super) fn into_message(mut self) -> Message {
         self.buffer.resize(self.filled);
         let Self { method, path, fields, buffer, .. } = self;
         Message { method, path, fields, body: buffer.freeze() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::http1::fuzz::PlainBody;
+    use crate::wire::grpc::PREFIX_SIZE;
+
+    /// How many bytes move in memory while so many empty messages are taken that came at once.
+    fn moved_by_empty_messages(count: usize) -> usize {
+        let mut call = CallBody::<PlainBody, ()>::new(Gatherer::new(0, 0), ReceiveReservation::default());
+        call.set_plan(MessageDelivery::Each);
+        call.handle_data(&vec![0; count * PREFIX_SIZE]).unwrap();
+        let (mut moved, mut taken) = (0, 0);
+        loop {
+            // What is read from the front leaves the end where it is.
+            let end = call.rest.as_ptr_range().end;
+            match call.take_next(false).unwrap() {
+                (NextMessage::Message(message), placed) => {
+                    taken += 1;
+                    assert!(message.is_empty() && (placed == PREFIX_SIZE || taken == count), "{taken}: {placed}");
+                }
+                (outcome, _) => {
+                    assert_eq!((outcome, taken), (NextMessage::Nothing, count));
+                    return moved;
+                }
+            }
+            moved += if call.rest.as_ptr_range().end == end { 0 } else { call.rest.len() };
+        }
+    }
+
+    #[test]
+    fn what_waits_behind_a_message_stays_in_its_place() {
+        for count in [1_000, 4_000] {
+            assert_eq!(moved_by_empty_messages(count), 0, "{count} messages");
+        }
+    }
+
+    #[test]
+    fn what_comes_while_messages_are_taken_moves_less_than_it_is_long() {
+        let mut call = CallBody::<PlainBody, ()>::new(Gatherer::new(0, 0), ReceiveReservation::default());
+        call.set_plan(MessageDelivery::Each);
+        let (mut came, mut moved, mut taken) = (0, 0, 0);
+        for _ in 0..1_000 {
+            let start = call.rest.as_ptr();
+            call.handle_data(&[0; 20 * PREFIX_SIZE]).unwrap();
+            came += 20;
+            moved += if call.rest.as_ptr() == start { 0 } else { call.rest.len() };
+            for _ in 0..19 {
+                assert!(matches!(call.take_next(false), Ok((NextMessage::Message(_), _))));
+                taken += 1;
+            }
+        }
+        while let Ok((NextMessage::Message(_), _)) = call.take_next(true) {
+            taken += 1;
+        }
+        assert_eq!((taken, call.rest.capacity()), (came, 0), "what is empty holds no memory");
+        assert!(moved < 2 * came * PREFIX_SIZE, "{moved} of {} bytes", came * PREFIX_SIZE);
     }
 }

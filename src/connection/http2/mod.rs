@@ -19,6 +19,7 @@ mod flow;
 mod fuzz;
 mod head;
 mod incoming;
+mod memory;
 mod output;
 mod receive;
 mod response;
@@ -29,8 +30,10 @@ mod stream;
 mod tests;
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::time::Duration;
 
+use crate::budget::ReceiveBudget;
 use crate::connection::http2::budget::PeerBudgets;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
 use crate::connection::http2::head::HeadSpace;
@@ -119,6 +122,8 @@ pub struct Http2Counts {
     pub client_resets: u64,
     /// Streams that we reset.
     pub server_resets: u64,
+    /// Requests that were refused for want of memory.
+    pub memory_refusals: u64,
     /// Requests and answers that a timer ended.
     pub timeouts: u64,
 }
@@ -151,6 +156,10 @@ pub struct Http2Connection<B, T> {
     streams: Streams<B, T>,
     receive: ReceiveWindow,
     send: SendWindow,
+    /// Where the memory of content is counted, if it is bounded.
+    memory: Option<Rc<dyn ReceiveBudget>>,
+    /// Whether a client waits for room that there is no memory for.
+    has_starved: bool,
     budgets: PeerBudgets,
     counts: Http2Counts,
     events: VecDeque<ConnectionEvent<T>>,
@@ -196,6 +205,8 @@ struct ConnectionTimers {
     moved: usize,
     /// The memory of the last requests is given back.
     rest: Option<Instant>,
+    /// There may be memory for those who wait for some.
+    starved: Option<Instant>,
 }
 
 /// Bytes that are read at once while more come than fit.
@@ -241,6 +252,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             streams: Streams::new(),
             receive: ReceiveWindow::new(WINDOW_SIZE_INITIAL.saturating_add(more)),
             send: SendWindow::new(WINDOW_SIZE_INITIAL),
+            memory: None,
+            has_starved: false,
             budgets: PeerBudgets::new(settings.control_frames_max, settings.client_resets_max),
             counts: Http2Counts::default(),
             events: VecDeque::new(),
@@ -250,6 +263,11 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             ready: VecDeque::new(),
             timers: ConnectionTimers { frame: Some(now + settings.head_timeout), ..ConnectionTimers::default() },
         }
+    }
+
+    /// The same, whose requests take their memory of a budget.
+    pub fn with_memory(self, memory: Rc<dyn ReceiveBudget>) -> Self {
+        Self { memory: Some(memory), ..self }
     }
 
     /// Where the next bytes go: the connection's own buffer, or the body of a large frame. Empty while
@@ -263,7 +281,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if self.is_blocked() {
             return &mut [];
         }
-        self.is_direct = self.input.is_empty() && self.is_body_large();
+        self.is_direct = self.input.is_empty() && self.is_body_large() && self.has_memory_for_space();
         if self.is_direct {
             return self.body_space();
         }
@@ -315,6 +333,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         {
             self.end_drain();
         }
+        if is_due(self.timers.starved) {
+            self.handle_starved(now);
+        }
         if is_due(self.timers.rest) {
             self.timers.rest = None;
             self.shrink();
@@ -324,9 +345,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
 
     /// When `handle_timeout` must be called, even if nothing arrives.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let ConnectionTimers { frame, block, write, rest, .. } = self.timers;
+        let ConnectionTimers { frame, block, write, rest, starved, .. } = self.timers;
         let drain = if let DrainState::Announced(at) = self.drain { Some(at) } else { None };
-        let own = [frame, block, write, rest, drain].into_iter().flatten().min();
+        let own = [frame, block, write, rest, starved, drain].into_iter().flatten().min();
         self.streams.iter().filter_map(|stream| stream.timeout()).chain(own).min()
     }
 
@@ -449,6 +470,10 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             self.timers.rest = None;
         } else if self.timers.rest.is_none() {
             self.timers.rest = Some(now + REST_TIMEOUT);
+        }
+        if self.has_starved {
+            // At the next look at timers.
+            self.timers.starved = self.timers.starved.or(Some(now));
         }
         let is_within = !self.input.is_empty() || !self.is_between_frames() && !self.is_body_open();
         if self.phase == ConnectionPhase::Serving && !self.is_blocked() {

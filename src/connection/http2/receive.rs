@@ -59,9 +59,16 @@ pub(super) fn fault_event<B, T>(stream: &mut Http2Stream<B, T>, fault: CallFault
     if stream.state == StreamState::Open {
         stream.state = StreamState::Answered;
     }
-    (stream.incoming, stream.due, stream.deadline) = (None, None, None);
+    (stream.incoming, stream.due, stream.deadline, stream.is_starved) = (None, None, None, false);
     stream.is_working = true;
     ConnectionEvent::Fault { stream: stream.id, fault }
+}
+
+impl IncomingData {
+    /// The stream that it is of, and how many of its bytes are read past the connection's own buffer at once.
+    pub(super) fn space(self) -> (StreamId, usize) {
+        (self.stream, self.left.min(DIRECT_SIZE_MAX))
+    }
 }
 
 impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
@@ -325,13 +332,14 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     fn begin_call(&mut self, id: StreamId, is_last: bool, now: Instant) -> Option<ConnectionEvent<T>> {
         let (deadline, is_post) = (self.head.deadline(now), self.head.method() == Method::Post);
         let gatherer = Gatherer::new(self.settings.message_size_max, self.settings.aligned_field);
+        let reservation = self.reservation();
         let stream = self.streams.get_mut(id)?;
         stream.path.extend_from_slice(self.head.path());
         stream.wants_timing = self.head.wants_timing();
         stream.wants_status = self.head.wants_status();
         stream.due = Some(now + self.settings.body_timeout);
         stream.deadline = if let CallDeadline::At(at) = deadline { Some(at) } else { None };
-        stream.incoming = Some(StreamContent::Call(CallBody::new(gatherer)));
+        stream.incoming = Some(StreamContent::Call(CallBody::new(gatherer, reservation)));
         if is_last {
             (stream.state, stream.due) = (StreamState::HalfClosed, None);
         }
@@ -344,23 +352,27 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if let Some(size) = size.filter(|size| usize::try_from(*size).is_ok_and(|size| size > size_max)) {
             return self.refuse_body(id, size, now);
         }
+        let reservation = self.reservation();
+        let known = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
+        if let Err(shortage) = reservation.check(known) {
+            return self.refuse_for_memory(id, shortage, now);
+        }
         let number = |value: &[u8]| str::from_utf8(value).ok()?.parse().ok();
         let aligned_after = self.settings.aligned_after;
         let aligned_at = aligned_after.and_then(|name| self.head.field(name)).and_then(number).unwrap_or(0);
         let path = Bytes::copy_from_slice(self.head.path());
         let (method, expects_continue) = (self.head.method(), self.head.expects_continue());
-        let size = size.and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
-        let body = MessageBody::new(method, path, self.head.take_fields(), aligned_at, size);
+        let body = MessageBody::new(method, path, self.head.take_fields(), aligned_at, known);
         let Some(stream) = self.streams.get_mut(id) else { return };
         stream.due = Some(now + self.settings.body_timeout);
-        stream.incoming = Some(StreamContent::Message(body));
+        stream.incoming = Some(StreamContent::Message(body.with_memory(reservation)));
         if expects_continue && !is_last {
             self.send_continue(id, now);
         }
     }
 
     /// Answers a request that is not read.
-    fn refuse(
+    pub(super) fn refuse(
         &mut self,
         id: StreamId,
         is_last: bool,
@@ -369,7 +381,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     ) -> Result<Option<ConnectionEvent<T>>, PeerFault> {
         if let Some(stream) = self.streams.get_mut(id) {
             stream.state = if is_last { StreamState::HalfClosed } else { StreamState::Answered };
-            (stream.incoming, stream.due) = (None, None);
+            (stream.incoming, stream.due, stream.is_starved) = (None, None, false);
             self.send_reply(id, refusal.into_reply(), now);
         }
         Ok(None)
@@ -396,17 +408,17 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             self.budgets.handle_control_frame(now)?;
         }
         self.budgets.handle_content(head.size);
-        let state = self.streams.get(id).map(|stream| stream.state);
-        match (state, self.streams.closed(id)) {
-            (Some(StreamState::Open | StreamState::Answered), _) => {
+        match self.streams.get(id).map(|stream| stream.state) {
+            Some(StreamState::Open | StreamState::Answered) => {
                 let has_room = self.streams.get_mut(id).is_some_and(|stream| stream.receive.handle_frame(head.size));
                 if !has_room {
                     self.fault_stream(id, ErrorCode::FlowControlError, now)?;
                 }
             }
-            (Some(StreamState::HalfClosed), _) => drop(self.fault_stream(id, ErrorCode::StreamClosed, now)?),
-            (Some(StreamState::Reset) | None, Some(ClosedStream::ByUs)) => {}
-            (Some(StreamState::Reset) | None, _) => return Err(closed_fault()),
+            Some(StreamState::HalfClosed) => drop(self.fault_stream(id, ErrorCode::StreamClosed, now)?),
+            // Looked for last: those that ended are searched one by one, and content is for one that is open.
+            Some(StreamState::Reset) | None if self.streams.closed(id) == Some(ClosedStream::ByUs) => {}
+            Some(StreamState::Reset) | None => return Err(closed_fault()),
         }
         let padding = head.padding_field_size();
         self.data = Some(IncomingData {
@@ -474,8 +486,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let outcome = match &mut stream.incoming {
             Some(StreamContent::Call(call)) => call.handle_data(bytes),
             Some(StreamContent::Message(message)) => {
-                message.handle_data(bytes);
-                Ok((bytes.len(), false))
+                message.handle_data(bytes).map(|()| (bytes.len(), false)).map_err(CallFault::Memory)
             }
             None => Ok((bytes.len(), false)),
         };
@@ -516,7 +527,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         Ok(match outcome {
             Ok((_, true)) => Some(ConnectionEvent::Next(id)),
             Ok((_, false)) => None,
-            Err(fault) => Some(fault_event(stream, fault)),
+            Err(fault) => self.handle_body_fault(id, fault, now),
         })
     }
 
@@ -543,8 +554,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// Where the content of the DATA frame in progress goes.
     pub(super) fn body_space(&mut self) -> &mut [u8] {
         let Some(frame) = self.data else { return &mut [] };
-        let size = frame.left.min(DIRECT_SIZE_MAX);
-        match self.streams.get_mut(frame.stream).and_then(|stream| stream.incoming.as_mut()) {
+        let (id, size) = frame.space();
+        match self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut()) {
             Some(StreamContent::Call(call)) => call.space(size),
             Some(StreamContent::Message(message)) => message.space(size),
             None => &mut [],
@@ -559,8 +570,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let outcome = match self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut()) {
             Some(StreamContent::Call(call)) => call.handle_space(count),
             Some(StreamContent::Message(message)) => {
-                message.handle_space(count);
-                Ok((count, false))
+                message.handle_space(count).map(|()| (count, false)).map_err(CallFault::Memory)
             }
             None => Ok((count, false)),
         };
@@ -588,8 +598,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if let Some(StreamContent::Call(_)) = stream.incoming {
             return Ok(self.end_call_body(id));
         }
-        let Some(StreamContent::Message(body)) = stream.incoming.take() else { return Ok(None) };
-        stream.is_working = true;
+        let Some(StreamContent::Message(mut body)) = stream.incoming.take() else { return Ok(None) };
+        (stream.is_working, stream.handed) = (true, body.take_memory());
         Ok(Some(ConnectionEvent::Message { stream: id, message: body.into_message() }))
     }
 
@@ -601,6 +611,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             return Some(ConnectionEvent::Next(id));
         }
         let only = call.take_only();
+        stream.handed = call.take_memory(None);
         let deadline = stream.deadline.take();
         (stream.incoming, stream.is_working) = (None, true);
         Some(match only {
@@ -727,11 +738,13 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if let Some(increment) = self.receive.poll_update() {
             frame::encode_window_update(StreamId::CONNECTION, increment, &mut self.urgent);
         }
-        if let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == StreamState::Open)
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.state == StreamState::Open) else { return };
+        if stream.has_memory_for_update()
             && let Some(increment) = stream.receive.poll_update()
         {
             frame::encode_window_update(id, increment, &mut self.urgent);
         }
+        self.has_starved |= stream.is_starved;
     }
 }
 

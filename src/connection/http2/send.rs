@@ -73,6 +73,9 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let is_ended = stream.state == StreamState::HalfClosed;
         let Some(StreamContent::Call(call)) = &mut stream.incoming else { return Ok(NextMessage::Nothing) };
         let (taken, placed) = call.take_next(is_ended)?;
+        if let NextMessage::Message(message) = &taken {
+            stream.handed = call.take_memory(Some(message));
+        }
         stream.receive.give_back(placed);
         self.update_windows(id);
         Ok(taken)
@@ -237,7 +240,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_working => {
                 stream.state = StreamState::Reset;
-                stream.incoming = None;
+                (stream.incoming, stream.is_starved) = (None, false);
                 stream.outgoing.clear();
                 self.streams.remember(id, how);
                 self.events.push_back(ConnectionEvent::Reset { stream: id, code });

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use crate::budget::ReceiveReservation;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
 use crate::connection::http2::head::RequestPath;
 use crate::connection::http2::incoming::StreamContent;
@@ -51,6 +52,11 @@ pub(super) struct Http2Stream<B, T> {
     /// Whether somebody works on an answer.
     pub(super) is_working: bool,
     pub(super) incoming: Option<StreamContent<B, T>>,
+    /// The memory of what was handed on last, until it is taken.
+    pub(super) handed: ReceiveReservation,
+    /// Whether its client waits for room that there is no memory for, and since when.
+    pub(super) is_starved: bool,
+    pub(super) starved_since: Option<Instant>,
     pub(super) receive: ReceiveWindow,
     pub(super) send: SendWindow,
     pub(super) outgoing: OutgoingContent,
@@ -116,6 +122,9 @@ impl<B, T> Http2Stream<B, T> {
             wants_status: false,
             is_working: false,
             incoming: None,
+            handed: ReceiveReservation::default(),
+            is_starved: false,
+            starved_since: None,
             receive,
             send,
             outgoing: OutgoingContent::default(),
@@ -153,6 +162,9 @@ pub(super) struct Streams<B, T> {
     /// Places of earlier streams, to be used again.
     spare: Vec<Box<Http2Stream<B, T>>>,
     closed: VecDeque<(StreamId, ClosedStream)>,
+    /// How often those that ended were searched.
+    #[cfg(test)]
+    pub(super) searches: std::cell::Cell<usize>,
 }
 
 /// Places that are kept.
@@ -160,7 +172,13 @@ const SPARE_MAX: usize = 32;
 
 impl<B, T> Streams<B, T> {
     pub(super) const fn new() -> Self {
-        Self { entries: Vec::new(), spare: Vec::new(), closed: VecDeque::new() }
+        Self {
+            entries: Vec::new(),
+            spare: Vec::new(),
+            closed: VecDeque::new(),
+            #[cfg(test)]
+            searches: std::cell::Cell::new(0),
+        }
     }
 
     pub(super) const fn len(&self) -> usize {
@@ -194,7 +212,7 @@ impl<B, T> Streams<B, T> {
         self.remember(id, how);
         let Some(place) = self.place(id) else { return };
         let mut stream = self.entries.remove(place);
-        stream.incoming = None;
+        (stream.incoming, stream.handed) = (None, ReceiveReservation::default());
         stream.outgoing.clear();
         if self.spare.len() < SPARE_MAX {
             self.spare.push(stream);
@@ -211,6 +229,8 @@ impl<B, T> Streams<B, T> {
 
     /// How a stream ended that is not in the table, as far as is remembered.
     pub(super) fn closed(&self, id: StreamId) -> Option<ClosedStream> {
+        #[cfg(test)]
+        self.searches.set(self.searches.get() + 1);
         self.closed.iter().rev().find(|(have, _)| *have == id).map(|(_, how)| *how)
     }
 

@@ -6,8 +6,9 @@ use bytes::Bytes;
 
 use super::fuzz::{fuzz_connection, mix};
 use super::*;
+use crate::budget::{Shortage, testing};
 use crate::connection::http1::fuzz::PlainBody;
-use crate::limits::{CONTINUATIONS_MAX, SERVER_RESETS_MAX};
+use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX};
 use crate::wire::hpack::encoder::{Encoder, Indexing};
 use crate::wire::http2::frame::{FrameHead, HEAD_SIZE};
 use crate::wire::http2::settings;
@@ -552,4 +553,155 @@ fn a_client_that_reads_nothing_is_not_read() {
     assert!(!rest.is_empty() && machine.urgent.len() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
     assert!(sent(&mut machine, usize::MAX).len() > 3_000);
     assert!(!machine.input_space().is_empty(), "it is read again");
+}
+
+// The memory of content.
+
+fn bounded(size_max: usize, window: u32) -> (Machine, Rc<testing::Bytes>) {
+    let settings = Http2Settings { stream_window_size: window, ..Http2Settings::default() };
+    let memory = testing::Bytes::new(size_max);
+    let machine = machine_with(settings, &[]).with_memory(Rc::clone(&memory) as Rc<dyn ReceiveBudget>);
+    (machine, memory)
+}
+
+/// The status, `retry-after` and text that streams were answered with.
+fn answers(machine: &mut Machine, decoder: &mut Decoder) -> Vec<String> {
+    let mut answers = Vec::new();
+    for (head, payload) in sent(machine, usize::MAX) {
+        match head.kind {
+            FrameKind::Headers => decoder
+                .decode(&payload, |field| {
+                    if field.name_text == b":status" || field.name_text == b"retry-after" {
+                        answers.push(String::from_utf8_lossy(field.value).into_owned());
+                    }
+                })
+                .unwrap(),
+            FrameKind::Data => answers.push(String::from_utf8_lossy(&payload).into_owned()),
+            _ => {}
+        }
+    }
+    answers
+}
+
+fn fault(events: &[ConnectionEvent<()>]) -> Option<CallFault> {
+    events.iter().find_map(|event| if let ConnectionEvent::Fault { fault, .. } = event { Some(*fault) } else { None })
+}
+
+#[test]
+fn content_takes_memory_as_it_comes_up_to_the_bound_and_no_byte_more() {
+    let ((mut machine, memory), mut decoder) = (bounded(1_000, 65_535), Decoder::default());
+    write(&mut machine, &[request(1, 0, &[]), data(1, 0, &[1; 600])].concat(), Instant::ZERO);
+    assert_eq!(memory.reserved.get(), 600);
+    // At the bound, and one past it.
+    let events =
+        write(&mut machine, &[request(3, 0, &[]), data(3, frame::END_STREAM, &[1; 400])].concat(), Instant::ZERO);
+    assert!(matches!(events[..], [ConnectionEvent::Message { .. }]), "{events:?}");
+    let taken = machine.take_memory(StreamId(3));
+    assert_eq!((taken.size(), memory.reserved.get()), (400, 1_000));
+    let events = write(&mut machine, &[request(5, 0, &[]), data(5, frame::END_STREAM, &[1])].concat(), Instant::ZERO);
+    assert!(events.is_empty(), "{events:?}");
+    let answer = answers(&mut machine, &mut decoder);
+    assert_eq!(answer[..2], ["503", "1"]);
+    assert!(answer[2].contains("--receive-memory-bytes-max") && answer[2].contains("1000 bytes"), "{answer:?}");
+    assert_eq!((machine.take_counts().memory_refusals, memory.reserved.get()), (1, 1_000));
+    // What there will never be memory for is refused before it comes.
+    write(&mut machine, &request(7, 0, &[("content-length", "1001")]), Instant::ZERO);
+    assert_eq!(answers(&mut machine, &mut decoder)[0], "413");
+    drop(taken);
+    assert_eq!(memory.reserved.get(), 600);
+    let reset = [&[0, 0, 4, 3, 0, 0, 0, 0, 1][..], &8_u32.to_be_bytes()].concat();
+    write(&mut machine, &reset, Instant::ZERO);
+    assert_eq!(memory.reserved.get(), 0, "a reset gives it back");
+    write(&mut machine, &[request(9, 0, &[]), data(9, 0, &[1; 600])].concat(), Instant::ZERO);
+    drop(machine);
+    assert_eq!(memory.reserved.get(), 0, "and so does the end of the connection");
+}
+
+#[test]
+fn the_messages_of_calls_are_counted_with_all_that_waits_behind_them() {
+    let message = |size: u8| [&[0, 0, 0, 0, size][..], &vec![1; usize::from(size)]].concat();
+    let (mut machine, memory) = bounded(200, 65_535);
+    let events = write(&mut machine, &[call(1, 0), data(1, frame::END_STREAM, &message(95))].concat(), Instant::ZERO);
+    assert!(matches!(events[..], [ConnectionEvent::Call { .. }, ConnectionEvent::Whole { .. }]), "{events:?}");
+    let whole = machine.take_memory(StreamId(1));
+    assert_eq!((whole.size(), memory.reserved.get()), (100, 100));
+    let each = |machine: &mut Machine, bytes: &[u8]| write_to(machine, bytes, Instant::ZERO, || MessageDelivery::Each);
+    let two = [message(45), message(45)].concat();
+    each(&mut machine, &[call(3, 0), data(3, 0, &two)].concat());
+    assert_eq!(memory.reserved.get(), 200);
+    let busy = CallFault::Memory(Shortage::Busy { size_max: 200 });
+    let events = write(&mut machine, &[call(5, 0), data(5, 0, &[0])].concat(), Instant::ZERO);
+    assert_eq!((fault(&events), memory.reserved.get()), (Some(busy), 200), "one past the bound");
+    assert!(matches!(machine.take_next(StreamId(3)), Ok(NextMessage::Message(_))));
+    let taken = machine.take_memory(StreamId(3));
+    assert_eq!((taken.size(), memory.reserved.get()), (50, 200));
+    drop((taken, whole));
+    assert!(matches!(machine.take_next(StreamId(3)), Ok(NextMessage::Message(_))));
+    drop(machine.take_memory(StreamId(3)));
+    assert_eq!((machine.take_next(StreamId(3)), memory.reserved.get()), (Ok(NextMessage::Nothing), 0));
+    // Its prefix says that it never fits.
+    let events = each(&mut machine, &data(3, 0, &[0, 0, 0, 0, 201]));
+    let never = CallFault::Memory(Shortage::TooLarge { size: 201, size_max: 200 });
+    assert_eq!((fault(&events), memory.reserved.get()), (Some(never), 0));
+    assert_eq!(machine.take_counts().memory_refusals, 2);
+}
+
+#[test]
+fn a_client_has_room_where_there_is_memory_for_it_and_is_refused_where_none_comes() {
+    let updates = |machine: &mut Machine| {
+        let frames = sent(machine, usize::MAX);
+        let of_stream = frames.iter().filter(|(head, _)| head.kind == FrameKind::WindowUpdate && head.stream.0 > 0);
+        of_stream.map(|(head, payload)| (head.stream.0, frame::number(payload))).collect::<Vec<_>>()
+    };
+    for is_given_back in [true, false] {
+        let ((mut machine, memory), mut decoder) = (bounded(2_600, 1_000), Decoder::default());
+        let half = |id: u32| data(id, 0, &[1; 500]);
+        write(&mut machine, &[request(1, 0, &[]), half(1)].concat(), Instant::ZERO);
+        assert_eq!((updates(&mut machine), memory.reserved.get()), (vec![(1, 500)], 1_500), "room is reserved");
+        write(&mut machine, &[request(3, 0, &[]), half(3), half(3)].concat(), Instant::ZERO);
+        assert_eq!((updates(&mut machine), memory.reserved.get()), (vec![], 2_500), "no room, and nothing refused");
+        assert_eq!(machine.poll_timeout(), Some(Instant::ZERO), "it looks again");
+        machine.handle_timeout(Instant::ZERO);
+        assert_eq!(machine.poll_event(Instant::ZERO).map(drop), None);
+        let later = Instant::ZERO + RECEIVE_WAIT_MAX;
+        if is_given_back {
+            let events = write(&mut machine, &data(1, frame::END_STREAM, &[]), Instant::ZERO);
+            assert!(matches!(events[..], [ConnectionEvent::Message { .. }]));
+            drop(machine.take_memory(StreamId(1)));
+            machine.handle_timeout(later);
+            assert_eq!((updates(&mut machine), memory.reserved.get()), (vec![(3, 1_000)], 2_000));
+        } else {
+            machine.handle_timeout(later);
+            assert_eq!(answers(&mut machine, &mut decoder)[..2], ["503", "1"]);
+            assert_eq!((machine.take_counts().memory_refusals, memory.reserved.get()), (1, 1_500));
+        }
+    }
+}
+
+#[test]
+fn a_stream_that_rests_between_messages_holds_no_memory() {
+    let (mut machine, memory) = bounded(10_000, 1_000);
+    write_to(&mut machine, &call(1, 0), Instant::ZERO, || MessageDelivery::Each);
+    for _ in 0..20 {
+        write(&mut machine, &data(1, 0, &[&[0, 0, 0, 0, 250][..], &[1; 250]].concat()), Instant::ZERO);
+        assert!(matches!(machine.take_next(StreamId(1)), Ok(NextMessage::Message(_))));
+        drop(machine.take_memory(StreamId(1)));
+        assert_eq!(memory.reserved.get(), 0);
+    }
+}
+
+#[test]
+fn content_of_an_open_stream_is_not_looked_for_among_those_that_ended() {
+    let mut machine = machine(&[]);
+    for id in (1..600).step_by(2) {
+        write(&mut machine, &whole_call(id), Instant::ZERO);
+        machine.send_answer(StreamId(id), [Bytes::from_static(&[0; 5])], Instant::ZERO);
+        sent(&mut machine, usize::MAX);
+    }
+    write(&mut machine, &request(601, 0, &[]), Instant::ZERO);
+    let before = machine.streams.searches.get();
+    (0..100).for_each(|_| drop(write(&mut machine, &data(601, 0, &[1; 300]), Instant::ZERO)));
+    assert_eq!(machine.streams.searches.get(), before);
+    write(&mut machine, &data(599, 0, &[1; 300]), Instant::ZERO);
+    assert_eq!((machine.streams.searches.get(), machine.has_failed()), (before + 1, true), "of one that ended");
 }

@@ -5,6 +5,7 @@
 
 use bytes::Bytes;
 
+use crate::budget::{ReceiveReservation, Shortage};
 use crate::error::Error;
 use crate::protocol::grpc::message::Contents;
 use crate::tensor::{AlignedBuffer, Datatype, strings};
@@ -17,6 +18,8 @@ pub enum ContentsError {
     Again,
     /// The field that has values is that of another datatype.
     Datatype(Datatype),
+    /// There is no memory for the values.
+    Memory(Shortage),
     /// A value that the datatype does not hold.
     Range {
         /// Its place among the values.
@@ -32,6 +35,7 @@ impl ContentsError {
         let declared = datatype.map_or("<invalid>", Datatype::name);
         let tensor = format!("unexpected explicit tensor data for input tensor '{input}' for model '{model}'");
         Error::invalid(match self {
+            Self::Memory(shortage) => return shortage.into(),
             Self::Again => format!("{tensor}, binary data was already supplied."),
             Self::Datatype(held) => format!("{tensor} of type '{}', expected datatype '{declared}'", held.name()),
             Self::Range { index, value } => {
@@ -41,8 +45,12 @@ impl ContentsError {
     }
 }
 
-/// The bytes of a tensor of a datatype.
-pub fn convert(contents: &Contents<'_>, datatype: Option<Datatype>) -> Result<Bytes, ContentsError> {
+/// The bytes of a tensor of a datatype, in memory that is counted.
+pub fn convert(
+    contents: &Contents<'_>,
+    datatype: Option<Datatype>,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, ContentsError> {
     let mut filled = contents.filled();
     let Some(number) = filled.next() else { return Ok(Bytes::new()) };
     let held = held(number, datatype);
@@ -54,16 +62,16 @@ pub fn convert(contents: &Contents<'_>, datatype: Option<Datatype>) -> Result<By
     }
     let values = contents.occurrences(number);
     match held {
-        Datatype::Bool => numbers(values, |value| Some([u8::from(value != 0)])),
-        Datatype::Int8 => numbers(values, |value| Some(i8::try_from(value as i32).ok()?.to_le_bytes())),
-        Datatype::Int16 => numbers(values, |value| Some(i16::try_from(value as i32).ok()?.to_le_bytes())),
-        Datatype::Int32 | Datatype::Uint32 => numbers(values, |value| Some((value as u32).to_le_bytes())),
-        Datatype::Int64 | Datatype::Uint64 => numbers(values, |value| Some(value.to_le_bytes())),
-        Datatype::Uint8 => numbers(values, |value| Some(u8::try_from(value as u32).ok()?.to_le_bytes())),
-        Datatype::Uint16 => numbers(values, |value| Some(u16::try_from(value as u32).ok()?.to_le_bytes())),
-        Datatype::Fp32 => Ok(joined(values.filter_map(|wire| Some(wire.as_fixed32s().ok()?.as_flattened())))),
-        Datatype::Fp64 => Ok(joined(values.filter_map(|wire| Some(wire.as_fixed64s().ok()?.as_flattened())))),
-        Datatype::Bytes => Ok(elements(values)),
+        Datatype::Bool => numbers(values, memory, |value| Some([u8::from(value != 0)])),
+        Datatype::Int8 => numbers(values, memory, |value| Some(i8::try_from(value as i32).ok()?.to_le_bytes())),
+        Datatype::Int16 => numbers(values, memory, |value| Some(i16::try_from(value as i32).ok()?.to_le_bytes())),
+        Datatype::Int32 | Datatype::Uint32 => numbers(values, memory, |value| Some((value as u32).to_le_bytes())),
+        Datatype::Int64 | Datatype::Uint64 => numbers(values, memory, |value| Some(value.to_le_bytes())),
+        Datatype::Uint8 => numbers(values, memory, |value| Some(u8::try_from(value as u32).ok()?.to_le_bytes())),
+        Datatype::Uint16 => numbers(values, memory, |value| Some(u16::try_from(value as u32).ok()?.to_le_bytes())),
+        Datatype::Fp32 => joined(values.filter_map(|wire| Some(wire.as_fixed32s().ok()?.as_flattened())), memory),
+        Datatype::Fp64 => joined(values.filter_map(|wire| Some(wire.as_fixed64s().ok()?.as_flattened())), memory),
+        Datatype::Bytes => elements(values, memory),
         // They have no field, so that what is held is never one of them.
         Datatype::Fp16 | Datatype::Bf16 => Ok(Bytes::new()),
     }
@@ -88,11 +96,14 @@ const fn held(number: u32, datatype: Option<Datatype>) -> Datatype {
 /// Each integer as `N` bytes. Where it does not fit, `encode` has nothing.
 fn numbers<'a, const N: usize>(
     values: impl Iterator<Item = WireType<'a>> + Clone,
+    memory: &mut ReceiveReservation,
     encode: impl Fn(u64) -> Option<[u8; N]>,
 ) -> Result<Bytes, ContentsError> {
     let values = values.filter_map(|wire| wire.as_varints().ok());
     let count: usize = values.clone().filter_map(|values| values.check().ok()).sum();
-    let mut buffer = AlignedBuffer::zeroed(count.saturating_mul(N));
+    let size = count.saturating_mul(N);
+    memory.grow(size).map_err(ContentsError::Memory)?;
+    let mut buffer = AlignedBuffer::zeroed(size);
     let (places, _) = buffer.as_mut_slice().as_chunks_mut::<N>();
     for (index, (place, value)) in places.iter_mut().zip(values.flatten().flatten()).enumerate() {
         *place = encode(value).ok_or(ContentsError::Range { index, value: value.cast_signed() })?;
@@ -100,17 +111,27 @@ fn numbers<'a, const N: usize>(
     Ok(buffer.freeze())
 }
 
-fn joined<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
-    let mut buffer = AlignedBuffer::with_capacity(parts.clone().map(<[u8]>::len).sum());
+fn joined<'a>(
+    parts: impl Iterator<Item = &'a [u8]> + Clone,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, ContentsError> {
+    let size = parts.clone().map(<[u8]>::len).sum();
+    memory.grow(size).map_err(ContentsError::Memory)?;
+    let mut buffer = AlignedBuffer::with_capacity(size);
     parts.for_each(|part| buffer.extend_from_slice(part));
-    buffer.freeze()
+    Ok(buffer.freeze())
 }
 
-fn elements<'a>(values: impl Iterator<Item = WireType<'a>> + Clone) -> Bytes {
+fn elements<'a>(
+    values: impl Iterator<Item = WireType<'a>> + Clone,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, ContentsError> {
     let elements = values.filter_map(|wire| wire.as_bytes().ok());
-    let mut out = Vec::with_capacity(elements.clone().map(|element| element.len().saturating_add(4)).sum());
+    let size = elements.clone().map(|element| element.len().saturating_add(4)).sum();
+    memory.grow(size).map_err(ContentsError::Memory)?;
+    let mut out = Vec::with_capacity(size);
     elements.for_each(|element| strings::encode(element, &mut out));
-    out.into()
+    Ok(out.into())
 }
 
 #[cfg(test)]
@@ -136,7 +157,8 @@ mod tests {
         let message = Bytes::from(message);
         let message = InferMessage::read(&message).unwrap();
         let datatype = Datatype::from_name(datatype);
-        let contents = convert(message.inputs[0].contents.as_ref().unwrap(), datatype);
+        let contents =
+            convert(message.inputs[0].contents.as_ref().unwrap(), datatype, &mut ReceiveReservation::default());
         contents.map_err(|error| error.into_error("A", "m", datatype).text().to_owned())
     }
 
@@ -200,5 +222,39 @@ mod tests {
         check("float", fp32(), &format!("{tensor} of type 'FP32', expected datatype '<invalid>'"));
         let both = of(|contents| (contents.bool_contents, contents.fp32_contents) = (vec![true], vec![1.0]));
         check("BOOL", both, &format!("{tensor}, binary data was already supplied."));
+    }
+
+    #[test]
+    fn values_take_memory_by_what_they_become() {
+        use std::rc::Rc;
+
+        use crate::budget::{ReceiveBudget, testing};
+        let check = |contents: &[u8], datatype: Datatype, size: usize| {
+            let mut input = Vec::new();
+            put_bytes_head(5, contents.len(), &mut input);
+            input.extend(contents);
+            let mut message = Vec::new();
+            put_bytes_head(5, input.len(), &mut message);
+            message.extend(input);
+            let message = Bytes::from(message);
+            let message = InferMessage::read(&message).unwrap();
+            for (size_max, fits) in [(size, true), (size - 1, false)] {
+                let memory = testing::Bytes::new(size_max);
+                let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+                let contents = message.inputs[0].contents.as_ref().unwrap();
+                let outcome = convert(contents, Some(datatype), &mut reservation);
+                assert_eq!(outcome.is_ok(), fits, "{datatype:?}");
+                assert_eq!((memory.reserved.get(), reservation.is_short()), (if fits { size } else { 0 }, !fits));
+                if let Err(error) = outcome {
+                    let error = error.into_error("A", "m", Some(datatype));
+                    assert_eq!(error.code(), crate::error::Code::TooLarge);
+                    assert!(error.text().contains("--receive-memory-bytes-max"));
+                }
+            }
+        };
+        check(&of(|contents| contents.int64_contents = vec![1; 100]), Datatype::Int64, 800);
+        check(&of(|contents| contents.int_contents = vec![1; 100]), Datatype::Int8, 100);
+        check(&of(|contents| contents.fp32_contents = vec![1.0; 100]), Datatype::Fp32, 400);
+        check(&of(|contents| contents.bytes_contents = vec![vec![]; 100]), Datatype::Bytes, 400);
     }
 }

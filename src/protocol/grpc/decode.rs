@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::model::{CorrelationId, ModelSpec};
 use crate::protocol::check::{self, AskedOutput, NamedTensor};
@@ -19,12 +20,17 @@ use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::Datatype;
 
 /// The request, checked against its model. Regions of shared memory are those that it may name; `None`
-/// where it may name none.
-pub fn decode(spec: &ModelSpec, message: &InferMessage<'_>, regions: Option<&Regions>) -> Result<InferRequest, Error> {
+/// where it may name none. What typed contents become is taken of `memory`.
+pub fn decode(
+    spec: &ModelSpec,
+    message: &InferMessage<'_>,
+    regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
+) -> Result<InferRequest, Error> {
     if spec.is_decoupled {
         return Err(Error::unsupported("ModelInfer RPC doesn't support models with decoupled transaction policy"));
     }
-    decode_streamed(spec, message, regions)
+    decode_streamed(spec, message, regions, memory)
 }
 
 /// The same for a request of a `ModelStreamInfer`, which may be for a decoupled model.
@@ -32,11 +38,12 @@ pub fn decode_streamed(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
     regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
     let Scheduling { priority, timeout, sequence, wants_empty_final } = scheduling(&message.parameters)?;
     refuse_repeated("input", message.id, message.inputs.iter().map(|input| input.name))?;
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
-    let mut inputs = inputs(spec, message, regions)?;
+    let mut inputs = inputs(spec, message, regions, memory)?;
     let mut destinations = Vec::new();
     let asked = message.outputs.iter().map(|output| asked(output, regions, &mut destinations));
     let asked: SmallVec<[AskedOutput<'_>; 2]> = asked.collect::<Result<_, _>>()?;
@@ -126,6 +133,7 @@ fn inputs<'a>(
     spec: &ModelSpec,
     message: &InferMessage<'a>,
     regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
 ) -> Result<SmallVec<[NamedTensor<'a>; 2]>, Error> {
     let mut inputs = SmallVec::with_capacity(message.inputs.len());
     let mut raw_index = 0;
@@ -140,7 +148,7 @@ fn inputs<'a>(
         let datatype = Datatype::from_name(input.datatype);
         let contents = match shared {
             Some(_) => Bytes::new(),
-            None => contents_of(spec, message, raw_index, input, datatype)?,
+            None => contents_of(spec, message, raw_index, (input, datatype), memory)?,
         };
         raw_index += usize::from(shared.is_none());
         inputs.push(NamedTensor { name: input.name, datatype, shape: input.shape.clone(), contents, shared });
@@ -152,15 +160,17 @@ fn contents_of(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
     index: usize,
-    input: &InputTensor<'_>,
-    datatype: Option<Datatype>,
+    (input, datatype): (&InputTensor<'_>, Option<Datatype>),
+    memory: &mut ReceiveReservation,
 ) -> Result<Bytes, Error> {
     let (name, model) = (input.name, &spec.name);
     match &input.contents {
         Some(_) if message.raw_count() > 0 => Err(Error::invalid(format!(
             "contents field must not be specified when using raw_input_contents for '{name}' for model '{model}'"
         ))),
-        Some(typed) => contents::convert(typed, datatype).map_err(|error| error.into_error(name, model, datatype)),
+        Some(typed) => {
+            contents::convert(typed, datatype, memory).map_err(|error| error.into_error(name, model, datatype))
+        }
         None => message.raw(index).ok_or_else(|| {
             Error::invalid(format!("unable to find data for input tensor '{name}' for model '{model}' in request."))
         }),
@@ -266,7 +276,7 @@ mod tests {
 
     fn decode_prost(request: &ModelInferRequest) -> Result<InferRequest, Error> {
         let bytes = Bytes::from(request.encode_to_vec());
-        decode(&model(), &InferMessage::read(&bytes)?, None)
+        decode(&model(), &InferMessage::read(&bytes)?, None, &mut ReceiveReservation::default())
     }
 
     fn refusal(change: impl FnOnce(&mut ModelInferRequest)) -> String {
@@ -279,7 +289,8 @@ mod tests {
     #[test]
     fn raw_contents_are_views_in_the_models_order() {
         let bytes = Bytes::from(request().encode_to_vec());
-        let decoded = decode(&model(), &InferMessage::read(&bytes).unwrap(), None).unwrap();
+        let decoded =
+            decode(&model(), &InferMessage::read(&bytes).unwrap(), None, &mut ReceiveReservation::default()).unwrap();
         let [a, b] = &decoded.inputs[..] else { panic!("{decoded:?}") };
         assert_eq!((a.datatype, &a.shape[..], &a.contents[..]), (Datatype::Int32, &[1, 4][..], &[9; 16][..]));
         assert_eq!((b.datatype, &b.shape[..], &b.contents[..]), (Datatype::Int8, &[1, 4][..], &[1, 2, 3, 4][..]));
@@ -443,7 +454,8 @@ mod tests {
     fn a_decoupled_model_is_refused_before_anything_else() {
         let bytes = Bytes::new();
         let decoupled = ModelSpec { is_decoupled: true, ..model() };
-        let error = decode(&decoupled, &InferMessage::read(&bytes).unwrap(), None).unwrap_err();
+        let error = decode(&decoupled, &InferMessage::read(&bytes).unwrap(), None, &mut ReceiveReservation::default())
+            .unwrap_err();
         let text = "ModelInfer RPC doesn't support models with decoupled transaction policy";
         assert_eq!(error, Error::unsupported(text));
     }
@@ -479,7 +491,12 @@ mod tests {
             let parameters = parameters(output);
             request.outputs.push(InferRequestedOutputTensor { name: "X".to_owned(), parameters });
             let bytes = Bytes::from(request.encode_to_vec());
-            match decode(&model(), &InferMessage::read(&bytes).unwrap(), Some(registry.regions())) {
+            match decode(
+                &model(),
+                &InferMessage::read(&bytes).unwrap(),
+                Some(registry.regions()),
+                &mut ReceiveReservation::default(),
+            ) {
                 Ok(request) => {
                     let text = |tensors: &[(usize, RegionSlice)]| {
                         let text = |(index, slice): &(usize, RegionSlice)| {
@@ -545,7 +562,9 @@ mod tests {
             Some(InferTensorContents { int_contents: vec![1, 2, 3, 4], ..InferTensorContents::default() });
         let refusal = |regions| {
             let bytes = Bytes::from(request.encode_to_vec());
-            let error = decode(&model(), &InferMessage::read(&bytes).unwrap(), regions).unwrap_err();
+            let error =
+                decode(&model(), &InferMessage::read(&bytes).unwrap(), regions, &mut ReceiveReservation::default())
+                    .unwrap_err();
             error.text().to_owned()
         };
         assert_eq!(

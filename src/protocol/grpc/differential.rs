@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use prost::Message;
 
+use crate::budget::ReceiveReservation;
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::grpc::message::{
     Contents, InferMessage, InferParameter, InferParameters, RAW_INPUT_CONTENTS, ReadError,
@@ -77,10 +78,10 @@ pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     compare(&bytes)?;
     if let Ok(message) = InferMessage::read(&bytes) {
         version_of(message.model_version).ok();
-        decode(&model(), &message, None).ok();
+        decode(&model(), &message, None, &mut ReceiveReservation::default()).ok();
         for contents in message.inputs.iter().filter_map(|input| input.contents.as_ref()) {
             for datatype in Datatype::ALL {
-                contents::convert(contents, Some(datatype)).ok();
+                contents::convert(contents, Some(datatype), &mut ReceiveReservation::default()).ok();
             }
         }
     }

@@ -4,6 +4,7 @@
 use bytemuck::Pod;
 use bytes::Bytes;
 
+use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::protocol::check::shape_overflow;
 use crate::protocol::rest::fault::{NO_ARRAY, json_error, unable};
@@ -12,8 +13,14 @@ use crate::wire::json::{
     ArrayError, JsonValue, Number, RawArray, ValueKind, read_booleans, read_numbers, read_strings,
 };
 
-/// Reads the elements of an input of a shape.
-pub fn decode(name: &str, datatype: Option<Datatype>, shape: &[i64], value: JsonValue<'_, '_>) -> Result<Bytes, Error> {
+/// Reads the elements of an input of a shape into memory that is counted.
+pub fn decode(
+    name: &str,
+    datatype: Option<Datatype>,
+    shape: &[i64],
+    value: JsonValue<'_, '_>,
+    memory: &mut ReceiveReservation,
+) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
     let ValueKind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
     if count == 0 {
@@ -23,6 +30,11 @@ pub fn decode(name: &str, datatype: Option<Datatype>, shape: &[i64], value: Json
     let Some(datatype) = datatype else {
         return Err(Error::invalid(format!("invalid datatype for input {name}")));
     };
+    memory.grow(match datatype.size() {
+        // No more is taken where the text has fewer elements.
+        Some(size) => count.min(array.text.len() / 2).saturating_mul(size),
+        None => array.text.len(),
+    })?;
     let outcome = match datatype {
         Datatype::Fp16 | Datatype::Bf16 => {
             return Err(Error::invalid(format!(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use smallvec::SmallVec;
 
+use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::limits::{PARAMETERS_MAX, RANK_MAX, REQUEST_TENSORS_MAX};
 use crate::model::{CorrelationId, ModelSpec, TensorSpec};
@@ -68,23 +69,25 @@ struct RestParameters {
 }
 
 /// Decodes the body of an inference request for a model. Binary inputs are views of the body. Regions
-/// of shared memory are those that it may name; `None` where it may name none.
+/// of shared memory are those that it may name; `None` where it may name none. What the inputs take beside
+/// the body is taken of `memory`.
 pub fn decode(
     spec: &ModelSpec,
     header_length: HeaderLength,
     body: Bytes,
     regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
     if spec.is_decoupled {
         return Err(Error::unsupported("HTTP end point doesn't support models with decoupled transaction policy"));
     }
     let size = header_length.of_body(body.len())?;
     if size == 0 {
-        return decode_raw(spec, body);
+        return decode_raw(spec, body, memory);
     }
     let json = body.get(..size).unwrap_or_default();
     let document = Document::parse(json, &["data"]).map_err(json_error)?;
-    decode_document(spec, &document, body.slice(size..), regions).map_err(|error| {
+    decode_document(spec, &document, body.slice(size..), regions, memory).map_err(|error| {
         // A fault in text that was not read yet comes before what is wrong with what it says.
         document.validate().map_or_else(json_error, |()| error)
     })
@@ -95,6 +98,7 @@ fn decode_document(
     document: &Document<'_>,
     mut binary: Bytes,
     regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
 ) -> Result<InferRequest, Error> {
     let root = document.root();
     let id = root.get("id").map_or(Ok(""), |id| string(id, "id"))?;
@@ -106,7 +110,7 @@ fn decode_document(
             return Err(too_many("inputs", REQUEST_TENSORS_MAX));
         }
         json_count = json_count.saturating_add(usize::from(input.get("data").is_some()));
-        inputs.push(decode_input(spec, input, &mut binary, regions)?);
+        inputs.push(decode_input(spec, input, &mut binary, regions, memory)?);
     }
     if document.raw_count() > json_count {
         // There is such an array where none is looked for. It must be JSON all the same.
@@ -136,6 +140,7 @@ fn decode_input<'d>(
     input: JsonValue<'d, '_>,
     binary: &mut Bytes,
     regions: Option<&Regions>,
+    memory: &mut ReceiveReservation,
 ) -> Result<NamedTensor<'d>, Error> {
     let parameter = |name: &str| input.get("parameters").and_then(|parameters| parameters.get(name));
     let (json, size, region) = (input.get("data"), parameter("binary_data_size"), parameter("shared_memory_region"));
@@ -144,7 +149,7 @@ fn decode_input<'d>(
     let datatype = Datatype::from_name(string(member(input, "datatype")?, "datatype")?);
     let shape = decode_shape(name, input)?;
     let contents = match (json, size) {
-        (Some(json), _) => data::decode(name, datatype, &shape, json)?,
+        (Some(json), _) => data::decode(name, datatype, &shape, json, memory)?,
         (None, Some(size)) => take_binary(spec, name, unsigned(size, "binary_data_size")?, binary)?,
         (None, None) => {
             let slice = decode_slice(input, regions)?;
@@ -324,7 +329,7 @@ pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
 }
 
 /// Decodes a body that is the one tensor of a model with one input, its shape deduced.
-fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
+fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) -> Result<InferRequest, Error> {
     let [input] = spec.inputs.as_slice() else {
         let text = format!(
             "Raw request must only have 1 input (found 1) to be deduced but got {} inputs in '{}' model configuration",
@@ -340,6 +345,7 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
             return Err(size_mismatch(spec, "", "raw_input", size, body.len()));
         }
         Ok(None) => {
+            memory.grow(body.len().saturating_add(4))?;
             let mut contents = Vec::with_capacity(body.len().saturating_add(4));
             strings::encode(&body, &mut contents);
             Bytes::from(contents)

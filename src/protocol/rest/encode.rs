@@ -93,7 +93,7 @@ pub fn error_reply(error: &Error) -> Reply {
     writer::string(error.text(), &mut json);
     json.push(b'}');
     let mut reply = Reply::new(error.code().on_wire().0, JSON, json);
-    if error.code() == Code::Unavailable {
+    if matches!(error.code(), Code::Exhausted | Code::Unavailable) {
         reply.fields.push(("Retry-After", Bytes::from_static(b"1")));
     }
     reply

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::budget::ReceiveReservation;
 use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::rest::decode::{HeaderLength, decode};
 use crate::tensor::{Datatype, byte_size};
@@ -25,7 +26,9 @@ pub fn exercise(bytes: &[u8]) {
 /// their shape says, rows within the model's, a binary section that is used up.
 fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
-    let Ok(request) = decode(spec, header_length, body.clone(), None) else { return };
+    let Ok(request) = decode(spec, header_length, body.clone(), None, &mut ReceiveReservation::default()) else {
+        return;
+    };
     assert_eq!(request.inputs.len(), spec.inputs.len(), "every input has its place");
     assert!((1..=spec.rows_max.max(1)).contains(&request.rows), "rows are within the model's");
     for (input, expected) in request.inputs.iter().zip(&spec.inputs) {
@@ -115,7 +118,8 @@ mod tests {
             let seed = fs::read(path).unwrap();
             let length = i16::from_le_bytes([seed[0], seed[1]]);
             let length = if length == -1 { HeaderLength::Absent } else { HeaderLength::Size(length.into()) };
-            let got = decode(&model(), length, Bytes::from(seed[2..].to_vec()), None);
+            let got =
+                decode(&model(), length, Bytes::from(seed[2..].to_vec()), None, &mut ReceiveReservation::default());
             assert!(got.is_ok(), "{name}: {got:?}");
         }
     }

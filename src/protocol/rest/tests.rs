@@ -6,6 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
+use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::model::labels::Labels;
 use crate::model::{CorrelationId, ModelSpec};
@@ -30,13 +31,19 @@ fn any(datatype: Datatype) -> ModelSpec {
 }
 
 fn json(spec: &ModelSpec, body: &str) -> Result<InferRequest, Error> {
-    decode(spec, HeaderLength::Absent, Bytes::copy_from_slice(body.as_bytes()), None)
+    decode(
+        spec,
+        HeaderLength::Absent,
+        Bytes::copy_from_slice(body.as_bytes()),
+        None,
+        &mut ReceiveReservation::default(),
+    )
 }
 
 /// JSON, then binary data.
 fn mixed(spec: &ModelSpec, head: &str, binary: &[u8]) -> Result<InferRequest, Error> {
     let body = [head.as_bytes(), binary].concat();
-    decode(spec, HeaderLength::Size(head.len() as i32), Bytes::from(body), None)
+    decode(spec, HeaderLength::Size(head.len() as i32), Bytes::from(body), None, &mut ReceiveReservation::default())
 }
 
 fn refusal(result: Result<InferRequest, Error>) -> String {
@@ -351,7 +358,9 @@ fn binary_inputs_are_views_of_the_body_in_the_order_of_the_json() {
         {"name":"A","shape":[2,2],"datatype":"UINT32","parameters":{"binary_data_size":16}}]}"#;
     let binary: Vec<u8> = (0..19).collect();
     let body = Bytes::from([head.as_bytes(), &binary].concat());
-    let request = decode(&model, HeaderLength::Size(head.len() as i32), body.clone(), None).unwrap();
+    let request =
+        decode(&model, HeaderLength::Size(head.len() as i32), body.clone(), None, &mut ReceiveReservation::default())
+            .unwrap();
     let [first, second, third] = request.inputs.as_slice() else { panic!() };
     assert_eq!(first.contents, binary[3..]);
     assert_eq!(second.contents, [249][..]);
@@ -370,7 +379,7 @@ fn binary_inputs_are_views_of_the_body_in_the_order_of_the_json() {
     assert!(refusal(mixed(&model, &negative, &binary)).starts_with("400 Unable to parse 'binary_data_size': "));
     // Without the field all of the body is JSON.
     let body = Bytes::from([head.as_bytes(), &binary].concat());
-    let got = refusal(decode(&model, HeaderLength::Absent, body, None));
+    let got = refusal(decode(&model, HeaderLength::Absent, body, None, &mut ReceiveReservation::default()));
     let want =
         "400 failed to parse the request JSON buffer: The document root must not be followed by other values. at ";
     assert_eq!(got, format!("{want}{}", head.len()));
@@ -395,7 +404,15 @@ fn the_length_of_the_header_is_a_number_within_the_body() {
         Err("Unable to parse Inference-Header-Content-Length, value is out of range [ -2147483648, 2147483647 ], \
              got: 2147483648"),
     );
-    let outside = |size| refusal(decode(&model(), HeaderLength::Size(size), Bytes::from(vec![b' '; 126]), None));
+    let outside = |size| {
+        refusal(decode(
+            &model(),
+            HeaderLength::Size(size),
+            Bytes::from(vec![b' '; 126]),
+            None,
+            &mut ReceiveReservation::default(),
+        ))
+    };
     assert_eq!(outside(-5), "400 inference header size should be in range (0, 126), got: -5");
     assert_eq!(outside(127), "400 inference header size should be in range (0, 126), got: 127");
     assert!(outside(126).contains("The document is empty."));
@@ -403,7 +420,9 @@ fn the_length_of_the_header_is_a_number_within_the_body() {
 
 #[test]
 fn a_raw_body_is_the_one_input_and_all_outputs_are_binary() {
-    let raw = |spec: &ModelSpec, body: &[u8]| decode(spec, HeaderLength::Size(0), Bytes::copy_from_slice(body), None);
+    let raw = |spec: &ModelSpec, body: &[u8]| {
+        decode(spec, HeaderLength::Size(0), Bytes::copy_from_slice(body), None, &mut ReceiveReservation::default())
+    };
     let check = |spec: &ModelSpec, size: usize, want: &str| {
         let got = raw(spec, &vec![0; size]).map_or_else(
             |error| error.text().to_owned(),
@@ -442,10 +461,11 @@ fn a_raw_body_is_the_one_input_and_all_outputs_are_binary() {
     let request = raw(&one(8, Datatype::Bytes, &[1]), b"abc").unwrap();
     assert_eq!(request.inputs[0].contents, b"\x03\0\0\0abc"[..]);
     // Without the field, an empty body is raw too.
-    let empty = refusal(decode(&model(), HeaderLength::Absent, Bytes::new(), None));
+    let empty = refusal(decode(&model(), HeaderLength::Absent, Bytes::new(), None, &mut ReceiveReservation::default()));
     assert!(empty.contains("input 'raw_input' for model 'm'. Expected 16, got 0"), "{empty}");
     let body = Bytes::from_static(&[1; 16]);
-    let request = decode(&model(), HeaderLength::Size(0), body.clone(), None).unwrap();
+    let request =
+        decode(&model(), HeaderLength::Size(0), body.clone(), None, &mut ReceiveReservation::default()).unwrap();
     assert_eq!(request.inputs[0].contents.as_ptr(), body.as_ptr());
 }
 
@@ -637,7 +657,13 @@ fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons
     let outcome = |parameters: &str, outputs: &str| {
         let input = format!(r#"{{"name":"IN","datatype":"INT32","shape":[1,4],"parameters":{{{parameters}}}}}"#);
         let body = format!(r#"{{"id":"7","inputs":[{input}]{outputs}}}"#);
-        match decode(&model, HeaderLength::Absent, Bytes::from(body), Some(registry.regions())) {
+        match decode(
+            &model,
+            HeaderLength::Absent,
+            Bytes::from(body),
+            Some(registry.regions()),
+            &mut ReceiveReservation::default(),
+        ) {
             Ok(request) => {
                 assert!(request.inputs[0].contents.is_empty(), "nothing is read here");
                 let text = |tensors: &[(usize, RegionSlice)]| match tensors {
@@ -695,7 +721,14 @@ fn half_floats_and_strings_may_lie_in_shared_memory_and_are_not_told_in_json() {
         let (from, to, name) = (region("r"), region("s"), datatype.name());
         let input = format!(r#"{{"name":"IN","datatype":"{name}","shape":[{shape}],{from}}}"#);
         let body = format!(r#"{{"inputs":[{input}],"outputs":[{{"name":"OUT",{to}}}]}}"#);
-        let request = decode(&model, HeaderLength::Absent, Bytes::from(body), Some(registry.regions())).unwrap();
+        let request = decode(
+            &model,
+            HeaderLength::Absent,
+            Bytes::from(body),
+            Some(registry.regions()),
+            &mut ReceiveReservation::default(),
+        )
+        .unwrap();
         let outputs = request.inputs;
         let reply = encode(&model, 1, &request.plan, outputs).unwrap();
         let want = format!(
@@ -704,4 +737,29 @@ fn half_floats_and_strings_may_lie_in_shared_memory_and_are_not_told_in_json() {
         assert_eq!(String::from_utf8(reply.body.concat()).unwrap(), want);
         assert_eq!(reply.fields.len(), 1, "no length of a header");
     }
+}
+
+#[test]
+fn json_takes_memory_by_what_it_becomes() {
+    use std::rc::Rc;
+
+    use crate::budget::{ReceiveBudget, testing};
+    let model = spec(0, vec![input("A", Datatype::Fp64, &[100])], vec![output("X", Datatype::Fp32, &[1])]);
+    let data = vec!["1"; 100].join(",");
+    let body = format!(r#"{{"inputs":[{{"name":"A","datatype":"FP64","shape":[100],"data":[{data}]}}]}}"#);
+    for (size_max, fits) in [(800, true), (799, false)] {
+        let memory = testing::Bytes::new(size_max);
+        let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+        let outcome = decode(&model, HeaderLength::Absent, Bytes::from(body.clone()), None, &mut reservation);
+        assert_eq!((outcome.is_ok(), memory.reserved.get()), (fits, if fits { 800 } else { 0 }), "{outcome:?}");
+        assert!(outcome.is_ok_and(|request| request.inputs[0].contents.len() == 800) || reservation.is_short());
+    }
+    // A shape that the text cannot hold claims no memory for it.
+    let mut model = model;
+    model.inputs[0].dims = vec![-1].into();
+    let body = r#"{"inputs":[{"name":"A","datatype":"FP64","shape":[100000000],"data":[1,2]}]}"#;
+    let memory = testing::Bytes::new(100);
+    let mut reservation = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+    let error = decode(&model, HeaderLength::Absent, Bytes::from(body), None, &mut reservation).unwrap_err();
+    assert_eq!(error.text(), "Failed to parse 'data' field: shape does not match true shape");
 }

@@ -1,7 +1,7 @@
 //! The flags that bound what clients may make the server keep: each with its default in `limits.rs`, and what happens
 //! beyond it.
 
-use crate::flags::Fallback::Value;
+use crate::flags::Fallback::{Text, Value};
 use crate::flags::Takes::One;
 use crate::flags::{Flag, parse_bool, set, set_one_of};
 use crate::settings::Settings;
@@ -22,6 +22,13 @@ pub(super) const QUEUE_FLAGS: &[Flag<Settings>] = &[
         default: Value("268435456"),
         help: "Bytes of tensors that may wait for one model version; beyond it 503",
         apply: |settings, value| set_count(&mut settings.queue_bytes_max, value),
+    },
+    Flag {
+        names: &["receive-memory-bytes-max"],
+        takes: One("BYTES"),
+        default: Text("a quarter of the memory that the process may have"),
+        help: "Memory for requests while they are received and decoded, over all connections; beyond it 503",
+        apply: |settings, value| set_count(settings.receive_memory_bytes_max.get_or_insert_default(), value),
     },
     Flag {
         names: &["sequence-state-bytes-max"],

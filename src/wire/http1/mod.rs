@@ -10,6 +10,8 @@ pub mod section;
 use std::borrow::Cow;
 use std::fmt;
 
+use bytes::Bytes;
+
 use crate::wire::message::Reply;
 
 /// Why a request cannot be taken: answered with its status and text, after which the connection
@@ -18,6 +20,7 @@ use crate::wire::message::Reply;
 pub struct HttpRefusal {
     status: u16,
     text: Cow<'static, str>,
+    is_of_memory: bool,
 }
 
 impl HttpRefusal {
@@ -25,12 +28,12 @@ impl HttpRefusal {
     pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
         debug_assert!(!text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\'), "needs no escapes");
-        Self { status, text }
+        Self { status, text, is_of_memory: false }
     }
 
     /// The framing of the request is in doubt (400).
     pub(crate) const fn malformed(text: &'static str) -> Self {
-        Self { status: 400, text: Cow::Borrowed(text) }
+        Self { status: 400, text: Cow::Borrowed(text), is_of_memory: false }
     }
 
     /// A body of `size` bytes where `size_max` are allowed (413), in Triton's words.
@@ -42,6 +45,16 @@ impl HttpRefusal {
                  Use --http-max-input-size to increase the limit."
             ),
         )
+    }
+
+    /// There is no memory for the body: not now (503), or never (413).
+    pub(crate) fn memory(text: String, is_passing: bool) -> Self {
+        Self { is_of_memory: true, ..Self::new(if is_passing { 503 } else { 413 }, text) }
+    }
+
+    /// Whether it is for want of memory.
+    pub const fn is_of_memory(&self) -> bool {
+        self.is_of_memory
     }
 
     /// The status to answer with.
@@ -56,7 +69,11 @@ impl HttpRefusal {
 
     /// The refusal as it is answered.
     pub fn into_reply(self) -> Reply {
-        Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text))
+        let mut reply = Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text));
+        if self.status == 503 {
+            reply.fields.push(("Retry-After", Bytes::from_static(b"1")));
+        }
+        reply
     }
 }
 

@@ -1,0 +1,103 @@
+//! The memory of content: counted before it comes in, promised to a client before it may send more, and
+//! handed on with what it was for. Where there is none the request is refused; a client that keeps to its
+//! window is left without room for a while before, since others give memory back.
+
+use std::mem;
+
+use crate::budget::{ReceiveReservation, Shortage};
+use crate::connection::http2::Http2Connection;
+use crate::connection::http2::event::ConnectionEvent;
+use crate::connection::http2::incoming::{CallFault, StreamContent};
+use crate::connection::http2::receive::fault_event;
+use crate::connection::http2::stream::{Http2Stream, StreamState};
+use crate::limits::RECEIVE_WAIT_MAX;
+use crate::time::Instant;
+use crate::wire::http1::HttpRefusal;
+use crate::wire::http2::StreamId;
+use crate::wire::message::BodyBuffer;
+
+impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
+    /// The memory of the message that came out last on a stream. What is left here is given back at the latest
+    /// when the stream ends.
+    pub fn take_memory(&mut self, id: StreamId) -> ReceiveReservation {
+        self.streams.get_mut(id).map(|stream| mem::take(&mut stream.handed)).unwrap_or_default()
+    }
+
+    pub(super) fn reservation(&self) -> ReceiveReservation {
+        ReceiveReservation::new(self.memory.clone())
+    }
+
+    /// Whether there is memory for what `body_space` will show.
+    pub(super) fn has_memory_for_space(&mut self) -> bool {
+        let Some((id, size)) = self.data.map(|frame| frame.space()) else { return false };
+        let incoming = self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut());
+        incoming.is_some_and(|incoming| incoming.memory().prepare(size).is_ok())
+    }
+
+    /// Content of a stream cannot be taken in.
+    pub(super) fn handle_body_fault(
+        &mut self,
+        id: StreamId,
+        fault: CallFault,
+        now: Instant,
+    ) -> Option<ConnectionEvent<T>> {
+        let stream = self.streams.get_mut(id)?;
+        let is_call = matches!(stream.incoming, Some(StreamContent::Call(_)));
+        if let CallFault::Memory(shortage) = fault
+            && !is_call
+        {
+            self.refuse_for_memory(id, shortage, now);
+            return None;
+        }
+        self.counts.memory_refusals += u64::from(matches!(fault, CallFault::Memory(_)));
+        Some(fault_event(stream, fault))
+    }
+
+    /// Refuses a plain message.
+    pub(super) fn refuse_for_memory(&mut self, id: StreamId, shortage: Shortage, now: Instant) {
+        self.counts.memory_refusals += 1;
+        let refusal = HttpRefusal::memory(shortage.text(), shortage.is_passing());
+        let _ = self.refuse(id, false, refusal, now);
+    }
+
+    /// Looks again whether there is memory for those who wait for room. Who could send nothing for
+    /// [`RECEIVE_WAIT_MAX`] is refused: were it to wait on, requests that each have a part of the memory
+    /// could wait for each other.
+    pub(super) fn handle_starved(&mut self, now: Instant) {
+        (self.timers.starved, self.has_starved) = (None, false);
+        let starved: Vec<StreamId> =
+            self.streams.iter().filter(|stream| stream.is_starved).map(|stream| stream.id).collect();
+        for id in starved {
+            self.update_windows(id);
+            let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_starved) else { continue };
+            let since = *stream.starved_since.get_or_insert(now);
+            if !stream.receive.is_used_up() || now < since + RECEIVE_WAIT_MAX {
+                continue;
+            }
+            let size_max = self.memory.as_ref().map_or(0, |memory| memory.size_max());
+            let event = self.handle_body_fault(id, CallFault::Memory(Shortage::Busy { size_max }), now);
+            self.events.extend(event);
+        }
+    }
+}
+
+impl<B: BodyBuffer, T: Copy> Http2Stream<B, T> {
+    /// Whether there is memory for all that the client may send once it was told of the room that came back.
+    /// Where there is none it is not told, and sends no more than it was promised before.
+    pub(super) fn has_memory_for_update(&mut self) -> bool {
+        if !self.receive.is_update_due() || self.state != StreamState::Open {
+            return false;
+        }
+        let room = usize::try_from(self.receive.room_after_update()).unwrap_or(usize::MAX);
+        let left = self.content_length.map(|length| length.saturating_sub(self.content_size));
+        let left = left.and_then(|left| usize::try_from(left).ok()).unwrap_or(usize::MAX);
+        let Some(incoming) = &mut self.incoming else { return true };
+        // A stream that rests between two messages holds nothing for the next.
+        let more = room.min(left).min(incoming.left().unwrap_or(usize::MAX));
+        self.is_starved = incoming.memory().prepare(more).is_err();
+        if !self.is_starved {
+            self.starved_since = None;
+        }
+        !self.is_starved
+    }
+}
