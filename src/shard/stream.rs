@@ -158,7 +158,7 @@ impl StreamInfer {
         &mut self,
         message: Bytes,
         memory: ReceiveReservation,
-        refused: &mut Option<Refused>,
+        refused: &mut Option<RefusedMessage>,
     ) -> Result<(), Error> {
         if let Some(refused) = refused.as_ref().filter(|refused| refused.message == message) {
             self.refuse(refused);
@@ -172,7 +172,7 @@ impl StreamInfer {
             Err(error) => {
                 let answer = encode::encode_failure(request.id, error.text()).unwrap_or_default();
                 drop(request);
-                self.refuse(refused.insert(Refused { message, code: error.code(), answer }));
+                self.refuse(refused.insert(RefusedMessage { message, code: error.code(), answer }));
                 return Ok(());
             }
         };
@@ -200,7 +200,7 @@ impl StreamInfer {
     }
 
     /// Answers a request in its turn, which may be now.
-    fn refuse(&mut self, refused: &Refused) {
+    fn refuse(&mut self, refused: &RefusedMessage) {
         self.shard.cells.received.add(1);
         self.shard.cells.count_refused(refused.code);
         let answer = refused.answer.clone();
@@ -213,7 +213,7 @@ impl StreamInfer {
 }
 
 /// A request that was refused before it came to a model, and what its client was told.
-struct Refused {
+struct RefusedMessage {
     message: Bytes,
     code: Code,
     answer: FramedParts,
