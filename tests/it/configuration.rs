@@ -128,3 +128,58 @@ fn a_file_or_a_models_own_directory_is_served_without_a_configuration() {
     let refused = shown(folder.path().join("none.onnx").as_path(), &[]).unwrap_err();
     assert!(refused.contains("cannot open the model repository") && refused.contains("none.onnx"), "{refused}");
 }
+
+#[test]
+fn variables_stand_in_for_flags_and_those_of_kubernetes_for_none() {
+    let folder = Folder::new("environment");
+    let model = folder.path().join("m");
+    fs::create_dir_all(model.join("1")).unwrap();
+    fs::write(model.join("config.pbtxt"), IDENTITY.replace("max_batch_size: 8\n", "")).unwrap();
+    let run = |arguments: &[&str], variables: &[(&str, &str)]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_deuteron"));
+        let output = command.args(arguments).envs(variables.iter().copied()).output().unwrap();
+        let [out, error] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (output.status.code(), out, error)
+    };
+    let repository = ("DEUTERON_MODEL_REPOSITORY", model.to_str().unwrap());
+    let links = [
+        ("DEUTERON_SERVICE_HOST", "10.0.0.1"),
+        ("DEUTERON_SERVICE_PORT", "8000"),
+        ("DEUTERON_PORT", "tcp://10.0.0.1:8000"),
+        ("DEUTERON_PORT_8000_TCP", "tcp://10.0.0.1:8000"),
+        ("DEUTERON_HTTP_PORT", "tcp://10.0.0.2:8000"),
+    ];
+    let (code, out, error) = run(&["config", "show"], &[&links[..], &[repository]].concat());
+    assert_eq!((code, error.as_str()), (Some(0), ""));
+    assert!(out.contains("name: \"m\""), "{out}");
+    let (code, _, error) = run(&["config", "show"], &[repository, ("DEUTERON_HTTP_PORT", "http")]);
+    let want = "error: DEUTERON_HTTP_PORT=http: expected a port from 0 to 65535\n";
+    assert_eq!((code, error.as_str()), (Some(1), want));
+    let (code, _, error) = run(&["config", "show", "--http-port=1"], &[repository, ("DEUTERON_HTTP_PORT", "http")]);
+    assert_eq!((code, error.as_str()), (Some(0), ""), "the flag goes first");
+}
+
+#[test]
+fn every_command_answers_and_what_is_wrong_ends_with_1() {
+    let check = |arguments: &[&str], code: i32, out: &str, error: &str| {
+        let output = deuteron(arguments);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        for (text, want) in [(output.stdout, out), (output.stderr, error)] {
+            let text = String::from_utf8(text).unwrap();
+            assert!(text.contains(want) && text.is_empty() == want.is_empty(), "{arguments:?}: {text}");
+        }
+    };
+    let version = concat!("deuteron ", env!("CARGO_PKG_VERSION"), "\n");
+    check(&["version"], 0, version, "");
+    check(&["--version"], 0, version, "");
+    check(&["help"], 0, "\nModels:\n", "");
+    check(&["--help"], 0, "DEUTERON_HTTP_PORT", "");
+    check(&["config", "--help"], 0, "Usage: deuteron config", "");
+    check(&["bench", "--help"], 0, "Usage: deuteron bench", "");
+    check(&["completions", "bash"], 0, "complete -F _deuteron", "");
+    check(&["man"], 0, ".TH deuteron", "");
+    check(&[], 1, "", "error: no model repository");
+    check(&["srve"], 1, "", "did you mean 'serve'?");
+    check(&["m", "--htp-port=1"], 1, "", "error: unknown flag '--htp-port': did you mean '--http-port'?");
+    check(&["bench", "--nope"], 1, "", "error: unknown flag '--nope'");
+}
