@@ -83,7 +83,9 @@ fn read(matches: &ArgMatches, environment: Environment) -> Result<Command, Strin
 /// A first word may be a path. Where there is nothing at it and it is like a command, the command was meant.
 fn check_command(word: &OsStr, environment: Environment) -> Result<(), String> {
     let is_word = word.as_encoded_bytes().iter().all(|byte| byte.is_ascii_alphabetic() || *byte == b'-');
-    if !is_word || word.as_encoded_bytes().starts_with(b"-") || (environment.has_path)(word) {
+    // A letter or two are like too much.
+    let is_short = word.len() < 3;
+    if !is_word || is_short || word.as_encoded_bytes().starts_with(b"-") || (environment.has_path)(word) {
         return Ok(());
     }
     // Without paths to take it for, clap says what it is like.
