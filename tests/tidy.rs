@@ -193,6 +193,7 @@ const OWNED_OTHERWISE: &[(&str, &str)] = &[
     ("src/budget.rs", "a request holds a part of the budget of its shard"),
     ("src/connection/http1/mod.rs", "hands the budget of its shard on"),
     ("src/connection/http2/mod.rs", "hands the budget of its shard on"),
+    ("src/connection/http2/stream.rs", "a count that only tests have"),
     ("src/control/threads.rs", "a signal that one thread sends once: it is moved there, never shared"),
     ("src/queue/sync/checked.rs", "the fault that a run of the model check plants"),
     ("src/backend/mod.rs", "whom a thread has answered within a batch, to wake each once"),

@@ -6,7 +6,7 @@ use clap_complete::shells::{Bash, Fish, Zsh};
 
 use crate::cli::{PROGRAM, program_command};
 
-/// The shell of `deuteron completions`: those that the scripts were tried in.
+/// The shell of `deuteron completions`: bash has tried it; for zsh and fish a test looks at the text.
 pub(super) fn shell_argument() -> Arg {
     let arg = Arg::new("shell").value_name("SHELL").required(true).value_parser(["bash", "fish", "zsh"]);
     arg.help("Whose completions")
