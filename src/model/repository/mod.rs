@@ -125,7 +125,7 @@ impl Listing {
 impl ModelDirectory {
     /// Reads a directory of a repository as a model's.
     pub fn from_entry(entry: &ListingEntry) -> Result<Self, Error> {
-        name::directory(&entry.name)?;
+        name::check_model_name(&entry.name)?;
         if let Some(fault) = &entry.fault {
             return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
         }
@@ -176,7 +176,8 @@ impl ModelDirectory {
 
     /// An ONNX file, and what changes when it does.
     pub fn of_file(name: String, filename: &str, stamp: u64) -> Result<Self, Error> {
-        name::directory(&name).map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
+        name::check_model_name(&name)
+            .map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
         let mut generated = format!("backend: \"{ONNX_BACKEND}\" default_model_filename: \"");
         filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
         generated.push('"');

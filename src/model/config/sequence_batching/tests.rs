@@ -73,7 +73,7 @@ fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone()
     let short = initial(file, &[("begin", &[1, 2, 3])]);
     assert_eq!(
         short,
-        Err("model 'm': the initial state of 's' is 3 bytes in 'begin', which its shape [1, 2] is not".to_owned())
+        Err("model 'm': the initial state of 's' has 3 bytes in 'begin', which do not fit its shape [1, 2]".to_owned())
     );
     let listed = "state { input_name: 's' output_name: 'y' data_type: TYPE_INT32 dims: 1 }";
     let spec = complete(listed, &[]).unwrap();

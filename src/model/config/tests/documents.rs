@@ -170,7 +170,7 @@ fn every_datatype_of_the_document_has_its_name_on_the_wire() {
         let text = on_onnx(ONE_INPUT).replacen("TYPE_FP32", name, 1);
         let spec = spec_of("mymodel", &text, "model.onnx", "").unwrap();
         assert_eq!(spec.inputs[0].datatype, datatype);
-        assert_eq!(datatype::datatype(datatype::data_type(datatype)), Some(datatype));
+        assert_eq!(datatype::from_config(datatype::to_config(datatype)), Some(datatype));
     }
 }
 
