@@ -81,7 +81,7 @@ fn check_strategy(config: &ModelConfig, batching: &ModelSequenceBatching) -> Res
         }
         _ => usize::try_from(config.max_batch_size).unwrap_or(0).max(1),
     };
-    // Slots are allocated for all instances when the model is loaded.
+
     match slots.checked_mul(instances).filter(|all| *all <= SEQUENCE_SLOTS_MAX) {
         Some(_) => Ok(()),
         None => Err(format!(

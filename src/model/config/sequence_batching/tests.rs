@@ -56,7 +56,7 @@ fn controls_of_all_kinds_and_datatypes_are_inputs_of_the_engine() {
 }
 
 #[test]
-fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone() {
+fn initial_states_are_zeros_or_from_a_file_and_new_states_are_engine_outputs_only() {
     let state = |rest: &str| format!("state {{ input_name: 's' output_name: 't' data_type: TYPE_FP32 {rest} }}");
     let initial = |more: &str, files: &[(&str, &[u8])]| {
         let spec = complete(&state(more), files)?;
@@ -82,7 +82,7 @@ fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone()
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_name() {
+fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
     let check = |more: &str, want: &str| {
         let got = complete(more, &[]).map(|_| ()).unwrap_err();
         assert!(got.contains(want), "{more}: {got}");
