@@ -1,5 +1,5 @@
-//! What went wrong, as a client is told: a code from a closed list, and a text. One table turns a
-//! code into an HTTP status and a gRPC status; nothing else in the crate does.
+//! Errors as clients see them: a code from a closed list, and a text. One table maps a code to its
+//! HTTP status and gRPC status; nothing else in the crate does.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,34 +7,34 @@ use std::fmt;
 /// The kinds of failure, as Triton and gRPC name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Code {
-    /// What was asked for exists already.
+    /// The thing to create exists already.
     AlreadyExists,
-    /// The client took the request back.
+    /// The client cancelled the request.
     Cancelled,
     /// The request's deadline passed before there was an answer.
     DeadlineExceeded,
     /// Not now: there is no memory left for it.
     Exhausted,
-    /// Our fault, or the model's.
+    /// The server's fault, or the model's.
     Internal,
     /// The client's mistake.
     InvalidArgument,
-    /// The verb does not go with the path.
+    /// The path does not support this HTTP method.
     MethodNotAllowed,
     /// No such path, model or version.
     NotFound,
     /// Larger than a limit that the text names.
     TooLarge,
-    /// Not now: full, starting, stopping.
+    /// Not now: the queue is full, or the server or model is starting or stopping.
     Unavailable,
-    /// Nothing more is known.
+    /// No other code fits.
     Unknown,
-    /// Not built, or not for this model.
+    /// Not implemented, or not for this model.
     Unsupported,
 }
 
 impl Code {
-    /// `(HTTP status, gRPC status)`, as Triton answers them (`http_server.cc`, `grpc_utils.cc`).
+    /// `(HTTP status, gRPC status)`, as Triton maps them (`http_server.cc`, `grpc_utils.cc`).
     pub const fn on_wire(self) -> (u16, u8) {
         match self {
             Self::AlreadyExists => (400, 6),
@@ -53,8 +53,17 @@ impl Code {
     }
 }
 
-/// A refusal or a failure: its code, and a text that says what was expected, what came and what
-/// to do. The text quotes only what the client sent.
+/// A refused or failed request: a code, and a text that says what was expected, what was given and what
+/// to do. The text quotes nothing but what the client sent.
+///
+/// ```
+/// use deuteron::error::{Code, Error};
+///
+/// let error = Error::not_found("is not loaded").with_prefix("model 'm' ");
+/// assert_eq!(error.code(), Code::NotFound);
+/// assert_eq!(error.text(), "model 'm' is not loaded");
+/// assert_eq!(error.code().on_wire(), (404, 5));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
     code: Code,
@@ -62,7 +71,7 @@ pub struct Error {
 }
 
 impl Error {
-    /// A failure of a kind, with its text.
+    /// An error with this code and text.
     pub fn new(code: Code, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, text: text.into() }
     }
@@ -72,12 +81,12 @@ impl Error {
         Self::new(Code::InvalidArgument, text)
     }
 
-    /// Our fault, or the model's (500, `INTERNAL`).
+    /// The server's fault, or the model's (500, `INTERNAL`).
     pub fn internal(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Internal, text)
     }
 
-    /// No such thing (404, `NOT_FOUND`).
+    /// No such path, model or version (404, `NOT_FOUND`).
     pub fn not_found(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::NotFound, text)
     }
@@ -87,7 +96,7 @@ impl Error {
         Self::new(Code::Unavailable, text)
     }
 
-    /// Not built, or not for this model (501, `UNIMPLEMENTED`).
+    /// Not implemented, or not for this model (501, `UNIMPLEMENTED`).
     pub fn unsupported(text: impl Into<Cow<'static, str>>) -> Self {
         Self::new(Code::Unsupported, text)
     }
@@ -97,7 +106,7 @@ impl Error {
         Self::new(Code::TooLarge, text)
     }
 
-    /// The kind.
+    /// The code.
     pub const fn code(&self) -> Code {
         self.code
     }
@@ -107,7 +116,7 @@ impl Error {
         &self.text
     }
 
-    /// The same failure with words before its text.
+    /// Puts `prefix` before the text.
     pub fn with_prefix(self, prefix: &str) -> Self {
         Self { code: self.code, text: Cow::Owned(format!("{prefix}{}", self.text)) }
     }

@@ -1,5 +1,6 @@
-//! Counters as cells that one shard writes and anybody reads, and the text of `/metrics` as the
-//! sum over the shards. Names and help are Triton's (`metrics.cc`) where it has the metric.
+//! Counters and the text of `/metrics`. Each shard writes cells of its own, any thread may read them,
+//! and a metric is their sum over the shards. Names and help texts are Triton's (`metrics.cc`) where
+//! Triton has the metric.
 
 mod batches;
 mod duration_total;
@@ -28,32 +29,34 @@ pub use crate::metrics::statistics::{InferenceStatistics, ModelStatistics};
 
 use crate::metrics::statistics::nanos_of;
 
-/// A counter with one writer: an addition is a load and a store, no locked instruction.
+/// A counter with a single writer, so that an addition is a plain load and store and not a locked
+/// instruction. All accesses are relaxed: a reader needs each count by itself, and no other memory is
+/// published through one, so two counters read together may be a few requests apart.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
 impl Counter {
-    /// Adds to it. Only the shard that owns the counter may call this.
+    /// Adds an amount. Only the thread that owns the counter may call this: a second writer loses counts.
     pub fn add(&self, amount: u64) {
         self.0.store(self.get().wrapping_add(amount), Ordering::Relaxed);
     }
 
-    /// Adds a time in nanoseconds.
+    /// Adds a duration, in nanoseconds.
     pub fn add_duration(&self, duration: Duration) {
         self.add(nanos_of(duration));
     }
 
-    /// Raises it to a value that is above. Only the shard that owns the counter may call this.
+    /// Sets it to `value` if that is larger. Only the thread that owns the counter may call this.
     pub fn raise(&self, value: u64) {
         self.0.store(self.get().max(value), Ordering::Relaxed);
     }
 
-    /// Makes it a value, where it is no count but what there is now. Only the shard that owns it may call this.
+    /// Sets the value of a gauge. Only the shard that owns it may call this.
     pub fn set(&self, value: u64) {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// What was counted so far.
+    /// The count so far.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -62,11 +65,11 @@ impl Counter {
 /// Why a request of a model failed, as Triton names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureReason {
-    /// Its client left.
+    /// Its client went away before the answer.
     Canceled,
-    /// The queue was full, or its time there was over.
+    /// The queue was full, or its queue timeout expired.
     Rejected,
-    /// The backend said so.
+    /// The backend failed it.
     Backend,
     /// Anything else.
     Other,
@@ -86,14 +89,14 @@ impl FailureReason {
     }
 }
 
-/// How a client left before its answer.
+/// How a client went away before its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Departure {
     /// It cancelled a gRPC call.
     CallCancelled,
-    /// It closed, or reset, the connection.
+    /// It closed or reset the connection.
     ConnectionClosed,
-    /// It reset another stream of HTTP/2, or a call with another code than CANCEL.
+    /// It reset an HTTP/2 stream that is no gRPC call, or a call with a code other than CANCEL.
     StreamReset,
 }
 
@@ -110,12 +113,12 @@ impl Departure {
     }
 }
 
-/// What one shard counts of one model version.
+/// What one shard counts for one model version. Durations are in nanoseconds.
 #[derive(Debug, Default)]
 pub struct ModelCells {
-    /// The batches of the shard's own instance.
+    /// Batches of the shard's own instance, for an inline model.
     pub batches: BatchCells,
-    /// The responses of a decoupled model.
+    /// Responses of a decoupled model.
     pub responses: ResponseCells,
     success: Counter,
     failure: [Counter; FailureReason::ALL.len()],
@@ -136,12 +139,12 @@ pub struct ModelCells {
 }
 
 impl ModelCells {
-    /// Cells of a shard whose own instance runs batches of up to so many rows; 0 where it has none.
+    /// Cells for a shard whose own instance runs batches of up to `sizes` rows; 0 if it has none.
     pub fn new(sizes: usize) -> Self {
         Self { batches: BatchCells::new(sizes), ..Self::default() }
     }
 
-    /// A request was answered with its outputs, so many milliseconds after the epoch.
+    /// Counts a request that was answered with outputs, at `epoch_millis` since the Unix epoch.
     pub fn count_success(&self, stamps: &Stamps, rows: u32, epoch_millis: u64) {
         self.success.add(1);
         self.last_inference.raise(epoch_millis);
@@ -154,8 +157,8 @@ impl ModelCells {
         self.compute_output_duration.add_duration(stamps.compute_output_duration());
     }
 
-    /// A request was answered with what the cache had: it was looked for from `began` until `now`, so many
-    /// milliseconds after the epoch. As in Triton it is no inference.
+    /// Counts a request that was answered from the response cache. The lookup took from `began` to `now`.
+    /// As in Triton, a hit is a success and not an inference.
     pub fn count_cache_hit(&self, received: Instant, began: Instant, now: Instant, epoch_millis: u64) {
         self.success.add(1);
         self.last_inference.raise(epoch_millis);
@@ -165,13 +168,13 @@ impl ModelCells {
         self.cache_hit_duration.add_duration(now.since(began));
     }
 
-    /// An answer that the cache had not took so long to be looked for and kept.
+    /// Counts a cache miss: `duration` is the lookup and, after the run, the insertion.
     pub fn count_cache_miss(&self, duration: Duration) {
         self.cache_miss.add(1);
         self.cache_miss_duration.add_duration(duration);
     }
 
-    /// A request that had reached the model's queue failed, so long after it was received.
+    /// Counts a request that failed after it had reached the model's queue, `duration` after it was received.
     pub fn count_failure(&self, reason: FailureReason, duration: Duration) {
         if let Some(counter) = self.failure.get(reason as usize) {
             counter.add(1);
@@ -179,27 +182,28 @@ impl ModelCells {
         self.failure_duration.add_duration(duration);
     }
 
-    /// Batches that the shard's own instance took.
+    /// Batches that the shard's own instance began.
     pub fn executions(&self) -> u64 {
         self.execution.get()
     }
 
-    /// A batch ran inside the shard; workers count theirs in the feed.
+    /// Counts a batch that the shard's own instance begins; the model queue counts those of workers.
     pub fn count_execution(&self) {
         self.execution.add(1);
     }
 }
 
-/// What one shard counts of its traffic, whatever the model.
+/// What one shard counts for all models together. `received = succeeded + refused + cancelled` once
+/// nothing is in flight.
 #[derive(Debug, Default)]
 pub struct ShardCells {
     /// Inference requests whose last byte was read.
     pub received: Counter,
-    /// Those that were answered with outputs.
+    /// Inference requests answered with outputs.
     pub succeeded: Counter,
-    /// Those whose client left before the answer, by [`Departure`].
+    /// Inference requests whose client went away before the answer, by [`Departure`].
     pub cancelled: [Counter; Departure::ALL.len()],
-    /// Those that were refused, by [`Code`].
+    /// Inference requests refused or failed, by [`Code`].
     pub refused: [Counter; CODES.len()],
     /// Connections accepted.
     pub connections_opened: Counter,
@@ -207,31 +211,31 @@ pub struct ShardCells {
     pub connections_closed: Counter,
     /// Connections closed at once because there were too many.
     pub connections_refused: Counter,
-    /// Messages with a framing fault, answered and closed.
+    /// HTTP messages with a framing error; the connection is closed after the answer.
     pub framing_errors: Counter,
     /// Connections closed by one of their timers.
     pub timeouts: Counter,
-    /// Panics that cost one connection, or made a task of the shard begin anew.
+    /// Panics that ended one connection or restarted a task of the shard.
     pub panics: Counter,
-    /// Times that a worker woke the shard.
+    /// Times a worker woke the shard.
     pub wakes: Counter,
-    /// Bytes of memory that requests hold which are received or decoded, now.
+    /// Bytes reserved by requests that are being received or decoded (a gauge).
     pub receive_memory: Counter,
-    /// Requests that were refused for want of it.
+    /// Requests refused because the receive memory was used up.
     pub receive_memory_refused: Counter,
     /// HTTP/2 streams that a client reset.
     pub client_resets: Counter,
     /// HTTP/2 streams that we reset.
     pub server_resets: Counter,
-    /// HTTP/2 connections that a bound ended, by [`CALMED`].
+    /// HTTP/2 connections closed with ENHANCE_YOUR_CALM, by the limit exceeded ([`CALMED`]).
     pub calmed: [Counter; CALMED.len()],
 }
 
-/// The bounds of an HTTP/2 connection whose end is the end of the connection.
+/// The limits of an HTTP/2 connection that close it with ENHANCE_YOUR_CALM when the client exceeds them.
 pub const CALMED: [&str; 7] =
     ["client_resets", "continuations", "control_frames", "field_block", "field_list", "frame_time", "server_resets"];
 
-/// The codes a request may be refused with, and their labels.
+/// The codes that a request may be refused with, and their labels.
 const CODES: [(Code, &str); 12] = [
     (Code::AlreadyExists, "already_exists"),
     (Code::Cancelled, "cancelled"),
@@ -248,7 +252,7 @@ const CODES: [(Code, &str); 12] = [
 ];
 
 impl ShardCells {
-    /// An HTTP/2 connection ended because its client reached the bound of this name.
+    /// Counts an HTTP/2 connection closed because its client exceeded the limit of this name ([`CALMED`]).
     pub fn count_calmed(&self, label: &str) {
         if let Some(index) = CALMED.iter().position(|have| *have == label)
             && let Some(counter) = self.calmed.get(index)
@@ -257,14 +261,14 @@ impl ShardCells {
         }
     }
 
-    /// A client left before its answer.
+    /// Counts a request whose client went away before the answer.
     pub fn count_cancelled(&self, departure: Departure) {
         if let Some(counter) = self.cancelled.get(departure as usize) {
             counter.add(1);
         }
     }
 
-    /// A request was refused, or failed.
+    /// Counts a request that was refused or failed.
     pub fn count_refused(&self, code: Code) {
         if let Some(index) = CODES.iter().position(|(have, _)| *have == code)
             && let Some(counter) = self.refused.get(index)
@@ -274,54 +278,54 @@ impl ShardCells {
     }
 }
 
-/// One model version to show: its cells on every shard, and what waits in its queue now.
+/// One model version as `/metrics` shows it: its cells on every shard, and the state of its queue now.
 #[derive(Default)]
 pub struct ModelFigures<'a> {
     /// The model's name.
     pub name: &'a str,
     /// Its version.
     pub version: u64,
-    /// Labels of its own, each with its comma.
+    /// Labels from `metric_tags`, each followed by a comma.
     pub labels: &'a str,
-    /// Whether its answers are kept.
+    /// Whether the response cache keeps its answers.
     pub is_cached: bool,
     /// The cells of all shards.
     pub cells: Vec<&'a ModelCells>,
-    /// The batches of its workers, where it has workers.
+    /// The batches of its workers; `None` for a model without workers.
     pub workers: Option<&'a BatchCells>,
-    /// Batches that left the queue, by why: every reason, those inside the shards included.
+    /// Batches that left the queue or ran inside a shard, by release reason; every reason is listed.
     pub releases: Vec<(&'static str, u64)>,
-    /// Requests that wait.
+    /// Requests waiting.
     pub pending: u64,
-    /// Where its instances run: `inline` or `worker`; `ensemble` where it has none.
+    /// Where its instances run: `inline` or `worker`; `ensemble` for a model without instances.
     pub placement: &'static str,
-    /// The shortest run of one row before it served, where it was measured.
+    /// The shortest run of one row, measured at load; `None` if it was not measured.
     pub run: Option<Duration>,
     /// Its instances on workers by name, and the batches that each took.
     pub instances: Vec<(&'a str, u64)>,
     /// Times a sleeping instance was woken.
     pub wakes: u64,
-    /// Requests refused because they would have been late.
+    /// Requests refused because they would have missed their deadline.
     pub late: u64,
-    /// Its sequences, where it serves them.
+    /// Its sequences, if it serves sequences.
     pub sequences: Option<SequenceFigures>,
-    /// Its batches on GPUs, where it has instances there.
+    /// Its batches on GPUs, if it has instances there.
     pub gpu: Option<GpuFigures>,
 }
 
 /// The sequences of one model version.
 #[derive(Clone, Debug, Default)]
 pub struct SequenceFigures {
-    /// Those that have a slot.
+    /// Sequences that have a slot.
     pub active: u64,
-    /// Those that wait for a slot.
+    /// Sequences waiting for a slot.
     pub backlogged: u64,
-    /// Those that ended, by why: every reason.
+    /// Sequences that ended, by reason; every reason is listed.
     pub ends: Vec<(&'static str, u64)>,
 }
 
 impl ModelFigures<'_> {
-    /// Batches that ran and of which at least one request succeeded.
+    /// Batches that ran and had at least one request that succeeded.
     fn executions(&self) -> u64 {
         self.batch_cells().map(BatchCells::executions).sum()
     }
@@ -359,25 +363,27 @@ struct MetricFamily {
     value: MetricValue,
 }
 
+/// Where the value of a metric family comes from, for one model version.
 enum MetricValue {
     BatchSizes,
-    /// Where the model's answers are kept.
+    /// A count; shown only for models with a response cache.
     CacheCount(fn(&ModelCells) -> &Counter),
-    /// The same.
+    /// A time in microseconds; shown only for models with a response cache.
     CacheMicros(fn(&ModelCells) -> &Counter),
     Count(fn(&ModelCells) -> &Counter),
     Executions,
     Failures,
-    /// A number that the figures carry.
+    /// A number that [`ModelFigures`] already has, summed.
     Figure(fn(&ModelFigures<'_>) -> u64),
     Instances,
+    /// A time in microseconds; the cells have nanoseconds.
     Micros(fn(&ModelCells) -> &Counter),
     Placement,
     QueueTimes,
     Releases,
-    /// Of models that serve sequences: how many there are.
+    /// Sequences by state; shown only for models that serve sequences.
     Sequences,
-    /// And what ended those that were.
+    /// Sequences that ended, by reason; shown only for models that serve sequences.
     SequenceEnds,
     Run,
 }
@@ -467,7 +473,7 @@ const FAMILIES: [MetricFamily; 24] = [
         "Total cache miss (insert+lookup) duration per model, in microseconds",
         MetricValue::CacheMicros(|cells| &cells.cache_miss_duration),
     ),
-    MetricFamily::counter("deuteron_batches_total", "Batches that left the queue, by why", MetricValue::Releases),
+    MetricFamily::counter("deuteron_batches_total", "Batches that left the queue, by reason", MetricValue::Releases),
     MetricFamily::histogram("deuteron_batch_size", "Rows of the batches that ran", MetricValue::BatchSizes),
     MetricFamily::histogram(
         "deuteron_queue_duration_seconds",
@@ -481,7 +487,7 @@ const FAMILIES: [MetricFamily; 24] = [
     ),
     MetricFamily::gauge(
         "deuteron_model_run_seconds",
-        "Shortest run of one row before the model served, where it was measured",
+        "Shortest run of one row, measured when the model was loaded",
         MetricValue::Run,
     ),
     MetricFamily::counter(
@@ -491,20 +497,24 @@ const FAMILIES: [MetricFamily; 24] = [
     ),
     MetricFamily::counter(
         "deuteron_instance_wakes_total",
-        "Times an instance that slept was woken",
+        "Times a sleeping instance was woken",
         MetricValue::Figure(|model| model.wakes),
     ),
     MetricFamily::counter(
         "deuteron_requests_late_total",
-        "Inference requests refused because they would have been late (--admission=deadline)",
+        "Inference requests refused because they would have missed their deadline (--admission=deadline)",
         MetricValue::Figure(|model| model.late),
     ),
     MetricFamily::gauge(
         "deuteron_sequences",
-        "Sequences that have a slot, and that wait for one",
+        "Sequences that have a slot, and sequences waiting for one",
         MetricValue::Sequences,
     ),
-    MetricFamily::counter("deuteron_sequences_ended_total", "Sequences that ended, by why", MetricValue::SequenceEnds),
+    MetricFamily::counter(
+        "deuteron_sequences_ended_total",
+        "Sequences that ended, by reason",
+        MetricValue::SequenceEnds,
+    ),
 ];
 
 fn encode_model(out: &mut String, family: &MetricFamily, model: &ModelFigures<'_>) {
@@ -582,14 +592,14 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
         out,
         "deuteron_http2_calmed_total",
         "counter",
-        "HTTP/2 connections ended by a bound that their client reached",
+        "HTTP/2 connections closed because the client exceeded a limit",
     );
     for (index, label) in CALMED.iter().enumerate() {
         let count: u64 = shards.iter().filter_map(|cells| cells.calmed.get(index)).map(Counter::get).sum();
         let _ = writeln!(out, "deuteron_http2_calmed_total{{limit=\"{label}\"}} {count}");
     }
     let name = "deuteron_requests_cancelled_total";
-    head(out, name, "counter", "Inference requests whose client left before the answer, by how it left");
+    head(out, name, "counter", "Inference requests whose client went away before the answer, by how");
     for departure in Departure::ALL {
         let cancelled: u64 =
             shards.iter().filter_map(|cells| cells.cancelled.get(departure as usize)).map(Counter::get).sum();
@@ -602,6 +612,8 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     };
     single("deuteron_requests_received_total", "counter", "Inference requests whose last byte was read", received);
     single("deuteron_requests_succeeded_total", "counter", "Inference requests answered with outputs", succeeded);
+    // Derived and not counted, so that the four numbers of one page always add up. Shards go on counting
+    // while we sum: an answer may be counted here whose request was not yet, hence the saturation.
     let in_flight = received.saturating_sub(succeeded + cancelled_total + refused_total);
     single("deuteron_requests_in_flight", "gauge", "Inference requests not answered yet", in_flight);
     let opened = sum(|cells| &cells.connections_opened);
@@ -626,7 +638,7 @@ fn encode_shards(out: &mut String, shards: &[&ShardCells]) {
     single("deuteron_shard_wakes_total", "counter", "Times a worker woke a shard", sum(|cells| &cells.wakes));
 }
 
-/// The value of a label that may be any text (Prometheus text format 0.0.4).
+/// Escapes the value of a label (Prometheus text format 0.0.4).
 fn label(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
@@ -712,7 +724,7 @@ mod tests {
     }
 
     #[test]
-    fn sequences_are_told_by_what_they_do_and_by_what_ended_them() {
+    fn sequences_are_shown_by_state_and_by_what_ended_them() {
         let sequences = SequenceFigures { active: 8, backlogged: 9, ends: vec![("end", 4), ("idle", 0)] };
         let model = ModelFigures { name: "m", version: 1, sequences: Some(sequences), ..ModelFigures::default() };
         let text = encode(&[model], &[], &[], &[]);
@@ -727,7 +739,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bound_of_a_connection_has_a_counter_and_its_line() {
+    fn every_connection_limit_has_a_counter_and_its_line() {
         let shard = ShardCells::default();
         CALMED.iter().for_each(|label| shard.count_calmed(label));
         shard.count_calmed("nothing");

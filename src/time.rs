@@ -1,10 +1,21 @@
-//! Time as a plain number. The core is told what time it is and never asks: only `shard/` reads
-//! a clock, and hands one to the workers.
+//! Time as a plain number. The core never reads a clock: `now` is an argument, so tests and simulations
+//! choose it. Only `runtime::clock` reads one; shards pass its instants on, workers get it as a [`Clock`].
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// Nanoseconds since the process started, on a clock that never goes back.
+/// Nanoseconds since the process started, on a monotonic clock. Arithmetic saturates.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use deuteron::time::Instant;
+///
+/// let began = Instant::from_micros(5);
+/// let ended = began + Duration::from_micros(2);
+/// assert_eq!(ended.since(began), Duration::from_micros(2));
+/// assert_eq!(began.since(ended), Duration::ZERO);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 
@@ -27,7 +38,7 @@ impl Instant {
         self.0
     }
 
-    /// How long after `earlier` this is; zero where it is not.
+    /// Time from `earlier` to this instant; zero if this one is the earlier.
     pub const fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -49,10 +60,10 @@ impl Sub<Duration> for Instant {
     }
 }
 
-/// What a worker is handed to stamp its work with: the shard's clock, or a test's.
+/// The function that a worker calls to stamp its work: the shards' clock, or a test's.
 pub type Clock = fn() -> Instant;
 
-/// The instants of one request on its way, which make Triton's four durations.
+/// The instants of one request that Triton's four durations are computed from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
     /// The last byte of the request was read.
@@ -63,7 +74,7 @@ pub struct Stamps {
     pub input_end: Instant,
     /// The engine returned.
     pub infer_end: Instant,
-    /// The outputs were cut apart, one set for each request.
+    /// The outputs of the batch were split by request.
     pub output_end: Instant,
 }
 

@@ -29,8 +29,8 @@ impl ControlThread {
         if let ModelOrigin::Known(origin, directory) = &job.place {
             (model.origin, model.mark) = (Some(*origin), directory.mark.clone());
         }
-        if let Some(from) = ensemble::circle(&name, |model| self.waits_for(model, &name, &composing)) {
-            let outcome = Err(LoadFailure::Composition(ensemble::circular(&name, &from)));
+        if let Some(from) = ensemble::find_cycle(&name, |model| self.waits_for(model, &name, &composing)) {
+            let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(&name, &from)));
             return self.finish(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
         // What was unloaded on request stays so where the ensemble is only looked at again.

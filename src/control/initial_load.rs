@@ -116,7 +116,7 @@ impl InitialLoad {
         let names: Vec<_> =
             ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
         let mut tasks: Vec<_> = ensembles.into_iter().map(Some).collect();
-        for (index, refusal) in ensemble::order(&names) {
+        for (index, refusal) in ensemble::load_order(&names) {
             let Some(task) = tasks.get_mut(index).and_then(Option::take) else { continue };
             let done = match refusal {
                 Some(error) => {

@@ -231,7 +231,7 @@ mod tests {
         }
         check("{ name: 'skipped' }", "");
         let failed = |text: &str| format!("failed to run warmup sample 'w': {text}");
-        check(&sample("", ""), &failed("it brings no input 'x', which the model requires"));
+        check(&sample("", ""), &failed("it lacks input 'x', which the model requires"));
         check("{ name: 'w' batch_size: 9 }", &failed("batch size 9 for 'm', max allowed is 8"));
         check(&sample("count: 10001", ""), &failed("its count is 10001, more than the 10000 allowed"));
         let other = "{ key: 'z' value { data_type: TYPE_FP32 dims: 1 zero_data: true } }";
@@ -242,7 +242,7 @@ mod tests {
         check(&input("data_type: TYPE_FP32 dims: [ -1, 2 ]"), open);
         check(
             &input("data_type: TYPE_FP32 dims: [ 3, 3 ]"),
-            "warmup setting gives input 'x' dims [3, 3], which [-1, 2] of its configuration exclude",
+            "warmup setting gives input 'x' dims [3, 3], which do not fit the dims [-1, 2] of its configuration",
         );
         check(
             &input("data_type: TYPE_FP32 dims: [ 99999999999, 2 ]"),
@@ -250,7 +250,7 @@ mod tests {
         );
         check(
             &input("data_type: TYPE_INT8 dims: [ 3, 2 ]"),
-            "warmup setting gives input 'x' of model 'm' as TYPE_INT8, which is TYPE_FP32",
+            "warmup setting gives input 'x' of model 'm' as TYPE_INT8, expected TYPE_FP32",
         );
         let file = |name: &str, rows: i64| {
             let value = format!("data_type: TYPE_FP32 dims: [ {rows}, 2 ] input_data_file: '{name}'");

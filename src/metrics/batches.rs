@@ -1,6 +1,6 @@
-//! Batches counted by their size, each once, when its first request is answered with outputs. A shard counts
-//! those of its own instance in cells of its own; the workers of a model version share one set.
-//! Bounded by the sizes it is made for.
+//! Batches counted by size. Each is counted once, when its first request is answered with outputs: as in
+//! Triton, a batch whose every request failed is no execution. A shard counts the batches of its own instance
+//! in cells of its own; the workers of a model version share one set. Bounded by the sizes given at creation.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -8,11 +8,12 @@ use std::time::Duration;
 use crate::metrics::{Counter, nanos_of};
 use crate::time::Stamps;
 
-/// What is counted of batches, by their rows.
+/// Counters of batches by size.
 #[derive(Debug, Default)]
 pub struct BatchCells {
+    /// Rows in all batches. Not derived from `sizes`, whose last cell has batches of several sizes.
     rows: Counter,
-    /// The cell of a size has its number less one.
+    /// Batches of `n` rows are at index `n - 1`.
     sizes: Box<[SizeCells]>,
 }
 
@@ -27,37 +28,38 @@ struct SizeCells {
 /// The batches of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchFigures {
-    /// Rows in each.
+    /// Rows in each batch.
     pub rows: u64,
-    /// How many ran.
+    /// Batches that ran.
     pub count: u64,
-    /// Until their inputs were ready, in nanoseconds.
+    /// Total time to prepare inputs, in nanoseconds.
     pub compute_input: u64,
-    /// In the engine, in nanoseconds.
+    /// Total time in the engine, in nanoseconds.
     pub compute_infer: u64,
-    /// Until their outputs were ready, in nanoseconds.
+    /// Total time to prepare outputs, in nanoseconds.
     pub compute_output: u64,
 }
 
 impl BatchCells {
-    /// Cells for batches of up to so many rows. Larger ones are counted as of the last size.
+    /// Cells for batches of up to `sizes` rows. Larger batches count under the last size.
     pub fn new(sizes: usize) -> Self {
         Self { rows: Counter::default(), sizes: (0..sizes).map(|_| SizeCells::default()).collect() }
     }
 
-    /// A batch ran. Only the shard that owns the cells may call this.
+    /// Counts a batch that ran. Only the shard that owns the cells may call this.
     pub fn count(&self, rows: u32, stamps: &Stamps) {
-        self.put(rows, stamps, Counter::add);
+        self.count_with(rows, stamps, Counter::add);
     }
 
-    /// A batch ran, on any of several threads.
+    /// Counts a batch that ran, from any of several threads. Several workers share these cells, so this pays
+    /// for locked additions, a few for each batch and not for each request.
     pub fn count_shared(&self, rows: u32, stamps: &Stamps) {
-        self.put(rows, stamps, |counter, amount| {
+        self.count_with(rows, stamps, |counter, amount| {
             counter.0.fetch_add(amount, Ordering::Relaxed);
         });
     }
 
-    fn put(&self, rows: u32, stamps: &Stamps, add: impl Fn(&Counter, u64)) {
+    fn count_with(&self, rows: u32, stamps: &Stamps, add: impl Fn(&Counter, u64)) {
         let rows = rows.max(1);
         let Some(last) = self.sizes.len().checked_sub(1) else { return };
         let index = usize::try_from(rows - 1).map_or(last, |index| index.min(last));
@@ -70,7 +72,7 @@ impl BatchCells {
         add(&size.count, 1);
     }
 
-    /// The batches.
+    /// Batches of all sizes.
     pub fn executions(&self) -> u64 {
         self.sizes.iter().map(|size| size.count.get()).sum()
     }
@@ -81,7 +83,7 @@ impl BatchCells {
     }
 }
 
-/// The sizes that some batch had, ascending, summed over several sets of cells.
+/// Sums several sets of cells by size, ascending; sizes without a batch are left out.
 pub fn sum<'a>(all: impl Iterator<Item = &'a BatchCells>) -> Vec<BatchFigures> {
     let mut figures: Vec<BatchFigures> = Vec::new();
     for cells in all {

@@ -1,10 +1,10 @@
-//! A count and the time that it took.
+//! A count of events and their total duration: `StatisticDuration` of Triton's statistics extension.
 
-/// How often something was, and how long it took altogether.
+/// How many times something happened, and how long it took in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DurationTotal {
-    /// How often.
+    /// How many times.
     pub count: u64,
-    /// How long, in nanoseconds.
+    /// Total duration in nanoseconds.
     pub nanos: u64,
 }

@@ -1,26 +1,26 @@
-//! What an ensemble counts of a request: its steps' time, added up, as Triton does (`RequestTracker`). It
-//! waits in no queue of its own, and each request counts as one batch.
+//! Statistics of an ensemble: for each request the summed times of its steps, as in Triton (`RequestTracker`).
+//! An ensemble has no queue of its own, and each request counts as one batch.
 
 use std::time::Duration;
 
 use crate::metrics::ModelCells;
 use crate::time::{Instant, Stamps};
 
-/// How long the steps of one request took, added up; more than has passed where some ran side by side.
+/// Summed times of the steps of one request; more than the elapsed time if steps ran in parallel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepTimes {
-    /// They waited.
+    /// Time in queues.
     pub queue: Duration,
-    /// Their inputs were made ready.
+    /// Time to prepare inputs.
     pub input: Duration,
-    /// They were in their engines.
+    /// Time in the engines.
     pub infer: Duration,
-    /// Their outputs were made ready.
+    /// Time to prepare outputs.
     pub output: Duration,
 }
 
 impl StepTimes {
-    /// A step was answered.
+    /// Adds the times of a step that was answered.
     pub fn add(&mut self, stamps: &Stamps) {
         self.queue += stamps.queue_duration();
         self.input += stamps.compute_input_duration();
@@ -28,7 +28,8 @@ impl StepTimes {
         self.output += stamps.compute_output_duration();
     }
 
-    /// The same as instants, from the request's first to the end of its answer, which they do not pass.
+    /// Lays the sums out as instants between `began` and `ended`. Steps that ran in parallel can add up to more
+    /// than the elapsed time, so each instant is capped at `ended`.
     pub fn stamps(&self, received: Instant, began: Instant, ended: Instant) -> Stamps {
         let batched = (began + self.queue).min(ended);
         let input_end = (batched + self.input).min(ended);
@@ -38,17 +39,18 @@ impl StepTimes {
 }
 
 impl ModelCells {
-    /// A request of an ensemble was answered with its outputs after so long, so many milliseconds after
-    /// the epoch.
-    pub fn count_ensemble(&self, took: Duration, computed: &StepTimes, rows: u32, epoch_millis: u64) {
+    /// Counts a request of an ensemble that was answered with outputs: `elapsed` from its arrival to its answer,
+    /// which ended at `epoch_millis` since the Unix epoch.
+    pub fn count_ensemble(&self, elapsed: Duration, computed: &StepTimes, rows: u32, epoch_millis: u64) {
         self.success.add(1);
         self.last_inference.raise(epoch_millis);
         self.inference.add(u64::from(rows));
-        self.request_duration.add_duration(took);
+        self.request_duration.add_duration(elapsed);
         self.queue_times.count(Duration::ZERO);
         self.compute_input_duration.add_duration(computed.input);
         self.compute_infer_duration.add_duration(computed.infer);
         self.compute_output_duration.add_duration(computed.output);
+        // `BatchCells` takes stamps: only the differences between them count.
         let zero = Instant::ZERO;
         let (input_end, infer_end) = (zero + computed.input, zero + computed.input + computed.infer);
         let stamps =

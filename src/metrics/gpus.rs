@@ -1,5 +1,5 @@
-//! GPUs: what NVML knows of each, under Triton's names (`metrics.cc`), and what we take of it; and what
-//! the executor counts of a model there. A figure that is not known has no row.
+//! Metrics of GPUs: what NVML reports for each device, under Triton's names (`metrics.cc`), the memory that
+//! this server allocated on it, and what the GPU executor counts for a model. An unknown figure has no row.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::metrics::{ModelFigures, head};
 
-/// The GPUs, once somebody has looked for them.
+/// The figures of all GPUs; set once, when the devices are found.
 pub type GpuBoard = OnceLock<Vec<GpuCells>>;
 
-/// A figure that may not be known.
+/// A figure that may be unknown.
 #[derive(Debug)]
 pub struct Gauge(AtomicU64);
 
@@ -20,10 +20,11 @@ impl Default for Gauge {
     }
 }
 
+/// Not 0: a device that uses no power is not one that does not report it.
 const UNKNOWN: u64 = u64::MAX;
 
 impl Gauge {
-    /// Sets it.
+    /// Sets it; `None` for unknown.
     pub fn set(&self, value: Option<u64>) {
         self.0.store(value.unwrap_or(UNKNOWN), Ordering::Relaxed);
     }
@@ -33,45 +34,45 @@ impl Gauge {
     }
 }
 
-/// What is known of one GPU: written by the thread that watches it.
+/// The figures of one GPU, written by the thread that watches the GPUs.
 #[derive(Debug, Default)]
 pub struct GpuCells {
-    /// Its name in all rows.
+    /// The UUID of the device: its label in all rows.
     pub uuid: String,
-    /// Percent.
+    /// Utilization in percent.
     pub utilization: Gauge,
-    /// Bytes.
+    /// Bytes of device memory.
     pub memory_total: Gauge,
-    /// Bytes, by any process.
+    /// Bytes of device memory in use, by any process.
     pub memory_used: Gauge,
-    /// Bytes that models here take.
+    /// Bytes of device memory that this server allocated for its models.
     pub memory_taken: Gauge,
-    /// Milliwatts.
+    /// Power usage in milliwatts.
     pub power_usage: Gauge,
-    /// Milliwatts.
+    /// Power limit in milliwatts.
     pub power_limit: Gauge,
-    /// Millijoules.
+    /// Energy since the driver was loaded, in millijoules.
     pub energy: Gauge,
 }
 
-/// What the executor counts of one model version.
+/// What the GPU executor counts for one model version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuFigures {
-    /// Batches that were enqueued.
+    /// Batches enqueued.
     pub begun: u64,
-    /// Those that gave outputs.
+    /// Batches that gave outputs.
     pub done: u64,
-    /// The most that one instance had on its device at a time.
+    /// The most batches of one instance in flight at a time.
     pub flights_peak: u64,
-    /// Microseconds of the device, by what it did.
+    /// Device time in microseconds, by stage (upload, compute, download).
     pub stages: [(&'static str, u64); 3],
-    /// Failures, by what they left behind.
+    /// Failures, by kind (memory, transient, sticky, hang).
     pub failures: [(&'static str, u64); 4],
-    /// Instances that were made anew.
+    /// Instances that were restarted.
     pub restarts: u64,
 }
 
-/// One family of rows: its name, kind and help, the figure, and what it is divided by.
+/// One metric family of a device: name, kind, help, the figure, and the divisor from its unit to the metric's.
 type GpuFamily = (&'static str, &'static str, &'static str, fn(&GpuCells) -> &Gauge, u32);
 
 const FAMILIES: [GpuFamily; 7] = [
@@ -87,10 +88,16 @@ const FAMILIES: [GpuFamily; 7] = [
         |gpu| &gpu.energy,
         1000,
     ),
-    ("deuteron_gpu_memory_taken_bytes", "gauge", "GPU memory that models here take", |gpu| &gpu.memory_taken, 1),
+    (
+        "deuteron_gpu_memory_taken_bytes",
+        "gauge",
+        "GPU memory allocated by this server's models",
+        |gpu| &gpu.memory_taken,
+        1,
+    ),
 ];
 
-/// Appends what is known of the GPUs.
+/// Appends the metrics of all GPUs.
 pub fn encode(out: &mut String, gpus: &[GpuCells]) {
     for (name, kind, help, figure, divisor) in FAMILIES {
         let rows: Vec<_> = gpus.iter().filter_map(|gpu| Some((&gpu.uuid, figure(gpu).get()?))).collect();
@@ -105,34 +112,32 @@ pub fn encode(out: &mut String, gpus: &[GpuCells]) {
     }
 }
 
-/// What is counted of a model, by a label where there is one: `(label, value, count)`.
+/// Rows of a model's metric: `(label, label value, count)`; the label is empty if there is none.
 type LabelledCounts = Vec<(&'static str, &'static str, u64)>;
 
-/// A family of a model's rows: its name, kind and help, and its rows.
+/// One metric family of a model: name, kind, help and rows.
 type ModelFamily = (&'static str, &'static str, &'static str, fn(&GpuFigures) -> LabelledCounts);
 
 const MODEL_FAMILIES: [ModelFamily; 5] = [
     (
         "deuteron_gpu_batches_total",
         "counter",
-        "Batches on GPUs: those that began, and those that gave outputs",
+        "Batches on GPUs: enqueued (begun), and finished with outputs (done)",
         |gpu| vec![("state", "begun", gpu.begun), ("state", "done", gpu.done)],
     ),
-    ("deuteron_gpu_flights_peak", "gauge", "Most batches of one instance that were on its GPU at a time", |gpu| {
+    ("deuteron_gpu_flights_peak", "gauge", "Most batches of one instance in flight on its GPU at a time", |gpu| {
         vec![("", "", gpu.flights_peak)]
     }),
-    ("deuteron_gpu_time_us_total", "counter", "Time of GPUs, by what it went for", |gpu| {
+    ("deuteron_gpu_time_us_total", "counter", "Time of GPUs in microseconds, by stage", |gpu| {
         gpu.stages.iter().map(|(stage, time)| ("stage", *stage, *time)).collect()
     }),
-    ("deuteron_gpu_failures_total", "counter", "Failures on GPUs, by what they left behind", |gpu| {
+    ("deuteron_gpu_failures_total", "counter", "Failures on GPUs, by kind", |gpu| {
         gpu.failures.iter().map(|(kind, count)| ("kind", *kind, *count)).collect()
     }),
-    ("deuteron_gpu_restarts_total", "counter", "Instances on GPUs that were made anew", |gpu| {
-        vec![("", "", gpu.restarts)]
-    }),
+    ("deuteron_gpu_restarts_total", "counter", "Restarts of instances on GPUs", |gpu| vec![("", "", gpu.restarts)]),
 ];
 
-/// Appends what the executor counts of models on GPUs.
+/// Appends the GPU metrics of all models; nothing if no model is on a GPU.
 pub fn encode_models(out: &mut String, models: &[ModelFigures<'_>]) {
     if models.iter().all(|model| model.gpu.is_none()) {
         return;
@@ -155,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_known_of_a_gpu_has_a_row_and_what_is_not_has_none() {
+    fn a_known_figure_of_a_gpu_has_a_row_and_an_unknown_one_has_none() {
         let gpus = [GpuCells { uuid: "GPU-1".to_owned(), ..GpuCells::default() }, GpuCells::default()];
         let mut out = String::new();
         encode(&mut out, &gpus);

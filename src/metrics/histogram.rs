@@ -1,5 +1,5 @@
-//! Histograms of `/metrics`: the bounds of their buckets, the cells of those that have cells of
-//! their own, and their lines.
+//! Histograms of `/metrics`: their bucket bounds, the cells of the time histogram, and their lines. The
+//! histogram of batch sizes is computed from [`BatchFigures`](crate::metrics::BatchFigures).
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::metrics::batches::BatchFigures;
 use crate::metrics::{Counter, nanos_of};
 
-/// Rows up to which a batch falls into a bucket.
+/// Upper bounds of the batch size buckets, in rows.
 const SIZES: [u64; 11] = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024];
 
-/// Nanoseconds up to which a time falls into a bucket, and the same in seconds.
+/// Upper bounds of the time buckets, in nanoseconds and as the label in seconds.
 const TIMES: [(u64, &str); 16] = [
     (100_000, "0.0001"),
     (250_000, "0.00025"),
@@ -30,10 +30,12 @@ const TIMES: [(u64, &str); 16] = [
     (10_000_000_000, "10"),
 ];
 
-/// Times by bucket, the last for those beyond all bounds.
+/// Counts of times by bucket.
 #[derive(Debug, Default)]
 pub struct TimeCells {
+    /// One for each bound, each without the smaller buckets; the last is for times above all bounds.
     buckets: [Counter; TIMES.len() + 1],
+    /// All times, in nanoseconds.
     sum: Counter,
 }
 
@@ -48,7 +50,8 @@ impl TimeCells {
     }
 }
 
-/// The lines of a histogram of times, summed over several sets of cells.
+/// Appends the lines of a histogram of times, summed over several sets of cells. Prometheus wants cumulative
+/// buckets: they are added up here and not when counting, which then touches one bucket only.
 pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCells]) {
     let mut total = 0;
     let bounds = TIMES.iter().map(|(_, bound)| *bound).chain(["+Inf"]);
@@ -61,7 +64,7 @@ pub fn encode_times(out: &mut String, name: &str, labels: &str, all: &[&TimeCell
     let _ = writeln!(out, "{name}_count{{{labels}}} {total}");
 }
 
-/// The lines of a histogram of batches that have so many rows together.
+/// Appends the lines of a histogram of batch sizes; `rows` is the sum over all batches.
 pub fn encode_sizes(out: &mut String, name: &str, labels: &str, batches: &[BatchFigures], rows: u64) {
     let up_to = |bound| batches.iter().filter(|batch| batch.rows <= bound).map(|batch| batch.count).sum::<u64>();
     for bound in SIZES {

@@ -1,4 +1,4 @@
-//! What the loads of the models came to. `nv_model_load_duration_secs` is Triton's.
+//! Metrics of model loads. `nv_model_load_duration_secs` is Triton's.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -8,15 +8,15 @@ use crate::metrics::head;
 /// The loads of one model.
 #[derive(Clone, Debug, Default)]
 pub struct LoadFigures<'a> {
-    /// The model.
+    /// The model's name.
     pub name: &'a str,
-    /// Those that succeeded.
+    /// Loads that succeeded.
     pub succeeded: u64,
-    /// Those that failed.
+    /// Loads that failed.
     pub failed: u64,
-    /// The time that all took.
+    /// Total duration of all loads.
     pub time: Duration,
-    /// How long the last load of each version took.
+    /// Each version with the duration of its last successful load.
     pub versions: Vec<(u64, Duration)>,
 }
 
@@ -29,14 +29,14 @@ pub fn encode(out: &mut String, loads: &[LoadFigures<'_>]) {
             let _ = writeln!(out, "nv_model_load_duration_secs{{model=\"{name}\",version=\"{version}\"}} {seconds}");
         }
     }
-    head(out, "deuteron_model_loads_total", "counter", "Loads of the model that ended, by how");
+    head(out, "deuteron_model_loads_total", "counter", "Finished loads of the model, by outcome");
     for load in loads {
         for (outcome, count) in [("failure", load.failed), ("success", load.succeeded)] {
             let name = load.name;
             let _ = writeln!(out, "deuteron_model_loads_total{{model=\"{name}\",outcome=\"{outcome}\"}} {count}");
         }
     }
-    head(out, "deuteron_model_load_seconds_total", "counter", "Time that the loads of the model took");
+    head(out, "deuteron_model_load_seconds_total", "counter", "Total duration of the loads of the model");
     for load in loads {
         let (name, seconds) = (load.name, load.time.as_secs_f64());
         let _ = writeln!(out, "deuteron_model_load_seconds_total{{model=\"{name}\"}} {seconds}");

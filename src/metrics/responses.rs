@@ -1,6 +1,6 @@
-//! What became of the responses of decoupled models, by their place among those of a request: the
-//! `response_stats` of Triton's statistics extension. One shard writes, anybody reads. Bounded:
-//! [`RESPONSE_STATISTICS_MAX`] places, those beyond count with the last.
+//! Outcomes of the responses of decoupled models, by their index among the responses to a request: the
+//! `response_stats` of Triton's statistics extension. One shard writes, any thread may read. Bounded by
+//! [`RESPONSE_STATISTICS_MAX`] indices; later responses count with the last.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,24 +8,25 @@ use std::time::Duration;
 use crate::limits::RESPONSE_STATISTICS_MAX;
 use crate::metrics::{Counter, DurationTotal};
 
-/// Places in one piece of memory, which is taken when the first of them is counted.
+/// Indices in one chunk. A chunk is allocated when its first response is counted: most models send few
+/// responses, and cells for all indices would take 96 KiB for each model version on each shard.
 const CHUNK: usize = 64;
 const CHUNKS: usize = RESPONSE_STATISTICS_MAX / CHUNK;
 
-const _: () = assert!(CHUNK * CHUNKS == RESPONSE_STATISTICS_MAX, "the places are so many whole pieces");
+const _: () = assert!(CHUNK * CHUNKS == RESPONSE_STATISTICS_MAX, "the indices fill whole chunks");
 
-/// What one shard counts of the responses of one model version.
+/// What one shard counts for the responses of one model version.
 #[derive(Debug, Default)]
 pub struct ResponseCells {
     chunks: [OnceLock<Box<[ResponseCell]>>; CHUNKS],
 }
 
-/// What became of a response.
+/// How a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseOutcome {
-    /// Its client left before it.
+    /// Its client went away before it.
     Cancelled,
-    /// It is the end alone.
+    /// It ends the responses and has no outputs.
     Empty,
     /// It is an error.
     Failed,
@@ -49,17 +50,17 @@ struct TotalCell {
     nanos: Counter,
 }
 
-/// What became of the responses in one place.
+/// The statistics of the responses with one index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseFigures {
-    /// The place.
+    /// The index among the responses to a request, from 0.
     pub index: usize,
     /// The six totals, in the protocol's order.
     totals: [DurationTotal; 6],
 }
 
 impl ResponseFigures {
-    /// The totals under the protocol's names and in its order.
+    /// The totals with their names in the protocol, in the protocol's order.
     pub fn by_name(&self) -> [(&'static str, DurationTotal); 6] {
         let [compute_infer, compute_output, success, fail, empty_response, cancel] = self.totals;
         [
@@ -74,24 +75,25 @@ impl ResponseFigures {
 }
 
 impl ResponseCells {
-    /// Counts a response, which took so long in the model and then so long to be made ready. Only the
+    /// Counts a response: `infer` is its time in the model, `output` the time to prepare its outputs. Only the
     /// shard that owns the cells may call this.
-    pub fn count(&self, index: usize, became: ResponseOutcome, infer: Duration, output: Duration) {
+    pub fn count(&self, index: usize, outcome: ResponseOutcome, infer: Duration, output: Duration) {
         let index = index.min(RESPONSE_STATISTICS_MAX - 1);
         let Some(chunk) = self.chunks.get(index / CHUNK) else { return };
         let chunk = chunk.get_or_init(|| (0..CHUNK).map(|_| ResponseCell::default()).collect());
         let Some(cell) = chunk.get(index % CHUNK) else { return };
-        if became != ResponseOutcome::Cancelled {
+
+        if outcome != ResponseOutcome::Cancelled {
             cell.compute_infer.add(infer);
         }
-        let both = infer + output;
-        match became {
-            ResponseOutcome::Cancelled => cell.cancel.add(both),
-            ResponseOutcome::Empty => cell.empty_response.add(both),
-            ResponseOutcome::Failed => cell.fail.add(both),
+        let total = infer + output;
+        match outcome {
+            ResponseOutcome::Cancelled => cell.cancel.add(total),
+            ResponseOutcome::Empty => cell.empty_response.add(total),
+            ResponseOutcome::Failed => cell.fail.add(total),
             ResponseOutcome::Succeeded => {
                 cell.compute_output.add(output);
-                cell.success.add(both);
+                cell.success.add(total);
             }
         }
     }
@@ -119,7 +121,7 @@ impl TotalCell {
     }
 }
 
-/// The sums over all shards, by place.
+/// Sums the cells of all shards by index.
 pub fn sum<'a>(cells: impl Iterator<Item = &'a ResponseCells>) -> Vec<ResponseFigures> {
     let mut sums: std::collections::BTreeMap<usize, [DurationTotal; 6]> = std::collections::BTreeMap::new();
     for ResponseFigures { index, totals } in cells.flat_map(ResponseCells::figures) {
@@ -135,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn responses_are_counted_by_place_over_all_shards_and_those_far_behind_together() {
+    fn responses_are_summed_by_index_over_shards_and_those_past_the_last_index_together() {
         let nanos = Duration::from_nanos;
         let (one, two) = (ResponseCells::default(), ResponseCells::default());
         one.count(0, ResponseOutcome::Succeeded, nanos(5), nanos(2));

@@ -1,5 +1,5 @@
-//! What Triton's statistics extension tells of a model version, as plain numbers: summed from the
-//! cells when somebody asks, and encoded by either protocol.
+//! The statistics of a model version (Triton's statistics extension) as plain numbers: summed from the cells
+//! on request, and encoded by the REST or the gRPC protocol.
 
 use std::time::Duration;
 
@@ -14,44 +14,44 @@ pub struct ModelStatistics {
     pub name: String,
     /// Its version.
     pub version: u64,
-    /// When the last request was answered with outputs, in milliseconds since the epoch.
+    /// When the last request was answered with outputs, in milliseconds since the Unix epoch.
     pub last_inference: u64,
     /// Rows that were answered with outputs.
     pub inference_count: u64,
-    /// Batches that ran, those of which every request failed left out.
+    /// Batches that ran, without those whose every request failed.
     pub execution_count: u64,
-    /// The requests.
+    /// Requests and where their time went.
     pub inference: InferenceStatistics,
-    /// The responses of a decoupled model, by their place among those of a request.
+    /// Responses of a decoupled model, by their index among the responses to a request.
     pub responses: Vec<ResponseFigures>,
-    /// The batches that ran, by their rows, ascending.
+    /// Batches that ran, by rows, ascending.
     pub batches: Vec<BatchFigures>,
 }
 
 /// Requests of one model version, and where their time went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InferenceStatistics {
-    /// Answered with outputs; the others but `fail` are parts of these, those of the engine without
-    /// what the cache answered.
+    /// Requests answered with outputs, from arrival to answer. Every field below but `fail` covers a part of
+    /// these requests; the `compute_*` fields leave out cache hits.
     pub success: DurationTotal,
-    /// Refused by the queue, failed or left by their clients.
+    /// Requests refused by the queue, failed, or abandoned by their clients.
     pub fail: DurationTotal,
-    /// Waited.
+    /// Time in the queue.
     pub queue: DurationTotal,
-    /// Had their inputs made ready.
+    /// Time to prepare inputs.
     pub compute_input: DurationTotal,
-    /// Were in the engine.
+    /// Time in the engine.
     pub compute_infer: DurationTotal,
-    /// Had their outputs made ready.
+    /// Time to prepare outputs.
     pub compute_output: DurationTotal,
-    /// Were answered with what the cache had.
+    /// Lookups in the response cache that found the answer.
     pub cache_hit: DurationTotal,
-    /// Were looked for in the cache, ran, and were kept.
+    /// Lookups in the response cache that found nothing, with the insertion after the run.
     pub cache_miss: DurationTotal,
 }
 
 impl InferenceStatistics {
-    /// All of them under their names, in the protocol's order.
+    /// The fields with their names in the protocol, in the protocol's order.
     pub const fn by_name(&self) -> [(&'static str, DurationTotal); 8] {
         [
             ("success", self.success),
@@ -67,7 +67,7 @@ impl InferenceStatistics {
 }
 
 impl BatchFigures {
-    /// Where the time of these batches went, under the protocol's names and in its order.
+    /// The times with their names in the protocol, in the protocol's order.
     pub const fn by_name(&self) -> [(&'static str, DurationTotal); 3] {
         let count = self.count;
         [
@@ -79,7 +79,7 @@ impl BatchFigures {
 }
 
 impl ModelFigures<'_> {
-    /// The statistics of the model version.
+    /// Sums the cells into the statistics of the model version.
     pub fn statistics(&self) -> ModelStatistics {
         let sum = |counter: fn(&ModelCells) -> &Counter| self.cells.iter().map(|cells| counter(cells).get()).sum();
         let count = sum(|cells| &cells.success);
@@ -113,7 +113,7 @@ impl ModelFigures<'_> {
     }
 }
 
-/// A time as the cells have it.
+/// A duration in nanoseconds, the unit of all cells; saturates after 584 years.
 pub fn nanos_of(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

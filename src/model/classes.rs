@@ -1,5 +1,5 @@
-//! Classes of the classification extension as clients read them: `value:index[:label]`. Written where
-//! the best of a row are found: on the shard, or by an instance whose device finds them.
+//! Text of the classes of the classification extension: `value:index[:label]`. Written where the top-k of a
+//! row is selected: on the shard, or by an instance whose device selects it.
 
 use half::{bf16, f16};
 
@@ -7,16 +7,16 @@ use crate::model::labels::Labels;
 use crate::tensor::topk;
 use crate::wire::json::writer;
 
-/// Bytes of `value:index:label` with its length, roughly.
+/// Estimated bytes of one `value:index:label` with its length, to reserve memory.
 pub const STRING_SIZE_EXPECTED: usize = 32;
 
-/// A value by which classes are ordered, as clients read it.
+/// A score that can be written as clients read it.
 pub trait WrittenClasses: topk::Score + bytemuck::Pod {
     /// Appends the shortest text that reads back to the same value.
     fn write(&self, out: &mut Vec<u8>);
 }
 
-/// Declares how integers are written.
+/// Integers are written in decimal.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl WrittenClasses for $integer {
@@ -29,7 +29,7 @@ macro_rules! integers {
 
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Declares how floats are written.
+/// Floats are written by `write_float`; the 16-bit ones are first rounded to a short text.
 macro_rules! floats {
     ($($float:ty, $short:expr;)*) => {$(
         impl WrittenClasses for $float {
@@ -47,7 +47,7 @@ floats! {
     bf16, |value: bf16| short(value.to_f32(), |text| bf16::from_f32(text) == value);
 }
 
-/// Writes a float; a whole one without a fraction, the others that are none as Triton does.
+/// Writes a float as Triton does: a whole number without a fraction, and `nan`, `inf` or `-inf`.
 fn write_float(value: impl writer::Float, out: &mut Vec<u8>) {
     let wide = value.widen();
     if wide.is_finite() {
@@ -61,17 +61,18 @@ fn write_float(value: impl writer::Float, out: &mut Vec<u8>) {
     }
 }
 
-/// The float with the shortest text of those that a narrow float reads back from.
+/// The FP32 value with the shortest text that still rounds to the same 16-bit float.
 fn short(value: f32, reads_back: impl Fn(f32) -> bool) -> f32 {
-    /// A half float needs five digits at most.
+    /// Significant digits after which every 16-bit float reads back.
     const DIGITS_MAX: usize = 5;
     let texts = (0..DIGITS_MAX).map(|digits| format!("{value:.digits$e}"));
     texts.filter_map(|text| text.parse::<f32>().ok()).find(|text| reads_back(*text)).unwrap_or(value)
 }
 
-/// Appends a class, behind its length, as an element of a `BYTES` tensor.
+/// Appends a class as an element of a `BYTES` tensor: its length, then its text.
 pub fn write<T: WrittenClasses>(score: &T, index: u32, labels: Option<&Labels>, out: &mut Vec<u8>) {
     let start = out.len();
+    // The length is filled in when the text is written: formatting into a second buffer would copy it.
     out.extend_from_slice(&[0; 4]);
     score.write(out);
     out.push(b':');
@@ -87,9 +88,9 @@ pub fn write<T: WrittenClasses>(score: &T, index: u32, labels: Option<&Labels>, 
     }
 }
 
-/// Appends classes of which the scores and the indices are known; those of FP32, the datatype of outputs
-/// that a device finds the best of.
-pub fn write_known(scores: &[u8], indices: &[u8], labels: Option<&Labels>, out: &mut Vec<u8>) {
+/// Appends the classes that a device selected, from their scores and indices as it wrote them: little-endian FP32,
+/// the only datatype that devices select from, and 32-bit integers.
+pub fn write_selected(scores: &[u8], indices: &[u8], labels: Option<&Labels>, out: &mut Vec<u8>) {
     let (scores, indices) = (scores.as_chunks().0.iter(), indices.as_chunks().0.iter());
     for (score, index) in scores.zip(indices) {
         write(&f32::from_le_bytes(*score), u32::from_le_bytes(*index), labels, out);

@@ -1,10 +1,10 @@
-//! The datatypes of a configuration and ours, one to one.
+//! Maps the datatypes of a model configuration (`TYPE_FP32`) to those of the protocol (`FP32`) and back.
 
 use crate::tensor::Datatype;
 use crate::wire::proto::inference::DataType;
 
-/// The datatype of a configuration's.
-pub const fn datatype(data_type: DataType) -> Option<Datatype> {
+/// The protocol's datatype; `None` for `TYPE_INVALID`, which means unset.
+pub const fn from_config(data_type: DataType) -> Option<Datatype> {
     Some(match data_type {
         DataType::TypeInvalid => return None,
         DataType::TypeBool => Datatype::Bool,
@@ -24,8 +24,8 @@ pub const fn datatype(data_type: DataType) -> Option<Datatype> {
     })
 }
 
-/// The configuration's name of a datatype.
-pub const fn data_type(datatype: Datatype) -> DataType {
+/// The configuration's datatype.
+pub const fn to_config(datatype: Datatype) -> DataType {
     match datatype {
         Datatype::Bool => DataType::TypeBool,
         Datatype::Uint8 => DataType::TypeUint8,

@@ -1,5 +1,5 @@
-//! Checks on any listing of a repository, for the fuzz target `listing` and its corpus: which models
-//! are found, and what two looks after each other lead to.
+//! Properties of repository listings for the fuzz target `listing` and its corpus: which models are found, and
+//! what the difference between two polls leads to.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use crate::model::repository::changes::{KnownModel, ModelAction, ModelSighting, 
 use crate::model::repository::{FoundModels, Listing, ListingEntry};
 use crate::model::spec::VersionPolicy;
 
-/// How deep directories may lie in each other: the server looks no deeper.
+/// Nesting depth of directories: the server lists no deeper.
 const DEPTH_MAX: usize = 8;
 
-/// Reads any bytes as two listings with `---` between, and checks what must hold of them: names and
-/// versions are what they should be, what did not change leads to nothing, and what is done after
-/// the second look leaves nothing to be done. A panic is a finding.
+/// Reads any bytes as two listings separated by `---`, and checks their properties: names and versions are valid,
+/// an unchanged listing leads to no action, and after the actions of the second poll nothing is left to do. A panic
+/// is a finding.
 pub fn check_any_listing(text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     let (before, after) = text.split_once("---").unwrap_or((&text, &text));
@@ -29,8 +29,8 @@ pub fn check_any_listing(text: &[u8]) {
     check_steady(&self::known(&after, &known), &after);
 }
 
-/// Words: `name/` is a directory, what follows it in brackets lies in it; `name` is a file, and
-/// `name=7` one with this stamp.
+/// Reads a listing: `name/` is a directory, the words in brackets after it are its entries; `name` is a file, and
+/// `name=7` a file with this stamp.
 pub fn entries(text: &str) -> Vec<ListingEntry> {
     let mut stack: Vec<Vec<ListingEntry>> = vec![Vec::new()];
     for word in text.replace('[', " [ ").replace(']', " ] ").split_whitespace() {
@@ -53,7 +53,7 @@ pub fn entries(text: &str) -> Vec<ListingEntry> {
                     ..ListingEntry::default()
                 };
                 let entries = stack.last_mut().into_iter();
-                // No directory holds a name twice.
+                // No directory has a name twice.
                 entries.filter(|have| have.iter().all(|other| other.name != entry.name)).for_each(|entries| {
                     entries.push(entry.clone());
                 });
@@ -84,7 +84,7 @@ fn sightings(found: &FoundModels) -> Sightings {
     Sightings { models: models.chain(refused).collect(), unreadable: Vec::new() }
 }
 
-/// What is known when everything was done about a look; what it refused stays as it was.
+/// The known models after all actions of a poll; refused models stay as they were in `before`.
 fn known(found: &Sightings, before: &[KnownModel]) -> Vec<KnownModel> {
     let load = |sighting: &ModelSighting| match &sighting.mark {
         Ok(mark) => Some(KnownModel { name: sighting.name.clone(), origin: Some(0), mark: mark.clone() }),
@@ -98,7 +98,7 @@ fn check_steady(known: &[KnownModel], found: &Sightings) {
     assert!(left.iter().all(|action| matches!(action, ModelAction::Refuse { .. })), "{left:?}");
 }
 
-/// Every version that is wanted is kept or loaded, every other is retired.
+/// Every wanted version is kept or loaded, every other version is retired.
 fn check_versions(known: &[KnownModel], found: &Sightings) {
     for sighting in &found.models {
         let (Ok(mark), Some(known)) = (&sighting.mark, known.iter().find(|known| known.name == sighting.name)) else {

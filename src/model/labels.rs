@@ -1,13 +1,13 @@
-//! Labels of a classification output: one a line, by class index (`label_filename`).
+//! Label file of a classification output (`label_filename`): one label a line, in the order of the classes.
 
-/// Names of classes by index.
+/// Labels by class index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Labels {
     names: Vec<String>,
 }
 
 impl Labels {
-    /// Reads the lines of a label file; an empty line is a class without a label.
+    /// Reads a label file; an empty line is a class without a label.
     pub fn from_text(text: &str) -> Self {
         Self { names: text.lines().map(|line| line.trim_end().to_owned()).collect() }
     }

@@ -1,5 +1,5 @@
-//! The catalogue: what models there are and what their configurations say. It parses text, bytes
-//! and listings that it is given.
+//! The model catalogue: repository listings, model configurations, label files and ONNX files, parsed and
+//! checked. It opens no files: callers pass in text, bytes and listings.
 
 pub mod classes;
 pub mod config;

@@ -1,17 +1,19 @@
-//! Names and paths that a configuration may hold: none of them leads out of the repository.
+//! Checks of model names and of the file names in a configuration: no path leads out of the repository.
 
 use crate::error::Error;
 use crate::limits::NAME_SIZE_MAX;
 
-/// Whether a name of a model or of a directory can be one: `[A-Za-z0-9._-]{1,255}`, not `.` or
-/// `..`.
+/// Whether `name` is valid for a model and its directory: `[A-Za-z0-9._-]{1,255}`, and not `.` or `..`.
 pub fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=NAME_SIZE_MAX).contains(&name.len()) && name.bytes().all(is_plain) && name != "." && name != ".."
 }
 
-/// The name of a model's directory.
-pub fn directory(name: &str) -> Result<(), Error> {
+/// Checks the name of a model, which is also the name of its directory.
+///
+/// # Errors
+/// `InvalidArgument` if the name is not valid ([`is_name`]).
+pub fn check_model_name(name: &str) -> Result<(), Error> {
     if is_name(name) {
         return Ok(());
     }
@@ -22,8 +24,12 @@ pub fn directory(name: &str) -> Result<(), Error> {
     )))
 }
 
-/// A file that the configuration names: beneath its directory, by its text alone.
-pub fn filename(model: &str, field: &str, path: &str) -> Result<(), Error> {
+/// Checks a file name in field `field` of a model's configuration: a relative path without `..`. This checks the
+/// text alone; that no symbolic link leads out is checked when the file is opened (`control::beneath`).
+///
+/// # Errors
+/// `InvalidArgument` if the path is absolute or has an empty, `.` or `..` part, a NUL or a backslash.
+pub fn check_filename(model: &str, field: &str, path: &str) -> Result<(), Error> {
     let is_part = |part: &str| !matches!(part, "" | "." | "..");
     if path.is_empty() || (path.split('/').all(is_part) && !path.contains(['\0', '\\'])) {
         return Ok(());

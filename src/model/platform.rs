@@ -1,23 +1,22 @@
-//! The platforms and backends that a configuration may name, as Triton knows them.
+//! The platforms and backends that a configuration may name, as in Triton.
 
-/// The backend of ONNX files.
+/// The backend of ONNX models.
 pub const ONNX_BACKEND: &str = "onnxruntime";
 
-/// The platform of ONNX files.
+/// The platform of ONNX models.
 pub const ONNX_PLATFORM: &str = "onnxruntime_onnx";
 
 /// The built-in backend that returns its inputs.
 pub const IDENTITY_BACKEND: &str = "identity";
 
-/// The built-in backends of Triton's tests: one that returns its inputs, those that add up what a
-/// sequence brings, and those that answer a request any number of times.
+/// The built-in backends, which are those of Triton's tests: `identity` returns its inputs, the `sequence` ones
+/// add up the inputs of a sequence, `repeat` and `square` send any number of responses to a request.
 pub const BUILT_IN_BACKENDS: [&str; 6] =
     ["dyna_sequence", IDENTITY_BACKEND, "iterative_sequence", "repeat", "sequence", "square"];
-/// The file of an ONNX model where the configuration names none.
+/// The file name of an ONNX model if the configuration names none.
 pub const ONNX_FILENAME: &str = "model.onnx";
 
-/// Platforms of the model configuration's documents, with their backends; empty where Triton has
-/// none any more.
+/// The platforms of Triton's documentation of the model configuration, with their backends.
 const PLATFORMS: [(&str, &str); 8] = [
     ("caffe2_netdef", "caffe2"),
     ("custom", "custom"),
@@ -32,7 +31,7 @@ const PLATFORMS: [(&str, &str); 8] = [
 /// The platform of an ensemble; it has no backend.
 pub const ENSEMBLE_PLATFORM: &str = "ensemble";
 
-/// The backend of a platform.
+/// The backend of a platform; `None` for an unknown one.
 pub fn backend_of(platform: &str) -> Option<&'static str> {
     PLATFORMS.iter().find(|(known, _)| *known == platform).map(|(_, backend)| *backend)
 }

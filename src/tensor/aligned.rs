@@ -1,27 +1,39 @@
-//! A byte buffer whose start, or any chosen place in it, lies on a 64-byte boundary. Bodies and
-//! batches are gathered into it once; it grows only as bytes arrive.
+//! A byte buffer that is 64-byte aligned at its start, or at any chosen offset. Bodies and batches are
+//! gathered into it once; it grows only as bytes arrive.
 
 use bytemuck::{Pod, Zeroable};
 use bytes::Bytes;
 
 use crate::limits::TENSOR_ALIGNMENT;
 
-/// One cache line: the unit that carries the alignment.
+/// One cache line. A `Vec` of lines is aligned without unsafe code.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; TENSOR_ALIGNMENT]);
 
 /// Bytes that begin `lead` bytes after a 64-byte boundary.
+///
+/// ```
+/// use deuteron::tensor::AlignedBuffer;
+///
+/// // A 10-byte head, and behind it a tensor that must be aligned.
+/// let mut buffer = AlignedBuffer::with_alignment_at(10, 4096);
+/// buffer.extend_from_slice(b"0123456789");
+/// buffer.extend_from_slice(&[7; 64]);
+/// let bytes = buffer.freeze();
+/// assert_eq!(bytes[10..].as_ptr() as usize % 64, 0);
+/// ```
 #[derive(Default)]
 pub struct AlignedBuffer {
     lines: Vec<Line>,
+    /// Unused bytes before the first one, below 64.
     lead: usize,
+    /// Bytes in use. `lines` may be longer: shrinking keeps them.
     size: usize,
 }
 
 impl AlignedBuffer {
-    /// An empty buffer in which the byte at offset `aligned_at` will lie on a boundary, with room
-    /// for `capacity` bytes.
+    /// An empty buffer whose byte at offset `aligned_at` will be on a boundary, with room for `capacity` bytes.
     pub fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self {
         let lead = (TENSOR_ALIGNMENT - aligned_at % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
         let mut lines = Vec::new();
@@ -40,12 +52,12 @@ impl AlignedBuffer {
         Self { lines, lead: 0, size }
     }
 
-    /// How many bytes it holds.
+    /// The number of bytes.
     pub const fn len(&self) -> usize {
         self.size
     }
 
-    /// Whether it holds none.
+    /// Whether it has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.size == 0
     }
@@ -55,18 +67,19 @@ impl AlignedBuffer {
         bytemuck::cast_slice(&self.lines).get(self.lead..self.lead + self.size).unwrap_or_default()
     }
 
-    /// The bytes, to write to.
+    /// The bytes, mutable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         bytemuck::cast_slice_mut(&mut self.lines).get_mut(self.lead..self.lead + self.size).unwrap_or_default()
     }
 
-    /// Appends bytes. Whole lines are written once, without being zero before.
+    /// Appends bytes. Whole lines are not zeroed before they are written: that would write a large body twice.
     pub fn extend_from_slice(&mut self, bytes: &[u8]) {
         let from = self.size;
-        let begun = (TENSOR_ALIGNMENT - (self.lead + from) % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
-        let (begin, rest) = bytes.split_at(begun.min(bytes.len()));
+        let to_boundary = (TENSOR_ALIGNMENT - (self.lead + from) % TENSOR_ALIGNMENT) % TENSOR_ALIGNMENT;
+        let (begin, rest) = bytes.split_at(to_boundary.min(bytes.len()));
         self.append(begin);
         let (lines, end) = rest.as_chunks();
+        // After a `resize` to a smaller size there are stale lines behind the last byte: pushing would leave a gap.
         if (self.lead + self.size).div_ceil(TENSOR_ALIGNMENT) == self.lines.len() {
             self.lines.extend(lines.iter().copied().map(Line));
             self.size += lines.len() * TENSOR_ALIGNMENT;
@@ -84,7 +97,7 @@ impl AlignedBuffer {
         }
     }
 
-    /// Makes it `size` bytes long; new ones are zero, or whatever an earlier, longer state left.
+    /// Sets the length to `size`. New bytes are zero, or what was there before the buffer was shrunk.
     pub fn resize(&mut self, size: usize) {
         let line_count = self.lead.saturating_add(size).div_ceil(TENSOR_ALIGNMENT);
         if line_count > self.lines.len() {
@@ -93,8 +106,9 @@ impl AlignedBuffer {
         self.size = size;
     }
 
-    /// The bytes as a shared view, without a copy; the alignment stays.
+    /// Turns the buffer into shared, immutable bytes without a copy; the alignment stays.
     pub fn freeze(self) -> Bytes {
+        // `from_owner` allocates a control block even for no bytes.
         if self.is_empty() { Bytes::new() } else { Bytes::from_owner(self) }
     }
 }

@@ -1,5 +1,5 @@
 //! Tensors as the protocol carries them: a datatype, a shape, and a view of bytes. All arithmetic
-//! on sizes and shapes from the wire is here, checked.
+//! on sizes and shapes from the wire is here, and checked for overflow.
 
 pub mod aligned;
 pub mod strings;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 pub use aligned::AlignedBuffer;
 
-/// Dimensions, the batch axis first where there is one; short ones live without an allocation.
+/// Dimensions, the batch axis first if there is one. Up to six need no allocation.
 pub type Shape = SmallVec<[i64; 6]>;
 
 /// The datatypes of the KServe v2 protocol.
@@ -34,13 +34,13 @@ pub enum Datatype {
     Int32,
     /// Signed, 8 bytes.
     Int64,
-    /// IEEE half.
+    /// IEEE 754 half precision, 2 bytes.
     Fp16,
-    /// Brain float.
+    /// bfloat16, 2 bytes.
     Bf16,
-    /// IEEE single.
+    /// IEEE 754 single precision, 4 bytes.
     Fp32,
-    /// IEEE double.
+    /// IEEE 754 double precision, 8 bytes.
     Fp64,
     /// Strings: each a 4-byte little-endian length, then its bytes.
     Bytes,
@@ -65,7 +65,7 @@ impl Datatype {
         Self::Bytes,
     ];
 
-    /// The name on the wire (`FP32`).
+    /// The name in the protocol (`FP32`).
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bool => "BOOL",
@@ -85,7 +85,7 @@ impl Datatype {
         }
     }
 
-    /// The datatype of a name on the wire.
+    /// The datatype with this name in the protocol; `None` for an unknown name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|datatype| datatype.name() == name)
     }
@@ -103,19 +103,28 @@ impl Datatype {
 }
 
 /// A tensor: little-endian, row major, no padding.
+///
+/// ```
+/// use deuteron::tensor::{Datatype, Shape, Tensor, byte_size};
+///
+/// let shape = Shape::from_slice(&[2, 3]);
+/// assert_eq!(byte_size(Datatype::Fp32, &shape), Ok(Some(24)));
+/// let tensor = Tensor { datatype: Datatype::Fp32, shape, contents: vec![0; 24].into() };
+/// assert!(tensor.is_given());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// What the elements are.
+    /// The datatype of the elements.
     pub datatype: Datatype,
     /// The full shape, with the batch axis.
     pub shape: Shape,
-    /// The elements: a view into a request's body or a batch's outputs.
+    /// The elements: a view into the body of a request or the outputs of a batch.
     pub contents: Bytes,
 }
 
 impl Tensor {
-    /// Whether a request brought it. An optional input that was left out has no shape at all: no
-    /// configuration allows one without dimensions.
+    /// Whether the request brought it. An optional input that was left out has an empty shape, which no given
+    /// input can have: a configuration must list at least one dimension.
     pub fn is_given(&self) -> bool {
         !self.shape.is_empty()
     }
@@ -130,11 +139,15 @@ pub enum SizeError {
     Negative,
 }
 
-/// Elements of a shape; 1 for the empty one.
+/// The number of elements of a shape; 1 for the empty shape.
+///
+/// # Errors
+/// [`SizeError`] if a dimension is negative or the number does not fit 64 bits.
 pub fn element_count(shape: &[i64]) -> Result<usize, SizeError> {
     if shape.iter().any(|dimension| *dimension < 0) {
         return Err(SizeError::Negative);
     }
+    // Before the product, so that `[0, huge, huge]` is empty and not an overflow.
     if shape.contains(&0) {
         return Ok(0);
     }
@@ -142,7 +155,10 @@ pub fn element_count(shape: &[i64]) -> Result<usize, SizeError> {
     count.and_then(|count| usize::try_from(count).ok()).ok_or(SizeError::Overflow)
 }
 
-/// Bytes of a tensor of a fixed-size datatype; `None` within for `BYTES`.
+/// The size in bytes of a tensor of a fixed-size datatype; `Ok(None)` for `BYTES`.
+///
+/// # Errors
+/// [`SizeError`] if a dimension is negative or the size does not fit 64 bits.
 pub fn byte_size(datatype: Datatype, shape: &[i64]) -> Result<Option<usize>, SizeError> {
     let count = element_count(shape)?;
     let Some(size) = datatype.size() else { return Ok(None) };
@@ -150,24 +166,27 @@ pub fn byte_size(datatype: Datatype, shape: &[i64]) -> Result<Option<usize>, Siz
     bytes.map(Some).ok_or(SizeError::Overflow)
 }
 
-/// Why a range does not lie within a whole.
+/// Why a range is not inside a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangeError {
-    /// It begins at or behind its end.
+    /// It begins at or after the end of the region.
     Offset,
-    /// Its own end is no number.
+    /// Its end does not fit 64 bits.
     Overflow,
-    /// It ends behind its end.
+    /// It ends after the end of the region.
     End,
 }
 
-/// The size of a range within so many bytes, which begins before their end.
-pub fn check_range(offset: u64, size: u64, whole: u64) -> Result<usize, RangeError> {
-    if offset >= whole {
+/// Checks that `size` bytes at `offset` are inside a region of `region_size` bytes; returns `size`.
+///
+/// # Errors
+/// [`RangeError`] if they are not. An empty range at the end of the region is refused too.
+pub fn check_range(offset: u64, size: u64, region_size: u64) -> Result<usize, RangeError> {
+    if offset >= region_size {
         return Err(RangeError::Offset);
     }
     let end = offset.checked_add(size).ok_or(RangeError::Overflow)?;
-    if end > whole { Err(RangeError::End) } else { usize::try_from(size).map_err(|_| RangeError::End) }
+    if end > region_size { Err(RangeError::End) } else { usize::try_from(size).map_err(|_| RangeError::End) }
 }
 
 #[cfg(test)]
@@ -175,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_lies_within_or_is_told_what_is_wrong_with_it() {
+    fn a_range_inside_the_region_has_its_size_and_another_says_what_is_wrong() {
         let check = |offset, size, want| assert_eq!(check_range(offset, size, 64), want, "{offset} {size}");
         check(0, 64, Ok(64));
         check(63, 1, Ok(1));

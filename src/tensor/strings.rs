@@ -6,13 +6,13 @@ pub const LENGTH_SIZE: usize = 4;
 /// Why the contents of a `BYTES` tensor could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StringsError {
-    /// Fewer than 4 bytes are left where a length is due; so many are.
+    /// Fewer than 4 bytes are left for a length; the number of bytes left.
     Length(usize),
-    /// An element claims more bytes than are left.
+    /// The length of an element is more than the bytes left.
     Element {
-        /// Bytes the element claims.
+        /// Length of the element.
         claimed: usize,
-        /// Bytes that are left.
+        /// Bytes left.
         left: usize,
     },
 }
@@ -24,7 +24,7 @@ pub struct Strings<'a> {
 }
 
 impl<'a> Strings<'a> {
-    /// Reads the contents of a tensor.
+    /// An iterator over the contents of a tensor.
     pub const fn new(contents: &'a [u8]) -> Self {
         Self { rest: contents }
     }
@@ -52,7 +52,7 @@ impl<'a> Iterator for Strings<'a> {
     }
 }
 
-/// Appends one element. Its length must fit 32 bits: a body never holds a longer one.
+/// Appends one element. Its length must fit 32 bits, as it does for any element that came in a body.
 pub fn encode(element: &[u8], out: &mut Vec<u8>) {
     let length = u32::try_from(element.len()).unwrap_or(u32::MAX);
     out.extend_from_slice(&length.to_le_bytes());
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_read_back_and_lies_are_told() {
+    fn elements_read_back_and_wrong_lengths_are_errors() {
         let mut contents = Vec::new();
         for element in [&b"one"[..], b"", b"\xff\x00"] {
             encode(element, &mut contents);

@@ -1,22 +1,22 @@
-//! The best of a row, best first: the largest value, equal ones by index, -0 like 0, and what is no number last. The
-//! classification extension calls it on the shard, and it is what the GPU's kernels are held to (`backend::kernel`).
+//! Top-k of a row: indices of the largest values, largest first; equal values by index, -0 equal to 0, NaN last. The
+//! classification extension calls it on the shard, and the GPU kernels are tested against it (`backend::kernel`).
 //!
-//! A row is read once, a few values at a time; all that is done with most is to see that none of them is above the
-//! worst of the best so far, which compilers make SIMD of.
+//! A row is read once, a chunk at a time. Most chunks need only one check, that no value is above the smallest of the
+//! best so far; compilers turn that check into SIMD code.
 
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
-/// A number by which a row is ordered.
+/// A value that a row is ordered by.
 pub trait Score: Copy {
-    /// What is compared in its place.
+    /// What is compared instead of the value: floats have no total order with NaN last and -0 equal to 0.
     type Key: Copy + Ord;
 
-    /// Larger for what comes first, equal for what is equal, least for what is no number.
+    /// The key: in the order of the values, the same for -0 and 0, and the smallest for NaN.
     fn key(self) -> Self::Key;
 }
 
-/// Declares how integers are ordered.
+/// Integers are their own keys.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl Score for $integer {
@@ -31,7 +31,8 @@ macro_rules! integers {
 
 integers!(i8 i16 i32 i64 u8 u16 u32 u64);
 
-/// Declares how floats are ordered: as the integers that their sign and the rest of their bits make.
+/// Floats are ordered by their bits: those of a positive float, read as an integer, are in the order of the values,
+/// and the sign negates them.
 macro_rules! floats {
     ($($float:ty, $key:ty;)*) => {$(
         impl Score for $float {
@@ -59,22 +60,24 @@ floats! {
     f64, i64;
 }
 
-/// Indices of the best, best first; a few live without an allocation.
+/// Indices of the best scores, best first. Up to 16 need no allocation.
 pub type Indices = SmallVec<[u32; 16]>;
 
-/// The indices of the `count` best scores, or of all where there are fewer. A row has fewer than 2^32.
+/// The indices of the `count` best scores, or of all if there are fewer. A row must have fewer than 2^32.
 pub fn best<T: Score>(scores: &[T], count: usize) -> Indices {
     let count = count.min(scores.len());
     if count == 0 {
         return Indices::new();
     }
     let mut kept: TopKCandidates<T::Key> = SmallVec::new();
+    // Twice the count, so that a selection, which costs a pass over all candidates, is due only after as many new
+    // ones: its cost for each candidate is constant.
     let capacity = count.saturating_mul(2).max(KEPT_COUNT_MIN);
     let (first, rest) = scores.split_at(capacity.min(scores.len()));
     kept.extend(first.iter().map(|score| score.key()).zip(0..));
     let mut bound = shrink(&mut kept, count);
     for (chunk, start) in rest.chunks(CHUNK_COUNT).zip((first.len()..).step_by(CHUNK_COUNT)) {
-        // A later index never wins against an equal score.
+        // Strictly above: at an equal score the earlier index wins.
         if !has_above(chunk, bound) {
             continue;
         }
@@ -94,24 +97,24 @@ pub fn best<T: Score>(scores: &[T], count: usize) -> Indices {
     kept.iter().map(|(_, index)| *index).collect()
 }
 
-/// Keys with their indices, of which the best are among the first after [`shrink`].
+/// Candidates: keys with their indices, unordered. [`shrink`] reduces them to the best.
 type TopKCandidates<Key> = SmallVec<[(Key, u32); KEPT_COUNT_MIN]>;
 
-/// Values that are looked at together.
+/// Values compared with the bound at once: a few vector instructions.
 const CHUNK_COUNT: usize = 16;
-/// What is kept for few: beside them room for what more than one chunk brings.
+/// Capacity for small counts: room for more than one chunk of new candidates between two selections.
 const KEPT_COUNT_MIN: usize = 48;
 
-/// Written without an early end, so that all are compared at once.
+/// Whether a chunk has a score above `bound`. Without an early exit, so that the loop vectorizes.
 fn has_above<T: Score>(chunk: &[T], bound: T::Key) -> bool {
     match <&[T; CHUNK_COUNT]>::try_from(chunk) {
         Ok(chunk) => chunk.iter().fold(false, |found, score| found | (score.key() > bound)),
-        // The end of the row.
+        // The short chunk at the end of the row is always examined.
         Err(_) => true,
     }
 }
 
-/// Leaves only the best, of which there are that many, and returns the key of the worst of those.
+/// Keeps the best `count` candidates, unordered, and returns the smallest key of those.
 fn shrink<Key: Copy + Ord>(kept: &mut TopKCandidates<Key>, count: usize) -> Key {
     if count < kept.len() {
         kept.select_nth_unstable_by(count - 1, order);
@@ -131,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What the sort of the whole row says.
+    /// The expected result: a stable sort of the whole row.
     fn sorted<T: Score>(scores: &[T], count: usize) -> Vec<u32> {
         let mut all: Vec<u32> = (0..scores.len() as u32).collect();
         all.sort_by_key(|index| std::cmp::Reverse(scores[*index as usize].key()));
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_order_floats_as_comparison_does_and_put_what_is_no_number_last() {
+    fn keys_order_floats_as_comparison_does_and_put_nan_last() {
         let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE, f32::MAX, f32::MIN];
         let mut random = Random(7);
         let numbers: Vec<f32> =
@@ -231,7 +234,7 @@ mod tests {
             all.sort_unstable_by(order);
             sorting += COMPARISONS.take();
         }
-        // Most of them are made sixteen at once.
+        // And most of these are vectorized, sixteen at a time.
         assert!(selecting * 4 < sorting, "{} beside {}", selecting / 20, sorting / 20);
     }
 }

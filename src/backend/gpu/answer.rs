@@ -8,7 +8,7 @@ use crate::backend::batch::scatter;
 use crate::backend::gpu::slot::BatchOutput;
 use crate::backend::{OutputNeed, Request};
 use crate::error::Error;
-use crate::model::classes::{STRING_SIZE_EXPECTED, write_known};
+use crate::model::classes::{STRING_SIZE_EXPECTED, write_selected};
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape, Tensor, element_count};
 
@@ -70,7 +70,7 @@ fn part(
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
         let (begin, end) = (row * count * ELEMENT_SIZE, (row * count + asked) * ELEMENT_SIZE);
-        write_known(values.get(begin..end)?, indices.get(begin..end)?, expected.labels.as_deref(), &mut contents);
+        write_selected(values.get(begin..end)?, indices.get(begin..end)?, expected.labels.as_deref(), &mut contents);
     }
     let mut shape: Shape = spec.has_batch_axis().then_some(i64::from(request_rows)).into_iter().collect();
     shape.push(i64::try_from(asked).ok()?);

@@ -93,7 +93,7 @@ fn find<'a>(outlets: &'a [Outlet], side: &str, name: &str) -> Result<&'a Outlet,
 fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<OrtBinding, Error> {
     let rank = check_datatype(spec, side, &tensor.name, tensor.datatype, outlet)?;
     let is_whole = tensor.is_ragged || tensor.scatter_source.is_some();
-    let is_squeezed = !is_whole && tensor.has_last_one() && rank + 1 == tensor.model_shape.len();
+    let is_squeezed = !is_whole && tensor.may_be_scalar() && rank + 1 == tensor.model_shape.len();
     Ok(OrtBinding { index, datatype: tensor.datatype, is_squeezed })
 }
 

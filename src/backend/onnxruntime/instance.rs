@@ -164,7 +164,7 @@ impl OnnxruntimeInstance {
         // The configuration shows a scalar as one element; what the file says of an output's shape
         // may be nothing.
         let lacks_one = spec.outputs.get(index).is_some_and(|output| {
-            output.scatter_source.is_none() && output.has_last_one() && shape.len() + 1 == output.model_shape.len()
+            output.scatter_source.is_none() && output.may_be_scalar() && shape.len() + 1 == output.model_shape.len()
         });
         let shape: Shape = shape.iter().copied().chain(lacks_one.then_some(1)).collect();
         let Some(session) = &self.session else { return Err(Error::internal("the instance is being dropped")) };

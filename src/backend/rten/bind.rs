@@ -175,7 +175,7 @@ fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64])
             ShapeText(shape)
         )));
     }
-    let is_squeezed = tensor.has_last_one() && shape.len() + 1 == tensor.model_shape.len();
+    let is_squeezed = tensor.may_be_scalar() && shape.len() + 1 == tensor.model_shape.len();
     let wanted = tensor.model_shape.as_slice();
     let configured = if is_squeezed { wanted.get(..shape.len()).unwrap_or_default() } else { wanted };
     let fits = |(model, config): (&i64, &i64)| *model == -1 || model == config || (!is_strict && *config == -1);

@@ -1,7 +1,7 @@
-//! `batch_input` and `batch_output` of a configuration: inputs of the model that no request brings
-//! but the server makes of a batch, and outputs that are cut apart by the shape of an input. Their
-//! checks, with Triton's texts (`model_config_utils.cc`, `ValidateBatchIO`), and their form in the
-//! spec. Called by [`crate::model::config`] and [`crate::model::config::validate`].
+//! `batch_input` and `batch_output` of a configuration: inputs that the server computes from a batch, and outputs
+//! that are split among the requests by the shape of an input. Checks them, with Triton's texts
+//! (`model_config_utils.cc`, `ValidateBatchIO`), and converts them. Called by [`crate::model::config`] and
+//! [`crate::model::config::validate`].
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::model::spec::{BatchInput, BatchInputKind};
 use crate::wire::proto::inference::batch_input::Kind;
 use crate::wire::proto::inference::{self as proto, DataType, ModelConfig, batch_output};
 
-/// Holds both lists against the inputs and outputs, which were checked before.
+/// Checks both lists against the inputs and outputs, which were checked before.
 pub(super) fn check(config: &ModelConfig) -> Result<(), Error> {
     let for_model = |text: String| Error::invalid(format!("{text} for {}", config.name));
     let mut targets = BTreeSet::new();
@@ -32,25 +32,25 @@ pub(super) fn check(config: &ModelConfig) -> Result<(), Error> {
     Ok(())
 }
 
-/// The inputs that are made of a batch, one for each name. The configuration was checked.
+/// The inputs computed from a batch, one for each target name. The configuration was checked.
 pub(super) fn inputs(config: &ModelConfig) -> Vec<BatchInput> {
     let mut inputs = Vec::new();
     for batch in &config.batch_input {
         let source = batch.source_input.first().and_then(|name| position(config, name));
-        let (Some(datatype), Some(source)) = (datatype::datatype(batch.data_type()), source) else { continue };
+        let (Some(datatype), Some(source)) = (datatype::from_config(batch.data_type()), source) else { continue };
         let input = |name: &String| BatchInput { name: name.clone(), datatype, kind: kind(batch.kind()), source };
         inputs.extend(batch.target_name.iter().map(input));
     }
     inputs
 }
 
-/// The input whose shape an output is cut apart by.
+/// The index of the input whose shape splits this output; `None` for an output that is no `batch_output`.
 pub(super) fn scatter_source(config: &ModelConfig, output: &str) -> Option<usize> {
     let batch = config.batch_output.iter().find(|batch| batch.target_name.iter().any(|name| name == output))?;
     position(config, batch.source_input.first()?)
 }
 
-/// The shape that the model's own input must have, -1 for any size.
+/// The shape that the model's input for a `batch_input` must have; -1 for any size.
 pub(super) fn model_shape(config: &ModelConfig, batch: &proto::BatchInput) -> Vec<i64> {
     let source = batch.source_input.first().and_then(|name| position(config, name));
     let rank = source
@@ -78,7 +78,7 @@ fn check_input<'a>(
         return Err("batch input data type must be TYPE_INT32 or TYPE_FP32".to_owned());
     }
     check_sources(config, &batch.source_input)?;
-    // Triton takes the first dimension for the batch axis here, whether or not it is one.
+    // Triton treats the first dimension as the batch axis here even if the model has none.
     if matches!(kind, Kind::BatchItemShape | Kind::BatchItemShapeFlatten) && config.max_batch_size == 0 {
         return Err(format!("batch input kind '{name}' needs a batch axis, and 'max_batch_size' is 0"));
     }

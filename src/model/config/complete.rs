@@ -1,11 +1,11 @@
-//! What a configuration leaves out, filled in as Triton does: the backend from the files of a
-//! version, inputs and outputs from the ONNX file, and the defaults that `GET /config` shows.
-//! Called by [`crate::model::config`] between reading and checking.
+//! Fills in what a configuration leaves out, as Triton does: the backend from the files of a version, inputs and
+//! outputs from the ONNX file, and the defaults that `GET /config` shows. Called by [`crate::model::config`] between
+//! reading and checking.
 
 use crate::error::Error;
 use crate::model::config::GpuSupport;
 use crate::model::config::sequence_batching;
-use crate::model::datatype::data_type;
+use crate::model::datatype;
 use crate::model::onnx::{OnnxSignature, OnnxTensor};
 use crate::model::platform::ENSEMBLE_PLATFORM;
 use crate::model::platform::ONNX_BACKEND;
@@ -21,12 +21,12 @@ use crate::wire::proto::inference::{
     ModelVersionPolicy,
 };
 
-/// A sequence that brings no request for so long is over, where the configuration does not say.
+/// Default of `max_sequence_idle_microseconds`, as in Triton.
 const SEQUENCE_IDLE_MICROS: u64 = 1_000_000;
-/// Instances of an ONNX model on the CPU, where the configuration does not say.
+/// Default count of an instance group of an ONNX model on the CPU, as in Triton.
 const ONNX_INSTANCES_DEFAULT: i32 = 2;
 
-/// Files of a version's directory that tell the backend, in the order in which Triton looks.
+/// File names in a version's directory and the backends they imply, in Triton's order.
 const FILES: [(&str, &str); 8] = [
     ("model.savedmodel", "tensorflow"),
     ("model.graphdef", "tensorflow"),
@@ -38,8 +38,11 @@ const FILES: [(&str, &str); 8] = [
     ("model.py", "python"),
 ];
 
-/// Fills name, backend, platform and file name. `files` are what the first version's directory
-/// holds; `None` where nothing may be told from them.
+/// Fills in name, backend, platform and file name. `files` are the names in the first version's directory; `None`
+/// if the backend must not be derived from them.
+///
+/// # Errors
+/// `InvalidArgument` if the backend cannot be determined.
 pub fn fill_backend(config: &mut ModelConfig, directory: &str, files: Option<&[String]>) -> Result<(), Error> {
     if config.name.is_empty() {
         directory.clone_into(&mut config.name);
@@ -82,6 +85,7 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
     if !config.platform.is_empty() {
         return backend_of(&config.platform);
     }
+    // A configured file name decides instead of the files that are there.
     let is_there = |name: &str| match config.default_model_filename.as_str() {
         "" => files.iter().any(|file| file == name),
         filename => filename == name,
@@ -89,8 +93,12 @@ fn find_backend(config: &ModelConfig, files: &[String]) -> Option<&'static str> 
     FILES.iter().find(|(name, _)| is_there(name)).map(|(_, backend)| *backend)
 }
 
-/// Fills what is missing of inputs and outputs, and batching, unless both are there. Like
-/// Triton, an explicit `max_batch_size: 0` is then taken as not given.
+/// Fills in missing inputs or outputs, and batching; nothing if the configuration has both. An explicit
+/// `max_batch_size: 0` counts as not set, as in Triton: protobuf cannot tell the two apart.
+///
+/// # Errors
+/// `InvalidArgument` if the file cannot provide what is missing: its shapes contradict `max_batch_size`, are unknown,
+/// or an output cannot be served.
 pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_default: i32) -> Result<(), Error> {
     let has_inputs = !config.input.is_empty() || !config.batch_input.is_empty();
     if has_inputs && !config.output.is_empty() {
@@ -102,6 +110,7 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
             config.name
         )));
     }
+    // As in Triton a model can batch if the first dimension of every input and output has variable size.
     let has_batch_axis = |tensor: &OnnxTensor| matches!(tensor.shape.as_deref(), Some([-1, ..]));
     let is_batching = onnx.inputs.iter().chain(&onnx.outputs).all(has_batch_axis);
     if !is_batching && config.max_batch_size != 0 {
@@ -119,18 +128,19 @@ pub fn fill_from_onnx(config: &mut ModelConfig, onnx: &OnnxSignature, rows_max_d
     }
     let is_batching = config.max_batch_size > 0;
     if !has_inputs {
-        let made = sequence_batching::input_names(config);
-        for tensor in onnx.inputs.iter().filter(|tensor| !made.contains(&tensor.name)) {
+        // Control and state inputs are the server's, not the client's.
+        let server_inputs = sequence_batching::input_names(config);
+        for tensor in onnx.inputs.iter().filter(|tensor| !server_inputs.contains(&tensor.name)) {
             let (dims, reshape) = fill_dims(&config.name, "input", tensor, is_batching)?;
-            let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
+            let (name, data_type) = (tensor.name.clone(), datatype::to_config(tensor.datatype).into());
             config.input.push(ModelInput { name, data_type, dims, reshape, ..ModelInput::default() });
         }
     }
     if config.output.is_empty() {
-        let kept = sequence_batching::output_names(config);
-        for tensor in onnx.outputs.iter().filter(|tensor| !kept.contains(&tensor.name)) {
+        let states = sequence_batching::output_names(config);
+        for tensor in onnx.outputs.iter().filter(|tensor| !states.contains(&tensor.name)) {
             let (dims, reshape) = fill_dims(&config.name, "output", tensor, is_batching)?;
-            let (name, data_type) = (tensor.name.clone(), data_type(tensor.datatype).into());
+            let (name, data_type) = (tensor.name.clone(), datatype::to_config(tensor.datatype).into());
             config.output.push(ModelOutput { name, data_type, dims, reshape, ..ModelOutput::default() });
         }
     }
@@ -151,14 +161,15 @@ fn fill_dims(
         )));
     };
     Ok(match shape.get(usize::from(is_batching)..).unwrap_or_default() {
-        // Triton shows a scalar as one element, and one value a row with the reshape that takes the element away.
+        // Dims cannot be empty. Triton shows a scalar as dims [1], and one value a row as dims [1] with a reshape to
+        // no dims.
         [] => (vec![1], is_batching.then(ModelTensorReshape::default)),
         dims => (dims.to_vec(), None),
     })
 }
 
-/// The defaults that do not depend on the model file.
-pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
+/// Fills in the defaults that do not depend on the model file.
+pub fn fill_defaults(config: &mut ModelConfig, gpus: &GpuSupport) {
     let latest = || ModelVersionPolicy { policy_choice: Some(PolicyChoice::Latest(Latest { num_versions: 1 })) };
     config.version_policy.get_or_insert_with(latest);
     if let Some(SchedulingChoice::DynamicBatching(batching)) = &mut config.scheduling_choice
@@ -172,19 +183,19 @@ pub fn normalize(config: &mut ModelConfig, gpus: &GpuSupport) {
     {
         batching.max_sequence_idle_microseconds = SEQUENCE_IDLE_MICROS;
     }
-    // Triton fills nothing in of what an ensemble may not have.
+    // What follows is not allowed for an ensemble, so nothing is filled in.
     if config.platform == ENSEMBLE_PLATFORM {
         return;
     }
     let optimization = config.optimization.get_or_insert_default();
     optimization.input_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
     optimization.output_pinned_memory.get_or_insert(PinnedMemoryBuffer { enable: true });
-    normalize_instance_groups(config, gpus);
+    fill_instance_groups(config, gpus);
 }
 
-/// As Triton: a group that does not say where it is, is on GPUs if all that it names are there, and
-/// on all of them if it names none.
-fn normalize_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
+/// As in Triton, a `KIND_AUTO` group is placed on GPUs if every GPU it names exists; a GPU group that names none is
+/// placed on all.
+fn fill_instance_groups(config: &mut ModelConfig, gpus: &GpuSupport) {
     let devices: Vec<i32> = gpus.devices.iter().filter_map(|device| i32::try_from(*device).ok()).collect();
     let takes_auto = gpus.takes_auto && config.backend == ONNX_BACKEND && !devices.is_empty();
     if config.instance_group.is_empty() {

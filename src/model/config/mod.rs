@@ -1,7 +1,7 @@
-//! A model's configuration on its way from text to [`ModelSpec`]. The server reads the files and
-//! hands their contents over, in two steps: a [`ConfigDraft`] says which files are wanted, and
-//! [`ConfigDraft::complete`] turns them into what the rest of the server reads. A configuration that
-//! asks for something that is not built is refused by name.
+//! Turns the text of a model configuration into a [`ModelSpec`], in two steps, because only the configuration
+//! says which other files are needed: a [`ConfigDraft`] names them, the caller reads them, and
+//! [`ConfigDraft::complete`] fills in defaults, checks, and converts. A field that is not supported is refused by
+//! name.
 
 mod batch_io;
 pub(in crate::model) mod complete;
@@ -39,33 +39,48 @@ use crate::wire::proto::inference::model_rate_limiter::Resource;
 use crate::wire::proto::inference::model_version_policy::PolicyChoice;
 use crate::wire::proto::inference::{ModelConfig, ModelInstanceGroup, ModelParameter, ModelQueuePolicy};
 
-/// A configuration before its model file was looked at.
+/// A configuration that was parsed but not yet completed from the model file.
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use deuteron::model::config::{CompletionRules, ConfigDraft};
+///
+/// let text = "backend: 'identity' max_batch_size: 8
+///     input { name: 'x' data_type: TYPE_FP32 dims: 4 }
+///     output { name: 'y' data_type: TYPE_FP32 dims: 4 }";
+/// let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
+/// let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap();
+/// assert_eq!(spec.rows_max, 8);
+/// assert_eq!(spec.inputs[0].shape.as_slice(), [-1, 4]);
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConfigDraft {
     config: ModelConfig,
     notes: Vec<String>,
-    /// What the files of initial states hold, by name.
+    /// Contents of the initial state files, by name.
     states: BTreeMap<String, Arc<[u8]>>,
     gpus: GpuSupport,
 }
 
-/// What a configuration can have of GPUs.
+/// The GPUs of the machine that a configuration may use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuSupport {
     /// The numbers of the devices.
     pub devices: Vec<u32>,
-    /// Why there is none; empty where that is not known.
+    /// Why there are no devices; empty if unknown.
     pub why_absent: String,
-    /// Whether `KIND_AUTO` may mean them.
+    /// Whether `KIND_AUTO` may choose GPUs (`--gpu-auto`).
     pub takes_auto: bool,
 }
 
-/// How much is derived from the model file.
+/// What is filled in from the model file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompletionRules {
-    /// Whether anything is (`--disable-auto-complete-config`).
+    /// Whether anything is filled in (off with `--disable-auto-complete-config`).
     pub is_on: bool,
-    /// `max_batch_size` of a model that can batch and does not say (`default-max-batch-size`).
+    /// `max_batch_size` of a model that can batch and whose configuration does not set it
+    /// (`default-max-batch-size`).
     pub rows_max_default: u16,
 }
 
@@ -76,19 +91,27 @@ impl Default for CompletionRules {
 }
 
 impl ConfigDraft {
-    /// Reads the `config.pbtxt` of a model's directory, or does without one. `files` are the
-    /// names inside its first version directory, which tell the backend where the text does not.
+    /// Reads the `config.pbtxt` of a model, or an empty configuration without one. `directory` is the model's
+    /// name; `files` are the names in its first version directory, from which the backend is derived if the
+    /// configuration does not name it.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
     pub fn new(directory: &str, text: Option<&[u8]>, files: &[String]) -> Result<Self, Error> {
         Self::read(directory, Notation::Text, text.unwrap_or_default(), Some(files))
     }
 
-    /// The same of a file in any notation; without `files` the text must tell the backend
+    /// Reads a configuration in any notation. Without `files` the configuration must name the backend
     /// (`--disable-auto-complete-config`).
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the text does not parse, a name is not valid, or the backend cannot be determined;
+    /// `Unsupported` if a field or the backend is not supported.
     pub fn read(directory: &str, notation: Notation, text: &[u8], files: Option<&[String]>) -> Result<Self, Error> {
-        name::directory(directory)?;
+        name::check_model_name(directory)?;
         let text = ConfigText::decode(notation, text)?;
         let mut config: ModelConfig = text.message.transcode_to().map_err(|error| {
-            Error::internal(format!("model '{directory}': its configuration does not read: {error}"))
+            Error::internal(format!("model '{directory}': its configuration cannot be decoded: {error}"))
         })?;
         if !config.name.is_empty() && config.name != directory {
             return Err(Error::invalid(format!(
@@ -97,20 +120,22 @@ impl ConfigDraft {
             )));
         }
         complete::fill_backend(&mut config, directory, files)?;
+        // Before the check of fields: a configuration for another backend has many fields that are not supported,
+        // and its backend is what to tell the user.
         validate::backend(&config)?;
         validate::runtime(&config)?;
         let notes = supported::check_supported(directory, &text)?;
-        name::filename(directory, "default_model_filename", &config.default_model_filename)?;
+        name::check_filename(directory, "default_model_filename", &config.default_model_filename)?;
         let mut filenames: Vec<_> = config.cc_model_filenames.values().collect();
         filenames.sort_unstable();
-        filenames.into_iter().try_for_each(|file| name::filename(directory, "cc_model_filenames", file))?;
+        filenames.into_iter().try_for_each(|file| name::check_filename(directory, "cc_model_filenames", file))?;
         for output in &config.output {
-            name::filename(directory, "label_filename", &output.label_filename)?;
+            name::check_filename(directory, "label_filename", &output.label_filename)?;
         }
         Ok(Self { config, notes, states: BTreeMap::new(), gpus: GpuSupport::default() })
     }
 
-    /// What the configuration says that changes nothing here, each with the reason.
+    /// Fields that the configuration sets and that have no effect in this server, each with the reason; for the log.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -125,23 +150,23 @@ impl ConfigDraft {
         &self.config.backend
     }
 
-    /// The models that it is made of, where it is an ensemble, each once.
+    /// The composing models of an ensemble, each once; empty for any other model.
     pub fn composing(&self) -> Vec<String> {
         let ensemble = ensemble::read(&self.config);
         ensemble.map(|ensemble| ensemble.models().into_iter().map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// Which versions are wanted.
+    /// Which versions to serve.
     pub fn version_policy(&self) -> VersionPolicy {
         version_policy(&self.config)
     }
 
-    /// The ONNX file to look at inside a version's directory, for the backend that has one.
+    /// The name of the ONNX file in a version's directory, if the backend needs one.
     pub fn onnx_filename(&self) -> Option<&str> {
         (self.config.backend == ONNX_BACKEND).then_some(self.config.default_model_filename.as_str())
     }
 
-    /// The label files to read inside the model's directory, each once.
+    /// The label files to read from the model's directory, each once.
     pub fn label_filenames(&self) -> Vec<&str> {
         let names = self.config.output.iter().map(|output| output.label_filename.as_str());
         let mut names: Vec<_> = names.filter(|name| !name.is_empty()).collect();
@@ -150,18 +175,18 @@ impl ConfigDraft {
         names
     }
 
-    /// The files of initial states to read inside the model's directory, each once.
+    /// The initial state files to read from `initial_state/` in the model's directory, each once.
     pub fn state_filenames(&self) -> Vec<String> {
         sequence_batching::state_filenames(&self.config)
     }
 
-    /// The same with what [`Self::state_filenames`] hold.
+    /// Sets the contents of the files that [`Self::state_filenames`] names.
     pub fn with_state_files(self, states: BTreeMap<String, Arc<[u8]>>) -> Self {
         Self { states, ..self }
     }
 
-    /// Whether an instance of it may be on a GPU: its backend has a way there, and a group asks for one
-    /// or does not say.
+    /// Whether an instance may be placed on a GPU: a group has `KIND_GPU`, or the backend supports GPUs and a group
+    /// leaves the kind open. The server looks for GPUs only then.
     pub fn may_use_gpu(&self) -> bool {
         let groups = &self.config.instance_group;
         let may = |group: &ModelInstanceGroup| matches!(group.kind(), Kind::Auto | Kind::Gpu);
@@ -169,13 +194,17 @@ impl ConfigDraft {
             || (self.config.backend == ONNX_BACKEND && (groups.is_empty() || groups.iter().any(may)))
     }
 
-    /// The same on a machine with these GPUs.
+    /// Sets the GPUs of the machine.
     pub fn with_gpus(self, gpus: GpuSupport) -> Self {
         Self { gpus, ..self }
     }
 
-    /// Fills in, checks, and puts into the server's form. `onnx` is what [`Self::onnx_filename`]
-    /// holds, `labels` is what [`Self::label_filenames`] hold.
+    /// Fills in defaults, checks the configuration, and converts it. `onnx` is the signature of the file that
+    /// [`Self::onnx_filename`] names, `labels` has the files that [`Self::label_filenames`] names.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the configuration is wrong or disagrees with the ONNX file; `Unsupported` if it asks for
+    /// something this server does not have; `Internal` if a label file was not read.
     pub fn complete(
         mut self,
         onnx: Option<&OnnxSignature>,
@@ -185,7 +214,7 @@ impl ConfigDraft {
         if let Some(onnx) = onnx.filter(|_| completion.is_on) {
             complete::fill_from_onnx(&mut self.config, onnx, completion.rows_max_default.into())?;
         }
-        complete::normalize(&mut self.config, &self.gpus);
+        complete::fill_defaults(&mut self.config, &self.gpus);
         validate::config(&self.config, &self.gpus)?;
         let engine = sequence_batching::engine_config(&self.config);
         if let Some(onnx) = onnx {
@@ -200,12 +229,14 @@ impl ConfigDraft {
 }
 
 impl ModelSpec {
-    /// The same with one parameter more, or another value of it: what the server decided, in the
-    /// configuration that it shows.
+    /// A copy with one parameter set, also in the configuration that clients see: it shows a decision of the server.
+    ///
+    /// # Errors
+    /// `Internal` if `config_message` does not decode, which cannot happen for a spec that was built here.
     pub fn with_parameter(&self, key: &str, value: &str) -> Result<Self, Error> {
         let decoded = ModelConfig::decode(&*self.config_message);
         let mut config = decoded.map_err(|error| {
-            Error::internal(format!("model '{}': its own configuration does not read: {error}", self.name))
+            Error::internal(format!("model '{}': its effective configuration cannot be decoded: {error}", self.name))
         })?;
         config.parameters.insert(key.to_owned(), ModelParameter { string_value: value.to_owned() });
         let mut spec = self.clone();
@@ -216,7 +247,10 @@ impl ModelSpec {
     }
 }
 
-/// The name that a configuration gives its model, if it gives one.
+/// The model name in a configuration; `None` if it has none.
+///
+/// # Errors
+/// `InvalidArgument` if the text does not parse.
 pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>, Error> {
     let text = ConfigText::decode(notation, text)?;
     let name = text.message.get_field_by_name("name");
@@ -226,7 +260,7 @@ pub fn configured_name(notation: Notation, text: &[u8]) -> Result<Option<String>
 fn version_policy(config: &ModelConfig) -> VersionPolicy {
     match config.version_policy.as_ref().map(|policy| &policy.policy_choice) {
         None => VersionPolicy::Latest(1),
-        // Triton takes a policy without a choice as this one.
+        // As in Triton: a policy without a choice means all versions.
         Some(None | Some(PolicyChoice::All(_))) => VersionPolicy::All,
         Some(Some(PolicyChoice::Latest(latest))) => VersionPolicy::Latest(latest.num_versions),
         Some(Some(PolicyChoice::Specific(specific))) => VersionPolicy::Specific(
@@ -275,7 +309,7 @@ fn into_spec(config: ModelConfig, labels: &BTreeMap<String, Arc<Labels>>) -> Res
     })
 }
 
-/// Triton puts an underscore before each, so that none is taken for one of its own.
+/// As in Triton each key gets an underscore in front, so that it cannot collide with a label of the server's.
 fn metric_labels(config: &ModelConfig) -> String {
     let tags: BTreeMap<_, _> = config.metric_tags.iter().collect();
     let escaped = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
@@ -298,7 +332,7 @@ fn optimization(config: &ModelConfig) -> Optimization {
 }
 
 fn instance_group(group: &ModelInstanceGroup) -> InstanceGroup {
-    // The policies that hold where none is named.
+    // The default host policy depends on the kind and the first GPU.
     let gpus: Vec<u32> = group.gpus.iter().filter_map(|gpu| u32::try_from(*gpu).ok()).collect();
     let policy = match (group.kind(), gpus.first()) {
         (Kind::Model, _) => "model".to_owned(),
@@ -352,7 +386,7 @@ fn queue_rules(policy: &ModelQueuePolicy) -> QueueRules {
 }
 
 fn tensor_spec(config: &ModelConfig, io: &TensorIo<'_>) -> Result<TensorSpec, Error> {
-    let datatype = datatype::datatype(io.data_type)
+    let datatype = datatype::from_config(io.data_type)
         .ok_or_else(|| Error::internal(format!("model '{}': '{}' has no datatype", config.name, io.name)))?;
     let is_batching = config.max_batch_size > 0;
     let is_shape_tensor = io.is_shape_tensor && is_batching;
@@ -372,21 +406,21 @@ fn output_labels(
     found.map(Some).ok_or_else(|| Error::internal(format!("model '{model}': the label file '{filename}' was not read")))
 }
 
-/// The fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
-/// refused at a place inside the text, what is read is the same when it is written in each notation and
-/// read back, and what is accepted is accepted again in the form that is shown.
+/// Properties for the fuzz targets `config`, `config_json` and `config_toml`: any bytes are a configuration or are
+/// refused at a position inside the text; a configuration written in each notation reads back the same; and the
+/// effective configuration of an accepted one is accepted again and stays the same.
 pub fn check_any_text(notation: Notation, text: &[u8]) {
     match ConfigText::decode(notation, text) {
         Ok(config) => {
-            let model: ModelConfig = config.message.transcode_to().expect("it was read over the same descriptor");
+            let model: ModelConfig = config.message.transcode_to().expect("both have the same descriptor");
             assert_written(&model);
         }
         Err(error) => assert_inside(text, &error),
     }
     let files = ["model.onnx".to_owned()];
     let Ok(draft) = ConfigDraft::read("m", notation, text, Some(&files)) else { return };
-    let wanted = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
-    let labels: BTreeMap<_, _> = wanted.collect();
+    let labels = draft.label_filenames().into_iter().map(|name| (name.to_owned(), Arc::default()));
+    let labels: BTreeMap<_, _> = labels.collect();
     let Ok(spec) = draft.complete(None, &labels, CompletionRules::default()) else { return };
     let shown = ModelConfig::decode(&*spec.config_message).expect("it was just encoded");
     let again = ConfigDraft { config: shown, notes: Vec::new(), states: BTreeMap::new(), gpus: GpuSupport::default() };
@@ -400,14 +434,14 @@ fn assert_written(model: &ModelConfig) {
         let text = write::encode(model, notation);
         let read = ConfigText::decode(notation, text.as_bytes());
         let read = read.unwrap_or_else(|error| unreadable(&error, &text));
-        let again: ModelConfig = read.message.transcode_to().expect("it was read over the same descriptor");
+        let again: ModelConfig = read.message.transcode_to().expect("both have the same descriptor");
         assert_eq!(write::encode(&again, Notation::Text), once, "written in {notation:?} and read back");
     }
 }
 
-#[expect(clippy::panic, reason = "it is what a fuzz target finds by")]
+#[expect(clippy::panic, reason = "a fuzz target reports by panicking")]
 fn unreadable(error: &TextError, text: &str) -> ! {
-    panic!("what is written is not read: {error}\n{text}")
+    panic!("a written configuration does not read back: {error}\n{text}")
 }
 
 fn assert_inside(text: &[u8], error: &TextError) {
@@ -415,7 +449,7 @@ fn assert_inside(text: &[u8], error: &TextError) {
     let columns = line.map(|line| String::from_utf8_lossy(line).chars().count());
     assert!(
         columns.is_some_and(|columns| (1..=columns + 1).contains(&error.position.column)),
-        "the place is inside the text: {error}"
+        "the position is inside the text: {error}"
     );
     assert!(!error.to_string().contains(['\n', '\r']), "the refusal is one line: {error:?}");
 }

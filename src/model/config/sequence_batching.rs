@@ -1,7 +1,7 @@
-//! `sequence_batching` of a configuration: its checks, with Triton's texts where Triton has them
-//! (`model_config_utils.cc`, `sequence_utils.cc`), its form in the spec, and the configuration of the
-//! model as its engine sees it. Called by [`crate::model::config`], [`crate::model::config::validate`] and
-//! [`crate::model::config::complete`]. Bounded by what is checked here.
+//! `sequence_batching` of a configuration: checks it, with Triton's texts if Triton refuses the same
+//! (`model_config_utils.cc`, `sequence_utils.cc`), converts it, and builds the configuration that the engine sees.
+//! Called by [`crate::model::config`], [`crate::model::config::validate`] and [`crate::model::config::complete`].
+//! Slots, inputs and state sizes are bounded by the checks here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::wire::proto::inference::model_sequence_batching::control::Kind;
 use crate::wire::proto::inference::model_sequence_batching::initial_state::StateData;
 use crate::wire::proto::inference::{DataType, ModelConfig, ModelInput, ModelOutput, ModelSequenceBatching};
 
-/// Holds it against the rest of the configuration.
+/// Checks `sequence_batching` by itself and against the rest of the configuration.
 pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> Result<(), Error> {
     let for_model = |text: String| Error::invalid(format!("{text} for {}", config.name));
     check_strategy(config, batching).map_err(for_model)?;
@@ -43,8 +43,8 @@ pub(super) fn check(config: &ModelConfig, batching: &ModelSequenceBatching) -> R
             "{given} control inputs and states are more than the {MODEL_TENSORS_MAX} allowed"
         )));
     }
-    let made = config.batch_input.iter().flat_map(|input| input.target_name.iter().map(String::as_str));
-    let mut others = config.input.iter().map(|input| input.name.as_str()).chain(made);
+    let computed = config.batch_input.iter().flat_map(|input| input.target_name.iter().map(String::as_str));
+    let mut others = config.input.iter().map(|input| input.name.as_str()).chain(computed);
     if names.len() < given || others.any(|name| names.contains(name)) {
         return Err(for_model(
             "sequence batching: each control input and state must name an input of its own".to_owned(),
@@ -81,6 +81,7 @@ fn check_strategy(config: &ModelConfig, batching: &ModelSequenceBatching) -> Res
         }
         _ => usize::try_from(config.max_batch_size).unwrap_or(0).max(1),
     };
+
     match slots.checked_mul(instances).filter(|all| *all <= SEQUENCE_SLOTS_MAX) {
         Some(_) => Ok(()),
         None => Err(format!(
@@ -141,7 +142,7 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
         return Err("sequence batching: a state must have 'input_name' and 'output_name'".to_owned());
     }
     let name = &state.input_name;
-    let Some(datatype) = datatype::datatype(state.data_type()) else {
+    let Some(datatype) = datatype::from_config(state.data_type()) else {
         return Err(format!("sequence batching: state '{name}' must specify 'data_type'"));
     };
     let is_dimension = |dimension: &i64| *dimension == -1 || *dimension > 0;
@@ -155,7 +156,7 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
     }
     let output = config.output.iter().find(|output| output.name == state.output_name);
     if output
-        .is_some_and(|output| datatype::datatype(output.data_type()) != Some(datatype) || output.dims != state.dims)
+        .is_some_and(|output| datatype::from_config(output.data_type()) != Some(datatype) || output.dims != state.dims)
     {
         return Err(format!("sequence batching: state '{name}' differs from output '{}'", state.output_name));
     }
@@ -182,19 +183,19 @@ fn check_state(config: &ModelConfig, state: &proto::State) -> Result<(), String>
         Some(StateData::DataFile(file)) if file.is_empty() => {
             Err(format!("sequence batching: 'data_file' of the initial state of '{name}' names no file"))
         }
-        Some(StateData::DataFile(file)) => name::filename(&config.name, "data_file", file)
+        Some(StateData::DataFile(file)) => name::check_filename(&config.name, "data_file", file)
             .map_err(|error| error.text().to_owned())
             .and_then(|()| initial_size(datatype, config, &dims).map(drop)),
     }
 }
 
-/// The dims of an initial state: 1 where the state's may be any and it does not say, as Triton.
+/// The dims of an initial state: its own, or else the state's. A dimension of variable size becomes 1, as in Triton.
 fn initial_dims(state: &proto::State, initial: Option<&proto::InitialState>) -> Vec<i64> {
     let given = initial.map(|initial| initial.dims.as_slice()).filter(|dims| !dims.is_empty());
     given.unwrap_or(&state.dims).iter().map(|dimension| if *dimension == -1 { 1 } else { *dimension }).collect()
 }
 
-/// The shape of one sequence's state and its size; `None` for strings, which have none of their own.
+/// The shape of one sequence's state, and its size in bytes; `None` for strings, whose size is not fixed.
 fn initial_size(datatype: Datatype, config: &ModelConfig, dims: &[i64]) -> Result<(Shape, Option<usize>), String> {
     let rows = (config.max_batch_size > 0).then_some(1);
     let shape: Shape = rows.into_iter().chain(dims.iter().copied()).collect();
@@ -207,25 +208,25 @@ fn initial_size(datatype: Datatype, config: &ModelConfig, dims: &[i64]) -> Resul
     Ok((shape, size))
 }
 
-/// The names of inputs that no request brings.
+/// The names of control and state inputs, which requests cannot set.
 pub(super) fn input_names(config: &ModelConfig) -> Vec<String> {
     let Some(batching) = batching(config) else { return Vec::new() };
     let controls = batching.control_input.iter().map(|input| input.name.clone());
     controls.chain(batching.state.iter().map(|state| state.input_name.clone())).collect()
 }
 
-/// The names of outputs that no request asks for unless the configuration lists them.
+/// The names of state outputs, which requests can ask for only if the configuration lists them as outputs too.
 pub(super) fn output_names(config: &ModelConfig) -> Vec<String> {
     batching(config)
         .map_or_else(Vec::new, |batching| batching.state.iter().map(|state| state.output_name.clone()).collect())
 }
 
-/// The files of initial states, beneath `initial_state/` in the model's directory.
+/// The initial state files, which are in `initial_state/` in the model's directory.
 pub(super) fn state_filenames(config: &ModelConfig) -> Vec<String> {
     let states = batching(config).into_iter().flat_map(|batching| &batching.state);
     let files = states.flat_map(|state| &state.initial_state).filter_map(|initial| match &initial.state_data {
-        // One that lies elsewhere is refused by its check before it is read.
-        Some(StateData::DataFile(file)) if name::filename(&config.name, "data_file", file).is_ok() => {
+        // A path that leads elsewhere is refused by `check_state`, and must not be read before.
+        Some(StateData::DataFile(file)) if name::check_filename(&config.name, "data_file", file).is_ok() => {
             Some(file.clone())
         }
         _ => None,
@@ -233,14 +234,14 @@ pub(super) fn state_filenames(config: &ModelConfig) -> Vec<String> {
     files.filter(|file| !file.is_empty()).collect::<BTreeSet<_>>().into_iter().collect()
 }
 
-/// The configuration of the model as its engine sees it: controls and states are inputs like others,
-/// and what the states become are outputs. `None` where it serves no sequences.
+/// The configuration of the model as its engine sees it: controls and states are inputs, new states are outputs.
+/// `None` if the model does not serve sequences.
 pub(super) fn engine_config(config: &ModelConfig) -> Option<ModelConfig> {
     let batching = batching(config)?;
     let mut engine = config.clone();
     for control in &batching.control_input {
         let (_, datatype) = control.control.first().and_then(control_type)?;
-        let data_type = datatype::data_type(datatype).into();
+        let data_type = datatype::to_config(datatype).into();
         engine.input.push(ModelInput { name: control.name.clone(), data_type, dims: vec![1], ..ModelInput::default() });
     }
     for state in &batching.state {
@@ -254,7 +255,7 @@ pub(super) fn engine_config(config: &ModelConfig) -> Option<ModelConfig> {
     Some(engine)
 }
 
-/// The form in the spec. The configuration was checked.
+/// Converts `sequence_batching`. The configuration was checked; `files` has the initial state files.
 pub(super) fn sequence(
     config: &ModelConfig,
     engine: Arc<ModelSpec>,
@@ -270,7 +271,7 @@ pub(super) fn sequence(
     });
     let states = batching.state.iter().map(|state| {
         let output = engine.output_index(&state.output_name);
-        let output = output.ok_or_else(|| Error::internal("the engine's outputs have those of all states"))?;
+        let output = output.ok_or_else(|| Error::internal("a state has no output in the engine's configuration"))?;
         Ok(StateSpec { input_name: state.input_name.clone(), output, initial: initial(config, state, files)? })
     });
     Ok(SequenceBatching {
@@ -307,7 +308,7 @@ fn strategy(batching: &ModelSequenceBatching) -> SequenceStrategy {
 fn initial(config: &ModelConfig, state: &proto::State, files: &BTreeMap<String, Arc<[u8]>>) -> Result<Tensor, Error> {
     let (model, name) = (&config.name, &state.input_name);
     let fault = |text: String| Error::invalid(format!("model '{model}': the initial state of '{name}' {text}"));
-    let datatype = datatype::datatype(state.data_type()).ok_or_else(|| fault("has no datatype".to_owned()))?;
+    let datatype = datatype::from_config(state.data_type()).ok_or_else(|| fault("has no datatype".to_owned()))?;
     let given = state.initial_state.first();
     let (shape, size) = initial_size(datatype, config, &initial_dims(state, given)).map_err(Error::invalid)?;
     let count = element_count(&shape).unwrap_or(0);
@@ -317,7 +318,7 @@ fn initial(config: &ModelConfig, state: &proto::State, files: &BTreeMap<String, 
     });
     let contents = match (file, size) {
         (None, Some(size)) => AlignedBuffer::zeroed(size),
-        // An empty string is its length, four bytes of zero.
+        // Empty strings: a length of zero for each, in four bytes.
         (None, None) => AlignedBuffer::zeroed(count.saturating_mul(4)),
         (Some(file), size) => {
             let bytes = files.get(file).ok_or_else(|| fault(format!("is in '{file}', which was not read")))?;
@@ -330,7 +331,10 @@ fn initial(config: &ModelConfig, state: &proto::State, files: &BTreeMap<String, 
             };
             if !fits {
                 let size = bytes.len();
-                return Err(fault(format!("is {size} bytes in '{file}', which its shape {:?} is not", &shape[..])));
+                return Err(fault(format!(
+                    "has {size} bytes in '{file}', which do not fit its shape {:?}",
+                    &shape[..]
+                )));
             }
             let mut contents = AlignedBuffer::with_capacity(bytes.len());
             contents.extend_from_slice(bytes);
@@ -357,7 +361,7 @@ fn control_type(control: &proto::Control) -> Option<(ControlKind, Datatype)> {
 
 fn id_datatype(data_type: DataType) -> Option<Datatype> {
     let allowed = [Datatype::Uint64, Datatype::Int64, Datatype::Uint32, Datatype::Int32, Datatype::Bytes];
-    datatype::datatype(data_type).filter(|datatype| allowed.contains(datatype))
+    datatype::from_config(data_type).filter(|datatype| allowed.contains(datatype))
 }
 
 fn control_values(control: &proto::Control) -> [Vec<u8>; 2] {

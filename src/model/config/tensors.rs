@@ -1,6 +1,6 @@
-//! Inputs and outputs of a configuration: what both have in common, their checks with Triton's texts
-//! (`model_config_utils.cc`, `ValidateIOShape`), and the shape that the model itself sees of each.
-//! Called by [`crate::model::config::validate`] and [`crate::model::config`].
+//! Inputs and outputs of a configuration: their common fields, their checks with Triton's texts
+//! (`model_config_utils.cc`, `ValidateIOShape`), and the shapes that the model sees. Called by
+//! [`crate::model::config::validate`] and [`crate::model::config`].
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX};
 use crate::wire::proto::inference::model_input::Format;
 use crate::wire::proto::inference::{DataType, ModelConfig, ModelInput, ModelOutput, ModelTensorReshape};
 
-/// What an input and an output have in common.
+/// The common fields of `ModelInput` and `ModelOutput`.
 #[derive(Clone, Copy)]
 pub struct TensorIo<'a> {
     kind: &'static str,
@@ -20,13 +20,13 @@ pub struct TensorIo<'a> {
     /// The dims that clients see.
     pub dims: &'a [i64],
     reshape: Option<&'a ModelTensorReshape>,
-    /// Whether it holds a shape.
+    /// Whether the values of the tensor are a shape.
     pub is_shape_tensor: bool,
     is_non_linear: bool,
 }
 
 impl<'a> TensorIo<'a> {
-    /// An input.
+    /// The fields of an input.
     pub fn of_input(input: &'a ModelInput) -> Self {
         Self {
             kind: "input",
@@ -39,7 +39,7 @@ impl<'a> TensorIo<'a> {
         }
     }
 
-    /// An output.
+    /// The fields of an output.
     pub fn of_output(output: &'a ModelOutput) -> Self {
         Self {
             kind: "output",
@@ -52,13 +52,13 @@ impl<'a> TensorIo<'a> {
         }
     }
 
-    /// The dims that the model sees.
+    /// The dims that the model sees, without the batch axis.
     pub fn model_dims(&self) -> &'a [i64] {
         self.reshape.map_or(self.dims, |reshape| &reshape.shape)
     }
 
-    /// The full shape that the model sees: with the batch axis in front where there is one; of a
-    /// shape tensor with one value more, which is the rows of the batch.
+    /// The full shape that the model sees: with the batch axis in front if the model batches. A shape tensor has no
+    /// batch axis but one value more: the number of rows in the batch.
     pub fn model_shape(&self, max_batch_size: i32) -> Vec<i64> {
         let dims = self.model_dims();
         match (max_batch_size > 0, self.is_shape_tensor) {
@@ -69,7 +69,10 @@ impl<'a> TensorIo<'a> {
     }
 }
 
-/// Holds all inputs and outputs against what they may be.
+/// Checks all inputs and outputs.
+///
+/// # Errors
+/// `InvalidArgument` for the first that is not valid, with Triton's text if Triton refuses the same.
 pub fn check(config: &ModelConfig) -> Result<(), Error> {
     let model = &config.name;
     let with_model = |text: String| Error::invalid(format!("{text} for {model}"));
@@ -117,8 +120,8 @@ fn check_one(io: &TensorIo<'_>, max_batch_size: i32) -> Result<(), String> {
             "model {kind} '{name}' cannot have empty reshape for non-batching model as scalar tensors are not supported"
         ));
     }
-    if !dims.iter().all(is_size) {
-        return Err(format!("model {kind} '{name}' dimension {SIZES}"));
+    if !dims.iter().all(is_valid_dimension) {
+        return Err(format!("model {kind} '{name}' dimension {VALID_DIMENSION}"));
     }
     if dims.len() >= RANK_MAX {
         let most = RANK_MAX - 1;
@@ -133,22 +136,23 @@ fn check_one(io: &TensorIo<'_>, max_batch_size: i32) -> Result<(), String> {
     if io.is_shape_tensor { check_shape_tensor(io) } else { Ok(()) }
 }
 
-fn is_size(dimension: &i64) -> bool {
+fn is_valid_dimension(dimension: &i64) -> bool {
     *dimension >= 1 || *dimension == -1
 }
 
-const SIZES: &str = "must be integer >= 1, or -1 to indicate a variable-size dimension";
+const VALID_DIMENSION: &str = "must be integer >= 1, or -1 to indicate a variable-size dimension";
 
-/// Both have the same elements: between open dimensions, which keep their order, the products agree.
+/// Checks that both have the same number of elements whatever the variable-size dimensions are: those keep their
+/// order, and the products of the fixed dimensions between them are equal.
 fn check_reshape(dims: &[i64], shape: &[i64]) -> Result<(), String> {
-    if !shape.iter().all(is_size) {
-        return Err(format!("reshape dimensions {SIZES}"));
+    if !shape.iter().all(is_valid_dimension) {
+        return Err(format!("reshape dimensions {VALID_DIMENSION}"));
     }
     if shape.len() >= RANK_MAX {
         return Err(format!("has {} dims in its reshape, more than the {} allowed", shape.len(), RANK_MAX - 1));
     }
     let differs = || Err("has different size for dims and reshape".to_owned());
-    let (Some(want), Some(have)) = (chunks(dims), chunks(shape)) else {
+    let (Some(want), Some(have)) = (fixed_products(dims), fixed_products(shape)) else {
         return Err("has more elements than a tensor can have".to_owned());
     };
     if (want.len() == 1) != (have.len() == 1) {
@@ -160,13 +164,13 @@ fn check_reshape(dims: &[i64], shape: &[i64]) -> Result<(), String> {
     if want == have { Ok(()) } else { differs() }
 }
 
-/// The elements between open dimensions; `None` where they are more than can be counted.
-fn chunks(dims: &[i64]) -> Option<Vec<i64>> {
+/// The products of the fixed dimensions between the variable-size ones; `None` on overflow.
+fn fixed_products(dims: &[i64]) -> Option<Vec<i64>> {
     let product = |chunk: &[i64]| chunk.iter().try_fold(1_i64, |product, size| product.checked_mul(*size));
     dims.split(|size| *size == -1).map(product).collect()
 }
 
-/// The model reads a shape from its values, so there are few of them, and whole numbers.
+/// The values of a shape tensor are the dimensions of another tensor: integers, and at most `RANK_MAX - 1` of them.
 fn check_shape_tensor(io: &TensorIo<'_>) -> Result<(), String> {
     let TensorIo { kind, name, .. } = io;
     let has_values = matches!(io.dims, [count] if (1..RANK_MAX as i64).contains(count));
@@ -180,7 +184,7 @@ fn check_shape_tensor(io: &TensorIo<'_>) -> Result<(), String> {
     ))
 }
 
-/// A shape tensor has no batch axis: what is done along it cannot be done with one.
+/// A shape tensor has no batch axis, so it cannot be used for anything that works along that axis.
 fn check_shape_tensors(config: &ModelConfig) -> Result<(), String> {
     for input in config.input.iter().filter(|input| input.is_shape_tensor) {
         let name = &input.name;
@@ -203,7 +207,9 @@ fn check_shape_tensors(config: &ModelConfig) -> Result<(), String> {
         return Err(format!("model output '{}' is a shape tensor, which cannot be a 'batch_output'", output.name));
     }
     if config.max_batch_size > 0 && !config.input.is_empty() && config.input.iter().all(|input| input.is_shape_tensor) {
-        return Err("model batches and has only shape tensors for inputs, so that no request tells its rows".to_owned());
+        return Err(
+            "model batches but has only shape tensors as inputs, which do not say the rows of a request".to_owned()
+        );
     }
     Ok(())
 }
@@ -213,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reshape_has_the_elements_of_the_dims_between_open_dimensions() {
+    fn a_reshape_has_the_elements_of_the_dims_between_variable_dimensions() {
         let check = |dims: &[i64], shape: &[i64], want: &str| {
             let got = check_reshape(dims, shape).err().unwrap_or_default();
             assert_eq!(got, want, "{dims:?} {shape:?}");

@@ -5,7 +5,7 @@ use crate::model::onnx::OnnxTensor;
 use crate::model::{BatchInput, BatchInputKind};
 use crate::tensor::Datatype;
 
-/// `x FP32 [-1,16], … > y INT8 ?`: what an ONNX file says; `?` where it does not say the shape.
+/// The signature of an ONNX file from `x FP32 [-1,16], … > y INT8 ?`; `?` for an unknown shape.
 fn onnx(text: &str) -> OnnxSignature {
     let tensor = |text: &str| {
         let words: Vec<_> = text.split_whitespace().collect();
@@ -28,7 +28,7 @@ fn spec_of(directory: &str, text: &str, file: &str, model: &str) -> Result<Model
     draft.complete(signature.as_ref(), &labels, CompletionRules::default())
 }
 
-/// The model `m`, of a directory with `model.onnx`.
+/// The model `m`, in a directory with `model.onnx`.
 fn spec(text: &str, model: &str) -> Result<ModelSpec, Error> {
     spec_of("m", text, "model.onnx", model)
 }
@@ -87,7 +87,7 @@ fn an_identity_configuration_is_shown_whole() {
     assert_eq!(shown(spec_of("m", &text, "", "")), want);
 }
 
-/// A text beside an ONNX file, and what of the effective configuration it changes.
+/// Checks the parts of the effective configuration that a text, with an ONNX file, leads to.
 fn check_effective(text: &str, model: &str, wants: &[&str]) {
     let got = shown(spec(text, model));
     for want in wants {
@@ -96,7 +96,7 @@ fn check_effective(text: &str, model: &str, wants: &[&str]) {
 }
 
 #[test]
-fn what_is_missing_is_completed_from_the_file() {
+fn missing_inputs_and_outputs_are_completed_from_the_file() {
     check_effective("name: 'm'", MODEL, &[r#""name":"m","platform":"onnxruntime_onnx""#, r#""max_batch_size":4"#]);
     check_effective("platform: 'onnxruntime_onnx'", MODEL, &[r#""backend":"onnxruntime""#, r#""dims":[16]"#]);
     check_effective("backend: 'onnxruntime'", MODEL, &[r#""platform":"onnxruntime_onnx""#]);
@@ -143,7 +143,7 @@ fn what_is_missing_is_completed_from_the_file() {
 }
 
 #[test]
-fn nothing_is_derived_where_both_sides_are_given() {
+fn nothing_is_derived_if_inputs_and_outputs_are_given() {
     check_effective(&format!("{IO} max_batch_size: 2"), MODEL, &[r#""eager_batching":false},"instance_group""#]);
     check_effective(
         &format!("{IO} max_batch_size: 2 dynamic_batching {{ }}"),
@@ -170,7 +170,7 @@ fn nothing_is_derived_where_both_sides_are_given() {
 }
 
 #[test]
-fn what_is_built_has_its_effective_form() {
+fn supported_fields_are_in_the_effective_configuration() {
     check_effective("version_policy: { all { }}", MODEL, &[r#""version_policy":{"all":{}}"#]);
     check_effective("version_policy { }", MODEL, &[r#""version_policy":{}"#]);
     check_effective("version_policy { latest { num_versions: 3 } }", MODEL, &[r#"{"latest":{"num_versions":3}}"#]);
@@ -317,7 +317,7 @@ fn inputs_and_outputs_are_refused_with_the_exact_text() {
 }
 
 #[test]
-fn what_is_not_built_is_refused_at_its_place() {
+fn an_unsupported_field_is_refused_at_its_position() {
     check(
         "optimization {\n cuda { graphs: true } }",
         MODEL,
@@ -326,7 +326,7 @@ fn what_is_not_built_is_refused_at_its_place() {
 }
 
 #[test]
-fn what_is_asked_of_the_engine_reaches_it_and_identity_has_none() {
+fn engine_options_reach_the_engine_and_identity_has_none() {
     let text = "optimization { graph { level: -1 } execution_accelerators {
         cpu_execution_accelerator { name: 'openvino' }
         gpu_execution_accelerator { name: 'tensorrt' parameters { key: 'precision_mode' value: 'FP16' } } } }";
@@ -345,9 +345,9 @@ fn what_is_asked_of_the_engine_reaches_it_and_identity_has_none() {
     assert_eq!(error.text(), "model 'm': backend 'identity' has no execution accelerator 'openvino'; remove it");
 }
 
-/// Every top-level field that is refused, so that one that begins to be read is missed here.
+/// Every top-level field that is refused: supporting one fails this test.
 #[test]
-fn what_is_not_built_is_refused_by_name() {
+fn unsupported_fields_are_refused_by_name() {
     let check = |text: &str, field: &str| {
         let got = spec(&format!("{IO}{text}"), MODEL).unwrap_err();
         assert_eq!(got.code(), Code::Unsupported, "{text}");
@@ -362,7 +362,7 @@ fn what_is_not_built_is_refused_by_name() {
 }
 
 #[test]
-fn libraries_files_and_tags_are_held_against_what_can_be() {
+fn libraries_files_and_tags_are_checked() {
     check_effective("runtime: 'libtriton_onnxruntime.so'", MODEL, &[r#""runtime":"libtriton_onnxruntime.so""#]);
     check(
         "runtime: 'x.so'",
@@ -451,7 +451,7 @@ fn a_configuration_that_disagrees_with_the_file_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_completed_says_why() {
+fn a_configuration_that_cannot_be_completed_says_why() {
     check(
         "max_batch_size: 4",
         "x FP32 [16] > y FP32 [4]",
@@ -469,14 +469,14 @@ fn what_cannot_be_completed_says_why() {
         "x FP32 [0] > y FP32 [4]",
         "model input 'x' dimension must be integer >= 1, or -1 to indicate a variable-size dimension for m",
     );
-    // The way out that the text gives.
+    // What the error text advises.
     let text = "input { name: 'x' data_type: TYPE_FP32 dims: [ -1, 16 ] } \
                 output { name: 'label' data_type: TYPE_INT64 dims: [ -1 ] }";
     assert!(spec(text, "x FP32 [-1x16] > label INT64 [-1]").is_ok());
 }
 
 #[test]
-fn the_backend_is_told_from_files_and_names() {
+fn the_backend_is_derived_from_files_and_names() {
     let check = |directory: &str, files: &str, want: &str| {
         let files: Vec<_> = files.split_whitespace().map(str::to_owned).collect();
         let got = ConfigDraft::new(directory, None, &files).map(|draft| draft.backend().to_owned());
@@ -507,7 +507,7 @@ fn the_backend_is_told_from_files_and_names() {
 }
 
 #[test]
-fn completion_can_be_turned_off_or_told_another_size() {
+fn completion_can_be_turned_off_or_given_another_batch_size() {
     let complete = |text: &str, completion: CompletionRules| {
         let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
         let spec = draft.complete(Some(&onnx(MODEL)), &BTreeMap::new(), completion);
@@ -581,7 +581,7 @@ fn the_spec_and_what_is_shown_say_how_requests_are_batched() {
 }
 
 #[test]
-fn a_label_file_that_was_not_read_is_our_fault() {
+fn a_label_file_that_was_not_read_is_an_internal_error() {
     let text = "output { name: 'y' data_type: TYPE_FP32 dims: 4 label_filename: 'l.txt' }";
     let draft = ConfigDraft::new("m", Some(text.as_bytes()), &["model.onnx".to_owned()]).unwrap();
     assert_eq!(draft.label_filenames(), ["l.txt"]);
@@ -610,10 +610,10 @@ fn an_output_that_cannot_be_served_must_be_left_out() {
     );
 }
 
-/// What tritonserver 2.51 answered to `GET /v2/models/M/config` for models of its Python backend:
-/// ours differ in the backend and its file alone.
+/// The answers of tritonserver 2.51 to `GET /v2/models/M/config` for models of its Python backend; ours differ only in
+/// the backend and its file.
 #[test]
-fn the_form_is_tritons_byte_for_byte() {
+fn the_effective_configuration_is_tritons_byte_for_byte() {
     let tensor = |name: &str, data_type: &str, dims: i64, rest: &str| {
         format!("[ {{ name: '{name}' data_type: {data_type} dims: [ {dims} ] {rest} }} ]\n")
     };

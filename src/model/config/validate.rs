@@ -1,6 +1,6 @@
-//! What a configuration may say, with Triton's texts where Triton refuses the same. Called by
-//! [`crate::model::config`]: [`backend`] before the model file is looked at, [`config`] and [`agreement`]
-//! when everything is filled in.
+//! Checks a configuration, with Triton's texts if Triton refuses the same. Called by [`crate::model::config`]:
+//! [`backend`] and [`runtime`] before the model file is read, [`config`] and [`agreement`] when everything is filled
+//! in.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -25,10 +25,13 @@ use crate::wire::proto::inference::{
 
 const LATENCY_TARGET: &str = "target_latency_us";
 
-/// Platform and backend go together, and are here.
+/// Checks that platform and backend match and that this server has the backend.
+///
+/// # Errors
+/// `InvalidArgument` if they do not match; `Unsupported` if this server does not have the backend.
 pub fn backend(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, platform, backend, .. } = config;
-    // `custom` says nothing: any backend of its own may go with it.
+    // The platform `custom` goes with any backend.
     let expected = platform::backend_of(platform).filter(|_| platform != "custom");
     let is_onnx = (platform == ONNX_PLATFORM) == (backend == ONNX_BACKEND);
     match backend.as_str() {
@@ -52,17 +55,20 @@ fn missing_backend(config: &ModelConfig) -> Error {
         "" => String::new(),
         platform => format!("platform '{platform}' needs "),
     };
-    let way_out = match backend.as_str() {
+    let advice = match backend.as_str() {
         "custom" => "name a built-in backend, as in backend: \"identity\", or export the model to ONNX",
         _ => "export the model to ONNX, and give platform: \"onnxruntime_onnx\"",
     };
     Error::unsupported(format!(
         "model '{name}': {wanted}backend '{backend}', which this server does not have (it has '{IDENTITY_BACKEND}' and \
-         '{ONNX_BACKEND}'); {way_out}"
+         '{ONNX_BACKEND}'); {advice}"
     ))
 }
 
-/// Everything that does not depend on the model file. The configuration is filled in already.
+/// Checks everything that does not depend on the model file. Defaults are filled in already.
+///
+/// # Errors
+/// `InvalidArgument` for the first mistake; `Unsupported` for a value that this server cannot honour.
 pub fn config(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error> {
     rows(config)?;
     version_policy(config)?;
@@ -136,7 +142,10 @@ fn dynamic_batching(config: &ModelConfig, batching: &ModelDynamicBatching) -> Re
     preserve_ordering(name, batching)
 }
 
-/// The parameter `target_latency_us`, which is ours.
+/// Reads the parameter `target_latency_us`, which is an extension of this server.
+///
+/// # Errors
+/// `InvalidArgument` if it is not a positive number or the model has no `dynamic_batching`.
 pub fn latency_target(config: &ModelConfig) -> Result<Option<Duration>, Error> {
     let Some(parameter) = config.parameters.get(LATENCY_TARGET) else { return Ok(None) };
     let (name, value) = (&config.name, &parameter.string_value);
@@ -189,7 +198,8 @@ fn instance_groups(config: &ModelConfig, gpus: &GpuSupport) -> Result<(), Error>
     Err(Error::invalid(format!("model '{name}' has {count} instances, more than the {INSTANCES_MAX} allowed")))
 }
 
-/// An answer that depends on those before it, or that is none or many, is not kept.
+/// The response cache cannot keep answers that depend on earlier requests (sequences) or that may be any number
+/// (decoupled models). Triton refuses ensembles too.
 fn response_cache(config: &ModelConfig) -> Result<(), Error> {
     let is_decoupled = config.model_transaction_policy.is_some_and(|policy| policy.decoupled);
     let with = match &config.scheduling_choice {
@@ -205,7 +215,7 @@ fn response_cache(config: &ModelConfig) -> Result<(), Error> {
     )))
 }
 
-/// A tag is a label, and a label of another kind makes the whole page of metrics unreadable.
+/// Tags become metric labels: one with an invalid name would make all of `/metrics` unreadable for Prometheus.
 fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
     let is_label = |key: &str| !key.is_empty() && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
     let mut keys: Vec<_> = config.metric_tags.keys().collect();
@@ -220,7 +230,10 @@ fn metric_tags(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// The library of a backend: those of ours are built in, under Triton's names.
+/// Checks `runtime`, the library of the backend: backends are built in here, so only Triton's default name is accepted.
+///
+/// # Errors
+/// `Unsupported` for any other library.
 pub fn runtime(config: &ModelConfig) -> Result<(), Error> {
     let ModelConfig { name, runtime, backend, .. } = config;
     let usual = format!("libtriton_{backend}.so");
@@ -246,7 +259,7 @@ fn accelerators(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// Whether requests have somewhere to go, and each instance a name of its own.
+/// Checks that a group that is not passive exists, and that instance names are unique: metrics use them as labels.
 fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
     let (name, groups) = (&config.name, &config.instance_group);
     if groups.iter().all(|group| group.passive) {
@@ -263,7 +276,7 @@ fn instance_group_names(config: &ModelConfig) -> Result<(), Error> {
     }
 }
 
-/// The rest of a refusal's text.
+/// Checks one group. The error is the end of a text that begins with the names of group and model.
 fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
     let kind = group.kind();
     match kind {
@@ -271,7 +284,7 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSu
         Kind::Cpu | Kind::Model if !group.gpus.is_empty() => {
             return Err(format!("has kind {} but specifies one or more GPUs", kind.as_str_name()));
         }
-        // Which device a KIND_MODEL instance runs on is its backend's choice: ours have the CPU.
+        // KIND_MODEL leaves the device to the backend: ours choose the CPU.
         Kind::Auto | Kind::Cpu | Kind::Model => {}
     }
     if !group.profile.is_empty() {
@@ -289,7 +302,7 @@ fn instance_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSu
 fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport) -> Result<(), String> {
     let GpuSupport { devices, why_absent, .. } = gpus;
     if devices.is_empty() {
-        // Triton says the one where it was built without GPUs, and the other where it finds none.
+        // Triton has the first text for a build without GPU support, and the second if it finds no device.
         return Err(match why_absent.as_str() {
             "" => "has kind KIND_GPU but server does not support GPUs".to_owned(),
             why => format!("has kind KIND_GPU but no GPUs are available: {why}"),
@@ -312,8 +325,11 @@ fn gpu_group(config: &ModelConfig, group: &ModelInstanceGroup, gpus: &GpuSupport
     }
 }
 
-/// The configuration agrees with the ONNX file: the same inputs, outputs that it has, the same
-/// datatypes, and dims that are the file's or narrower.
+/// Checks a configuration against the ONNX file: the same inputs, outputs that the file has, the same datatypes, and
+/// dims that are the file's or narrower.
+///
+/// # Errors
+/// `InvalidArgument` for the first disagreement.
 pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error> {
     let model = &config.name;
     inputs_agree(config, onnx)?;
@@ -323,7 +339,7 @@ pub fn agreement(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error
         }
         let tensor = find("output", &output.name, &onnx.outputs)?;
         same_datatype(model, "output", output.data_type(), tensor)?;
-        // What is cut apart by the shape of an input need not have its shape in the model.
+        // The parts of a `batch_output` have the configured shape, the model's output need not.
         if batch_io::scatter_source(config, &output.name).is_none() {
             same_shape(config, &TensorIo::of_output(output), tensor)?;
         }
@@ -338,15 +354,15 @@ fn inputs_agree(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error>
         if config.max_batch_size != 0 {
             return refuse(format!("optional input '{name}' is not supported for models that support batching"));
         }
-        // Triton tells of two numbers of inputs here, without a name.
+        // Triton only reports that the number of inputs differs, without a name.
         if onnx.inputs.iter().any(|tensor| tensor.name == *name) {
             return refuse(format!(
                 "input '{name}' is optional but has no initial value in the model, which cannot run without it"
             ));
         }
     }
-    let made = config.batch_input.iter().map(|batch| batch.target_name.len()).sum::<usize>();
-    let given = config.input.iter().filter(|input| !input.optional).count() + made;
+    let computed = config.batch_input.iter().map(|batch| batch.target_name.len()).sum::<usize>();
+    let given = config.input.iter().filter(|input| !input.optional).count() + computed;
     let there = onnx.inputs.len();
     if given != there {
         return refuse(format!("configuration expects {given} inputs, model provides {there}"));
@@ -376,10 +392,10 @@ fn inputs_agree(config: &ModelConfig, onnx: &OnnxSignature) -> Result<(), Error>
     Ok(())
 }
 
-/// The model takes the elements of a ragged input in one dimension.
+/// A ragged input must have one dimension in the model, for the concatenated elements of all requests.
 fn ragged_shape(config: &ModelConfig, input: &ModelInput, tensor: &OnnxTensor) -> Result<(), Error> {
     let (model, name) = (&config.name, &input.name);
-    // The second space is Triton's, in this one of the two texts.
+    // Triton's text has two spaces in one of the two cases.
     let (space, there) = match &tensor.shape {
         _ if input.optional => ("", ", which is not supported for optional input".to_owned()),
         Some(there) if there.as_slice() != [-1] => (" ", format!(", model provides {}", shown(there))),
@@ -391,7 +407,7 @@ fn ragged_shape(config: &ModelConfig, input: &ModelInput, tensor: &OnnxTensor) -
     )))
 }
 
-/// Whether a shape is one that the model takes, which leaves a dimension open with -1.
+/// Whether the model, of shape `there`, accepts every shape that fits `given`; -1 is any size.
 fn is_within(there: &[i64], given: &[i64]) -> bool {
     there.len() == given.len() && there.iter().zip(given).all(|(there, given)| *there == -1 || there == given)
 }
@@ -405,7 +421,7 @@ fn find<'a>(kind: &str, name: &str, tensors: &'a [OnnxTensor]) -> Result<&'a Onn
 }
 
 fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) -> Result<(), Error> {
-    let there = datatype::data_type(tensor.datatype);
+    let there = datatype::to_config(tensor.datatype);
     if given == there {
         return Ok(());
     }
@@ -416,8 +432,8 @@ fn same_datatype(model: &str, kind: &str, given: DataType, tensor: &OnnxTensor) 
     )))
 }
 
-/// Triton wants the dims of an output to be exactly the engine's, which has inferred them. The
-/// file itself often leaves them open, so here an open dimension takes any.
+/// Triton requires the dims of an output to equal the engine's, which has run shape inference. The file alone often
+/// leaves dimensions open, so here an open dimension accepts any size.
 fn same_shape(config: &ModelConfig, io: &TensorIo<'_>, tensor: &OnnxTensor) -> Result<(), Error> {
     let Some(there) = &tensor.shape else { return Ok(()) };
     let (model, name) = (&config.name, &tensor.name);
@@ -429,7 +445,7 @@ fn same_shape(config: &ModelConfig, io: &TensorIo<'_>, tensor: &OnnxTensor) -> R
             shown(there)
         )));
     }
-    // A scalar of the file is one element of the configuration.
+    // A scalar of the file is written as dims [1] in the configuration.
     if !is_batching && there.is_empty() && io.model_dims().iter().all(|dimension| *dimension == 1) {
         return Ok(());
     }
@@ -473,7 +489,7 @@ mod tests {
     };
 
     #[test]
-    fn answers_of_sequences_ensembles_and_decoupled_models_are_not_kept() {
+    fn answers_of_sequences_ensembles_and_decoupled_models_cannot_be_cached() {
         let plain = |enable| ModelConfig {
             name: "m".to_owned(),
             response_cache: Some(ModelResponseCache { enable }),

@@ -1,6 +1,6 @@
-//! `model_warmup`: requests that every instance answers before it serves. Their checks, with
-//! Triton's texts (`backend_model_instance.cc`, `GenerateWarmupData`), and their form in the spec.
-//! Called by [`crate::model::config`] when the inputs are known.
+//! `model_warmup`: sample requests that every instance answers before it serves. Checks them, with Triton's texts
+//! (`backend_model_instance.cc`, `GenerateWarmupData`), and converts them. Called by [`crate::model::config`] when
+//! the inputs are known.
 
 use crate::error::Error;
 use crate::limits::{WARM_UP_RUNS_MAX, WARM_UP_SIZE_MAX};
@@ -16,16 +16,16 @@ use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_warmup::Input;
 use crate::wire::proto::inference::model_warmup::input::InputDataType;
 
-/// The directory of a model's sample files.
+/// The directory of the sample files, in the model's directory.
 pub const DIRECTORY: &str = "warmup";
 
-/// The samples of a configuration whose inputs were checked.
+/// The samples of a configuration. Its inputs were checked.
 pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec<WarmUp>, Error> {
     let mut samples = Vec::new();
-    // A sample runs past the batcher: it may bring what the server tells the model of a sequence.
-    let told = sequence_batching::input_names(config);
+    // A sample does not pass the sequence batcher, so it may set control and state inputs itself.
+    let sequence_inputs = sequence_batching::input_names(config);
     for sample in &config.model_warmup {
-        // As in Triton, which says so in its log only.
+        // Skipped as in Triton, which only mentions it in its log.
         if sample.batch_size == 0 {
             continue;
         }
@@ -42,8 +42,9 @@ pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec
         }
         let mut names: Vec<_> = sample.inputs.keys().collect();
         names.sort_unstable();
-        let is_input =
-            |name: &str| inputs.iter().any(|input| input.name == name) || told.iter().any(|have| have == name);
+        let is_input = |name: &str| {
+            inputs.iter().any(|input| input.name == name) || sequence_inputs.iter().any(|have| have == name)
+        };
         if let Some(name) = names.into_iter().find(|name| !is_input(name)) {
             return refuse(format!("unexpected inference input '{name}' for model '{}'", config.name));
         }
@@ -51,8 +52,8 @@ pub(super) fn samples(config: &ModelConfig, inputs: &[TensorSpec]) -> Result<Vec
         for input in inputs {
             given.push(match sample.inputs.get(&input.name) {
                 Some(sample) => Some(sample_input(config, input, sample)?),
-                None if input.is_optional || told.contains(&input.name) => None,
-                None => return refuse(format!("it brings no input '{}', which the model requires", input.name)),
+                None if input.is_optional || sequence_inputs.contains(&input.name) => None,
+                None => return refuse(format!("it lacks input '{}', which the model requires", input.name)),
             });
         }
         samples.push(WarmUp { name: sample.name.clone(), requests: sample.batch_size, runs, inputs: given });
@@ -70,20 +71,20 @@ fn sample_input(config: &ModelConfig, input: &TensorSpec, sample: &Input) -> Res
     let Some(source) = &sample.input_data_type else {
         return Err(Error::invalid(format!("warmup setting expects input '{name}' to have input_data_type set")));
     };
-    if datatype::datatype(sample.data_type()) != Some(input.datatype) {
+    if datatype::from_config(sample.data_type()) != Some(input.datatype) {
         let (given, model) = (sample.data_type().as_str_name(), &config.name);
-        let want = datatype::data_type(input.datatype).as_str_name();
+        let want = datatype::to_config(input.datatype).as_str_name();
         return Err(Error::invalid(format!(
-            "warmup setting gives input '{name}' of model '{model}' as {given}, which is {want}"
+            "warmup setting gives input '{name}' of model '{model}' as {given}, expected {want}"
         )));
     }
-    // Of what the server tells a model of a sequence Triton takes the full shape.
+    // For control and state inputs Triton takes the dims as the full shape, with the batch axis.
     let is_full = sample.dims.len() == input.shape.len() && sequence_batching::input_names(config).contains(name);
     let axis = (config.max_batch_size > 0 && !input.is_shape_tensor && !is_full).then_some(1);
     let shape: Shape = axis.into_iter().chain(sample.dims.iter().copied()).collect();
     if input.to_model(&shape).is_none() && !(input.is_shape_tensor && shape == input.shape) {
         return Err(Error::invalid(format!(
-            "warmup setting gives input '{name}' dims {:?}, which {:?} of its configuration exclude",
+            "warmup setting gives input '{name}' dims {:?}, which do not fit the dims {:?} of its configuration",
             sample.dims,
             input.dims.as_slice()
         )));
@@ -97,14 +98,14 @@ fn sample_input(config: &ModelConfig, input: &TensorSpec, sample: &Input) -> Res
         InputDataType::RandomData(_) if input.datatype == Datatype::Bytes => WarmUpSource::Zero,
         InputDataType::RandomData(_) => WarmUpSource::Random,
         InputDataType::InputDataFile(file) => {
-            name::filename(&config.name, "input_data_file", file)?;
+            name::check_filename(&config.name, "input_data_file", file)?;
             WarmUpSource::File(file.clone())
         }
     };
     Ok(WarmUpInput { shape, source })
 }
 
-/// The bytes of zeros: an empty string is its length, four bytes.
+/// The size of a tensor of zeros, or of empty strings, which are four bytes of length each; `None` on overflow.
 pub fn size(datatype: Datatype, shape: &[i64]) -> Option<usize> {
     match byte_size(datatype, shape).ok()? {
         Some(size) => Some(size),

@@ -1,6 +1,6 @@
-//! A configuration as text, in each notation that is read: what is set and no more in
-//! `config.pbtxt` and `config.toml`, everything with its defaults in JSON, as Triton shows it. Walks
-//! the descriptor, so that a field cannot be forgotten.
+//! Writes a configuration in each notation that can be read: `config.pbtxt` and `config.toml` with the fields that
+//! are set, JSON with all fields and their defaults, as Triton shows it. Walks the descriptor, so that no field can
+//! be forgotten.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::wire::proto::inference::ModelConfig;
 /// The text of a configuration.
 pub fn encode(config: &ModelConfig, notation: Notation) -> String {
     let mut message = DynamicMessage::new(schema::model_config().clone());
-    message.merge(config.encode_to_vec().as_slice()).expect("both are the same message");
+    message.merge(config.encode_to_vec().as_slice()).expect("both have the same schema");
     let mut out = String::new();
     match notation {
         Notation::Json => return json::encode(config) + "\n",
@@ -24,7 +24,7 @@ pub fn encode(config: &ModelConfig, notation: Notation) -> String {
     out
 }
 
-/// What is set, in the order of the `.proto` file.
+/// The fields that are set, in the order of the `.proto` file.
 fn fields(message: &DynamicMessage) -> Vec<(FieldDescriptor, Value)> {
     let descriptor = message.descriptor();
     let declared = descriptor.descriptor_proto().field.clone();
@@ -34,7 +34,7 @@ fn fields(message: &DynamicMessage) -> Vec<(FieldDescriptor, Value)> {
     set.map(|field| (field.clone(), message.get_field(&field).into_owned())).collect()
 }
 
-/// The entries of a map by their keys.
+/// The entries of a map, sorted by key, so that the output is always the same.
 fn entries(value: &Value) -> Vec<(MapKey, Value)> {
     let Value::Map(entries) = value else { return Vec::new() };
     let mut entries: Vec<_> = entries.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
@@ -48,7 +48,7 @@ fn map_kinds(field: &FieldDescriptor) -> Option<(Kind, Kind)> {
     Some((entry.map_entry_key_field().kind(), entry.map_entry_value_field().kind()))
 }
 
-/// A number, a word or a quoted string; both notations write them alike but for what is not a number.
+/// Writes a value that is no message and no list. Text format and TOML differ in strings and enums only.
 fn scalar(value: &Value, kind: &Kind, notation: Notation, out: &mut String) {
     let quote = if notation == Notation::Toml { toml_string } else { text_string };
     let float = |is_finite: bool, number: f64, shortest: &str, out: &mut String| match () {
@@ -70,7 +70,7 @@ fn scalar(value: &Value, kind: &Kind, notation: Notation, out: &mut String) {
             Some(name) => out.push_str(name.name()),
             None => out.push_str(itoa::Buffer::new().format(*number)),
         },
-        // No field of a model configuration is bytes; the others are no scalars.
+        // `ModelConfig` has no bytes fields; the others are not scalars.
         Value::Bytes(_) | Value::Message(_) | Value::List(_) | Value::Map(_) => {}
     }
 }
@@ -137,7 +137,7 @@ fn text_string(text: &str, out: &mut String) {
     });
 }
 
-/// A string in quotes, as both notations have it but for other control characters.
+/// A quoted string; `escape` writes the control characters that have no short escape, which differ by notation.
 fn quoted(text: &str, out: &mut String, escape: impl Fn(u32, &mut String)) {
     out.push('"');
     for next in text.chars() {
@@ -154,7 +154,7 @@ fn quoted(text: &str, out: &mut String, escape: impl Fn(u32, &mut String)) {
     out.push('"');
 }
 
-/// Values first, then a table for each message: what comes behind a table's head belongs to it.
+/// Scalars first, then a table for each message: in TOML every line after a table header belongs to that table.
 fn toml_document(message: &DynamicMessage, out: &mut String) {
     let fields = fields(message);
     let is_table = |field: &FieldDescriptor| matches!(field.kind(), Kind::Message(_));
@@ -226,7 +226,7 @@ fn toml_value(value: &Value, kind: &Kind, out: &mut String) {
             }
             out.push(']');
         }
-        // TOML's integers have a sign.
+        // TOML integers are signed: larger ones are written as strings, which the reader takes for any integer.
         Value::U64(value) if i64::try_from(*value).is_err() => {
             let _ = write!(out, "\"{value}\"");
         }

@@ -1,5 +1,5 @@
-//! What `ensemble_scheduling` may say, by itself: every step is complete, and every tensor is made once
-//! and used. Triton's texts (`model_config_utils.cc`, `ValidateEnsembleSchedulingConfig`), in its order.
+//! Checks `ensemble_scheduling` by itself: every step is complete, and every tensor is written once and used.
+//! Texts and their order are Triton's (`model_config_utils.cc`, `ValidateEnsembleSchedulingConfig`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::model::platform::ENSEMBLE_PLATFORM;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 use crate::wire::proto::inference::{ModelConfig, ModelEnsembling};
 
-/// Holds a configuration against what an ensemble may say; one of another model says nothing of it.
+/// Checks the configuration of an ensemble; any other model must not have `ensemble_scheduling`.
 pub fn check(config: &ModelConfig) -> Result<(), Error> {
     let name = &config.name;
     let refuse = |text: String| Err(Error::invalid(text));
@@ -41,7 +41,8 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
         return for_ensemble("batch_input and batch_output can not be specified");
     }
     let mut shape_tensors = config.input.iter().map(|input| input.is_shape_tensor);
-    if shape_tensors.any(|is| is) || config.output.iter().any(|output| output.is_shape_tensor) {
+    if shape_tensors.any(|is_shape_tensor| is_shape_tensor) || config.output.iter().any(|output| output.is_shape_tensor)
+    {
         return for_ensemble("is_shape_tensor can not be specified");
     }
     match scheduling.step.len() {
@@ -54,20 +55,21 @@ pub fn check(config: &ModelConfig) -> Result<(), Error> {
     TensorGraph::build(config, scheduling)?.check(config)
 }
 
-/// The tensors by name, and the steps between them.
+/// The tensors of an ensemble by name, and the steps that connect them.
 #[derive(Default)]
 struct TensorGraph<'a> {
     nodes: BTreeMap<&'a str, TensorUse>,
+    /// The tensors that each step reads, and those that it writes.
     steps: Vec<(Vec<&'a str>, Vec<&'a str>)>,
 }
 
 #[derive(Default)]
 struct TensorUse {
-    /// A step makes it.
+    /// A step writes it.
     is_output: bool,
-    /// A step takes it.
+    /// A step reads it.
     is_used: bool,
-    /// It is there at some time.
+    /// It can be computed from the inputs of the ensemble.
     is_ready: bool,
 }
 
@@ -96,7 +98,7 @@ impl<'a> TensorGraph<'a> {
                          step {index}"
                     )));
                 }
-                // Triton takes this, and has two tensors of one name.
+                // Triton accepts this and then has two tensors with the same name.
                 if config.input.iter().any(|input| input.name == *tensor) {
                     return Err(Error::invalid(format!(
                         "ensemble input '{tensor}' can not appear in an output map for ensemble '{name}' step {index}"
@@ -121,7 +123,7 @@ impl<'a> TensorGraph<'a> {
             };
             node.is_ready = true;
         }
-        self.flow();
+        self.mark_ready();
         let mut outputs = BTreeSet::new();
         for output in &config.output {
             let tensor = output.name.as_str();
@@ -133,16 +135,17 @@ impl<'a> TensorGraph<'a> {
                 Some(_) => outputs.insert(tensor),
             };
         }
-        let is_idle =
+        let is_unused =
             |(tensor, node): &(&&str, &TensorUse)| !outputs.contains(**tensor) && (!node.is_ready || !node.is_used);
-        match self.nodes.iter().find(is_idle) {
+        match self.nodes.iter().find(is_unused) {
             Some((tensor, _)) => refuse(format!("ensemble tensor '{tensor}' is unused in ensemble '{name}'")),
             None => Ok(()),
         }
     }
 
-    /// What is there once every step has run that can.
-    fn flow(&mut self) {
+    /// Marks the tensors that exist after every step has run that can. Steps in a cycle cannot: their tensors stay
+    /// unmarked and are refused.
+    fn mark_ready(&mut self) {
         let mut left: Vec<_> = self.steps.iter().collect();
         loop {
             let is_ready = |name: &&str| self.nodes.get(*name).is_some_and(|node| node.is_ready);

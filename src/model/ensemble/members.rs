@@ -1,6 +1,6 @@
-//! An ensemble held against the models that it is made of: are they there, do their tensors fit, do
-//! their batches, is it part of itself. Triton's texts (`model_repository_manager.cc`, `CheckNode`;
-//! `ensemble_utils.cc`), in its order. Bounded by the steps of ensembles.
+//! Checks an ensemble against its composing models: whether they are loaded, whether tensors and batch sizes fit,
+//! and whether the ensemble contains itself. Texts and their order are Triton's (`model_repository_manager.cc`,
+//! `CheckNode`; `ensemble_utils.cc`). Bounded by the number of steps.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,68 +16,72 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 use crate::wire::proto::inference::{ModelConfig, ModelTransactionPolicy};
 
-/// The models that there are, for the ensembles that are made of them.
+/// All models of the server, as far as ensembles need to know them.
 #[derive(Clone, Debug, Default)]
 pub struct ComposingModels {
     /// The models by name.
     pub models: BTreeMap<String, ComposingModel>,
 }
 
-/// One of them.
+/// A model that an ensemble may be composed of.
 #[derive(Clone, Debug, Default)]
 pub struct ComposingModel {
     /// The versions that serve, the highest first.
     pub versions: Vec<(u64, Arc<ModelSpec>)>,
     /// Why its last load failed.
     pub failure: Option<String>,
-    /// Whether it failed for what it is made of.
+    /// Whether it is an ensemble and failed because of its own composing models.
     pub is_invalid: bool,
 }
 
-/// How the tensors of an ensemble reach the models of its steps.
+/// How the tensors of an ensemble are connected to the models of its steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wiring {
-    /// The steps.
+    /// The steps, in the order of the configuration.
     pub steps: Vec<StepWiring>,
-    /// Whether it answers a request any number of times: one of its steps does.
+    /// Whether the ensemble is decoupled, which it is if one of its steps is.
     pub is_decoupled: bool,
 }
 
-/// How the tensors of an ensemble reach the model of a step.
+/// How the tensors of an ensemble are connected to the model of one step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StepWiring {
-    /// The inputs of the model that it is given, each with its tensor.
+    /// `(input of the model, tensor of the ensemble)`; without optional inputs that are left out.
     pub inputs: Vec<(usize, usize)>,
-    /// The outputs of the model that are kept, each with its tensor.
+    /// `(output of the model, tensor of the ensemble)`; without outputs that the step does not map.
     pub outputs: Vec<(usize, usize)>,
 }
 
 impl ComposingModels {
-    /// The ensemble as it serves: with the labels of who makes its outputs, and decoupled where a step
-    /// is. Fails where it cannot serve, and says why. A model that is no ensemble is left as it is.
+    /// Completes an ensemble from its composing models: outputs without labels get those of the composing model's
+    /// output, and it is decoupled if a step is. Any other model is returned unchanged.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with Triton's text if a composing model is not loaded, tensors or batch sizes do not fit,
+    /// or the ensemble contains itself.
     pub fn resolve(&self, spec: ModelSpec) -> Result<ModelSpec, Error> {
         let Some(ensemble) = spec.ensemble.clone() else { return Ok(spec) };
-        self.check_there(&spec.name, &ensemble)?;
+        self.check_loaded(&spec.name, &ensemble)?;
         self.check_nesting(&spec.name, &ensemble)?;
         let steps: Vec<_> =
-            ensemble.steps.iter().map(|step| self.of_step(&spec.name, step)).collect::<Result<_, _>>()?;
+            ensemble.steps.iter().map(|step| self.model_of_step(&spec.name, step)).collect::<Result<_, _>>()?;
         let specs: Vec<&ModelSpec> = steps.iter().map(|spec| &***spec).collect();
         let wiring = Wiring::new(&spec, &ensemble, &specs)?;
         let mut resolved = with_policy(spec, wiring.is_decoupled)?;
-        let owns = ensemble.outputs.iter().zip(&ensemble.has_labels);
-        for (output, (tensor, _)) in resolved.outputs.iter_mut().zip(owns).filter(|(_, (_, owns))| !**owns) {
-            let makers = wiring.steps.iter().zip(&specs);
-            let mut labels = makers.flat_map(|(step, spec)| {
-                let made = step.outputs.iter().filter(|(_, made)| made == tensor);
-                made.filter_map(|(index, _)| spec.outputs.get(*index)?.labels.clone())
+        let has_own = ensemble.outputs.iter().zip(&ensemble.has_labels);
+        for (output, (tensor, _)) in resolved.outputs.iter_mut().zip(has_own).filter(|(_, (_, has_own))| !**has_own) {
+            let steps = wiring.steps.iter().zip(&specs);
+            let mut labels = steps.flat_map(|(step, spec)| {
+                let written = step.outputs.iter().filter(|(_, written)| written == tensor);
+                written.filter_map(|(index, _)| spec.outputs.get(*index)?.labels.clone())
             });
             output.labels = labels.next();
         }
         Ok(resolved)
     }
 
-    /// The model of a step, in the version that it asks for.
-    fn of_step(&self, ensemble: &str, step: &EnsembleStep) -> Result<&Arc<ModelSpec>, Error> {
+    /// The model of a step, in the version that the step asks for.
+    fn model_of_step(&self, ensemble: &str, step: &EnsembleStep) -> Result<&Arc<ModelSpec>, Error> {
         let versions = self.models.get(&step.model).map_or(&[][..], |member| &member.versions);
         let found = match step.version {
             None => versions.first(),
@@ -92,7 +96,7 @@ impl ComposingModels {
         })
     }
 
-    fn check_there(&self, name: &str, ensemble: &Ensemble) -> Result<(), Error> {
+    fn check_loaded(&self, name: &str, ensemble: &Ensemble) -> Result<(), Error> {
         let models = ensemble.models();
         let missing: Vec<_> = models.iter().copied().filter(|model| !self.models.contains_key(*model)).collect();
         if !missing.is_empty() {
@@ -120,7 +124,7 @@ impl ComposingModels {
         Ok(())
     }
 
-    /// Refuses an ensemble that is part of itself, or is made of ensembles too many times over.
+    /// Refuses an ensemble that contains itself or is nested too deep.
     fn check_nesting(&self, name: &str, ensemble: &Ensemble) -> Result<(), Error> {
         let names = |ensemble: &Ensemble| ensemble.models().into_iter().map(str::to_owned).collect::<Vec<_>>();
         let steps = |model: &str| -> Vec<String> {
@@ -130,9 +134,10 @@ impl ComposingModels {
             let versions = self.models.get(model).map_or(&[][..], |member| &member.versions);
             versions.iter().filter_map(|(_, spec)| spec.ensemble.as_deref()).flat_map(names).collect()
         };
-        if let Some(from) = circle(name, steps) {
-            return Err(circular(name, &from));
+        if let Some(from) = find_cycle(name, steps) {
+            return Err(cycle_error(name, &from));
         }
+        // All models of one level at a time: a walk of each path would be exponential in the depth.
         let mut level = vec![name.to_owned()];
         for _ in 0..=ENSEMBLE_DEPTH_MAX {
             level = level.iter().flat_map(|model| steps(model)).collect();
@@ -142,15 +147,13 @@ impl ComposingModels {
                 return Ok(());
             }
         }
-        Err(Error::invalid(format!(
-            "ensemble '{name}' is made of ensembles that are made of others, more than {ENSEMBLE_DEPTH_MAX} deep"
-        )))
+        Err(Error::invalid(format!("ensemble '{name}' contains ensembles nested more than {ENSEMBLE_DEPTH_MAX} deep")))
     }
 }
 
-/// The ensembles of a set, each with the models that it is made of, so that those that others are made
-/// of come first; where that cannot be, with the refusal.
-pub fn order(ensembles: &[(String, Vec<String>)]) -> Vec<(usize, Option<Error>)> {
+/// The order in which to load ensembles, given with their composing models: composing models first. Returns
+/// indices into `ensembles`; those in a cycle have an error.
+pub fn load_order(ensembles: &[(String, Vec<String>)]) -> Vec<(usize, Option<Error>)> {
     let mut left: Vec<usize> = (0..ensembles.len()).collect();
     let mut order = Vec::with_capacity(left.len());
     let steps = |index: &usize| ensembles.get(*index).map_or(&[][..], |(_, steps)| steps.as_slice());
@@ -162,13 +165,13 @@ pub fn order(ensembles: &[(String, Vec<String>)]) -> Vec<(usize, Option<Error>)>
             let find = |wanted: &str| {
                 left.iter().find(|index| name(index) == wanted).map_or(Vec::new(), |index| steps(index).to_vec())
             };
-            // What is not part of a circle itself fails for those that are: it comes after them.
-            let (circles, others): (Vec<_>, Vec<_>) =
-                left.iter().partition(|index| circle(name(index), find).is_some());
+            // Ensembles that only depend on a cycle come after it: their own load reports that it failed.
+            let (cycles, others): (Vec<_>, Vec<_>) =
+                left.iter().partition(|index| find_cycle(name(index), find).is_some());
             order.extend(
-                circles
+                cycles
                     .iter()
-                    .map(|index| (*index, circle(name(index), find).map(|from| circular(name(index), &from)))),
+                    .map(|index| (*index, find_cycle(name(index), find).map(|from| cycle_error(name(index), &from)))),
             );
             left = others;
             continue;
@@ -179,8 +182,8 @@ pub fn order(ensembles: &[(String, Vec<String>)]) -> Vec<(usize, Option<Error>)>
     order
 }
 
-/// The last model on the way from a model back to itself, if there is one.
-pub fn circle(name: &str, steps: impl Fn(&str) -> Vec<String>) -> Option<String> {
+/// Looks for a cycle from `name` back to itself; returns the last model before it closes.
+pub fn find_cycle(name: &str, steps: impl Fn(&str) -> Vec<String>) -> Option<String> {
     let (mut seen, mut waiting) = (Vec::new(), vec![name.to_owned()]);
     while let Some(model) = waiting.pop() {
         for step in steps(&model) {
@@ -196,16 +199,17 @@ pub fn circle(name: &str, steps: impl Fn(&str) -> Vec<String>) -> Option<String>
     None
 }
 
-/// The refusal of an ensemble that is part of itself; `from` is the last on the way back to it.
-pub fn circular(name: &str, from: &str) -> Error {
+/// The error for an ensemble that contains itself; `from` is the last model of the cycle.
+pub fn cycle_error(name: &str, from: &str) -> Error {
     Error::invalid(format!("circular dependency between ensembles: {name} -> ... -> {from} -> {name}"))
 }
 
-/// Triton shows for every ensemble whether it is decoupled, whatever its file says.
+/// Sets whether an ensemble is decoupled, also in the configuration shown: as in Triton the composing models
+/// decide, whatever the configuration file says.
 fn with_policy(mut spec: ModelSpec, is_decoupled: bool) -> Result<ModelSpec, Error> {
     let decoded = ModelConfig::decode(&*spec.config_message);
     let mut config = decoded.map_err(|error| {
-        Error::internal(format!("model '{}': its own configuration does not read: {error}", spec.name))
+        Error::internal(format!("model '{}': its effective configuration cannot be decoded: {error}", spec.name))
     })?;
     config.model_transaction_policy = Some(ModelTransactionPolicy { decoupled: is_decoupled });
     spec.is_decoupled = is_decoupled;
@@ -214,11 +218,13 @@ fn with_policy(mut spec: ModelSpec, is_decoupled: bool) -> Result<ModelSpec, Err
     Ok(spec)
 }
 
-/// What is known of a tensor of an ensemble, and which model said so first.
+/// Datatype and shape of a tensor of an ensemble, and the model that they were first inferred from.
 struct TensorOrigin<'a> {
     model: &'a str,
     datatype: Datatype,
+    /// Without the batch axis.
     dims: Shape,
+    /// With the batch axis (-1), if the model has one.
     full_dims: Shape,
 }
 
@@ -228,12 +234,12 @@ impl<'a> TensorOrigin<'a> {
         Self { model, datatype, dims, full_dims }
     }
 
-    /// An input or output of a member.
+    /// From an input or output of a composing model.
     fn of_member(spec: &'a ModelSpec, tensor: &TensorSpec) -> Self {
         Self::new(&spec.name, spec.has_batch_axis(), tensor.datatype, tensor.dims.clone())
     }
 
-    /// An input or output of the ensemble itself, which its steps see reshaped.
+    /// From an input or output of the ensemble itself; its steps see the reshaped shape.
     fn of_ensemble(spec: &'a ModelSpec, tensor: &TensorSpec) -> Self {
         let dims = tensor.model_shape.get(usize::from(spec.has_batch_axis())..).unwrap_or_default();
         Self::new(&spec.name, spec.has_batch_axis(), tensor.datatype, Shape::from_slice(dims))
@@ -241,7 +247,7 @@ impl<'a> TensorOrigin<'a> {
 
     fn agree(&self, other: &Self, before: &str) -> Result<(), Error> {
         if self.datatype != other.datatype {
-            let name = |datatype: Datatype| datatype::data_type(datatype).as_str_name();
+            let name = |datatype: Datatype| datatype::to_config(datatype).as_str_name();
             return Err(Error::invalid(format!(
                 "{before}inconsistent data type: {} is inferred from model {} while {} is inferred from model {}",
                 name(self.datatype),
@@ -250,7 +256,7 @@ impl<'a> TensorOrigin<'a> {
                 other.model
             )));
         }
-        // What one gives without a batch axis another may take with one, where it could be its own.
+        // A model without a batch axis may have the same axis as an ordinary first dimension.
         if fits(&self.dims, &other.dims) || fits(&self.full_dims, &other.full_dims) {
             return Ok(());
         }
@@ -264,7 +270,7 @@ impl<'a> TensorOrigin<'a> {
     }
 }
 
-/// Whether two shapes may be of one tensor: -1 takes any size.
+/// Whether two shape patterns can describe the same tensor; -1 fits any size.
 pub fn fits(one: &[i64], other: &[i64]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one == other || *one == -1 || *other == -1)
 }
@@ -275,10 +281,14 @@ fn shape_text(shape: &[i64]) -> String {
 }
 
 impl Wiring {
-    /// How tensors go, for members that are given in the order of the steps. Fails where they do not
-    /// fit.
+    /// Connects the steps; `members` are their models, in the order of the steps.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with Triton's text if names, tensors or batch sizes do not fit, or if responses of
+    /// different decoupled steps meet.
     pub fn new(spec: &ModelSpec, ensemble: &Ensemble, members: &[&ModelSpec]) -> Result<Self, Error> {
         let mut nodes: Vec<Option<TensorOrigin<'_>>> = ensemble.tensors.iter().map(|_| None).collect();
+        // The ensemble's own inputs and outputs come first, so that errors name the ensemble as the origin.
         let own = ensemble.inputs.iter().zip(&spec.inputs).chain(ensemble.outputs.iter().zip(&spec.outputs));
         for (tensor, io) in own {
             if let Some(node) = nodes.get_mut(*tensor) {
@@ -302,7 +312,7 @@ impl Wiring {
     }
 }
 
-/// What one step is connected by.
+/// Connects one step: the ensemble on one end, the composing model on the other.
 struct WireEnds<'a> {
     name: &'a str,
     ensemble: &'a Ensemble,
@@ -316,7 +326,7 @@ impl<'a> WireEnds<'a> {
         let refuse = |text: String| Err(Error::invalid(format!("in ensemble {name}, {text}")));
         for (input, tensor) in &step.inputs {
             if member.input_index(input).is_none() {
-                let tensor = self.tensor(*tensor);
+                let tensor = self.tensor_name(*tensor);
                 return refuse(format!(
                     "ensemble tensor {tensor} is mapping to non-existing input {input} in model {model}"
                 ));
@@ -326,7 +336,7 @@ impl<'a> WireEnds<'a> {
         for (index, io) in member.inputs.iter().enumerate() {
             match step.inputs.iter().find(|(input, _)| *input == io.name) {
                 Some((_, tensor)) => {
-                    self.join(*tensor, io, nodes)?;
+                    self.check_tensor(*tensor, io, nodes)?;
                     wiring.inputs.push((index, *tensor));
                 }
                 None if io.is_optional => {}
@@ -337,7 +347,7 @@ impl<'a> WireEnds<'a> {
         }
         for (output, tensor) in &step.outputs {
             let Some(index) = member.output_index(output) else {
-                let tensor = self.tensor(*tensor);
+                let tensor = self.tensor_name(*tensor);
                 return refuse(format!(
                     "ensemble tensor {tensor} is mapped from non-existing output {output} in model {model}"
                 ));
@@ -346,18 +356,23 @@ impl<'a> WireEnds<'a> {
         }
         for (index, tensor) in &wiring.outputs {
             if let Some(io) = member.outputs.get(*index) {
-                self.join(*tensor, io, nodes)?;
+                self.check_tensor(*tensor, io, nodes)?;
             }
         }
         Ok(wiring)
     }
 
-    /// Holds an input or output of the member against what is known of its tensor.
-    fn join(&self, tensor: usize, io: &TensorSpec, nodes: &mut [Option<TensorOrigin<'a>>]) -> Result<(), Error> {
+    /// Checks an input or output of the composing model against its tensor; the first one to use it defines it.
+    fn check_tensor(
+        &self,
+        tensor: usize,
+        io: &TensorSpec,
+        nodes: &mut [Option<TensorOrigin<'a>>],
+    ) -> Result<(), Error> {
         let node = TensorOrigin::of_member(self.member, io);
         match nodes.get_mut(tensor) {
             Some(Some(known)) => {
-                let before = format!("in ensemble {}, ensemble tensor {}: ", self.name, self.tensor(tensor));
+                let before = format!("in ensemble {}, ensemble tensor {}: ", self.name, self.tensor_name(tensor));
                 known.agree(&node, &before)
             }
             Some(unknown) => {
@@ -368,13 +383,16 @@ impl<'a> WireEnds<'a> {
         }
     }
 
-    fn tensor(&self, number: usize) -> &str {
+    fn tensor_name(&self, number: usize) -> &str {
         self.ensemble.tensors.get(number).map_or("", String::as_str)
     }
 }
 
-/// Whether the answers are any number. Refuses steps, and a response, that are made of the answers of
-/// different decoupled steps: which of them belong together cannot be told.
+/// Whether the ensemble is decoupled. Refuses a step, and a response, that combines responses of different
+/// decoupled steps: nothing says which of them belong together.
+///
+/// Each tensor has a label: 0 if it comes from the request, or the number of the decoupled step that it depends on.
+/// Inputs of one step must have the same label.
 fn decoupling(spec: &ModelSpec, ensemble: &Ensemble, members: &[&ModelSpec]) -> Result<bool, Error> {
     let mut labels: Vec<Option<usize>> = ensemble.tensors.iter().map(|_| None).collect();
     for tensor in &ensemble.inputs {
@@ -409,6 +427,7 @@ fn decoupling(spec: &ModelSpec, ensemble: &Ensemble, members: &[&ModelSpec]) -> 
                 waiting.push((step, member));
                 continue;
             };
+            // Every decoupled step starts a label of its own.
             count += usize::from(member.is_decoupled);
             for (_, tensor) in &step.outputs {
                 if let Some(known) = labels.get_mut(*tensor) {

@@ -1,8 +1,7 @@
-//! Ensembles: models that are made of others. A step runs one model on tensors of the ensemble, by
-//! name, and gives tensors that later steps take. `check` holds the configuration against itself,
-//! `read` puts it into the server's form, [`ComposingModels::resolve`] holds it against the models that it
-//! is made of. What is refused has Triton's text where Triton refuses it. Called by
-//! [`super::config`], and by the server before an ensemble serves.
+//! Ensembles: models composed of other models. A step runs one composing model; tensors of the ensemble, by
+//! name, connect the steps. `check` checks the configuration by itself, `read` converts it to an [`Ensemble`],
+//! [`ComposingModels::resolve`] checks it against the composing models. Errors have Triton's text if Triton
+//! refuses the same. Called by [`super::config`], and by the server before an ensemble serves.
 
 mod check;
 mod members;
@@ -13,11 +12,11 @@ use crate::model::spec::ensemble::{Ensemble, EnsembleStep};
 use crate::wire::proto::inference::ModelConfig;
 use crate::wire::proto::inference::model_config::SchedulingChoice;
 
-pub use self::members::{ComposingModel, ComposingModels, Wiring, circle, circular, fits, order};
+pub use self::members::{ComposingModel, ComposingModels, Wiring, cycle_error, find_cycle, fits, load_order};
 
 pub(super) use self::check::check;
 
-/// The ensemble that a configuration is; none where it is another model. It was checked.
+/// Converts the `ensemble_scheduling` of a checked configuration; `None` for any other model.
 pub(super) fn read(config: &ModelConfig) -> Option<Ensemble> {
     let Some(SchedulingChoice::EnsembleScheduling(scheduling)) = &config.scheduling_choice else { return None };
     let mut tensors = Tensors::default();
@@ -40,7 +39,7 @@ pub(super) fn read(config: &ModelConfig) -> Option<Ensemble> {
     })
 }
 
-/// Numbers the tensors of an ensemble by their names.
+/// Assigns a number to each tensor name.
 #[derive(Default)]
 struct Tensors {
     names: Vec<String>,

@@ -6,7 +6,7 @@ use crate::model::ModelSpec;
 use crate::model::config::{CompletionRules, ConfigDraft};
 use crate::model::labels::Labels;
 
-/// One input or output `x FP32 4x-1`; `?` after an input's name is of one that is optional.
+/// Inputs or outputs `x FP32 4x-1, …`; `?` after the name makes an input optional, a fourth word is a label file.
 fn tensors(field: &str, text: &str) -> String {
     let tensor = |text: &str| {
         let words: Vec<_> = text.split_whitespace().collect();
@@ -86,7 +86,7 @@ fn every_step_is_complete_and_every_tensor_is_made_once_and_used() {
 }
 
 #[test]
-fn an_ensemble_has_nothing_of_what_runs() {
+fn an_ensemble_has_no_instances_and_no_options_of_an_engine() {
     let check = |more: &str, want: &str| {
         let config = format!("{}{}", io(8, "x FP32 4 > y FP32 4"), steps("m: I=x > O=y"));
         assert_eq!(text(read("e", &format!("{more} {config}"))), want, "{more}");
@@ -115,7 +115,7 @@ fn an_ensemble_has_nothing_of_what_runs() {
     );
 }
 
-/// Models `name/version rows: inputs > outputs`, one a line; `*` before one that is decoupled.
+/// Models `name/version rows: inputs > outputs`, one a line; `*` in front makes one decoupled.
 fn members(text: &str) -> ComposingModels {
     let mut members = ComposingModels::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
@@ -217,7 +217,7 @@ fn tensors_and_batches_fit_between_steps() {
 }
 
 #[test]
-fn what_comes_of_different_decoupled_steps_does_not_meet() {
+fn responses_of_different_decoupled_steps_do_not_meet() {
     let models = "
         m 0: I FP32 4, J? FP32 4 > O FP32 4
         *d 0: I FP32 4 > O FP32 4, P FP32 4";
@@ -242,7 +242,7 @@ fn what_comes_of_different_decoupled_steps_does_not_meet() {
 }
 
 #[test]
-fn outputs_have_the_labels_of_who_makes_them_or_their_own() {
+fn outputs_have_their_own_labels_or_those_of_the_composing_model() {
     let models = members("m 8: I FP32 4 > O FP32 4 apple, P FP32 4");
     let spec = ensemble(
         8,
@@ -258,12 +258,12 @@ fn outputs_have_the_labels_of_who_makes_them_or_their_own() {
     };
     let spec = models.resolve(spec).unwrap();
     check(&spec);
-    // Held against its models again when one of them changes.
+    // Resolved again when one of its models changes.
     check(&models.resolve(spec).unwrap());
 }
 
 #[test]
-fn an_ensemble_is_no_part_of_itself() {
+fn an_ensemble_does_not_contain_itself() {
     let serving = |name: &str, steps_text: &str| {
         let tensors = io(8, "x FP32 4 > y FP32 4");
         Arc::new(read(name, &format!("platform: 'ensemble' {tensors}{}", steps(steps_text))).unwrap())
@@ -290,11 +290,11 @@ fn an_ensemble_is_no_part_of_itself() {
     check("e: x=x > y=y", "circular dependency between ensembles: e -> ... -> e -> e");
     check("g: x=x > y=y", "circular dependency between ensembles: e -> ... -> g -> e");
     check("n7: x=x > y=y", "serves");
-    check("n8: x=x > y=y", "ensemble 'e' is made of ensembles that are made of others, more than 8 deep");
+    check("n8: x=x > y=y", "ensemble 'e' contains ensembles nested more than 8 deep");
 }
 
 #[test]
-fn ensembles_load_after_those_that_they_are_made_of() {
+fn ensembles_load_after_their_composing_models() {
     let check = |text: &str, want: &str| {
         let ensembles: Vec<_> = text
             .split_whitespace()
@@ -303,7 +303,7 @@ fn ensembles_load_after_those_that_they_are_made_of() {
                 (name.to_owned(), steps.split(',').map(str::to_owned).collect())
             })
             .collect();
-        let order = order(&ensembles).into_iter().map(|(index, refusal)| {
+        let order = load_order(&ensembles).into_iter().map(|(index, refusal)| {
             let why = refusal.map_or(String::new(), |error| format!("!{}", error.text().split_once(": ").unwrap().1));
             format!("{}{why}", ensembles[index].0)
         });

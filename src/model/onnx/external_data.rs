@@ -1,5 +1,5 @@
-//! The files beside an ONNX file in which it keeps tensors (`TensorProto.external_data`): weights, the
-//! constants of nodes, and those of the graphs within nodes. Called when a model is loaded. Steps over
+//! Finds the external data files of an ONNX file (`TensorProto.external_data`): of weights, of constants in nodes, and of
+//! those in nested graphs. Called when a model is loaded, because an engine would open these paths itself. Skips
 //! everything else by its length; bounded by `EXTERNAL_FILES_MAX` and `GRAPHS_DEEP_MAX`.
 
 use std::collections::BTreeSet;
@@ -8,13 +8,16 @@ use crate::error::Error;
 use crate::limits::{EXTERNAL_FILES_MAX, GRAPHS_DEEP_MAX};
 use crate::model::onnx::{OnnxField, OnnxFields, find};
 
-/// The places that an ONNX file names, as they are written in it, each once.
+/// The paths of external data files as the ONNX file has them, each once, sorted.
+///
+/// # Errors
+/// `InvalidArgument` if the file is not protobuf, has too many external files, or nests graphs too deep.
 pub fn external_files(file: &[u8]) -> Result<Vec<String>, Error> {
     let found = ExternalSearch::default().run(file);
     found.map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
 }
 
-/// What a message is, as far as tensors may be in it.
+/// The type of a message, for messages that may contain tensors.
 #[derive(Clone, Copy)]
 enum MessageKind {
     Attribute,
@@ -28,21 +31,21 @@ enum MessageKind {
 
 #[derive(Default)]
 struct ExternalSearch {
-    places: BTreeSet<String>,
+    locations: BTreeSet<String>,
 }
 
 impl ExternalSearch {
-    /// Looks into messages without recursion: how deep they lie is the file's to say.
+    /// Walks nested messages with a stack of its own and not by recursion: the file decides how deep they are nested.
     fn run(mut self, file: &[u8]) -> Result<Vec<String>, String> {
         let mut left = vec![(MessageKind::Model, file, 0)];
         while let Some((kind, bytes, depth)) = left.pop() {
             if let MessageKind::Tensor = kind {
-                self.look_at_tensor(bytes)?;
+                self.read_tensor(bytes)?;
                 continue;
             }
             let depth = depth + usize::from(matches!(kind, MessageKind::Graph));
             if depth > GRAPHS_DEEP_MAX {
-                return Err(format!("its graphs lie more than {GRAPHS_DEEP_MAX} deep in one another"));
+                return Err(format!("its graphs are nested more than {GRAPHS_DEEP_MAX} deep"));
             }
             for field in OnnxFields::new(bytes) {
                 if let (number, OnnxField::Bytes(inner)) = field?
@@ -52,21 +55,21 @@ impl ExternalSearch {
                 }
             }
         }
-        Ok(self.places.into_iter().collect())
+        Ok(self.locations.into_iter().collect())
     }
 
-    /// `TensorProto`: `external_data` (13) has the `location` among its pairs, and `data_location` (14) says
-    /// whether that counts; an engine that does not ask it shall find nothing either.
-    fn look_at_tensor(&mut self, tensor: &[u8]) -> Result<(), String> {
+    /// `TensorProto`: one pair of `external_data` (13) is the `location`. `data_location` (14) says whether it counts, but
+    /// is ignored here: an engine that ignores it too must not open a file that was not checked.
+    fn read_tensor(&mut self, tensor: &[u8]) -> Result<(), String> {
         for field in OnnxFields::new(tensor) {
             let (13, OnnxField::Bytes(pair)) = field? else { continue };
             if find(pair, 1)? != Some(b"location") {
                 continue;
             }
-            let place = find(pair, 2)?.unwrap_or_default();
-            let place = str::from_utf8(place).map_err(|_| "the place of a tensor is not UTF-8".to_owned())?;
-            self.places.insert(place.to_owned());
-            if self.places.len() > EXTERNAL_FILES_MAX {
+            let location = find(pair, 2)?.unwrap_or_default();
+            let location = str::from_utf8(location).map_err(|_| "the location of a tensor is not UTF-8".to_owned())?;
+            self.locations.insert(location.to_owned());
+            if self.locations.len() > EXTERNAL_FILES_MAX {
                 return Err(format!("it keeps tensors in more than {EXTERNAL_FILES_MAX} other files"));
             }
         }
@@ -75,7 +78,7 @@ impl ExternalSearch {
 }
 
 impl MessageKind {
-    /// What a field of it is, where tensors may be in it (`onnx.proto`).
+    /// The type of the message in a field; `None` if it cannot contain tensors (`onnx.proto`).
     const fn child(self, field: u32) -> Option<Self> {
         Some(match (self, field) {
             (Self::Model, 7) | (Self::Attribute, 6 | 11) => Self::Graph,
@@ -133,17 +136,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_deep_many_or_broken_is_refused() {
-        let told = |file: &[u8]| external_files(file).unwrap_err().text().to_owned();
+    fn graphs_too_deep_files_too_many_and_broken_messages_are_refused() {
+        let refusal = |file: &[u8]| external_files(file).unwrap_err().text().to_owned();
         let deep = |count: usize| {
             let path: Vec<u8> = [7].into_iter().chain([1, 5, 6].into_iter().cycle().take(3 * count)).collect();
             nested(&[&path[..], &[5]].concat(), tensor("w"))
         };
         assert_eq!(external_files(&deep(GRAPHS_DEEP_MAX - 1)).unwrap(), ["w"]);
-        assert!(told(&deep(GRAPHS_DEEP_MAX)).contains("deep in one another"));
+        assert!(refusal(&deep(GRAPHS_DEEP_MAX)).contains("nested more than"));
         let many: Vec<u8> =
             (0..=EXTERNAL_FILES_MAX).flat_map(|index| nested(&[7, 5], tensor(&index.to_string()))).collect();
-        assert!(told(&many).contains("other files"));
-        assert!(told(&nested(&[7, 5], vec![0x6a, 0x7f])).contains("cut short"));
+        assert!(refusal(&many).contains("other files"));
+        assert!(refusal(&nested(&[7, 5], vec![0x6a, 0x7f])).contains("cut short"));
     }
 }

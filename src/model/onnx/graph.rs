@@ -1,5 +1,5 @@
-//! The inside of an ONNX file: operators, attributes and constants, for a backend that runs graphs by
-//! itself. Called when a model is loaded; holds no more than the file does.
+//! Reads the graph of an ONNX file: operators, attributes and constants, for a backend that runs graphs itself. Called
+//! when a model is loaded; takes no more memory than the file.
 
 use std::collections::BTreeMap;
 
@@ -9,32 +9,32 @@ use crate::model::onnx::initializer::{read_tensor, read_varints};
 use crate::model::onnx::{OnnxField, OnnxFields, find};
 use crate::tensor::Tensor;
 
-/// A graph.
+/// The graph of an ONNX file.
 #[derive(Clone, Debug, Default)]
 pub struct OnnxGraph {
-    /// Its operators, in an order in which they can run.
+    /// Its operators, in topological order, as ONNX requires of a file.
     pub nodes: Vec<OnnxNode>,
-    /// Its constants by name.
+    /// Its constants by name: initializers and the values of `Constant` nodes.
     pub constants: BTreeMap<String, Tensor>,
-    /// The version of ONNX's own operators.
+    /// The version of ONNX's own operator set.
     pub version: i64,
 }
 
 /// One operator.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OnnxNode {
-    /// `Gemm`.
+    /// The operator type, such as `Gemm`.
     pub operator: String,
-    /// Whose it is; empty for ONNX's own.
+    /// The operator's domain; empty for ONNX's own.
     pub domain: String,
-    /// The values that it takes; empty for one that is left out.
+    /// The names of its inputs; an empty name is an optional input left out.
     pub inputs: Vec<String>,
-    /// The values that it gives.
+    /// The names of its outputs.
     pub outputs: Vec<String>,
     attributes: BTreeMap<String, OnnxAttribute>,
 }
 
-/// What an attribute holds.
+/// The value of an attribute.
 #[derive(Clone, Debug, PartialEq)]
 enum OnnxAttribute {
     Float(f32),
@@ -42,12 +42,15 @@ enum OnnxAttribute {
     Integers(Vec<i64>),
     Text(String),
     Tensor(Tensor),
-    /// Of a kind that nobody here asks for.
+    /// A type that no backend here uses.
     Other,
 }
 
 impl OnnxGraph {
-    /// Reads it from the bytes of a file.
+    /// Reads the graph from the bytes of a file.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the file is not ONNX, has too many operators, or has constants that cannot be read.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
         Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX graph that can be used: {reason}")))
     }
@@ -80,7 +83,7 @@ impl OnnxGraph {
         Ok(graph)
     }
 
-    /// Operators that do nothing but give a constant are constants.
+    /// Replaces `Constant` nodes by constants, so that backends see one kind only.
     fn take_constants(&mut self) {
         let constants = &mut self.constants;
         self.nodes.retain_mut(|node| {
@@ -97,12 +100,12 @@ impl OnnxGraph {
 }
 
 impl OnnxNode {
-    /// The name of one of its inputs, if it has that.
+    /// The name of an input; `None` if it is left out.
     pub fn input(&self, index: usize) -> Option<&str> {
         self.inputs.get(index).map(String::as_str).filter(|name| !name.is_empty())
     }
 
-    /// An integer, or what it is where it is left out.
+    /// An integer attribute, or its default if it is missing.
     pub fn integer(&self, name: &str, default: i64) -> i64 {
         match self.attributes.get(name) {
             Some(OnnxAttribute::Integer(value)) => *value,
@@ -110,7 +113,7 @@ impl OnnxNode {
         }
     }
 
-    /// A float, or what it is where it is left out.
+    /// A float attribute, or its default if it is missing.
     pub fn float(&self, name: &str, default: f32) -> f32 {
         match self.attributes.get(name) {
             Some(OnnxAttribute::Float(value)) => *value,
@@ -118,7 +121,7 @@ impl OnnxNode {
         }
     }
 
-    /// A list of integers, if it has that.
+    /// An attribute that is a list of integers; `None` if it is missing.
     pub fn integers(&self, name: &str) -> Option<&[i64]> {
         match self.attributes.get(name) {
             Some(OnnxAttribute::Integers(values)) => Some(values),
@@ -126,7 +129,7 @@ impl OnnxNode {
         }
     }
 
-    /// A text, if it has that.
+    /// A text attribute; `None` if it is missing.
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name) {
             Some(OnnxAttribute::Text(text)) => Some(text),
@@ -207,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_come_with_what_they_take_and_constants_apart() {
+    fn operators_have_their_inputs_and_attributes_and_constants_are_separate() {
         let float = [field(1, b"alpha"), vec![0x15], 0.5_f32.to_le_bytes().to_vec()].concat();
         let packed = [field(1, b"axes"), field(8, &[1, 2])].concat();
         let loose = [field(1, b"perm"), vec![0x40, 3, 0x40, 4]].concat();
@@ -234,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told() {
+    fn a_graph_that_cannot_be_read_is_refused_with_the_reason() {
         let check = |file: &[u8], want: &str| {
             let error = OnnxGraph::decode(file).unwrap_err();
             assert!(error.text().contains(want), "{error}");

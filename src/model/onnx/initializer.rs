@@ -1,25 +1,27 @@
-//! Initial values of an ONNX file's inputs: what an optional input is when a request leaves it out.
-//! Engines that fold initial values into the graph would not see another value given; they get
-//! the file without them, and the value with every request. Called when a model with optional
-//! inputs is loaded. Bounded by the size of the file.
+//! Initial values of an ONNX file's inputs: the defaults of optional inputs. An engine that folds initial values into
+//! the graph would ignore a value given by a request; it gets the file without them, and the default with every request
+//! that leaves the input out. Called when a model with optional inputs is loaded. Bounded by the size of the file.
 
 use crate::model::onnx::{OnnxField, OnnxFields, datatype, find};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, byte_size};
 
-/// The field of `ModelProto` that holds the graph.
+/// The field of `ModelProto` with the graph.
 const GRAPH: u32 = 7;
-/// The field of `GraphProto` that holds initial values.
+/// The field of `GraphProto` with initial values.
 const INITIALIZER: u32 = 5;
 
-/// Takes the initial values of these inputs out of an ONNX file: the file without them, and the
-/// values in the order of the names. The reason where one is not there or cannot be read.
+/// Removes the initial values of the inputs `names` from an ONNX file. Returns the file without them, and the values in
+/// the order of `names`.
+///
+/// # Errors
+/// The reason, if the file is not protobuf, or a value is missing or cannot be read.
 pub fn take_initial_values(file: &[u8], names: &[&str]) -> Result<(Vec<u8>, Vec<Tensor>), String> {
     let mut values = vec![None; names.len()];
     let mut rest_of_file = Vec::with_capacity(file.len());
     for part in MessageParts::new(file) {
         match part? {
             (bytes, GRAPH, OnnxField::Bytes(graph)) => {
-                // The last graph is the one, as protobuf has it, and there is never another.
+                // A file has one graph. Its length changes, so its key and length are written again.
                 let graph = take_from_graph(graph, names, &mut values)?;
                 let key = bytes.first().copied().unwrap_or_default();
                 rest_of_file.push(key);
@@ -67,7 +69,9 @@ pub(super) fn read_tensor(tensor: &[u8]) -> Result<Tensor, String> {
             (5 | 7, OnnxField::Bytes(elements)) => integers.extend(read_varints(elements)?),
             (5 | 7, OnnxField::Varint(number)) => integers.push(number.cast_signed()),
             (9, OnnxField::Bytes(bytes)) => raw = Some(bytes),
-            (13, OnnxField::Bytes(_)) => return Err("its initial value in another file, which is not read".to_owned()),
+            (13, OnnxField::Bytes(_)) => {
+                return Err("its initial value in another file, which is not supported".to_owned());
+            }
             _ => {}
         }
     }
@@ -79,12 +83,12 @@ pub(super) fn read_tensor(tensor: &[u8]) -> Result<Tensor, String> {
         None => push_integers(datatype, &integers, &mut contents),
     }
     if byte_size(datatype, &shape) != Ok(Some(contents.as_slice().len())) {
-        return Err("an initial value in a form that is not read".to_owned());
+        return Err("an initial value in an encoding that is not supported".to_owned());
     }
     Ok(Tensor { datatype, shape, contents: contents.freeze() })
 }
 
-/// Integers of a list that is wider than their datatype: the low bytes are the value.
+/// Appends integers from a list that is wider than their datatype: the low bytes are the value.
 fn push_integers(datatype: Datatype, integers: &[i64], contents: &mut AlignedBuffer) {
     let size = datatype.size().unwrap_or_default();
     for integer in integers {
@@ -111,7 +115,7 @@ fn push_varint(mut number: u64, out: &mut Vec<u8>) {
     out.push(number.to_le_bytes()[0]);
 }
 
-/// The fields of a message with the bytes that they are, key and all.
+/// Iterates over the fields of a message with their encoded bytes, including the key.
 struct MessageParts<'a> {
     fields: OnnxFields<'a>,
 }
@@ -161,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken_out_in_every_form_and_the_rest_is_left_as_it_was() {
+    fn values_are_removed_in_every_encoding_and_the_rest_stays_the_same() {
         let floats = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
         let check = |element: u8, fields: &[&[u8]], datatype: Datatype, want: &[u8]| {
             let whole = file(&[tensor("w", 1, &[&bytes(9, &floats(&[7.0, 8.0]))]), tensor("a", element, fields)]);
@@ -187,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_or_cannot_be_read_is_told() {
+    fn a_missing_or_unreadable_value_is_refused_with_its_reason() {
         let check = |file: &[u8], want: &str| {
             assert_eq!(take_initial_values(file, &["a"]).unwrap_err(), want);
         };
         check(&file(&[]), "input 'a' has no initial value");
-        check(&file(&[tensor("a", 1, &[])]), "input 'a' has an initial value in a form that is not read");
+        check(&file(&[tensor("a", 1, &[])]), "input 'a' has an initial value in an encoding that is not supported");
         let elsewhere = tensor("a", 1, &[&bytes(13, b"w.bin")]);
-        check(&file(&[elsewhere]), "input 'a' has its initial value in another file, which is not read");
+        check(&file(&[elsewhere]), "input 'a' has its initial value in another file, which is not supported");
         let strange = tensor("a", 14, &[&bytes(9, &[0; 8])]);
         check(&file(&[strange]), "input 'a' has an initial value of a datatype that the protocol does not have");
         let whole = file(&[tensor("a", 1, &[&bytes(9, &[0; 8])])]);

@@ -1,6 +1,6 @@
-//! The outside of an ONNX file: its inputs, its outputs and the operator sets it needs. Called
-//! when a model is loaded, on files of any size: weights and nodes are stepped over by their
-//! length, nothing of them is copied. It does not judge whether an engine can run the graph.
+//! Reads the signature of an ONNX file: its inputs, its outputs and the operator sets it needs. Called when a model is
+//! loaded, on files of any size: weights and nodes are skipped by their length and not copied. Does not check whether an
+//! engine can run the graph.
 
 pub mod external_data;
 pub mod graph;
@@ -11,17 +11,17 @@ use crate::error::Error;
 use crate::limits::{MODEL_TENSORS_MAX, RANK_MAX};
 use crate::tensor::{Datatype, Shape};
 
-/// What an ONNX file says about itself.
+/// The inputs, outputs and operator sets of an ONNX file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OnnxSignature {
-    /// What must be fed, in the order of the file, without the inputs that have initial values.
+    /// Required inputs, in the order of the file: those without an initial value.
     pub inputs: Vec<OnnxTensor>,
-    /// Inputs that have an initial value, so that they may be left out: those of files that can
-    /// tell them from weights (IR version 4 and later), as far as they can be served.
+    /// Optional inputs: those with an initial value, if the protocol can carry them. Empty for files before IR
+    /// version 4, which list their weights in the same way.
     pub initialized: Vec<OnnxTensor>,
-    /// What comes out, in the order of the file.
+    /// Outputs, in the order of the file.
     pub outputs: Vec<OnnxTensor>,
-    /// What comes out, but cannot be served: name and reason. A configuration may leave it out.
+    /// `(name, reason)` of outputs that the protocol cannot carry. A configuration may leave them out.
     pub outputs_refused: Vec<(String, String)>,
     /// The operator sets: domain (empty for ONNX's own) and version.
     pub operator_sets: Vec<(String, i64)>,
@@ -34,13 +34,15 @@ pub struct OnnxTensor {
     pub name: String,
     /// Its datatype.
     pub datatype: Datatype,
-    /// Its dimensions, -1 where any size goes; `None` where the file does not say, as exporters
-    /// often do for outputs.
+    /// Its dimensions, -1 for a variable size; `None` if the file does not say, which is common for outputs.
     pub shape: Option<Shape>,
 }
 
 impl OnnxSignature {
-    /// Reads it from the bytes of a file.
+    /// Reads the signature from the bytes of a file.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the file is not ONNX or an input cannot be served.
     pub fn decode(file: &[u8]) -> Result<Self, Error> {
         Self::read(file).map_err(|reason| Error::invalid(format!("not an ONNX file that can be used: {reason}")))
     }
@@ -80,17 +82,16 @@ impl OnnxSignature {
     }
 }
 
-/// From this version of the format on, an input with an initial value is one that may be given;
-/// earlier files list their weights so.
+/// From this IR version on, an input with an initial value is an optional input; in earlier files it is a weight.
 const IR_VERSION_OF_DEFAULTS: u64 = 4;
 
-/// Operator sets that are kept; a file names one a domain.
+/// Operator sets that are read; a file lists one for each domain.
 const OPERATOR_SETS_MAX: usize = 256;
 
-/// Inputs, or outputs, that a graph may list, weights among them: old files have thousands.
+/// Inputs, or outputs, that a graph may list, including weights: old files have thousands.
 const GRAPH_VALUES_MAX: usize = 65_536;
 
-/// The messages of a graph's inputs and outputs, unread.
+/// The encoded messages of a graph's inputs and outputs.
 type ValueMessages<'a> = (Vec<&'a [u8]>, Vec<&'a [u8]>);
 
 /// `GraphProto`: the messages of `input` (11) and `output` (12).
@@ -115,8 +116,8 @@ fn read_graph(graph: &[u8]) -> Result<ValueMessages<'_>, String> {
     Ok((inputs, outputs))
 }
 
-/// Up to IR version 3 every weight is listed as an input too: an input with an initial value
-/// (`initializer` 5, `sparse_initializer` 15) need not be fed. Takes those out and returns them.
+/// Moves the inputs that have an initial value (`initializer` 5, `sparse_initializer` 15) out of `inputs` and returns
+/// them. Up to IR version 3 those include every weight.
 fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<Vec<&'a [u8]>, String> {
     let mut names = std::collections::BTreeMap::new();
     for (index, input) in inputs.iter().enumerate() {
@@ -135,18 +136,18 @@ fn take_initialized<'a>(graph: &'a [u8], inputs: &mut Vec<&'a [u8]>) -> Result<V
         }
     }
     let mut flags = is_initialized.into_iter();
-    let (initialized, fed) = inputs.iter().copied().partition(|_| flags.next().unwrap_or(false));
-    *inputs = fed;
+    let (initialized, required) = inputs.iter().copied().partition(|_| flags.next().unwrap_or(false));
+    *inputs = required;
     if inputs.len() > MODEL_TENSORS_MAX {
         return Err(format!("its graph has {} inputs, more than {MODEL_TENSORS_MAX}", inputs.len()));
     }
     Ok(initialized)
 }
 
-/// A tensor, or the name of what cannot be served and the reason.
+/// A tensor, or the name of one that cannot be served and the reason.
 type ServedTensor = Result<OnnxTensor, (String, String)>;
 
-/// `ValueInfoProto`: name (1) and type (2), of which the tensor type (1) alone can be served.
+/// `ValueInfoProto`: name (1) and type (2); only the tensor type (1) can be served.
 fn read_value(value: &[u8]) -> Result<ServedTensor, String> {
     let name = text(find(value, 1)?.unwrap_or_default())?;
     if name.is_empty() {
@@ -173,7 +174,7 @@ fn read_value(value: &[u8]) -> Result<ServedTensor, String> {
     Ok(Ok(OnnxTensor { name, datatype, shape }))
 }
 
-/// What a `TypeProto` without a tensor type is.
+/// Names the kind of a `TypeProto` that is not a tensor.
 fn kind_name(kind: &[u8]) -> Result<&'static str, String> {
     for (field, name) in [(4, "a sequence"), (5, "a map"), (8, "a sparse tensor"), (9, "an optional value")] {
         if find(kind, field)?.is_some() {
@@ -191,7 +192,7 @@ fn read_shape(shape: &[u8], name: &str) -> Result<Shape, String> {
         let mut size = -1;
         for part in OnnxFields::new(dimension) {
             if let (1, OnnxField::Varint(number)) = part? {
-                // Protobuf's int64 is two's complement; some exporters write -1 for "any".
+                // Protobuf's int64 is two's complement; some exporters write -1 for a variable size.
                 size = number.cast_signed().max(-1);
             }
         }
@@ -241,7 +242,7 @@ fn text(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "a name in it is not UTF-8".to_owned())
 }
 
-/// The last field of that number, as protobuf has it.
+/// The last bytes field with this number: protobuf says that the last one counts.
 pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String> {
     let mut found = None;
     for field in OnnxFields::new(message) {
@@ -253,15 +254,16 @@ pub(super) fn find(message: &[u8], wanted: u32) -> Result<Option<&[u8]>, String>
     Ok(found)
 }
 
-/// A field's value.
+/// The value of a protobuf field, by wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OnnxField<'a> {
     Bytes(&'a [u8]),
+    /// 4 or 8 bytes, little-endian.
     Fixed(&'a [u8]),
     Varint(u64),
 }
 
-/// Steps over the fields of a protobuf message; ends after the first error.
+/// Iterates over the fields of a protobuf message as `(number, value)`; ends after the first error.
 pub(super) struct OnnxFields<'a> {
     rest: &'a [u8],
 }
@@ -271,12 +273,12 @@ impl<'a> OnnxFields<'a> {
         Self { rest: message }
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes were read.
     pub(super) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    /// What is left.
+    /// The bytes not read yet.
     pub(super) const fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -338,7 +340,7 @@ mod tests {
 
     use super::*;
 
-    /// The same parts of `onnx.proto` as `prost` writes them.
+    /// The parts of `onnx.proto` that are read here, encoded by `prost`.
     mod onnx {
         #[derive(Clone, PartialEq, prost::Message)]
         pub struct Model {
@@ -420,7 +422,7 @@ mod tests {
         }
     }
 
-    /// `x:1[N,3,?]`: a name, an element type, and dimensions: sizes, symbols, `?` for nothing.
+    /// `x:1[N,3,?]`: a name, an element type, and dimensions, each a size, a symbol or `?` for neither.
     fn value(text: &str) -> onnx::ValueInfo {
         let (name, rest) = text.split_once(':').unwrap();
         let (element, shape) = rest.split_once('[').map_or((rest, None), |(element, shape)| (element, Some(shape)));
@@ -494,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_served_is_refused_with_its_reason() {
+    fn a_file_that_cannot_be_served_is_refused_with_its_reason() {
         let check = |bytes: &[u8], want: &str| {
             let got = OnnxSignature::decode(bytes).unwrap_err();
             assert_eq!(got.text(), format!("not an ONNX file that can be used: {want}"));

@@ -1,20 +1,20 @@
-//! The weights of an ONNX file that several instances can share: FP32 constants that nothing but
-//! matrix products take. Others are folded, fused or laid out anew by an engine, each instance for
-//! itself. Called by the backends when a model is loaded; weights are not copied here.
+//! Finds the weights of an ONNX file that several instances can share: FP32 constants that only matrix products read.
+//! Engines fold, fuse or convert other weights, for each instance separately. Called by the backends when a model is
+//! loaded; copies no weights.
 
 use std::collections::BTreeMap;
 
 use crate::model::onnx::{OnnxField, OnnxFields, find};
 use crate::tensor::{Datatype, Shape, byte_size};
 
-/// One constant.
+/// A constant matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightMatrix<'a> {
     /// Its name in the graph.
     pub name: &'a str,
     /// Its dimensions.
     pub shape: Shape,
-    /// Its elements, little-endian, at any address.
+    /// Its elements: little-endian FP32, not aligned.
     pub contents: &'a [u8],
 }
 
@@ -23,7 +23,7 @@ const SIZE_MIN: usize = 64 * 1024;
 /// `TensorProto.DataType`: 32-bit float.
 const FLOAT: u64 = 1;
 
-/// The weights that can be shared; none of a file that does not read.
+/// The weights that can be shared; none if the file cannot be read, since sharing only saves memory.
 pub fn matrix_weights(file: &[u8]) -> Vec<WeightMatrix<'_>> {
     read(file).unwrap_or_default()
 }
@@ -42,8 +42,8 @@ fn read(file: &[u8]) -> Result<Vec<WeightMatrix<'_>>, String> {
     Ok(weights)
 }
 
-/// `NodeProto`: notes of each input (1) whether all that took it so far are matrix products, by
-/// operator (4) and domain (7).
+/// `NodeProto`: records for each input (1) whether all nodes that read it so far are matrix products, by operator (4)
+/// and domain (7).
 fn read_uses<'a>(node: &'a [u8], uses: &mut BTreeMap<&'a [u8], bool>) -> Result<(), String> {
     let operator = (find(node, 7)?.unwrap_or_default(), find(node, 4)?.unwrap_or_default());
     let is_product = matches!(operator, (b"", b"Gemm" | b"MatMul"));
@@ -55,8 +55,8 @@ fn read_uses<'a>(node: &'a [u8], uses: &mut BTreeMap<&'a [u8], bool>) -> Result<
     Ok(())
 }
 
-/// `TensorProto`: dims (1), data type (2), name (8) and raw data (9); not where the data lie in
-/// other fields or, by their location (14), in another file.
+/// `TensorProto`: dims (1), data type (2), name (8) and raw data (9). `None` if the data are in another field or, by
+/// their location (14), in another file.
 fn read_weight(tensor: &[u8]) -> Result<Option<WeightMatrix<'_>>, String> {
     let (mut element, mut location, mut shape) = (0, 0, Shape::new());
     for field in OnnxFields::new(tensor) {
@@ -75,7 +75,7 @@ fn read_weight(tensor: &[u8]) -> Result<Option<WeightMatrix<'_>>, String> {
     Ok(is_wanted.then_some(WeightMatrix { name, shape, contents }))
 }
 
-/// Numbers in a row; `None` where they do not end.
+/// A packed list of varints; `None` if it is cut short.
 fn packed(bytes: &[u8]) -> Option<Vec<i64>> {
     let mut fields = OnnxFields::new(bytes);
     let mut numbers = Vec::new();
@@ -106,7 +106,7 @@ mod tests {
         bytes(1, &[inputs, bytes(4, operator.as_bytes()), bytes(7, domain.as_bytes())].concat())
     }
 
-    /// 128 x 128 of a type, with more fields.
+    /// A tensor of 128 x 128 elements, with additional fields.
     fn tensor(name: &str, element: u8, dims: &[u8], more: &[u8]) -> Vec<u8> {
         bytes(5, &[dims, &[2 << 3, element], &bytes(8, name.as_bytes()), &bytes(9, &[7; SIZE_MIN]), more].concat())
     }
@@ -123,7 +123,7 @@ mod tests {
     const DIMS: &[u8] = &[1 << 3, 0x80, 1, 1 << 3, 0x80, 1];
 
     #[test]
-    fn only_what_nothing_but_matrix_products_take_is_shared() {
+    fn only_weights_that_just_matrix_products_read_are_shared() {
         let weight = |name| tensor(name, 1, DIMS, &[]);
         let check = |nodes: &[Vec<u8>], want: &str| {
             let weights = [weight("a"), weight("b"), weight("c")];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_weight_is_there_wholly_as_floats_or_left_alone() {
+    fn a_weight_has_all_its_floats_inline_or_is_not_shared() {
         let check = |weight: Vec<u8>, want: &str| {
             assert_eq!(names(&[node("MatMul", "", &["x", "a"]), weight]), want);
         };

@@ -1,6 +1,6 @@
-//! A message as Triton shows a model's configuration: JSON with the names of the `.proto` file in
-//! its order, defaults written out, 64-bit integers as numbers. Walks the descriptor, so that a
-//! field cannot be forgotten.
+//! Writes a model configuration as JSON, as Triton shows it: names and order of the `.proto` file, defaults written out,
+//! 64-bit integers as numbers (protobuf's own JSON mapping writes them as strings). Walks the descriptor, so that no
+//! field can be forgotten.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::wire::proto::inference::ModelConfig;
 /// The JSON of `GET /v2/models/M/config`.
 pub fn encode(config: &ModelConfig) -> String {
     let mut message = DynamicMessage::new(schema::model_config().clone());
-    message.merge(config.encode_to_vec().as_slice()).expect("both are the same message");
+    message.merge(config.encode_to_vec().as_slice()).expect("both have the same schema");
     let mut json = String::new();
     write_message(&message, &mut json);
     json
@@ -67,7 +67,7 @@ fn write_value(value: &Value, kind: &Kind, json: &mut String) {
         Value::F32(value) => write_float(value.is_finite(), zmij::Buffer::new().format(*value), json),
         Value::F64(value) => write_float(value.is_finite(), zmij::Buffer::new().format(*value), json),
         Value::String(value) => write_string(value, json),
-        // No field of a model configuration is bytes.
+        // `ModelConfig` has no bytes fields.
         Value::Bytes(_) | Value::Map(_) => json.push_str("null"),
         Value::EnumNumber(number) => {
             let name = kind.as_enum().and_then(|kind| kind.get_value(*number));
@@ -92,7 +92,7 @@ fn write_integer(value: impl itoa::Integer, json: &mut String) {
     json.push_str(itoa::Buffer::new().format(value));
 }
 
-/// What is not a finite number is a string, as protobuf's JSON has it.
+/// Numbers that are not finite are written as strings: JSON has no others.
 fn write_float(is_finite: bool, text: &str, json: &mut String) {
     if is_finite { json.push_str(text) } else { write_string(text, json) }
 }

@@ -1,4 +1,5 @@
-//! A configuration file as text: its three notations, its schema, and which of its fields this server knows.
+//! Reads a configuration file in its three notations, against its schema, and checks which of its fields this server
+//! supports.
 
 pub mod json;
 pub mod schema;

@@ -1,5 +1,5 @@
-//! The descriptor of `inference.ModelConfig`: the one list of its fields that the text reader,
-//! the check for what is not supported and the JSON writer all walk. Built once, on first use.
+//! The descriptor of `inference.ModelConfig`: the one list of its fields, which the readers, the writers and the check
+//! for unsupported fields all walk. Built once, on first use.
 
 use std::sync::OnceLock;
 

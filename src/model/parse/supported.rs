@@ -1,15 +1,14 @@
-//! Which fields of `inference.ModelConfig` this server does something with. Every field that a
-//! configuration sets is looked up here by its path, over the descriptor, so that a field which
-//! is not listed, those that later versions of Triton add among them, is refused by name and
-//! never ignored. What a listed field may say is [`crate::model::config::validate`]'s business.
+//! Which fields of `inference.ModelConfig` this server supports. Every field that a configuration sets is looked up
+//! here by its path, so that a field that is not listed, such as one that a later Triton adds, is refused by name and
+//! never silently ignored. The values of listed fields are checked in [`crate::model::config::validate`].
 
 use prost_reflect::{DynamicMessage, FieldDescriptor, Value};
 
 use crate::error::Error;
 use crate::model::parse::text::ConfigText;
 
-/// The fields, by path, sorted; a message that only holds fields that are refused is listed where
-/// leaving all of them unset means what we do.
+/// The supported fields, by path, sorted. A message whose fields are all refused is listed too if the empty message
+/// means what this server does.
 const SUPPORTED: &[&str] = &[
     "backend",
     "batch_input",
@@ -165,19 +164,21 @@ const SUPPORTED: &[&str] = &[
     "version_policy.specific.versions",
 ];
 
-/// Fields that are read and change nothing here, and why: what they ask for has no counterpart, and
-/// leaving it out changes no answer. The log tells of each that is set.
+/// Fields that are accepted and have no effect, with the reason: what they control does not exist here, and ignoring them
+/// changes no answer. Each that is set is logged.
 const INERT: &[(&str, &str)] = &[
     ("cc_model_filenames", "there is no GPU whose compute capability could choose a file"),
     ("cc_model_filenames.value", "there is no GPU whose compute capability could choose a file"),
-    ("optimization.eager_batching", "a batch is put together by the instance that runs it, when it is idle"),
+    ("optimization.eager_batching", "the instance that runs a batch also forms it, when it is idle"),
     ("optimization.gather_kernel_buffer_threshold", "a CPU has no gather kernel"),
     ("optimization.priority", "it orders CUDA streams and the threads of sequence batchers"),
-    ("sequence_batching.state.use_growable_memory", "every state may grow, within --sequence-state-bytes-max"),
+    ("sequence_batching.state.use_growable_memory", "every state may grow, up to --sequence-state-bytes-max"),
 ];
 
-/// Refuses the first field that is set and not supported, with its place in the text; gives the
-/// fields that are set and change nothing, with the reason.
+/// Checks that all fields that are set are supported. Returns a note for each one without an effect.
+///
+/// # Errors
+/// `Unsupported` for the first field that is not supported, with its position in the text.
 pub fn check_supported(model: &str, config: &ConfigText) -> Result<Vec<String>, Error> {
     let root =
         FieldPath { schema_path: String::new(), path: String::new(), relative: String::new(), owner: String::new() };
@@ -192,15 +193,15 @@ struct SupportWalk<'a> {
     notes: Vec<String>,
 }
 
-/// Where the walk is.
+/// The path of a field, in the forms that are needed.
 struct FieldPath {
-    /// The path without indices, as [`SUPPORTED`] has it.
+    /// Without indices, as in [`SUPPORTED`].
     schema_path: String,
-    /// The path with indices, as [`ConfigText::position`] has it.
+    /// With indices, as [`ConfigText::position`] wants it.
     path: String,
-    /// The path since the innermost element of a list.
+    /// From the innermost list element to the field, for error texts.
     relative: String,
-    /// That element, ` of input 'x'`.
+    /// That list element, as in ` of input 'x'`.
     owner: String,
 }
 
@@ -240,7 +241,7 @@ impl SupportWalk<'_> {
         }
         let Some((_, why)) = INERT.iter().find(|(inert, _)| *inert == path) else { return Err(self.refusal(place)) };
         if !path.ends_with(".value") {
-            self.notes.push(format!("'{path}' changes nothing here: {why}"));
+            self.notes.push(format!("'{path}' has no effect here: {why}"));
         }
         Ok(())
     }
@@ -267,7 +268,7 @@ impl FieldPath {
         }
     }
 
-    /// Inside an element of a list of messages, which is called by its name where it has one.
+    /// The path of an element of a list of messages, called by its name if it has one.
     fn item(&self, field: &FieldDescriptor, index: usize, item: &DynamicMessage) -> Self {
         let name = item.get_field_by_name("name");
         let name = name.as_deref().and_then(Value::as_str).filter(|name| !name.is_empty());
@@ -292,8 +293,8 @@ mod tests {
     use crate::model::parse::schema;
     use crate::model::parse::text::Notation;
 
-    /// What is refused by name, with everything beneath it: every field that the other two lists have
-    /// not, those that a later `model_config.proto` adds among them.
+    /// The fields that are refused, with everything beneath them: every field that is not in the other two lists. A field
+    /// that a later `model_config.proto` adds must be put into one of the three.
     const REFUSED: &[&str] = &[
         "ensemble_scheduling.step.model_namespace",
         "instance_group.secondary_devices",
@@ -306,7 +307,7 @@ mod tests {
         "optimization.cuda.output_copy_stream",
     ];
 
-    /// All fields beneath a message, by path; `value` is that of a map.
+    /// All fields beneath a message, by path; `value` is the value of a map entry.
     fn paths(descriptor: &MessageDescriptor, above: &str, paths: &mut Vec<String>) {
         for field in descriptor.fields().filter(|_| above.matches('.').count() < 12) {
             let path = if above.is_empty() { field.name().to_owned() } else { format!("{above}.{}", field.name()) };
@@ -326,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_is_honoured_refused_by_name_or_said_to_change_nothing() {
+    fn every_field_is_supported_refused_or_listed_without_effect() {
         let mut all = Vec::new();
         paths(schema::model_config(), "", &mut all);
         assert!(all.len() > 150, "the walk found the fields: {}", all.len());
@@ -345,16 +346,16 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_nothing_is_told() {
+    fn fields_without_effect_are_noted() {
         let notes = |text: &str| check_supported("m", &ConfigText::decode(Notation::Text, text.as_bytes()).unwrap());
         assert_eq!(notes("name: 'm' optimization { graph { level: 1 } }"), Ok(vec![]));
         assert_eq!(
             notes("optimization { eager_batching: true } cc_model_filenames { key: '7.5' value: 'a' }"),
             Ok(vec![
-                "'cc_model_filenames' changes nothing here: there is no GPU whose compute capability could choose a file"
+                "'cc_model_filenames' has no effect here: there is no GPU whose compute capability could choose a file"
                     .to_owned(),
-                "'optimization.eager_batching' changes nothing here: a batch is put together by the instance that runs \
-                 it, when it is idle"
+                "'optimization.eager_batching' has no effect here: the instance that runs a batch also forms it, when \
+                 it is idle"
                     .to_owned(),
             ])
         );

@@ -1,8 +1,7 @@
-//! A model's configuration as text, `config.pbtxt` (text-format protobuf), `config.json` or
-//! `config.toml`, to an `inference.ModelConfig`, over its descriptor.
-//! Called by [`crate::model::config`] and the fuzz target `config`. Every refusal is one line that
-//! begins with file, line and column of the text as the user wrote it. Bounded by
-//! `CONFIG_SIZE_MAX` and `CONFIG_DEPTH_MAX`; an unknown field is refused, never skipped.
+//! Reads a model configuration from text, `config.pbtxt` (text-format protobuf), `config.json` or `config.toml`, into an
+//! `inference.ModelConfig`, driven by its descriptor. Called by [`crate::model::config`] and the fuzz target `config`.
+//! Every error is one line that begins with file, line and column in the user's text. Bounded by `CONFIG_SIZE_MAX` and
+//! `CONFIG_DEPTH_MAX`; an unknown field is an error, never skipped.
 
 mod placed;
 
@@ -18,7 +17,7 @@ use crate::model::parse::token::{Token, TokenError, TokenKind, Tokens, unquote};
 use crate::wire::placed::{Placed, PlacedError};
 use crate::wire::{json, toml};
 
-/// How a configuration is written.
+/// The notation of a configuration file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notation {
     /// Text-format protobuf.
@@ -30,7 +29,7 @@ pub enum Notation {
 }
 
 impl Notation {
-    /// In the order in which they are looked for.
+    /// All notations, in the order in which their files are searched.
     pub const ALL: [Self; 3] = [Self::Text, Self::Json, Self::Toml];
 
     /// The name of the file in a model's directory.
@@ -43,23 +42,23 @@ impl Notation {
     }
 }
 
-/// A place in the text, both counted from 1, columns in characters.
+/// A position in the text; line and column count from 1, columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextPosition {
     /// The file.
     pub notation: Notation,
     /// The line.
     pub line: usize,
-    /// The character in it.
+    /// The column.
     pub column: usize,
 }
 
-/// Why a text is not a configuration, and where.
+/// Why a text is not a valid configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextError {
-    /// Where.
+    /// The position of the mistake.
     pub position: TextPosition,
-    /// Why, in one line.
+    /// The reason, in one line.
     pub text: String,
 }
 
@@ -81,18 +80,33 @@ impl From<TextError> for Error {
     }
 }
 
-/// A configuration as the user wrote it, with the places of its fields.
+/// A parsed configuration with the positions of its fields.
+///
+/// ```
+/// use deuteron::model::parse::text::{ConfigText, Notation};
+///
+/// let config = ConfigText::decode(Notation::Text, b"max_batch_size: 8\nbackend: 'identity'").unwrap();
+/// let position = config.position("backend").unwrap();
+/// assert_eq!((position.line, position.column), (2, 1));
+///
+/// let error = ConfigText::decode(Notation::Text, b"max_batch: 8").unwrap_err();
+/// assert!(error.to_string().starts_with("config.pbtxt:1:1: "));
+/// ```
 #[derive(Clone, Debug)]
 pub struct ConfigText {
     /// The fields.
     pub message: DynamicMessage,
     notation: Notation,
     text: String,
+    /// Byte offsets of fields by path (`input[1].reshape`). Positions are computed only for errors.
     offsets: BTreeMap<String, usize>,
 }
 
 impl ConfigText {
     /// Reads a configuration.
+    ///
+    /// # Errors
+    /// [`TextError`] for the first mistake: syntax, an unknown field, a value of the wrong type, or a limit.
     pub fn decode(notation: Notation, text: &[u8]) -> Result<Self, TextError> {
         Self::decode_as(notation, text, schema::model_config())
     }
@@ -120,7 +134,7 @@ impl ConfigText {
         Ok(Self { message, notation, text: text.to_owned(), offsets })
     }
 
-    /// Where a field stands, by its path (`input[1].reshape`).
+    /// The position of a field, by its path (`input[1].reshape`); `None` if it is not set.
     pub fn position(&self, path: &str) -> Option<TextPosition> {
         self.offsets.get(path).map(|offset| position(self.notation, &self.text, *offset))
     }
@@ -145,7 +159,7 @@ fn position(notation: Notation, text: &str, offset: usize) -> TextPosition {
     TextPosition { notation, line, column: 1 + before.get(start..).unwrap_or_default().chars().count() }
 }
 
-/// A refusal at a byte.
+/// An error at a byte offset.
 struct TextRefusal {
     offset: usize,
     text: String,
@@ -177,7 +191,7 @@ impl<'a> TextParser<'a> {
         self.read_fields(descriptor, None, 0)
     }
 
-    /// Reads fields up to the closing bracket, or up to the end of the text where there is none.
+    /// Reads fields up to the closing bracket, or up to the end of the text if `close` is `None`.
     fn read_fields(
         &mut self,
         descriptor: &MessageDescriptor,
@@ -235,8 +249,7 @@ impl<'a> TextParser<'a> {
         Ok(())
     }
 
-    /// Makes the path that of a field, and notes where it stands first; gives the path's size
-    /// before.
+    /// Appends a field to the path and records its first offset. Returns the path's length before, to truncate it to.
     fn enter(&mut self, name: &str, offset: usize) -> usize {
         let outside = self.path.len();
         if !self.path.is_empty() {
@@ -276,7 +289,7 @@ impl<'a> TextParser<'a> {
         }
     }
 
-    /// Reads one value and puts it into its place; notes where the elements of a list stand.
+    /// Reads one value and stores it in the message; records the offsets of list elements.
     fn read_item(
         &mut self,
         message: &mut DynamicMessage,
@@ -343,7 +356,7 @@ impl<'a> TextParser<'a> {
         self.read_fields(descriptor, Some(close), depth + 1)
     }
 
-    /// Strings that follow each other are one.
+    /// Adjacent strings are concatenated, as in protobuf's text format.
     fn read_string(&mut self) -> Result<Vec<u8>, TextRefusal> {
         let first = self.peek()?;
         if first.kind != TokenKind::String {
@@ -458,8 +471,8 @@ fn check_single(field: &FieldDescriptor, seen: &[FieldDescriptor], name: Token<'
     refuse(name, format!("\"{field}\" is specified along with \"{other}\", another member of \"{oneof}\""))
 }
 
-/// Puts one entry of a map into it. Protobuf would let a later one replace an earlier one; here
-/// nothing that was written is ignored.
+/// Adds an entry to a map. Protobuf lets a later entry replace an earlier one with the same key; here that is an error, so
+/// that nothing the user wrote is ignored.
 fn put_entry(
     message: &mut DynamicMessage,
     field: &FieldDescriptor,
@@ -477,7 +490,7 @@ fn put_entry(
     Ok(())
 }
 
-/// A map's key as JSON and messages write it, without quotes.
+/// The key of a map as text, without quotes.
 pub fn key_text(key: &MapKey) -> String {
     match key {
         MapKey::Bool(key) => key.to_string(),
@@ -497,7 +510,7 @@ fn got(token: Token<'_>) -> String {
     }
 }
 
-/// What a line of a log may show of the user's text.
+/// A piece of the user's text that is safe for one line of a log: at most 80 characters, without control characters.
 fn shown(text: &str) -> String {
     const SHOWN_MAX: usize = 80;
     let plain = |next: char| if next.is_control() { '\u{fffd}' } else { next };

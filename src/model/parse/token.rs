@@ -1,21 +1,21 @@
-//! Tokens of text-format protobuf, for [`crate::model::parse::text`]. Borrows the text and keeps no state but
-//! its place in it; comments and white space are skipped.
+//! Splits text-format protobuf into tokens, for [`crate::model::parse::text`]. Borrows the text; its only state is the
+//! offset. Comments and white space are skipped.
 
-/// A token and the byte at which it begins.
+/// A token and its byte offset.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token<'a> {
-    /// What it is.
+    /// Its kind.
     pub kind: TokenKind,
-    /// Its text; empty at the end. Of a string, with its quotes.
+    /// Its text: for a string with its quotes, for the end of the text empty.
     pub text: &'a str,
-    /// Where it begins.
+    /// The byte at which it begins.
     pub offset: usize,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
-    /// There is no more.
+    /// The end of the text.
     End,
     /// A letter or underscore, then letters, digits and underscores.
     Identifier,
@@ -27,7 +27,7 @@ pub enum TokenKind {
     Symbol,
 }
 
-/// Why there is no token at a byte.
+/// Why the text at an offset is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenError {
     /// The byte.
@@ -36,7 +36,7 @@ pub struct TokenError {
     pub text: &'static str,
 }
 
-/// Reads tokens one after the other.
+/// A tokenizer over a text.
 #[derive(Clone, Debug)]
 pub struct Tokens<'a> {
     text: &'a str,
@@ -44,13 +44,16 @@ pub struct Tokens<'a> {
 }
 
 impl<'a> Tokens<'a> {
-    /// The tokens of a text; a byte order mark before it is skipped.
+    /// Starts at the beginning of a text, after a byte order mark if it has one.
     pub fn new(text: &'a str) -> Self {
         let offset = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         Self { text, offset }
     }
 
-    /// Reads the next one; at the end, the end again and again.
+    /// Reads the next token. At the end of the text it returns `End`, any number of times.
+    ///
+    /// # Errors
+    /// [`TokenError`] for a string that is not closed on its line.
     pub fn read(&mut self) -> Result<Token<'a>, TokenError> {
         self.skip_blank();
         let offset = self.offset;
@@ -85,7 +88,7 @@ fn word_size(rest: &str) -> usize {
     rest.find(|next: char| next != '_' && !next.is_ascii_alphanumeric()).unwrap_or(rest.len())
 }
 
-/// A number runs on over letters, so that `12abc` is one wrong number and not two tokens.
+/// A number includes the letters that follow it, so that `12abc` is one wrong number and not two tokens.
 fn number_size(rest: &str) -> usize {
     let is_hex = rest.starts_with("0x") || rest.starts_with("0X");
     let mut last = ' ';
@@ -116,8 +119,10 @@ fn string_size(rest: &str, quote: char, offset: usize) -> Result<usize, TokenErr
     Err(TokenError { offset, text: "this string is not closed before the end of the file" })
 }
 
-/// The bytes that a string token stands for. Fails with the byte inside the token at which an
-/// escape is wrong.
+/// Appends the bytes of a string token, without its quotes and with its escapes resolved.
+///
+/// # Errors
+/// For an escape that is not valid: its offset inside the token, and a text.
 pub fn unquote(token: &str, into: &mut Vec<u8>) -> Result<(), (usize, &'static str)> {
     let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
     let mut rest = inner;
@@ -133,7 +138,7 @@ pub fn unquote(token: &str, into: &mut Vec<u8>) -> Result<(), (usize, &'static s
     Ok(())
 }
 
-/// Reads one escape, without its backslash; its size.
+/// Reads one escape, given without its backslash, and returns its size; `None` if it is not valid.
 fn unescape(escape: &str, into: &mut Vec<u8>) -> Option<usize> {
     let plain = |byte: u8| Some((byte, 1));
     let first = escape.chars().next()?;

@@ -1,73 +1,72 @@
-//! What is to be done when what lies in the repositories is no longer what is served: a pure
-//! function of what was loaded and what was found now. Called by the control thread after each
-//! look at the repositories; it opens nothing and waits for nothing.
+//! Decides what to load and unload after a poll of the repositories: pure functions of the models as loaded and the
+//! models as found now. Called by the control thread; opens no files and does not block.
 
 use std::collections::BTreeMap;
 
 use crate::model::repository::ChangeMark;
 
-/// A model as its last load found it, whether that succeeded or not.
+/// A model as its last load found it, whether the load succeeded or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownModel {
     /// Its name.
     pub name: String,
-    /// Which of the repositories it came from; none where a client brought its files.
+    /// The index of its repository; `None` if a client sent its files.
     pub origin: Option<usize>,
-    /// What lay there.
+    /// The hashes of its directory at that load.
     pub mark: ChangeMark,
 }
 
-/// A model as it was found now.
+/// A model as a poll found it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelSighting {
     /// Its name.
     pub name: String,
-    /// Which of the repositories has it.
+    /// The index of its repository.
     pub origin: usize,
-    /// What lies there, or why that cannot be told.
+    /// The hashes of its directory now, or why they are unknown.
     pub mark: Result<ChangeMark, String>,
 }
 
-/// One look at all repositories.
+/// The result of one poll of all repositories.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sightings {
-    /// The models, in any order; one that several repositories have is there several times.
+    /// The models, in any order; one that is in several repositories is listed several times.
     pub models: Vec<ModelSighting>,
-    /// The repositories that could not be looked at.
+    /// The indices of repositories that could not be listed.
     pub unreadable: Vec<usize>,
 }
 
-/// What is to be done about one model.
+/// What to do about one model after a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelAction {
-    /// It is new or has changed.
+    /// Load it: it is new or has changed.
     Load {
         /// The model.
         name: String,
-        /// Which of the repositories has it.
+        /// The index of its repository.
         origin: usize,
     },
-    /// It cannot be loaded as it lies there; what serves goes on.
+    /// Report that it cannot be loaded; versions that serve go on.
     Refuse {
         /// The model.
         name: String,
         /// Why.
         why: String,
     },
-    /// It is gone, or no longer the only one of its name.
+    /// Unload it: it was removed, or a second repository has the same name.
     Unload {
         /// The model.
         name: String,
-        /// Why, where it is not gone.
+        /// Why, if it was not removed.
         why: Option<String>,
     },
 }
 
-/// What Triton says of a model that two repositories have.
+/// Triton's text for a model that two repositories have.
 pub const NOT_UNIQUE: &str = "not unique across all model repositories";
 
-/// What polling does about a look at the repositories, by name. Models of a repository that could
-/// not be looked at are left alone: a file system that is away for a moment unloads nothing.
+/// The actions after a poll, sorted by name, at most one for each model. Models of an unreadable repository are left
+/// alone: a file system that is away for a moment must not unload anything.
 pub fn actions(known: &[KnownModel], found: &Sightings) -> Vec<ModelAction> {
     let mut sightings: Vec<&ModelSighting> = found.models.iter().collect();
     sightings.sort_by(|one, other| (&one.name, one.origin).cmp(&(&other.name, other.origin)));
@@ -103,7 +102,7 @@ fn clash(known: Option<&KnownModel>, found: &ModelSighting) -> ModelAction {
 }
 
 impl ModelAction {
-    /// The model that it is about.
+    /// The name of the model.
     pub fn name(&self) -> &str {
         match self {
             Self::Load { name, .. } | Self::Refuse { name, .. } | Self::Unload { name, .. } => name,
@@ -111,45 +110,46 @@ impl ModelAction {
     }
 }
 
-/// What a model is made of, and why it is there.
+/// The dependencies of one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Dependence {
-    /// The models that it is made of, where it is an ensemble that is wanted.
+    /// The composing models, if it is an ensemble that is loaded or to be loaded.
     pub composing: Vec<String>,
-    /// Whether it is wanted for its own sake.
+    /// Whether it was requested itself, and not only as a composing model.
     pub is_asked: bool,
 }
 
-/// The models that are there for one ensemble alone, or for what it is made of: they go with it where
-/// that is asked for (`unload_dependents`).
+/// The models that are loaded only because the ensemble `name`, or one of its composing models, needs them. They are
+/// unloaded with it if the client sets `unload_dependents`.
 pub fn only_for(name: &str, models: &BTreeMap<String, Dependence>) -> Vec<String> {
-    let (mut gone, mut next) = (vec![name.to_owned()], 0);
-    while let Some(model) = gone.get(next).and_then(|name| models.get(name)) {
+    // `unloaded` is also the queue of models whose composing models are still to be examined.
+    let (mut unloaded, mut next) = (vec![name.to_owned()], 0);
+    while let Some(model) = unloaded.get(next).and_then(|name| models.get(name)) {
         for composing in &model.composing {
-            let is_free = models.get(composing).is_some_and(|model| !model.is_asked);
-            let mut others = models.iter().filter(|(other, _)| !gone.contains(other));
-            if is_free && !gone.contains(composing) && !others.any(|(_, other)| other.composing.contains(composing)) {
-                gone.push(composing.clone());
+            let is_free = models.get(composing).is_some_and(|model| !model.is_asked) && !unloaded.contains(composing);
+            let mut others = models.iter().filter(|(other, _)| !unloaded.contains(other));
+            if is_free && !others.any(|(_, other)| other.composing.contains(composing)) {
+                unloaded.push(composing.clone());
             }
         }
         next += 1;
     }
-    gone.split_off(1)
+    unloaded.split_off(1)
 }
 
-/// What becomes of the versions of a model.
+/// What to do with each version of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VersionChanges {
-    /// They serve on, untouched.
+    /// Versions that go on serving.
     pub kept: Vec<u64>,
-    /// They are loaded, beside the old ones of the same number.
+    /// Versions to load; an old one of the same number serves until the new one is ready.
     pub loaded: Vec<u64>,
-    /// They serve no more.
+    /// Versions to take out of service.
     pub retired: Vec<u64>,
 }
 
-/// Compares the versions that serve with those that are wanted, each with the mark of its files.
-/// What all versions share (the configuration, labels) reloads all when it changed.
+/// Compares the versions that serve with the wanted ones, each given with the hash of its files. If the shared files
+/// changed (the configuration, labels), all versions are loaded again.
 pub fn version_changes(served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_same: bool) -> VersionChanges {
     let mut changes = VersionChanges::default();
     for (version, mark) in wanted {
@@ -165,7 +165,7 @@ pub fn version_changes(served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_s
 mod tests {
     use super::*;
 
-    /// `1:7,2` is the versions 1 and 2 with marks of 7 and 0; `@5` before is the mark of what they share.
+    /// `5@1:7,2`: a hash of 5 for the shared files, and the versions 1 and 2 with hashes of 7 and 0.
     fn mark(text: &str) -> ChangeMark {
         let (shared, versions) = text.split_once('@').unwrap_or(("0", text));
         let number = |text: &str| text.parse::<u64>().unwrap();
@@ -176,7 +176,7 @@ mod tests {
         ChangeMark { shared: number(shared), versions: versions.split(',').map(version).collect() }
     }
 
-    /// Words `ORIGIN/NAME=MARK`; `ORIGIN/NAME!WHY` cannot be told, `ORIGIN?` cannot be looked at.
+    /// Words `ORIGIN/NAME=MARK`; `ORIGIN/NAME!WHY` has no mark, `ORIGIN?` is an unreadable repository.
     fn run(known: &str, found: &str) -> String {
         let origin = |text: &str| text.parse::<usize>().unwrap();
         let known: Vec<_> = known
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_the_repositories_becomes_actions() {
+    fn a_poll_becomes_actions() {
         let check = |known: &str, found: &str, want: &str| assert_eq!(run(known, found), want, "{known} -> {found}");
         check("", "", "");
         check("", "0/b=1 0/a=1", "load 0/a; load 0/b");
@@ -231,8 +231,8 @@ mod tests {
     }
 
     #[test]
-    fn what_only_an_ensemble_is_made_of_goes_with_it() {
-        // `e:a,b` is an ensemble; `!` before a name is of one that is wanted for its own sake.
+    fn models_that_only_an_ensemble_needs_are_unloaded_with_it() {
+        // `e:a,b` is an ensemble; `!` in front of a name means it was requested itself.
         let check = |models: &str, name: &str, want: &str| {
             let words = models.split_whitespace().map(|word| {
                 let (name, composing) = word.split_once(':').unwrap_or((word, ""));
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_did_not_change_serve_on() {
+    fn versions_that_did_not_change_go_on_serving() {
         let check = |served: &[(u64, u64)], wanted: &[(u64, u64)], is_shared_same, want: [&[u64]; 3]| {
             let got = version_changes(served, wanted, is_shared_same);
             let want = VersionChanges { kept: want[0].into(), loaded: want[1].into(), retired: want[2].into() };

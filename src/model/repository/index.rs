@@ -1,7 +1,7 @@
-//! What the server knows of its models beyond those that serve: which load, which failed and why,
-//! which were unloaded. The control thread makes an [`RepositoryOverview`] whenever something changes and
-//! hands it to every shard; readiness, the repository index and the texts for versions that are
-//! not there come from it. Bounded by the models that were ever asked for and found.
+//! The state of all models, including those that do not serve: which are loading, which failed and why, which were
+//! unloaded. The control thread builds a [`RepositoryOverview`] after every change and sends it to every shard, which
+//! answers readiness, the repository index, and requests for missing versions from it. Bounded by the models that were
+//! ever requested or found.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,21 +9,21 @@ use std::time::Duration;
 
 use crate::error::Error;
 
-/// What Triton says of a version that was taken out on request.
+/// Triton's reason for a version that was unloaded on request.
 pub const UNLOADED: &str = "unloaded";
-/// What Triton says of a model that two repositories have.
+/// Triton's reason for a model that two repositories have.
 pub const DUPLICATE: &str = "model appears in two or more repositories";
 
 /// The state of a model version, as Triton names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VersionState {
-    /// It will serve.
+    /// Its load is in progress.
     Loading,
     /// It serves.
     Ready,
     /// It does not serve; the reason says why.
     Unavailable,
-    /// It takes no more requests and finishes those that it has.
+    /// It accepts no new requests and finishes those in flight.
     Unloading,
 }
 
@@ -39,92 +39,92 @@ impl VersionState {
     }
 }
 
-/// One line of the repository index.
+/// One entry of the repository index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IndexEntry {
     /// The model.
     pub name: String,
-    /// Its version, where one is known.
+    /// Its version, if one is known.
     pub version: Option<u64>,
-    /// Its state; none where it was never loaded.
+    /// Its state; `None` if it was never loaded.
     pub state: Option<VersionState>,
-    /// Why it is in this state, where there is more to say.
+    /// Why it is in this state; may be empty.
     pub reason: String,
 }
 
-/// All models that were asked for, by name.
+/// All models that were ever requested to load.
 #[derive(Clone, Debug, Default)]
 pub struct RepositoryOverview {
-    /// The models, by name.
+    /// The models, sorted by name.
     pub models: Vec<ModelOverview>,
 }
 
-/// One model.
+/// The state of one model.
 #[derive(Clone, Debug, Default)]
 pub struct ModelOverview {
     /// Its name.
     pub name: String,
     /// Its versions, in ascending order.
     pub versions: Vec<VersionOverview>,
-    /// Why its last load failed, where no version was reached.
+    /// Why its last load failed, if it failed before any version was loaded.
     pub failure: Option<String>,
-    /// How far its load is, where one is under way.
+    /// The progress of its load, if one is running.
     pub loading: Option<Arc<LoadProgress>>,
-    /// What its loads came to.
+    /// Counts of its loads.
     pub loads: LoadCounts,
 }
 
-/// One version of a model.
+/// The state of one version of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionOverview {
     /// Its number.
     pub version: u64,
     /// Its state.
     pub state: VersionState,
-    /// Why, where there is more to say.
+    /// Why it is in this state; may be empty.
     pub reason: String,
-    /// How long its last load took that succeeded.
+    /// The duration of its last successful load.
     pub load_time: Option<Duration>,
 }
 
-/// What the loads of a model came to.
+/// Counts of the loads of a model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadCounts {
-    /// Those that succeeded.
+    /// Loads that succeeded.
     pub succeeded: u64,
-    /// Those that failed.
+    /// Loads that failed.
     pub failed: u64,
-    /// The time that all took.
+    /// Total duration of all loads.
     pub time: Duration,
 }
 
 impl RepositoryOverview {
-    /// A model.
+    /// The model with this name.
     pub fn find(&self, name: &str) -> Option<&ModelOverview> {
         let index = self.models.binary_search_by(|model| model.name.as_str().cmp(name)).ok()?;
         self.models.get(index)
     }
 
-    /// Whether a model, in a version or in any, is known, whether it serves or not.
+    /// Whether a model is known, in this version if one is given, whether it serves or not.
     pub fn has(&self, name: &str, version: Option<u64>) -> bool {
         let is_it = |have: &VersionOverview| version.is_none_or(|version| have.version == version);
         self.find(name).is_some_and(|model| version.is_none() || model.versions.iter().any(is_it))
     }
 
-    /// Whether every model serves in some version, or was unloaded on request. What was never asked
-    /// for does not count. Triton's strict readiness also wants that no other version of it failed or
-    /// unloads; but a server whose old version goes on must not be taken out of service for that.
+    /// Whether every requested model serves in some version, or was unloaded on request. Triton's strict readiness also
+    /// requires that no other version failed or is unloading; but a server whose old version goes on serving must not be
+    /// taken out of service because a new one is broken.
     pub fn is_ready(&self) -> bool {
         self.models.iter().all(ModelOverview::is_ready)
     }
 
-    /// The loads that are under way.
+    /// The loads in progress, by model name.
     pub fn loading(&self) -> impl Iterator<Item = (&str, &LoadProgress)> {
         self.models.iter().filter_map(|model| Some((model.name.as_str(), &**model.loading.as_ref()?)))
     }
 
-    /// Why a version does not serve, or why none does where no version is named; the texts are
-    /// Triton's.
+    /// The error, with Triton's text, for a request to a version that does not serve, or to a model of which no version
+    /// serves.
     pub fn refusal(&self, name: &str, version: Option<u64>) -> Error {
         let unknown = |rest: &str| format!("Request for unknown model: '{name}' {rest}");
         let Some(model) = self.find(name) else { return Error::not_found(unknown("is not found")) };
@@ -137,18 +137,19 @@ impl RepositoryOverview {
         }
     }
 
-    /// The repository index: every model of `names`, those that are known with their versions.
-    /// `names` are what lies in the repositories, in order, each with whether several have it.
+    /// The repository index: all models in `names` and all known models. `names` are the models in the repositories,
+    /// sorted, each with whether several repositories have it.
     pub fn index(&self, names: &[(String, bool)], only_ready: bool) -> Vec<IndexEntry> {
         let mut entries = Vec::new();
         let known = self.models.iter().map(|model| (model.name.as_str(), false));
-        let mut all: Vec<(&str, bool)> = names.iter().map(|(name, is_double)| (name.as_str(), *is_double)).collect();
+        let mut all: Vec<(&str, bool)> =
+            names.iter().map(|(name, is_duplicate)| (name.as_str(), *is_duplicate)).collect();
         all.extend(known.filter(|(name, _)| names.binary_search_by(|(have, _)| have.as_str().cmp(name)).is_err()));
         all.sort_unstable();
-        for (name, is_double) in all {
+        for (name, is_duplicate) in all {
             match self.find(name) {
                 Some(model) => model.index(&mut entries),
-                None if is_double => entries.push(IndexEntry {
+                None if is_duplicate => entries.push(IndexEntry {
                     name: name.to_owned(),
                     version: None,
                     state: Some(VersionState::Unavailable),
@@ -186,7 +187,7 @@ impl ModelOverview {
             return entries.push(entry(None, state, failure));
         }
         for version in &self.versions {
-            // What serves on after a load that failed says so.
+            // A version that goes on serving after a failed load shows that failure.
             let is_silent = version.reason.is_empty() || version.reason == UNLOADED;
             let reason = if is_silent && !failure.is_empty() { failure } else { &version.reason };
             entries.push(entry(Some(version.version), version.state, reason));
@@ -194,26 +195,27 @@ impl ModelOverview {
     }
 }
 
-/// How far a load is: written by the thread that loads, read by the shards.
+/// The progress of a load: written by the loading thread, read by the shards. The fields are relaxed and may be
+/// inconsistent with each other for a moment: they are only shown to people.
 #[derive(Debug, Default)]
 pub struct LoadProgress {
-    /// When it began, in milliseconds of the server's clock.
+    /// When it began, in milliseconds since the server started.
     pub began_millis: u64,
     stage: AtomicU32,
     versions_done: AtomicU32,
     versions: AtomicU32,
 }
 
-/// What a load is at.
+/// The stage of a load, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadStage {
-    /// It waits for a thread.
+    /// It waits for a load thread.
     Waiting,
     /// Files are listed and read.
     Reading,
-    /// An engine takes in a version.
+    /// An engine loads a version.
     Loading,
-    /// Instances are made.
+    /// Instances are created.
     Starting,
 }
 
@@ -232,29 +234,29 @@ impl LoadStage {
 }
 
 impl LoadProgress {
-    /// A load that begins now, so many milliseconds after the server.
+    /// A load that begins `began_millis` after the server started.
     pub fn new(began_millis: u64) -> Self {
         Self { began_millis, ..Self::default() }
     }
 
-    /// It has come to a stage.
+    /// Sets the stage.
     pub fn set_stage(&self, stage: LoadStage) {
         self.stage.store(stage as u32, Ordering::Relaxed);
     }
 
-    /// It has loaded so many of its versions.
+    /// Sets the number of versions loaded, and of all versions to load.
     pub fn set_versions(&self, done: usize, all: usize) {
         self.versions_done.store(u32::try_from(done).unwrap_or(u32::MAX), Ordering::Relaxed);
         self.versions.store(u32::try_from(all).unwrap_or(u32::MAX), Ordering::Relaxed);
     }
 
-    /// What it is at.
+    /// The current stage.
     pub fn stage(&self) -> LoadStage {
         let stage = usize::try_from(self.stage.load(Ordering::Relaxed)).unwrap_or(0);
         LoadStage::ALL.get(stage).copied().unwrap_or(LoadStage::Waiting)
     }
 
-    /// How many of how many versions it has loaded; none of none before they are known.
+    /// The number of versions loaded, and of all versions to load; both 0 until the versions are known.
     pub fn versions(&self) -> (u32, u32) {
         (self.versions_done.load(Ordering::Relaxed), self.versions.load(Ordering::Relaxed))
     }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_ready_when_all_that_was_asked_for_serves() {
+    fn a_server_is_ready_when_every_requested_model_serves() {
         use VersionState::{Loading, Ready, Unavailable, Unloading};
         let check = |model: ModelOverview, want| {
             let text = format!("{model:?}");
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn the_index_lists_what_lies_there_and_what_became_of_it() {
+    fn the_index_lists_all_models_with_their_states() {
         use VersionState::{Ready, Unavailable};
         let models = vec![
             failed(model("bad", vec![]), "why"),
@@ -338,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_serve_is_refused_in_tritons_words() {
+    fn a_version_that_does_not_serve_is_refused_in_tritons_words() {
         let overview =
             RepositoryOverview { models: vec![model("m", vec![version(1, VersionState::Unavailable, UNLOADED)])] };
         let check = |name: &str, version, want: &str| {
@@ -354,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_told_as_it_was_set() {
+    fn progress_reads_back_as_it_was_set() {
         let progress = LoadProgress::new(7);
         assert_eq!((progress.stage(), progress.versions()), (LoadStage::Waiting, (0, 0)));
         for stage in LoadStage::ALL {

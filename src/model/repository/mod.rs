@@ -1,6 +1,5 @@
-//! What a model repository holds, over a listing that the server made of it: which directories
-//! are models, which of theirs are versions, and which versions a policy serves. It opens
-//! nothing.
+//! The contents of a model repository, from a listing that the server made: which directories are models, which of
+//! their subdirectories are versions, and which versions a policy serves. Opens no files.
 
 pub mod changes;
 pub mod index;
@@ -15,85 +14,99 @@ use crate::model::parse::text::Notation;
 use crate::model::platform::{ONNX_BACKEND, ONNX_FILENAME};
 use crate::model::spec::VersionPolicy;
 
-/// Names as they lie on disk: a repository, its models' directories, their versions' directories.
+/// A directory tree as listed: a repository, its model directories, their version directories.
+///
+/// ```
+/// use deuteron::model::repository::{Listing, ListingEntry};
+///
+/// let directory = |name: &str, children| ListingEntry {
+///     name: name.to_owned(),
+///     is_directory: true,
+///     children,
+///     ..ListingEntry::default()
+/// };
+/// let listing = Listing { entries: vec![directory("m", vec![directory("1", vec![]), directory("3", vec![])])] };
+/// let found = listing.find_models();
+/// assert_eq!(found.models[0].versions, [3, 1]);
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// What the directory holds, in any order.
+    /// The entries of the directory, in any order.
     pub entries: Vec<ListingEntry>,
 }
 
-/// One name of a listing.
+/// One file or directory of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListingEntry {
     /// The name.
     pub name: String,
     /// Whether it is a directory.
     pub is_directory: bool,
-    /// What it holds, as far as the server looked.
+    /// Its entries, as deep as the server listed.
     pub children: Vec<ListingEntry>,
-    /// What changes when the file does: made of its size, place and time of change; 0 for a directory.
+    /// A hash of the file's inode, size and modification time, to detect changes; 0 for a directory.
     pub stamp: u64,
-    /// Why the server did not look at all of it, where it did not.
+    /// Why the listing is incomplete; `None` if it is complete.
     pub fault: Option<String>,
 }
 
-/// What changes when something in a model's directory does.
+/// Hashes of a model's directory, to detect changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChangeMark {
-    /// Of what all versions share: the configuration, labels, files for warm-up.
+    /// Hash of everything outside the version directories: the configuration, labels, warm-up files.
     pub shared: u64,
-    /// Of each version's directory, with its number, the highest first.
+    /// `(version, hash of its directory)`, the highest version first.
     pub versions: Vec<(u64, u64)>,
 }
 
-/// What was found in a repository.
+/// The models of a repository.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FoundModels {
     /// The models, by name.
     pub models: Vec<ModelDirectory>,
-    /// Directories that cannot be models, with the reason.
+    /// Directories that are not valid models, with the reason.
     pub refused: Vec<(String, Error)>,
-    /// Names that mean nothing here: stray files, hidden directories.
+    /// Entries without a meaning: stray files, hidden directories.
     pub ignored: Vec<String>,
 }
 
 /// A model's directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelDirectory {
-    /// Its name, which is the model's.
+    /// The model's name.
     pub name: String,
-    /// Where it lies beneath the repository.
+    /// The path of the directory, relative to the repository.
     pub path: String,
-    /// Whether its only version lies in the directory itself, as an ONNX file by its own name does.
+    /// Whether the files of its only version are in the directory itself, as for a model that is one ONNX file.
     pub is_flat: bool,
-    /// The configurations that it holds: more than one is one too many.
+    /// The configuration files in the directory; more than one is an error.
     pub configs: Vec<Notation>,
-    /// A configuration that goes before those: that of a file, which brings none, or a client's.
+    /// A configuration that is used instead of those: generated for a single ONNX file, or sent by a client.
     pub given: Option<(Notation, String)>,
     /// Its versions, the highest first.
     pub versions: Vec<u64>,
-    /// What the directory of the first version, as names are sorted, holds: the backend is told
-    /// from it where the configuration does not say.
+    /// The file names in the first version directory, in the order of names. The backend is derived from them if the
+    /// configuration does not name it.
     pub files: Vec<String>,
-    /// What changes when the directory does.
+    /// Hashes to detect changes.
     pub mark: ChangeMark,
 }
 
-/// Versions that a policy serves.
+/// The versions that a policy selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionChoice {
-    /// These, the highest first.
+    /// The versions to serve, the highest first.
     pub versions: Vec<u64>,
-    /// Named by the policy, but not there.
+    /// Versions that the policy names and that do not exist.
     pub missing: Vec<u64>,
 }
 
 impl Listing {
-    /// Looks for models.
+    /// Finds the models of a repository. One directory that is not valid does not affect the others.
     pub fn find_models(&self) -> FoundModels {
         let mut found = FoundModels::default();
         for entry in &self.entries {
-            // A leading dot is what mounts and editors leave behind (`..data`, `.ipynb_checkpoints`).
+            // Mounts and editors create names with a leading dot (`..data`, `.ipynb_checkpoints`).
             if !entry.is_directory || entry.name.starts_with('.') {
                 found.ignored.push(entry.name.clone());
                 continue;
@@ -111,8 +124,8 @@ impl Listing {
 }
 
 impl Listing {
-    /// Whether it is one model's own directory and no repository of models: it holds an ONNX file of
-    /// the usual name, a version that holds one, or a configuration beside a version.
+    /// Whether this is the directory of a single model and not a repository: it has `model.onnx`, a version directory
+    /// with `model.onnx`, or a version directory and a configuration.
     pub fn is_model(&self) -> bool {
         let is_file = |entry: &ListingEntry| !entry.is_directory && entry.name == ONNX_FILENAME;
         let is_version = |entry: &&ListingEntry| entry.is_directory && version(&entry.name).is_some();
@@ -123,9 +136,12 @@ impl Listing {
 }
 
 impl ModelDirectory {
-    /// Reads a directory of a repository as a model's.
+    /// Reads a directory of a repository as a model.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the name is not valid, the listing is incomplete, or there are too many versions.
     pub fn from_entry(entry: &ListingEntry) -> Result<Self, Error> {
-        name::directory(&entry.name)?;
+        name::check_model_name(&entry.name)?;
         if let Some(fault) = &entry.fault {
             return Err(Error::invalid(format!("model '{}': {fault}", entry.name)));
         }
@@ -133,7 +149,7 @@ impl ModelDirectory {
         let mut directories: Vec<_> = entry.children.iter().filter(is_version).collect();
         if directories.len() > VERSIONS_MAX {
             return Err(Error::invalid(format!(
-                "model '{}' has {} versions, more than the {VERSIONS_MAX} that are looked at; remove old ones",
+                "model '{}' has {} versions, more than the {VERSIONS_MAX} allowed; remove old ones",
                 entry.name,
                 directories.len()
             )));
@@ -156,9 +172,14 @@ impl ModelDirectory {
         })
     }
 
-    /// A directory that is not in a repository but a model by itself, under the name that it has.
+    /// A directory that is a single model outside a repository (see [`Listing::is_model`]). `name` is not checked here: a
+    /// configuration or a flag may replace it.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if there are too many versions.
     pub fn of_listing(name: String, listing: Listing) -> Result<Self, Error> {
         let files: Vec<_> = listing.entries.iter().map(|entry| entry.name.clone()).collect();
+        // Any valid name will do: the directory's own may not be one, and is not used.
         let entry = ListingEntry {
             name: "m".to_owned(),
             is_directory: true,
@@ -174,9 +195,14 @@ impl ModelDirectory {
         Ok(model)
     }
 
-    /// An ONNX file, and what changes when it does.
+    /// A model that is one ONNX file. `stamp` changes when the file does.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if `name` is not valid for a model.
     pub fn of_file(name: String, filename: &str, stamp: u64) -> Result<Self, Error> {
-        name::directory(&name).map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
+        name::check_model_name(&name)
+            .map_err(|error| Error::invalid(format!("{error}; give one with --model-name")))?;
+        // Every byte is escaped: the file name may have quotes or any other character.
         let mut generated = format!("backend: \"{ONNX_BACKEND}\" default_model_filename: \"");
         filename.bytes().for_each(|byte| generated.push_str(&format!("\\x{byte:02x}")));
         generated.push('"');
@@ -187,7 +213,10 @@ impl ModelDirectory {
         Ok(Self { name, path, is_flat: true, configs: vec![], given, versions: vec![1], files, mark })
     }
 
-    /// How its configuration is written; `None` where it has none.
+    /// The notation of its configuration file; `None` if it has none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it has several configuration files.
     pub fn notation(&self) -> Result<Option<Notation>, Error> {
         if let [one, other, ..] = self.configs.as_slice() {
             let (one, other) = (one.filename(), other.filename());
@@ -196,17 +225,20 @@ impl ModelDirectory {
         Ok(self.configs.first().copied())
     }
 
-    /// Where a file of the model lies beneath the repository.
+    /// The path of a file in the model's directory, relative to the repository.
     pub fn file(&self, name: &str) -> String {
         format!("{}/{name}", self.path)
     }
 
-    /// Where a version lies beneath the repository.
+    /// The path of a version's directory, relative to the repository.
     pub fn version_path(&self, version: u64) -> String {
         if self.is_flat { self.path.clone() } else { format!("{}/{version}", self.path) }
     }
 
-    /// Which of the versions a policy serves; fails where it serves none.
+    /// The versions that a policy selects.
+    ///
+    /// # Errors
+    /// `InvalidArgument` with Triton's text if it selects none.
     pub fn choose_versions(&self, policy: &VersionPolicy) -> Result<VersionChoice, Error> {
         let mut missing = Vec::new();
         let versions: Vec<u64> = match policy {
@@ -244,8 +276,8 @@ impl ChangeMark {
     }
 }
 
-/// Of the entries in any order: names, stamps, and what lies below. Hidden names do not count:
-/// editors and mounts leave them behind while they work.
+/// A hash of entries in any order: names, stamps, and their own entries. Hidden names are left out: editors and mounts
+/// create them while they work. `DefaultHasher` is enough: hashes are compared within one process only.
 fn digest(entries: &[&ListingEntry]) -> u64 {
     let mut entries: Vec<_> = entries.iter().filter(|entry| !entry.name.starts_with('.')).collect();
     entries.sort_by(|one, other| one.name.cmp(&other.name));
@@ -263,8 +295,8 @@ fn configs(children: &[ListingEntry]) -> Vec<Notation> {
     Notation::ALL.into_iter().filter(is_there).collect()
 }
 
-/// The number of a version's directory: digits without a leading zero. Triton's own directories
-/// beside them (`warmup`, `initial_state`, `configs`) are not numbers.
+/// The number of a version directory: digits without a leading zero; `None` for any other directory, such as
+/// `warmup`, `initial_state` and `configs`.
 pub fn version(name: &str) -> Option<u64> {
     let is_number = name.bytes().all(|byte| byte.is_ascii_digit()) && !name.starts_with('0');
     name.parse().ok().filter(|_| is_number)
@@ -278,7 +310,7 @@ mod tests {
         ListingEntry { name, is_directory, ..ListingEntry::default() }
     }
 
-    /// `a/ b` are a directory and a file; what follows a directory in brackets is inside it.
+    /// Reads a listing: `a/ b` are a directory and a file; the words in brackets after a directory are its entries.
     fn entries(text: &str) -> Vec<ListingEntry> {
         let mut stack: Vec<Vec<ListingEntry>> = vec![Vec::new()];
         for word in text.replace('[', " [ ").replace(']', " ] ").split_whitespace() {
@@ -328,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_changes_with_what_lies_there_and_only_where_it_does() {
+    fn a_mark_changes_with_the_part_of_the_directory_that_changed() {
         let mark = |text: &str, change: &dyn Fn(&mut ListingEntry)| {
             let mut model = entries(text).remove(0);
             change(&mut model);
@@ -353,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_was_not_looked_at_whole_is_no_model() {
+    fn a_directory_with_an_incomplete_listing_is_no_model() {
         let mut model = entries("m/ [ 1/ ]").remove(0);
         model.fault = Some("it holds more names than are looked at".to_owned());
         let error = ModelDirectory::from_entry(&model).unwrap_err();
@@ -419,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn two_configurations_are_one_too_many() {
+    fn two_configuration_files_are_an_error() {
         let model = ModelDirectory::from_entry(&entries("m/ [ config.toml config.json 1/ ]")[0]).unwrap();
         let error = model.notation().unwrap_err();
         assert_eq!(error.text(), "model 'm' has config.json and config.toml: keep one of them");

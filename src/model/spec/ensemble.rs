@@ -1,9 +1,9 @@
-//! What an ensemble is made of, as its configuration says.
+//! The steps and tensors of an ensemble, as its configuration lists them.
 
-/// `ensemble_scheduling` in the server's form: tensors are numbered.
+/// `ensemble_scheduling` with its tensors numbered: a tensor is an index into `tensors`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ensemble {
-    /// The names of the tensors.
+    /// The names of the tensors, by number.
     pub tensors: Vec<String>,
     /// The steps in the order of the configuration.
     pub steps: Vec<EnsembleStep>,
@@ -11,28 +11,29 @@ pub struct Ensemble {
     pub inputs: Vec<usize>,
     /// The tensor of each output of the ensemble.
     pub outputs: Vec<usize>,
-    /// The outputs with a label file of their own: the others have the labels of who makes them.
+    /// For each output of the ensemble whether it has a label file of its own; if not, it has the labels of the
+    /// composing model's output.
     pub has_labels: Vec<bool>,
-    /// `max_inflight_requests`: requests that one step has under way at a time, over all requests of
-    /// the ensemble; 0 for no such bound.
+    /// `max_inflight_requests`: requests that each step may have in flight, over all requests of the ensemble;
+    /// 0 for no limit.
     pub in_flight_max: u32,
 }
 
-/// One step.
+/// One step of an ensemble: a run of one model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnsembleStep {
     /// The model that it runs.
     pub model: String,
-    /// `model_version`: none for the highest that serves (-1).
+    /// `model_version`: `None` for the highest version that serves (-1).
     pub version: Option<i64>,
-    /// Inputs of the model by name, each with the tensor that it takes.
+    /// Inputs of the model by name, each with the tensor that it reads.
     pub inputs: Vec<(String, usize)>,
-    /// Outputs of the model by name, each with the tensor that it gives.
+    /// Outputs of the model by name, each with the tensor that it writes.
     pub outputs: Vec<(String, usize)>,
 }
 
 impl Ensemble {
-    /// The models that it is made of, each once, by name.
+    /// The composing models, each once, sorted by name.
     pub fn models(&self) -> Vec<&str> {
         let mut names: Vec<_> = self.steps.iter().map(|step| step.model.as_str()).collect();
         names.sort_unstable();

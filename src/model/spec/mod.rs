@@ -1,5 +1,5 @@
-//! What was checked of a model's configuration: the form in which the rest of the server reads
-//! it. Built by [`super::config`]; never changed afterwards.
+//! A checked model configuration in the form that the rest of the server reads. Built by [`super::config`];
+//! immutable afterwards.
 
 pub mod ensemble;
 pub mod sequence;
@@ -19,46 +19,46 @@ use crate::tensor::{Datatype, Shape, Tensor};
 pub struct ModelSpec {
     /// The name of the model and of its directory.
     pub name: String,
-    /// What metadata calls the platform: the configured platform, or else the backend.
+    /// The platform in the model's metadata: the configured one, or else the backend.
     pub platform: String,
     /// The name of the backend that runs it (`onnxruntime`, `identity`); empty for an ensemble.
     pub backend: String,
-    /// `max_batch_size`: 0 where the model does not batch.
+    /// `max_batch_size`: 0 if the model has no batch axis.
     pub rows_max: u32,
     /// Inputs in the order of the configuration.
     pub inputs: Vec<TensorSpec>,
     /// Outputs in the order of the configuration.
     pub outputs: Vec<TensorSpec>,
-    /// `batch_input`: inputs of the model that the server makes of each batch.
+    /// `batch_input`: inputs of the model that the server computes from each batch.
     pub batch_inputs: Vec<BatchInput>,
-    /// How requests are put together; `None` where they are not (no `dynamic_batching`).
+    /// How requests are batched; `None` if they are not (no `dynamic_batching`).
     pub batching: Option<Batching>,
-    /// What it is made of, where it is an ensemble.
+    /// The steps of an ensemble; `None` for any other model.
     pub ensemble: Option<Arc<Ensemble>>,
-    /// How sequences are served; `None` where the model has no `sequence_batching`.
+    /// How sequences are served; `None` without `sequence_batching`.
     pub sequence: Option<Arc<SequenceBatching>>,
-    /// The instances, by group.
+    /// The instance groups; empty for an ensemble.
     pub instance_groups: Vec<InstanceGroup>,
     /// Which versions are served.
     pub version_policy: VersionPolicy,
-    /// The file inside a version's directory.
+    /// The name of the model file inside a version's directory.
     pub default_model_filename: String,
-    /// `parameters`, string values by key.
+    /// `parameters`: string values by key.
     pub parameters: BTreeMap<String, String>,
-    /// What is asked of the engine.
+    /// Options for the engine.
     pub optimization: Optimization,
-    /// `model_warmup`: what every instance runs before it serves.
+    /// `model_warmup`: samples that every instance runs before it serves.
     pub warm_ups: Vec<WarmUp>,
     /// `metric_tags` as labels of the model's metrics: each `_key="value",`.
     pub metric_labels: String,
-    /// `response_cache { enable: true }`, where the server has a cache.
+    /// `response_cache { enable: true }`. The server clears it if it has no cache.
     pub is_cached: bool,
     /// `model_transaction_policy { decoupled: true }`.
     pub is_decoupled: bool,
     /// The effective configuration as `/v2/models/M/config` shows it: JSON with Triton's names,
     /// order and defaults.
     pub config_json: Arc<str>,
-    /// The same as an encoded `inference.ModelConfig`.
+    /// The effective configuration as an encoded `inference.ModelConfig`, for gRPC.
     pub config_message: Arc<[u8]>,
 }
 
@@ -69,71 +69,71 @@ pub struct TensorSpec {
     pub name: String,
     /// Its datatype.
     pub datatype: Datatype,
-    /// `dims` of the configuration, -1 where any size goes; without the batch axis.
+    /// `dims` of the configuration, without the batch axis; -1 for a dimension of variable size.
     pub dims: Shape,
-    /// The full shape that requests and responses have: `dims`, with -1 before them where the model
+    /// The full shape in requests and responses: `dims`, with the batch axis (-1) in front if the model
     /// batches and this is no shape tensor.
     pub shape: Shape,
-    /// The full shape that the model has: another where `reshape` says so, and one value longer for
-    /// a shape tensor of a model that batches.
+    /// The full shape that the model sees: differs from `shape` by `reshape`, and has one value more for a shape
+    /// tensor of a model that batches.
     pub model_shape: Shape,
-    /// `is_shape_tensor` of a model that batches: it has no batch axis, and the model sees the rows
-    /// of the batch before its values.
+    /// `is_shape_tensor` of a model that batches: it has no batch axis, and the model sees the number of
+    /// rows in the batch in front of its values.
     pub is_shape_tensor: bool,
     /// Labels of the classes, for outputs with `label_filename`.
     pub labels: Option<Arc<Labels>>,
     /// Whether a request may leave the input out.
     pub is_optional: bool,
-    /// `allow_ragged_batch`: requests whose shapes of this input differ may share a batch, and the
-    /// model sees the elements of all of them behind one another.
+    /// `allow_ragged_batch`: requests with different shapes of this input may share a batch, and the
+    /// model sees their elements concatenated in one dimension.
     pub is_ragged: bool,
-    /// `batch_output`: the input whose shape each request's part of this output has, where the
-    /// output has a variable size.
+    /// `batch_output`: the index of the input whose shape each request's part of this output has; `None` if
+    /// the output is not a `batch_output`.
     pub scatter_source: Option<usize>,
 }
 
-/// One name of a `batch_input`.
+/// One target of a `batch_input`: an input that the server computes from the batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchInput {
     /// The model's input.
     pub name: String,
     /// INT32 or FP32.
     pub datatype: Datatype,
-    /// What it tells of the batch.
+    /// What it says about the batch.
     pub kind: BatchInputKind,
-    /// The input of the requests that it is made of.
+    /// The index of the source input.
     pub source: usize,
 }
 
-/// What a `batch_input` tells of its source, in the words of `model_config.proto`.
+/// What a `batch_input` says about its source input (`BatchInput.Kind` of `model_config.proto`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchInputKind {
-    /// `BATCH_ACCUMULATED_ELEMENT_COUNT`: where the elements of each request end.
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT`: for each request the elements up to its end.
     AccumulatedElementCount,
-    /// `BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO`: the same, after a zero.
+    /// `BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO`: the accumulated counts with a zero in front.
     AccumulatedElementCountWithZero,
-    /// `BATCH_ELEMENT_COUNT`: the elements of each request.
+    /// `BATCH_ELEMENT_COUNT`: the number of elements of each request.
     ElementCount,
-    /// `BATCH_ITEM_SHAPE`: for each row its shape.
+    /// `BATCH_ITEM_SHAPE`: the shape of each row, one row of this input for each.
     ItemShape,
-    /// `BATCH_ITEM_SHAPE_FLATTEN`: the same in one dimension.
+    /// `BATCH_ITEM_SHAPE_FLATTEN`: the shapes of all rows in one dimension.
     ItemShapeFlatten,
-    /// `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`: the most elements of a request, told by the shape.
+    /// `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`: an input whose size is the most elements of any request.
     MaxElementCountAsShape,
 }
 
-/// `dynamic_batching`: how requests wait for each other.
+/// `dynamic_batching`: how requests are queued and batched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batching {
-    /// `preferred_batch_size`, ascending, each once; empty where the model has no batch axis.
+    /// `preferred_batch_size` in rows, ascending, each once; empty if the model has no batch axis.
     pub rows_preferred: Vec<u32>,
     /// `max_queue_delay_microseconds`.
     pub queue_delay_max: Duration,
-    /// The parameter `target_latency_us`: the latency within which batches are chosen.
+    /// The parameter `target_latency_us`: batch sizes are chosen to stay below this latency.
     pub latency_target: Option<Duration>,
     /// `preserve_ordering`.
     pub preserves_order: bool,
-    /// `priority_levels`: 0 for one queue.
+    /// `priority_levels`; 0 for a single level.
     pub priority_levels: u64,
     /// `default_priority_level`.
     pub priority_default: u64,
@@ -143,41 +143,42 @@ pub struct Batching {
     pub queue_by_level: BTreeMap<u64, QueueRules>,
 }
 
-/// A `ModelQueuePolicy`: how long requests of one level may wait, and how many.
+/// A `ModelQueuePolicy`: how many requests of one priority level may wait, and how long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueRules {
-    /// Whether a request whose timeout has passed waits on behind the others (`DELAY`) instead of
-    /// being refused (`REJECT`).
+    /// `timeout_action`: whether a request whose queue timeout expired goes to the end of the queue (`DELAY`)
+    /// or is refused (`REJECT`).
     pub is_delaying: bool,
     /// `default_timeout_microseconds`; zero for none.
     pub timeout_default: Duration,
     /// `allow_timeout_override`.
     pub may_override: bool,
-    /// `max_queue_size`; 0 for no bound of its own.
+    /// `max_queue_size`; 0 for no limit of its own.
     pub entries_max: u32,
 }
 
-/// Instances that are placed alike.
+/// An `instance_group`: instances with the same placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstanceGroup {
     /// Its name.
     pub name: String,
-    /// How many instances, or how many on each GPU.
+    /// The number of instances; on GPUs, the number on each.
     pub count: u32,
-    /// The GPUs that they are on; none where they are on the CPU.
+    /// The GPUs that the instances are on; empty for the CPU.
     pub gpus: Vec<u32>,
-    /// Whether they are loaded and given no work (`passive`).
+    /// `passive`: the instances are loaded and get no work.
     pub is_passive: bool,
-    /// The host policy that may say where they run; `cpu` or `model` where none is named.
+    /// The host policy, which may set the cores; the default is `cpu`, `gpu_<first GPU>` or `model`, by kind.
     pub host_policy: String,
-    /// What each of them needs to run, under `--rate-limit=execution_count`.
+    /// What each instance needs to run, under `--rate-limit=execution_count`.
     pub rate: RateRules,
 }
 
-/// A `ModelRateLimiter`: what an instance takes while it runs, and how often it may go first.
+/// A `ModelRateLimiter`: the resources that an instance takes while it runs, and its priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RateRules {
-    /// `priority`: of two that want the same, one with 2 runs half as often as one with 1; 0 is 1.
+    /// `priority`: of two instances that compete for a resource, one with 2 runs half as often as one with 1;
+    /// 0 counts as 1.
     pub priority: u32,
     /// `resources`.
     pub resources: Vec<ResourceRules>,
@@ -190,14 +191,14 @@ pub struct ResourceRules {
     pub name: String,
     /// Whether all devices share it.
     pub is_global: bool,
-    /// How much of it an instance takes.
+    /// The units of it that an instance takes.
     pub count: u32,
 }
 
-/// `optimization`: what is asked of the engine.
+/// `optimization`: options for the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Optimization {
-    /// `graph.level`: -1 for basic, 1 for extended, 2 for none; 0 for all there are.
+    /// `graph.level`, the graph optimizations of the engine: -1 for basic, 1 for extended, 2 for none, 0 for all.
     pub graph_level: i32,
     /// `execution_accelerators.cpu_execution_accelerator`.
     pub cpu_accelerators: Vec<Accelerator>,
@@ -205,7 +206,7 @@ pub struct Optimization {
     pub gpu_accelerators: Vec<Accelerator>,
 }
 
-/// A library inside the engine that takes over the operators that it has.
+/// An execution accelerator: a library inside the engine that runs the operators it supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accelerator {
     /// Its name.
@@ -217,17 +218,17 @@ pub struct Accelerator {
 /// `version_policy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VersionPolicy {
-    /// Every version there is.
+    /// Every version.
     All,
-    /// The so many highest.
+    /// This many of the highest versions.
     Latest(u32),
-    /// These.
+    /// These versions.
     Specific(Vec<u64>),
 }
 
 impl InstanceGroup {
-    /// Its instances: their names as Triton makes them, and the GPU of each that is on one. Where there
-    /// are several, it is part of the name.
+    /// The name of each instance, as Triton builds it, and its GPU if it is on one. With several GPUs the name
+    /// contains the GPU.
     pub fn instances(&self) -> impl Iterator<Item = (String, Option<u32>)> {
         let name = |index: u32| format!("{}_{index}", self.name);
         let on_cpu = (0..self.count).filter(|_| self.gpus.is_empty()).map(move |index| (name(index), None));
@@ -239,14 +240,14 @@ impl InstanceGroup {
         on_cpu.chain(on_gpus)
     }
 
-    /// How many there are.
+    /// The number of instances, over all GPUs.
     pub fn instance_count(&self) -> u64 {
         u64::from(self.count).saturating_mul(self.gpus.len().max(1) as u64)
     }
 }
 
 impl TensorSpec {
-    /// A tensor that clients and the model see alike, and of which nothing else is said.
+    /// A tensor with the same shape for clients and model, and no other options.
     pub fn new(name: &str, datatype: Datatype, dims: &[i64], has_batch_axis: bool) -> Self {
         let shape: Shape = has_batch_axis.then_some(-1).into_iter().chain(dims.iter().copied()).collect();
         Self {
@@ -268,115 +269,116 @@ impl TensorSpec {
         !self.is_shape_tensor && self.shape != self.model_shape
     }
 
-    /// Whether the shape ends with the 1 that stands for a scalar of the model, which a configuration
-    /// cannot express.
-    pub fn has_last_one(&self) -> bool {
+    /// Whether the dims are `[1]`, which is also how a configuration writes a scalar of the model: `dims` cannot
+    /// be empty. The engine's own shape decides.
+    pub fn may_be_scalar(&self) -> bool {
         !self.is_reshaped() && !self.is_shape_tensor && self.dims.as_slice() == [1]
     }
 
-    /// What the model sees of a shape that a request gives; `None` where a request cannot give it.
+    /// Maps a shape of a request to the model's; `None` if it does not fit `shape`.
     pub fn to_model(&self, shape: &[i64]) -> Option<Shape> {
         reshape(shape, &self.shape, &self.model_shape)
     }
 
-    /// What a response shows of a shape that the model gives; `None` where it cannot give it.
+    /// Maps a shape of the model to a response's; `None` if it does not fit `model_shape`.
     pub fn to_client(&self, shape: &[i64]) -> Option<Shape> {
         reshape(shape, &self.model_shape, &self.shape)
     }
 }
 
-/// A shape of one pattern in the form of another: sizes that the patterns leave open keep their
-/// order, as the check of the configuration has seen to.
+/// Maps a shape that fits the pattern `from` to the pattern `to`. Both have the same number of variable-size
+/// dimensions, in the same order: the check of the configuration sees to that.
 fn reshape(shape: &[i64], from: &[i64], to: &[i64]) -> Option<Shape> {
     if shape.len() != from.len() {
         return None;
     }
-    let mut open = Shape::new();
+    let mut variable = Shape::new();
     for (size, want) in shape.iter().zip(from) {
         match *want {
-            -1 => open.push(*size),
+            -1 => variable.push(*size),
             want if want == *size => {}
             _ => return None,
         }
     }
-    let mut open = open.into_iter();
-    to.iter().map(|size| if *size == -1 { open.next() } else { Some(*size) }).collect()
+    let mut variable = variable.into_iter();
+    to.iter().map(|size| if *size == -1 { variable.next() } else { Some(*size) }).collect()
 }
 
 impl ModelSpec {
-    /// The outputs that the model gave for one request, in the shapes that its response shows.
+    /// Gives the model's outputs for one request the shapes of the response (`reshape`).
+    ///
+    /// # Errors
+    /// `Internal` if the model gave a shape that the `reshape` of the output excludes.
     pub fn to_client(&self, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-        // Classes have the shape that clients see.
+        // An output that was turned into classes (its datatype is `BYTES` now) has the client's shape already.
         let is_reshaped =
             |(output, spec): &(&mut Tensor, &TensorSpec)| spec.is_reshaped() && output.datatype == spec.datatype;
         for (output, spec) in outputs.iter_mut().zip(&self.outputs).filter(is_reshaped) {
             output.shape = spec.to_client(&output.shape).ok_or_else(|| {
                 let (name, model) = (&spec.name, &self.name);
-                Error::internal(format!(
-                    "output '{name}' of model '{model}' came in a shape that its 'reshape' excludes"
-                ))
+                Error::internal(format!("output '{name}' of model '{model}' has a shape that its 'reshape' excludes"))
             })?;
         }
         Ok(outputs)
     }
 
-    /// The index of an input.
+    /// The index of the input with this name.
     pub fn input_index(&self, name: &str) -> Option<usize> {
         self.inputs.iter().position(|input| input.name == name)
     }
 
-    /// The index of an output.
+    /// The index of the output with this name.
     pub fn output_index(&self, name: &str) -> Option<usize> {
         self.outputs.iter().position(|output| output.name == name)
     }
 
-    /// Whether some of its instances are on a GPU.
+    /// Whether any instance is on a GPU.
     pub fn is_on_gpu(&self) -> bool {
         self.instance_groups.iter().any(|group| !group.gpus.is_empty())
     }
 
-    /// Whether some of its instances are on the CPU.
+    /// Whether any instance is on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.instance_groups.is_empty() || self.instance_groups.iter().any(|group| group.gpus.is_empty())
     }
 
-    /// Whether tensors carry a batch axis.
+    /// Whether tensors have a batch axis.
     pub const fn has_batch_axis(&self) -> bool {
         self.rows_max > 0
     }
 }
 
-/// One sample: a batch that is run so many times.
+/// One sample of `model_warmup`: a batch and how often it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUp {
     /// Its name.
     pub name: String,
-    /// Requests of one row in the batch.
+    /// `batch_size`: requests of one row in the batch.
     pub requests: u32,
-    /// How many times.
+    /// `count`: how often the batch runs.
     pub runs: u32,
-    /// What each request brings, in the order of the model's inputs; `None` for an input left out, or
-    /// for one that the server makes of a sequence.
+    /// The inputs of each request, in the order of the model's inputs; `None` for an optional input left out,
+    /// and for a control or state input that the server fills in.
     pub inputs: Vec<Option<WarmUpInput>>,
 }
 
-/// What a sample brings of an input.
+/// One input of a sample.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpInput {
-    /// The full shape, as a client would give it.
+    /// The full shape, as a client would send it.
     pub shape: Shape,
-    /// Where its bytes come from.
+    /// The source of its bytes.
     pub source: WarmUpSource,
 }
 
-/// Where the bytes of a sample come from.
+/// The source of a sample's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WarmUpSource {
-    /// A file beneath the model's directory.
+    /// A file in the directory `warmup` of the model.
     File(String),
-    /// Numbers by chance.
+    /// Random numbers.
     Random,
-    /// Zeros; empty strings.
+    /// Zeros, or empty strings.
     Zero,
 }
 

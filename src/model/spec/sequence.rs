@@ -1,6 +1,5 @@
-//! What a request says of the sequence that it belongs to (the sequence extension), and what a
-//! configuration says of how a model serves sequences (`sequence_batching`). Never changed after it
-//! was checked.
+//! Sequences: the sequence parameters of a request (the sequence extension), and how a model serves sequences
+//! (`sequence_batching`, checked and immutable).
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,26 +8,27 @@ use std::time::Duration;
 use crate::model::ModelSpec;
 use crate::tensor::{Datatype, Tensor};
 
-/// The correlation id of a sequence: `sequence_id` of its requests. Zero and the empty string mean
-/// no sequence and are never held here.
+/// The correlation id of a sequence: `sequence_id` of its requests. Zero and the empty string mean no sequence
+/// and are not values of this type.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CorrelationId {
     /// A number.
     Number(u64),
-    /// Given by the server to a request of an iterative sequence that names none: no client can name it.
+    /// Assigned by the server to a request of an iterative sequence that has none. A variant of its own, so that
+    /// no client can send it.
     Own(u64),
-    /// A string, of a size that the protocol bounds.
+    /// A string, of at most `SEQUENCE_ID_SIZE_MAX` bytes.
     Text(Arc<str>),
 }
 
-/// One request's place in its sequence.
+/// The sequence parameters of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceMark {
-    /// Which sequence.
+    /// The sequence.
     pub id: CorrelationId,
-    /// `sequence_start`: it is the first.
+    /// `sequence_start`: the request is the first of the sequence.
     pub is_start: bool,
-    /// `sequence_end`: it is the last.
+    /// `sequence_end`: the request is the last of the sequence.
     pub is_end: bool,
 }
 
@@ -51,35 +51,36 @@ pub struct SequenceBatching {
     pub strategy: SequenceStrategy,
     /// `max_sequence_idle_microseconds`.
     pub idle_max: Duration,
-    /// `iterative_sequence`: a request runs until its model is done with it, and its sequence with it.
+    /// `iterative_sequence`: the model runs one request again and again until it is done; the sequence ends with
+    /// the request.
     pub is_iterative: bool,
-    /// What tells the model of each row's sequence, in the order of the engine's inputs behind those
-    /// that requests bring.
+    /// Control inputs. In the engine's inputs they follow those of the requests, in this order.
     pub controls: Vec<ControlSpec>,
-    /// What the server keeps of each sequence, in the order of the engine's inputs behind those.
+    /// States that the server keeps for each sequence. In the engine's inputs they follow the controls, in this
+    /// order.
     pub states: Vec<StateSpec>,
-    /// How many of the engine's outputs, the first ones, requests may ask for.
+    /// The number of engine outputs that requests may ask for; they come first, the others are states.
     pub outputs_asked: usize,
-    /// The model as its engine sees it: with controls and states as inputs like others, and the
-    /// states that it gives back as outputs behind those that requests ask for.
+    /// The model as its engine sees it: controls and states are inputs, and new states are outputs behind those
+    /// that requests ask for.
     pub engine: Arc<ModelSpec>,
 }
 
-/// `direct` or `oldest`.
+/// `strategy_choice`: `direct` or `oldest`.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SequenceStrategy {
-    /// A sequence keeps its row of the batch.
+    /// A sequence has the same row of the batch from its first request to its last.
     Direct {
         /// `max_queue_delay_microseconds`.
         queue_delay_max: Duration,
         /// `minimum_slot_utilization`.
         utilization_min: f32,
     },
-    /// The oldest requests of the candidates are batched.
+    /// A batch is made of the oldest requests of the candidate sequences.
     Oldest {
         /// `max_candidate_sequences`, for each instance.
         candidates_max: u32,
-        /// `preferred_batch_size`, ascending, each once.
+        /// `preferred_batch_size` in rows, ascending, each once.
         rows_preferred: Vec<u32>,
         /// `max_queue_delay_microseconds`.
         queue_delay_max: Duration,
@@ -91,39 +92,39 @@ pub enum SequenceStrategy {
 pub struct ControlSpec {
     /// The model's input.
     pub name: String,
-    /// What it tells.
+    /// What it says about the row.
     pub kind: ControlKind,
     /// Its datatype.
     pub datatype: Datatype,
-    /// The bytes of false and of true; empty for a correlation id.
+    /// The bytes of false and of true, in native byte order; empty for a correlation id.
     pub values: [Vec<u8>; 2],
 }
 
-/// What a control tells of a row.
+/// What a control input says about a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControlKind {
-    /// `CONTROL_SEQUENCE_CORRID`: whose it is.
+    /// `CONTROL_SEQUENCE_CORRID`: the correlation id of its sequence.
     CorrelationId,
-    /// `CONTROL_SEQUENCE_END`: it is the last.
+    /// `CONTROL_SEQUENCE_END`: whether its request is the last of the sequence.
     End,
-    /// `CONTROL_SEQUENCE_READY`: there is a request in it.
+    /// `CONTROL_SEQUENCE_READY`: whether the row has a request.
     Ready,
-    /// `CONTROL_SEQUENCE_START`: it is the first.
+    /// `CONTROL_SEQUENCE_START`: whether its request is the first of the sequence.
     Start,
 }
 
-/// One `state`.
+/// One `state`: a tensor that the server keeps for a sequence from one run to the next.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StateSpec {
-    /// The model's input, for messages.
+    /// The model's input, for error messages.
     pub input_name: String,
-    /// The place among the engine's outputs of what it becomes.
+    /// The index of the engine output with the new state.
     pub output: usize,
-    /// What it is when a sequence begins, with a row's part of the batch axis.
+    /// The state at the start of a sequence, in the shape of one row (batch axis of 1 if the model batches).
     pub initial: Tensor,
 }
 
-/// As Triton writes it in its texts.
+/// As Triton writes it in error texts.
 impl fmt::Display for CorrelationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

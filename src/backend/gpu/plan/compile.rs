@@ -78,7 +78,7 @@ impl<'a> Compiler<'a> {
             let known = known.ok_or_else(|| format!("output '{}' is not computed", output.name))?;
             let wanted = PlanShape::of_shape(&output.model_shape, spec.has_batch_axis());
             // A scalar for each row is one element of the configuration.
-            let is_scalar = output.has_last_one() && known.form.dims.is_empty();
+            let is_scalar = output.may_be_scalar() && known.form.dims.is_empty();
             if wanted.as_ref() != Some(&known.form) && !(is_scalar && known.form.has_rows == spec.has_batch_axis()) {
                 return Err(format!("output '{}' has another shape than its configuration", output.name));
             }

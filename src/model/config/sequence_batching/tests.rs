@@ -56,7 +56,7 @@ fn controls_of_all_kinds_and_datatypes_are_inputs_of_the_engine() {
 }
 
 #[test]
-fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone() {
+fn initial_states_are_zeros_or_from_a_file_and_new_states_are_engine_outputs_only() {
     let state = |rest: &str| format!("state {{ input_name: 's' output_name: 't' data_type: TYPE_FP32 {rest} }}");
     let initial = |more: &str, files: &[(&str, &[u8])]| {
         let spec = complete(&state(more), files)?;
@@ -73,7 +73,7 @@ fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone()
     let short = initial(file, &[("begin", &[1, 2, 3])]);
     assert_eq!(
         short,
-        Err("model 'm': the initial state of 's' is 3 bytes in 'begin', which its shape [1, 2] is not".to_owned())
+        Err("model 'm': the initial state of 's' has 3 bytes in 'begin', which do not fit its shape [1, 2]".to_owned())
     );
     let listed = "state { input_name: 's' output_name: 'y' data_type: TYPE_INT32 dims: 1 }";
     let spec = complete(listed, &[]).unwrap();
@@ -82,7 +82,7 @@ fn states_begin_as_zeros_or_as_a_file_says_and_are_outputs_of_the_engine_alone()
 }
 
 #[test]
-fn what_cannot_be_served_is_refused_by_name() {
+fn sequence_batching_that_cannot_be_served_is_refused_by_name() {
     let check = |more: &str, want: &str| {
         let got = complete(more, &[]).map(|_| ()).unwrap_err();
         assert!(got.contains(want), "{more}: {got}");

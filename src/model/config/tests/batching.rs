@@ -1,4 +1,4 @@
-//! What configurations say of batches, queues, instances and ragged inputs: refused with Triton's words, or shown.
+//! Configurations of batches, queues, instances and ragged inputs: refused with Triton's texts, or shown.
 
 use super::*;
 
@@ -126,7 +126,7 @@ fn instance_groups_are_refused_with_the_exact_text() {
 }
 
 #[test]
-fn instance_groups_say_what_their_instances_are_called_and_need() {
+fn instance_groups_give_their_instances_names_and_resources() {
     let text = "instance_group [ { count: 2 host_policy: 'far' }, { kind: KIND_MODEL name: 'b' passive: true }, {\n\
                 rate_limiter { priority: 3 resources [ { name: 'r' count: 4 }, { name: 's' global: true count: 1 } ] } } ]";
     let [first, second, third] = spec(text, MODEL).unwrap().instance_groups.try_into().unwrap();
@@ -149,7 +149,7 @@ fn instance_groups_say_what_their_instances_are_called_and_need() {
 }
 
 #[test]
-fn what_the_server_decides_is_shown_and_a_fixed_point() {
+fn decisions_of_the_server_are_shown_and_stay_the_same() {
     let spec = spec("parameters { key: 'k' value { string_value: 'v' } }", MODEL).unwrap();
     let decided = spec.with_parameter("placement", "inline").unwrap();
     let want = r#""parameters":{"k":{"string_value":"v"},"placement":{"string_value":"inline"}}"#;
@@ -161,7 +161,7 @@ fn what_the_server_decides_is_shown_and_a_fixed_point() {
     assert_eq!(again.config_json, decided.config_json);
 }
 
-/// A model that batches, with a ragged input `x` and an input `n` that is made of each batch.
+/// A model that batches, with a ragged input `x` and an input `n` that is computed from each batch.
 const RAGGED: &str = "max_batch_size: 8\n\
                       input { name: 'x' data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true }\n\
                       output { name: 'y' data_type: TYPE_FP32 dims: [ 4 ] }\n";

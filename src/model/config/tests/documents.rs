@@ -1,5 +1,5 @@
-//! The examples of Triton's model configuration document as they stand there, and configurations
-//! as its other documents describe them.
+//! The examples of Triton's model configuration document, unchanged, and configurations that its other documents
+//! describe.
 
 use super::*;
 
@@ -75,7 +75,7 @@ output [
 ]
 "#;
 
-/// On the platform that is here.
+/// An example with its platform replaced by ONNX.
 fn on_onnx(text: &str) -> String {
     text.replace("tensorrt_plan", "onnxruntime_onnx")
 }
@@ -170,7 +170,7 @@ fn every_datatype_of_the_document_has_its_name_on_the_wire() {
         let text = on_onnx(ONE_INPUT).replacen("TYPE_FP32", name, 1);
         let spec = spec_of("mymodel", &text, "model.onnx", "").unwrap();
         assert_eq!(spec.inputs[0].datatype, datatype);
-        assert_eq!(datatype::datatype(datatype::data_type(datatype)), Some(datatype));
+        assert_eq!(datatype::from_config(datatype::to_config(datatype)), Some(datatype));
     }
 }
 
@@ -189,7 +189,7 @@ fn configurations_of_other_documents_are_read_or_refused_by_name() {
          \"densenet_labels.txt\"\n  }\n]\n",
         r#""dims":[1000],"label_filename":"densenet_labels.txt""#,
     );
-    // A backend of one's own, as its tutorial configures it.
+    // A custom backend, as its tutorial configures it.
     check(
         "identity",
         "backend: \"identity\"\nmax_batch_size: 0\ninput [ { name: \"INPUT0\" data_type: TYPE_STRING dims: [ -1 ] } \

@@ -1,6 +1,6 @@
-//! `config.json` and `config.toml`: a document with places to an `inference.ModelConfig`, as protobuf's
-//! JSON maps one to the other: fields by their names in the `.proto` file (or in lowerCamelCase), 64-bit
-//! integers as numbers or strings, enums by name or number, maps as tables. `null` sets nothing.
+//! Converts `config.json` and `config.toml`, parsed into a document with offsets, to an `inference.ModelConfig`, by
+//! protobuf's JSON mapping: fields by their names in the `.proto` file (or in lowerCamelCase), 64-bit integers as numbers
+//! or strings, enums by name or number, maps as tables. `null` sets nothing.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::limits::CONFIG_DEPTH_MAX;
 use crate::model::parse::text::{TextRefusal, shown};
 use crate::wire::placed::{Placed, PlacedMember, PlacedValue};
 
-/// The message, and where its fields stand.
+/// Returns the message and the byte offsets of its fields by path.
 pub(super) fn read(
     document: &Placed,
     descriptor: &MessageDescriptor,
@@ -75,7 +75,7 @@ impl DocumentReader {
         Ok(message)
     }
 
-    /// Makes the path that of a field, and notes where it stands first; gives the path's size before.
+    /// Appends a field to the path and records its first offset. Returns the path's length before, to truncate it to.
     fn enter(&mut self, name: &str, offset: usize) -> usize {
         let outside = self.path.len();
         if !self.path.is_empty() {
@@ -186,7 +186,7 @@ fn enumeration(descriptor: &EnumDescriptor, field: &FieldDescriptor, value: &Pla
     refuse(value.offset, format!("{text} for \"{}\", expected one of {}", field.name(), names.join(", ")))
 }
 
-/// A number without a fraction, or a string of one: JSON's numbers are doubles to some who write them.
+/// An integer as a number or a string: programs whose JSON numbers are doubles must write large integers as strings.
 fn integer<T: TryFrom<i128>>(field: &FieldDescriptor, value: &Placed) -> Result<T, TextRefusal> {
     let (PlacedValue::Number(text) | PlacedValue::String(text)) = &value.value else {
         return refuse(value.offset, format!("expected an integer for \"{}\", {}", field.name(), got(value)));
@@ -204,7 +204,7 @@ fn integer<T: TryFrom<i128>>(field: &FieldDescriptor, value: &Placed) -> Result<
 fn float(field: &FieldDescriptor, value: &Placed) -> Result<f64, TextRefusal> {
     let number = match &value.value {
         PlacedValue::Number(text) => text.parse().ok(),
-        // As protobuf's JSON has it, and the writer beside this.
+        // Protobuf's JSON mapping and our own writer have these as strings.
         PlacedValue::String(text) => match text.as_str() {
             "NaN" => Some(f64::NAN),
             "inf" | "Infinity" => Some(f64::INFINITY),

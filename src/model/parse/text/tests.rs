@@ -12,7 +12,7 @@ fn decode(text: &str) -> ModelConfig {
 }
 
 #[test]
-fn every_way_to_write_a_list_is_read_alike() {
+fn all_notations_of_a_list_read_the_same() {
     let want = decode("input { name: 'a' dims: 1 dims: 2 } input { name: 'b' }");
     for text in [
         "input [ { name: 'a' dims: [ 1, 2 ] }, { name: 'b' } ]",
@@ -54,7 +54,7 @@ fn an_empty_text_and_empty_lists_set_nothing() {
 }
 
 #[test]
-fn refusals_are_one_line_with_the_place_in_the_users_text() {
+fn errors_are_one_line_with_the_position_in_the_users_text() {
     let check = |text: &str, want: &str| {
         let got = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_err().to_string();
         assert_eq!(got.strip_prefix("config.pbtxt:"), Some(want), "{text}");
@@ -123,12 +123,12 @@ fn bytes_that_are_not_text_or_too_many_are_refused() {
 }
 
 #[test]
-fn what_a_refusal_quotes_is_short() {
+fn an_error_quotes_only_a_short_piece_of_the_text() {
     let text = format!("{}: 1", "a".repeat(5_000));
     assert!(ConfigText::decode(Notation::Text, text.as_bytes()).unwrap_err().to_string().len() < 200);
 }
 
-/// `message M { M m = 1; }`: a model configuration cannot nest without end, this can.
+/// `message M { M m = 1; }`: unlike a model configuration it can be nested to any depth.
 #[test]
 fn nesting_is_bounded() {
     let field = FieldDescriptorProto {
@@ -155,7 +155,7 @@ fn nesting_is_bounded() {
 }
 
 #[test]
-fn fields_are_found_again_by_their_path() {
+fn fields_have_positions_by_their_path() {
     let text = "input [\n  { name: 'x' },\n  { name: 'y' reshape { shape: [ 1,\n 2 ] } }\n]\nparameters { key: 'k' }";
     let config = ConfigText::decode(Notation::Text, text.as_bytes()).unwrap();
     let check = |path: &str, want: Option<(usize, usize)>| {
