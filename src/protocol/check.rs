@@ -120,6 +120,7 @@ pub fn prefix(id: &str) -> String {
 ///
 /// `InvalidArgument` for the first input that does not fit the model, or if one is missing.
 pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Result<(Vec<Tensor>, u32), Error> {
+    // For each of the model's inputs, its index in the request.
     let mut slots: SmallVec<[Option<usize>; 8]> = SmallVec::from_elem(None, spec.inputs.len());
     let mut unexpected = None;
     for (index, input) in inputs.iter().enumerate() {
@@ -290,6 +291,7 @@ fn check_rows<'a>(
         }
         rows = Some(first);
     }
+    // No input with rows means that all are optional and left out: one row.
     let rows = rows.unwrap_or(1);
     if rows > i64::from(spec.rows_max) {
         let text = format!("inference request batch-size must be <= {} for '{model}'", spec.rows_max);
@@ -375,6 +377,7 @@ pub fn shared_tensors<'a>(
     inputs: &mut [NamedTensor<'_>],
     destinations: impl IntoIterator<Item = (&'a str, RegionSlice)>,
 ) -> Result<Option<Arc<SharedTensors>>, Error> {
+    // Without regions the decoder has refused every use of one.
     let Some(regions) = regions else { return Ok(None) };
     let sources = inputs.iter_mut().filter_map(|input| Some((spec.input_index(input.name)?, input.shared.take()?)));
     let sources: Vec<_> = sources.collect();

@@ -207,6 +207,7 @@ fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
         [] => served(Route::ServerMetadata),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
+        // Before the paths of models, so a model named `stats` has no metadata endpoint, but all others.
         ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
         ["models", name, rest @ ..] => model(name, None, rest),

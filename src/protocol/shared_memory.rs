@@ -469,6 +469,7 @@ impl RegionRegistry {
     }
 
     fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, Arc<Region>>)) {
+        // A new map instead of a change in place: shards still read the old one, without a lock. Changes are rare.
         let mut by_name = self.regions.by_name.clone();
         change(&mut by_name);
         self.regions = Arc::new(Regions { by_name, request_size_max: self.regions.request_size_max });

@@ -4,6 +4,7 @@
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(&text);
+    // Padding may be missing but not incomplete, and a single last digit is less than a byte.
     if digits.len() < text.len() && !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
         return None;
     }

@@ -179,6 +179,7 @@ fn take_start<B: BodyBuffer>(
         return None;
     }
     let aligned_at = if let PayloadPlace::At(offset) = place { offset } else { 0 };
+    // At most BODY_CLAIM_MAX at first: a prefix alone must not make us allocate what it announces.
     let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
     buffer.extend_from_slice(start);
     Some(buffer)
@@ -307,7 +308,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes where it was told to align, and how much it was asked to hold before bytes came.
+    /// Records the offset it was asked to align, and asserts that no more than BODY_CLAIM_MAX is allocated at first.
     #[derive(Debug, Default)]
     struct Noted {
         bytes: Vec<u8>,
@@ -336,13 +337,13 @@ mod tests {
             self.bytes.extend_from_slice(bytes);
         }
 
-        /// The place goes before the bytes, so that a test sees it.
+        /// Puts the aligned offset before the bytes, for the test.
         fn freeze(self) -> Bytes {
             [&(self.aligned_at as u32).to_be_bytes()[..], &self.bytes].concat().into()
         }
     }
 
-    /// What comes of chunks: each message with the place it was aligned at.
+    /// The messages gathered from chunks, each with its aligned offset.
     fn gather(chunks: &[&[u8]]) -> Result<Vec<(usize, Vec<u8>)>, GatherError> {
         let mut gatherer: Gatherer<Noted> = Gatherer::new(100_000, 7);
         let mut messages = Vec::new();

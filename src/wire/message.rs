@@ -56,6 +56,7 @@ impl Fields {
 
     /// Appends a field. The value must have no surrounding white space.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        // 32 bits are enough: the size of a head is bounded far below.
         let end = |text: &Vec<u8>| u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.text.extend_from_slice(name.as_ref());
         let name_end = end(&self.text);

@@ -247,6 +247,7 @@ fn take_plain<'a>(rest: &mut &'a [u8], kind: u8) -> Result<WireType<'a>, WireErr
 
 #[inline]
 fn take_varint(rest: &mut &[u8]) -> Result<u64, WireError> {
+    // Most keys and lengths have one byte.
     if let [byte @ ..0x80, after @ ..] = *rest {
         *rest = after;
         return Ok(u64::from(*byte));

@@ -49,6 +49,7 @@ pub fn decode_streamed(
     let requested = message.outputs.iter().map(|output| requested_output(output, regions, &mut destinations));
     let requested: SmallVec<[AskedOutput<'_>; 2]> = requested.collect::<Result<_, _>>()?;
     let outputs = check::check_outputs(spec, message.id, &requested, true)?;
+    // Refuses before the run what the encoder would refuse after it.
     for plan in outputs.iter().filter(|plan| plan.class_count > 0) {
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }

@@ -113,6 +113,7 @@ fn write(
     let size = is_final.map_or(response, |_| bytes_size(INFER_RESPONSE, response));
     let prefix = prefix(size).ok_or_else(|| too_large(size))?;
 
+    // Room for the keys and lengths of the raw contents too: `parts` puts them into the same buffer.
     let mut head = Vec::with_capacity(PREFIX_SIZE + head_size + outputs.len() * RAW_HEAD_SIZE_MAX);
     head.extend_from_slice(&prefix);
     if is_final.is_some() {
@@ -201,6 +202,7 @@ fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> FramedPart
     let mut cuts: SmallVec<[(usize, Bytes); 2]> = SmallVec::new();
     for contents in contents {
         put_bytes_head(RAW_OUTPUT_CONTENTS, contents.len(), &mut head);
+        // An empty tensor needs no part: key and length say it all.
         if !contents.is_empty() {
             cuts.push((head.len(), contents));
         }

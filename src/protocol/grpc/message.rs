@@ -290,6 +290,7 @@ impl<'a> InferParameters<'a> {
 
     /// Each key once, with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, InferParameter<'a>)> {
+        // Quadratic, but in at most PARAMETERS_MAX entries, of which there are mostly one or two.
         let is_last = |(index, (key, _)): &(usize, &(&str, _))| {
             !self.entries.iter().skip(index + 1).any(|(later, _)| later == key)
         };
@@ -301,6 +302,7 @@ impl<'a> InferParameter<'a> {
     fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
+            // A `oneof`: the last value counts, even after one of another type.
             *self = match number {
                 1 => Self::Bool(wire.as_varint()? != 0),
                 2 => Self::Int64(wire.as_varint()?.cast_signed()),

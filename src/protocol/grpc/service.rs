@@ -76,6 +76,7 @@ impl Rpc {
         let unknown = || Error::unsupported("");
         let path = path.strip_prefix(b"/").ok_or_else(unknown)?;
         let slash = path.iter().position(|byte| *byte == b'/').ok_or_else(unknown)?;
+        // `method` keeps its leading slash.
         let (service, method) = path.split_at_checked(slash).ok_or_else(unknown)?;
         let rpc = match service {
             b"inference.GRPCInferenceService" => Self::from_method(method),
@@ -177,6 +178,7 @@ pub struct ModelFacts {
 ///
 /// `Internal` for bytes that are not the request message, else the error of [`ServerFacts`] or of a malformed version.
 pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> Result<Bytes, Error> {
+    // Requests whose fields are ignored are decoded all the same, so that every RPC refuses malformed bytes.
     match control {
         ControlRpc::HealthCheck => read::<HealthCheckRequest>(message).and_then(|_| health(facts.is_ready())),
         ControlRpc::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),

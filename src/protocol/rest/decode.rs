@@ -348,6 +348,7 @@ fn decode_raw(spec: &ModelSpec, body: Bytes) -> Result<InferRequest, Error> {
         Ok(Some(size)) if size != body.len() => {
             return Err(size_mismatch(spec, "", "raw_input", size, body.len()));
         }
+        // The body is the string itself, without the length that elements of `BYTES` begin with.
         Ok(None) => {
             let mut contents = Vec::with_capacity(body.len().saturating_add(4));
             strings::encode(&body, &mut contents);
@@ -383,6 +384,7 @@ fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<S
     }
     let fixed = byte_size(input.datatype, &shape).ok().flatten().unwrap_or(0);
     let varying = input.dims.iter().position(|dimension| *dimension == -1).and_then(|at| shape.get_mut(at));
+    // Rounded down: a body with a part of an element is refused when its size is compared with the shape's.
     if let Some(dimension) = varying {
         *dimension = i64::try_from(body_size.checked_div(fixed).unwrap_or(0)).unwrap_or(i64::MAX);
     }

@@ -67,6 +67,7 @@ impl Encoder {
 
     /// Appends a field. Its name must be in lower case.
     pub fn encode(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
+        // The static table first: its indices are short and never change.
         let known = static_table::find(name, value);
         if let Some((index, true)) = known {
             return integer::encode(index, 0x80, 7, out);

@@ -47,6 +47,7 @@ impl PeerSettings {
     ///
     /// A connection error if a value is out of range. Entries before it are applied.
     pub fn apply(&mut self, payload: &[u8]) -> Result<(), PeerFault> {
+        // There is no remainder: `FrameHead::check` has refused other sizes.
         for entry in payload.chunks_exact(frame::ENTRY_SIZE) {
             let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; frame::ENTRY_SIZE]>::try_from(entry) else { continue };
             self.apply_entry(u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))?;

@@ -94,6 +94,7 @@ impl<'a> Cursor<'a> {
     /// Reads a string, from its opening quotation mark. Borrows the text if it has no escapes.
     pub(super) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.advance();
+        // Most strings have no escapes, and are one piece that can be borrowed.
         let first = match self.piece()? {
             StringPiece::End => return Ok(Cow::Borrowed("")),
             StringPiece::Char(first) => String::from(first),

@@ -200,13 +200,13 @@ mod tests {
             check(text.parse().unwrap());
             check(-text.parse::<f32>().unwrap());
         }
-        // All powers of two and of ten with what lies around them, where the intervals change.
+        // All powers of two and ten and the numbers around them, where the intervals change.
         let powers = (1..0xff_u32).map(|biased| biased << 23);
         let tens = (-45..39).map(|exponent| format!("1e{exponent}").parse::<f32>().unwrap().to_bits());
         for bits in powers.chain(tens) {
             (bits.saturating_sub(50)..bits + 50).map(f32::from_bits).filter(|float| float.is_normal()).for_each(check);
         }
-        // Every 1,009th of all; with a step of 1 it takes a few minutes, and all were compared so.
+        // Every 1,009th number. All were compared once, with a step of 1, which takes a few minutes.
         (0..f32::INFINITY.to_bits()).step_by(1_009).map(f32::from_bits).for_each(check);
         for none in (0..0x100).map(|low| f32::from_bits(f32::INFINITY.to_bits() + low)) {
             assert_eq!(write(none, &mut [0; SIZE_MAX]), None);
