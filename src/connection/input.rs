@@ -1,10 +1,9 @@
-//! The bytes of a connection that were received and not yet consumed. Grows while what is awaited
-//! must lie in one piece, moves its bytes rarely, and shrinks when idle. Bounded by what each call
-//! allows.
+//! Received bytes of a connection that are not consumed yet. The buffer grows while a head or frame has to be
+//! contiguous, rarely moves its bytes, and is freed when idle. Each call passes the largest size it may reach.
 
 use crate::limits::INPUT_SIZE_MIN;
 
-/// A buffer with a cursor: `start..end` is pending.
+/// A buffer of which `start..end` is pending: received and not consumed. Owned by its connection.
 #[derive(Debug, Default)]
 pub(in crate::connection) struct InputBuffer {
     space: Vec<u8>,
@@ -13,55 +12,56 @@ pub(in crate::connection) struct InputBuffer {
 }
 
 impl InputBuffer {
-    /// What is pending.
+    /// The pending bytes.
     pub(in crate::connection) fn pending(&self) -> &[u8] {
         self.space.get(self.start..self.end).unwrap_or_default()
     }
 
-    /// Whether nothing is pending.
+    /// Whether no bytes are pending.
     pub(in crate::connection) const fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// Bytes of memory it holds.
+    /// Bytes of memory allocated.
     pub(in crate::connection) const fn held_size(&self) -> usize {
         self.space.len()
     }
 
-    /// Takes the first `count` bytes off what is pending.
+    /// Removes the first `count` pending bytes.
     pub(in crate::connection) fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
     }
 
-    /// Adds `count` bytes that were written to `spare`.
+    /// Makes the `count` bytes just written to `spare` pending.
     pub(in crate::connection) fn commit(&mut self, count: usize) {
         self.end = self.end.saturating_add(count).min(self.space.len());
     }
 
-    /// Forgets what is pending.
+    /// Drops all pending bytes.
     pub(in crate::connection) const fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Gives memory back beyond what an idle connection may keep. Nothing may be pending.
+    /// Frees the buffer if it is larger than an idle connection may keep. Does nothing while bytes are pending.
     pub(in crate::connection) fn shrink(&mut self) {
         if self.is_empty() && self.space.len() > INPUT_SIZE_MIN {
             *self = Self::default();
         }
     }
 
-    /// Where the next bytes go. Empty only when `size_max` bytes are held and most are pending.
+    /// Free space for the next read. Empty only when the buffer has `size_max` bytes and most are pending.
     pub(in crate::connection) fn spare(&mut self, size_max: usize) -> &mut [u8] {
         if self.is_empty() {
             self.clear();
         }
+        // A read into the last quarter would be small, and cost a system call for few bytes.
         if self.space.len() - self.end <= self.space.len() / 4 {
             self.make_room(size_max.max(INPUT_SIZE_MIN));
         }
         self.space.get_mut(self.end..).unwrap_or_default()
     }
 
-    /// Takes room for `size` bytes at once, where nothing is pending: what comes fills what there is.
+    /// Grows the buffer to `size` bytes if nothing is pending. For a peer whose last read filled the buffer.
     pub(in crate::connection) fn widen(&mut self, size: usize) {
         if self.is_empty() && self.space.len() < size {
             self.space = vec![0; size];
@@ -69,7 +69,8 @@ impl InputBuffer {
         }
     }
 
-    /// Moves the pending bytes only where as many are free again, so that each is moved about once.
+    /// Moves the pending bytes to the front if at most half of the buffer is pending, so that each byte is moved
+    /// about once; otherwise doubles the buffer, up to `size_max`.
     fn make_room(&mut self, size_max: usize) {
         let size = self.space.len();
         let pending_size = self.end - self.start;

@@ -1,4 +1,5 @@
-//! Connections as pure state machines.
+//! HTTP/1.1 and HTTP/2 connections as state machines without I/O: received bytes in, messages out; replies in,
+//! bytes to send out. The shard owns the sockets and passes in the time.
 
 pub mod http1;
 pub mod http2;

@@ -1,7 +1,7 @@
-//! Holds the tensors of a request against the model they are for: names, datatypes, shapes, rows,
-//! sizes. REST and gRPC decode call it once their own syntax is understood, so that both refuse the
-//! same request with the same words, which are Triton's (`infer_request.cc`, `Normalize`). It sees
-//! no JSON and no protobuf. What it walks is bounded by the request's size.
+//! Checks the tensors of a request against its model: names, datatypes, shapes, rows, sizes. Both the REST
+//! and the gRPC decoder call it after parsing, so that both refuse the same request with the same text, which is
+//! Triton's (`infer_request.cc`, `Normalize`). Knows no JSON and no protobuf. Its work is linear in the size of
+//! the request.
 
 use std::fmt::Write as _;
 use std::mem::take;
@@ -18,46 +18,51 @@ use crate::protocol::shared_memory::{RegionSlice, Regions, SharedTensors};
 use crate::tensor::strings::{Strings, StringsError};
 use crate::tensor::{Datatype, Shape, SizeError, Tensor, byte_size, element_count};
 
-/// An input as a request names it, before it is known to fit the model.
+/// An input as the request gives it, not yet checked against the model.
 #[derive(Clone, Debug)]
 pub struct NamedTensor<'a> {
-    /// The name the request gives.
+    /// Its name in the request.
     pub name: &'a str,
-    /// The datatype; `None` where the request names one that the protocol does not know.
+    /// The datatype; `None` if the request names one that the protocol does not define.
     pub datatype: Option<Datatype>,
-    /// The full shape; dimensions may be negative.
+    /// The full shape, batch axis included; dimensions may be negative.
     pub shape: Shape,
-    /// The elements, in the tensor's own format; none where they lie in shared memory.
+    /// The elements as raw contents; empty if they are in shared memory.
     pub contents: Bytes,
-    /// Where they lie in shared memory.
+    /// Where the elements are in shared memory, if they are there.
     pub shared: Option<RegionSlice>,
 }
 
 impl<'a> NamedTensor<'a> {
-    /// An input whose elements came with the request.
+    /// An input whose elements are in the request.
     pub const fn new(name: &'a str, datatype: Option<Datatype>, shape: Shape, contents: Bytes) -> Self {
         Self { name, datatype, shape, contents, shared: None }
     }
 
-    /// Its bytes, here or in shared memory.
+    /// Bytes of its elements, in the request or in shared memory.
     fn size(&self) -> usize {
         self.shared.as_ref().map_or(self.contents.len(), RegionSlice::size)
     }
 }
 
-/// An output as a request asks for it.
+/// An output that the request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AskedOutput<'a> {
-    /// The name the request gives.
+    /// Its name in the request.
     pub name: &'a str,
-    /// As binary data (REST only).
+    /// Whether to send it as binary data (REST only).
     pub is_binary: bool,
-    /// The so many best classes instead of the tensor; 0 for the tensor.
+    /// Number of best classes to send instead of the tensor; 0 sends the tensor.
     pub class_count: u32,
 }
 
-/// Holds a request against a model that serves sequences, or none; the texts, without the request's
-/// id, are Triton's (`sequence_batch_scheduler.cc`).
+/// Checks what a model with a sequence batcher requires of a request: one row, and a correlation id of the type
+/// that its control input has. Other models accept any. The texts are Triton's
+/// (`sequence_batch_scheduler.cc`), without the request's id.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the request has several rows, no correlation id, or one of the wrong type.
 pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) -> Result<(), Error> {
     let (Some(sequence), model) = (&spec.sequence, &spec.name) else { return Ok(()) };
     if rows != 1 {
@@ -67,7 +72,7 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
     }
     let Some(mark) = mark else {
         if sequence.is_iterative {
-            // It gets an id of its own.
+            // The scheduler assigns an id: each request is a sequence of its own.
             return Ok(());
         }
         return Err(Error::invalid(format!(
@@ -80,33 +85,42 @@ pub fn check_sequence(spec: &ModelSpec, mark: Option<&SequenceMark>, rows: u32) 
     if is_text == (control.datatype == Datatype::Bytes) {
         return Ok(());
     }
-    let came = if is_text { Datatype::Bytes } else { Datatype::Uint64 };
+    let given = if is_text { Datatype::Bytes } else { Datatype::Uint64 };
     Err(Error::invalid(format!(
         "sequence batching control '{}' data-type is '{}', but model '{model}' expects '{}'",
         control.name,
-        came.name(),
+        given.name(),
         control.datatype.name()
     )))
 }
 
-/// A `sequence_id` that is a string.
+/// The correlation id of a `sequence_id` that is a string; an empty one is none.
+///
+/// # Errors
+///
+/// `Unsupported` if it is longer than [`SEQUENCE_ID_SIZE_MAX`] bytes.
 pub fn sequence_text(text: &str) -> Result<Option<CorrelationId>, Error> {
     if text.len() > SEQUENCE_ID_SIZE_MAX {
-        // Triton counts the same bytes, and calls them so.
+        // The limit counts bytes, as Triton's does although its text says characters.
         let text = format!("string correlation ID cannot be longer than {SEQUENCE_ID_SIZE_MAX} characters");
         return Err(Error::unsupported(text));
     }
     Ok(CorrelationId::from_text(text))
 }
 
-/// The words Triton puts before the errors of its core: `[request id: 42] `.
+/// What Triton's core puts before its error texts: `[request id: 42] `.
 pub fn prefix(id: &str) -> String {
     format!("[request id: {}] ", if id.is_empty() { "<id_unknown>" } else { id })
 }
 
-/// The inputs of a request, which are taken, in the order of the model's inputs, and their rows. An
-/// optional input that the request leaves out is a tensor of the empty shape without contents.
+/// Checks all inputs and moves them out, in the order of the model's inputs; also returns the number of rows. An
+/// optional input that the request leaves out becomes a tensor of empty shape without contents.
+///
+/// # Errors
+///
+/// `InvalidArgument` for the first input that does not fit the model, or if one is missing.
 pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Result<(Vec<Tensor>, u32), Error> {
+    // For each of the model's inputs, its index in the request.
     let mut slots: SmallVec<[Option<usize>; 8]> = SmallVec::from_elem(None, spec.inputs.len());
     let mut unexpected = None;
     for (index, input) in inputs.iter().enumerate() {
@@ -122,7 +136,7 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Resu
     if let Some(name) = unexpected {
         return Err(Error::invalid(format!("unexpected inference input '{name}' for model '{}'", spec.name)));
     }
-    // Of several faults the first in the model's order is told, in whatever order they came.
+    // In the model's order, so that the fault reported does not depend on the order in the request.
     let given = spec.inputs.iter().zip(&slots).filter_map(|(expected, slot)| Some((expected, inputs.get((*slot)?)?)));
     let with_rows = given.clone().filter(|(expected, _)| !expected.is_shape_tensor);
     let rows = check_rows(spec, id, with_rows.map(|(_, input)| input))?;
@@ -132,11 +146,15 @@ pub fn check(spec: &ModelSpec, id: &str, inputs: &mut [NamedTensor<'_>]) -> Resu
     if rows == Some(0) {
         return Err(refusal(id, format!("inference request batch-size must be >= 1 for '{}'", spec.name)));
     }
-    Ok((in_order(spec, inputs, &slots), rows.unwrap_or(1)))
+    Ok((into_model_order(spec, inputs, &slots), rows.unwrap_or(1)))
 }
 
-/// The plan of the outputs a request asks for, or, where it asks for none, of all of the model's
-/// as `default_is_binary` says; in the model's order, as Triton's backends send them.
+/// Plans the outputs that a request asks for, or all outputs if it names none (as binary data if
+/// `default_is_binary`). They are in the model's order, in which Triton's backends send them.
+///
+/// # Errors
+///
+/// `InvalidArgument` if an output is unknown or named twice.
 pub fn check_outputs(
     spec: &ModelSpec,
     id: &str,
@@ -169,7 +187,11 @@ pub fn check_outputs(
     }
 }
 
-/// Whether classes can be told from the elements of a datatype: they must be numbers.
+/// Checks that the classification extension supports a datatype: its elements must be numbers.
+///
+/// # Errors
+///
+/// `InvalidArgument` for `BOOL` and `BYTES`.
 pub fn check_classes(datatype: Datatype) -> Result<(), Error> {
     match datatype {
         Datatype::Bool | Datatype::Bytes => Err(Error::invalid(format!(
@@ -180,7 +202,7 @@ pub fn check_classes(datatype: Datatype) -> Result<(), Error> {
     }
 }
 
-/// A shape as Triton writes it: `[-1,4]`.
+/// A shape as Triton's texts show it: `[-1,4]`.
 pub fn shape_text(shape: &[i64]) -> String {
     let mut text = String::from("[");
     for (index, dimension) in shape.iter().enumerate() {
@@ -191,7 +213,7 @@ pub fn shape_text(shape: &[i64]) -> String {
     text
 }
 
-/// Triton's text for a shape that no tensor can have.
+/// Triton's error for a shape whose element count overflows.
 pub fn shape_overflow(name: &str, shape: &[i64]) -> Error {
     Error::invalid(format!(
         "invalid shape for input '{name}': shape {} causes total element count to exceed maximum size of {}",
@@ -200,12 +222,12 @@ pub fn shape_overflow(name: &str, shape: &[i64]) -> Error {
     ))
 }
 
-/// A refusal of Triton's core, which names the request.
+/// An error of Triton's core, whose text begins with the request's id.
 pub(crate) fn refusal(id: &str, text: String) -> Error {
     Error::invalid(text).with_prefix(&prefix(id))
 }
 
-/// Triton's text for contents of another size than the shape says.
+/// Triton's error for contents whose size does not match the shape. Sizes are in bytes.
 pub(crate) fn size_mismatch(spec: &ModelSpec, id: &str, name: &str, expected: usize, got: usize) -> Error {
     let model = &spec.name;
     refusal(
@@ -214,15 +236,15 @@ pub(crate) fn size_mismatch(spec: &ModelSpec, id: &str, name: &str, expected: us
     )
 }
 
-/// Refuses a request with too few or too many inputs, or without one that is required.
+/// Refuses a request with too few or too many inputs, or without a required one.
 fn check_counts(spec: &ModelSpec, id: &str, inputs: &[NamedTensor<'_>], slots: &[Option<usize>]) -> Result<(), Error> {
     let required = spec.inputs.iter().filter(|input| !input.is_optional).count();
     let is_missing = |(input, slot): &(&TensorSpec, &Option<usize>)| !input.is_optional && slot.is_none();
     let mut missing = spec.inputs.iter().zip(slots).filter(is_missing).map(|(input, _)| input.name.as_str()).peekable();
     let is_in_range = (required..=spec.inputs.len()).contains(&inputs.len());
-    let has_stranger = inputs.len() > slots.iter().flatten().count();
-    // Where the count is right and a name is wrong, the name is what the client should read.
-    if is_in_range && (missing.peek().is_none() || has_stranger) {
+    let has_unknown = inputs.len() > slots.iter().flatten().count();
+    // If the count is right but a name is unknown, the caller reports the name: it says more than a missing input.
+    if is_in_range && (missing.peek().is_none() || has_unknown) {
         return Ok(());
     }
     let most = spec.inputs.len();
@@ -248,7 +270,7 @@ fn name_list<'a>(names: impl Iterator<Item = &'a str>) -> String {
     format!("[{}]", names.join(","))
 }
 
-/// The size of the batch axis, the same for all inputs; `None` for a model without one.
+/// The size of the batch axis, which must be the same for all inputs; `None` for a model without a batch axis.
 fn check_rows<'a>(
     spec: &ModelSpec,
     id: &str,
@@ -269,16 +291,17 @@ fn check_rows<'a>(
         }
         rows = Some(first);
     }
+    // No input with rows means that all are optional and left out: one row.
     let rows = rows.unwrap_or(1);
     if rows > i64::from(spec.rows_max) {
         let text = format!("inference request batch-size must be <= {} for '{model}'", spec.rows_max);
         return Err(refusal(id, text));
     }
-    // A negative size is refused with the rest of the shape.
+    // A negative size becomes 0 here; `check_shape` refuses it with its own text.
     Ok(Some(u32::try_from(rows).unwrap_or(0)))
 }
 
-/// Holds one input against what the model expects of it.
+/// Checks datatype, shape and size of one input.
 fn check_input(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &TensorSpec) -> Result<(), Error> {
     let (name, model) = (input.name, &spec.name);
     if input.datatype != Some(expected.datatype) {
@@ -290,22 +313,22 @@ fn check_input(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &T
         return Err(refusal(id, text));
     }
     check_shape(spec, id, input, expected)?;
-    let is_rowless = spec.has_batch_axis() && !expected.is_shape_tensor && input.shape.first() == Some(&0);
-    // Triton counts a batch of no rows as if there were no batch axis, and so refuses it.
-    let shape = if is_rowless { input.shape.get(1..).unwrap_or_default() } else { &input.shape };
+    let has_no_rows = spec.has_batch_axis() && !expected.is_shape_tensor && input.shape.first() == Some(&0);
+    // With a batch axis of 0, Triton computes the expected size without that axis, and so refuses the input.
+    let shape = if has_no_rows { input.shape.get(1..).unwrap_or_default() } else { &input.shape };
     match byte_size(expected.datatype, shape) {
         Err(SizeError::Overflow | SizeError::Negative) => {
             Err(shape_overflow(name, &input.shape).with_prefix(&prefix(id)))
         }
         Ok(Some(size)) if size != input.size() => Err(size_mismatch(spec, id, name, size, input.size())),
         Ok(Some(_)) => Ok(()),
-        // They are walked when they were read: see `check_shared_strings`.
+        // Their elements are checked after the copy from shared memory: see `check_shared_strings`.
         Ok(None) if input.shared.is_some() => Ok(()),
         Ok(None) => check_strings(spec, id, name, &input.contents, shape),
     }
 }
 
-/// Holds a shape against the configuration's, where -1 takes any size.
+/// Checks a shape against the configured one, in which -1 accepts any size.
 fn check_shape(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &TensorSpec) -> Result<(), Error> {
     let (name, model) = (input.name, &spec.name);
     let mut is_match = input.shape.len() == expected.shape.len();
@@ -336,20 +359,25 @@ fn check_shape(spec: &ModelSpec, id: &str, input: &NamedTensor<'_>, expected: &T
     Err(refusal(id, text))
 }
 
-/// What Triton adds to the refusal of a shape where the model batches.
+/// Triton's hint after the refusal of a shape, for models that batch.
 const BATCH_NOTE: &str = "NOTE: Setting a non-zero max_batch_size in the model config requires a batch dimension to \
     be prepended to each input shape. If you want to specify the full shape including the batch dim in your input \
     dims config, try setting max_batch_size to zero. See the model configuration docs for more info on \
     max_batch_size.";
 
-/// What of a request lies in shared memory, once its inputs were held against the model; `None` where
-/// nothing does. Outputs are known to be the model's.
+/// Collects the inputs and outputs of a request that are in shared memory, after [`check`] and [`check_outputs`];
+/// `None` if there are none.
+///
+/// # Errors
+///
+/// `TooLarge` if the inputs in shared memory are larger than `--client-shm-bytes-max`.
 pub fn shared_tensors<'a>(
     spec: &ModelSpec,
     regions: Option<&Regions>,
     inputs: &mut [NamedTensor<'_>],
     destinations: impl IntoIterator<Item = (&'a str, RegionSlice)>,
 ) -> Result<Option<Arc<SharedTensors>>, Error> {
+    // Without regions the decoder has refused every use of one.
     let Some(regions) = regions else { return Ok(None) };
     let sources = inputs.iter_mut().filter_map(|input| Some((spec.input_index(input.name)?, input.shared.take()?)));
     let sources: Vec<_> = sources.collect();
@@ -362,7 +390,11 @@ pub fn shared_tensors<'a>(
     Ok(Some(Arc::new(SharedTensors { sources, destinations })))
 }
 
-/// Walks the elements of an input that was read from shared memory, where they are strings.
+/// Checks the string elements of a `BYTES` input after it was copied from shared memory.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the elements are malformed or not as many as the shape says.
 pub fn check_shared_strings(spec: &ModelSpec, id: &str, index: usize, tensor: &Tensor) -> Result<(), Error> {
     match spec.inputs.get(index) {
         Some(input) if input.datatype == Datatype::Bytes => {
@@ -372,7 +404,7 @@ pub fn check_shared_strings(spec: &ModelSpec, id: &str, index: usize, tensor: &T
     }
 }
 
-/// Walks the elements of a `BYTES` input.
+/// Checks that a `BYTES` input has well-formed elements, as many as its shape says.
 fn check_strings(spec: &ModelSpec, id: &str, name: &str, contents: &[u8], shape: &[i64]) -> Result<(), Error> {
     let model = &spec.name;
     let Ok(expected) = element_count(shape) else {
@@ -386,7 +418,7 @@ fn check_strings(spec: &ModelSpec, id: &str, name: &str, contents: &[u8], shape:
                  bytes but only {left} bytes available. Please make sure the string length indicator is in one buffer."
             ),
             Err(StringsError::Element { claimed, left }) => {
-                // The core of Triton leaves this one to its backends, which do not name the request.
+                // Without the request's id: Triton checks this in its backends, which do not add it.
                 return Err(Error::invalid(format!(
                     "incomplete string data for inference input '{name}', expecting string of length {claimed} but \
                      only {left} bytes available"
@@ -412,11 +444,11 @@ fn check_strings(spec: &ModelSpec, id: &str, name: &str, contents: &[u8], shape:
     Ok(())
 }
 
-/// Puts checked inputs into the model's order, and their shapes into its own.
-fn in_order(spec: &ModelSpec, inputs: &mut [NamedTensor<'_>], slots: &[Option<usize>]) -> Vec<Tensor> {
+/// Moves checked inputs into the model's order, with the shapes that the model sees (`reshape`).
+fn into_model_order(spec: &ModelSpec, inputs: &mut [NamedTensor<'_>], slots: &[Option<usize>]) -> Vec<Tensor> {
     let mut tensors = Vec::with_capacity(spec.inputs.len());
     for (expected, slot) in spec.inputs.iter().zip(slots) {
-        // No two inputs have the same slot.
+        // `take` is safe: no input fills two slots.
         let input = slot.and_then(|index| inputs.get_mut(index));
         let (mut shape, contents) =
             input.map(|input| (take(&mut input.shape), take(&mut input.contents))).unwrap_or_default();

@@ -1,6 +1,6 @@
-//! The classification extension: the best classes of an output instead of the output. REST and
-//! gRPC encode call it; one row at a time, on the shard. The largest value comes first, equal ones
-//! by index, and what is no number last. A row has at most [`CLASSES_MAX`] classes.
+//! The classification extension: the best classes of each row of an output, instead of the output. Called by both
+//! encoders, on the shard. Sorted by value, largest first; equal values by index; NaN last. A row has at most
+//! [`CLASSES_MAX`] classes.
 
 use std::borrow::Cow;
 
@@ -15,10 +15,14 @@ use crate::model::labels::Labels;
 use crate::protocol::check::check_classes;
 use crate::tensor::{Datatype, Shape, Tensor, element_count, topk};
 
-/// The `count` best classes of each row as a `BYTES` tensor of `value:index[:label]`; of shape
-/// `[rows, classes]`, or `[classes]` where the model has no batch axis.
+/// The `count` best classes of each row, as a `BYTES` tensor of `value:index[:label]` with shape `[rows, classes]`, or
+/// `[classes]` if the model has no batch axis.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the datatype has no classes or a row has too many; `Internal` if contents and shape differ.
 pub fn classify(output: &TensorSpec, has_batch_axis: bool, tensor: &Tensor, count: u32) -> Result<Tensor, Error> {
-    // Found where the output was computed.
+    // The backend has classified it already: a GPU does so to download only the classes.
     if tensor.datatype == Datatype::Bytes && output.datatype != Datatype::Bytes {
         return Ok(tensor.clone());
     }
@@ -65,13 +69,13 @@ fn write_row(datatype: Datatype, row: &[u8], count: usize, labels: Option<&Label
         Datatype::Bf16 => write_best::<bf16>(row, count, labels, out),
         Datatype::Fp32 => write_best::<f32>(row, count, labels, out),
         Datatype::Fp64 => write_best::<f64>(row, count, labels, out),
-        // Refused before.
+        // Refused by `check_classes`.
         Datatype::Bool | Datatype::Bytes => {}
     }
 }
 
 fn write_best<T: WrittenClasses>(row: &[u8], count: usize, labels: Option<&Labels>, out: &mut Vec<u8>) {
-    // A body may lie so that its numbers are not aligned.
+    // Copied only if the bytes are not aligned for `T`: outputs may be views of a request body.
     let read = |_| row.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect::<Vec<T>>();
     let scores = bytemuck::try_cast_slice(row).map_or_else(|error| read(error).into(), Cow::Borrowed);
     for index in topk::best::<T>(&scores, count) {

@@ -1,5 +1,5 @@
-//! An inference request once it was decoded and checked against its model, the same for REST and
-//! gRPC; and what is kept of it to write its response.
+//! An inference request after decoding and checking, in one form for REST and gRPC, and the part of it that is kept
+//! until its response is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,40 +14,41 @@ use crate::tensor::Tensor;
 /// A checked inference request.
 #[derive(Clone, Debug)]
 pub struct InferRequest {
-    /// The tensors, in the order of the model's inputs (not of the request's). Those that lie in shared
-    /// memory have no contents before they were read from there.
+    /// The tensors, in the order of the model's inputs, not the request's. Those in shared memory have no
+    /// contents until they are copied from there.
     pub inputs: Vec<Tensor>,
-    /// Rows: the size of the batch axis, 1 for a model without one.
+    /// Size of the batch axis; 1 for a model without one.
     pub rows: u32,
-    /// `priority`; 0 where the request has none.
+    /// The parameter `priority`; 0 if absent.
     pub priority: u64,
-    /// `timeout`; zero where the request has none.
+    /// The parameter `timeout`; zero if absent.
     pub timeout: Duration,
-    /// Its place in a sequence, where it is part of one.
+    /// Its sequence, and whether it begins or ends it; `None` outside of a sequence.
     pub sequence: Option<SequenceMark>,
-    /// What the response needs.
+    /// Kept to write the response.
     pub plan: ResponsePlan,
 }
 
-/// What is kept of a request to write its response.
+/// What the encoder needs to know of a request to write its response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponsePlan {
-    /// The client's id; empty where it gave none.
+    /// The client's request id; empty if it gave none.
     pub id: String,
-    /// The outputs to send: those asked for, or all of the model's; in the model's order.
+    /// The outputs to send: the requested ones, or all of the model's; in the model's order.
     pub outputs: SmallVec<[OutputPlan; 2]>,
-    /// `triton_enable_empty_final_response`: the end of a decoupled model's responses is told alone.
+    /// The parameter `triton_enable_empty_final_response`: after the last response of a decoupled model, send an
+    /// empty one that is marked final.
     pub wants_empty_final: bool,
-    /// The parameters of the sequence extension, where the response repeats them.
+    /// Sequence parameters that the response echoes; `None` if it echoes none.
     pub repeated: Option<Box<SequenceParameters>>,
-    /// What lies in shared memory, where anything does.
+    /// Inputs and outputs in shared memory; `None` if there are none.
     pub shared: Option<Arc<SharedTensors>>,
 }
 
 impl ResponsePlan {
-    /// What a response repeats of its request: that of an ensemble what the steps were given, also where the
-    /// request names no sequence (`ensemble_scheduler.cc`, `CheckAndSetEnsembleOutput`). Triton repeats it
-    /// once for each output, which makes keys of JSON that are there twice; here it is once.
+    /// The sequence parameters that a response echoes. Only an ensemble echoes them, even outside of a sequence, as
+    /// in Triton (`ensemble_scheduler.cc`, `CheckAndSetEnsembleOutput`). Triton adds them once for each output,
+    /// which duplicates JSON keys; we write them once.
     pub fn repeated(spec: &ModelSpec, sequence: &SequenceParameters) -> Option<Box<SequenceParameters>> {
         spec.ensemble.is_some().then(|| Box::new(sequence.clone()))
     }
@@ -58,18 +59,18 @@ impl ResponsePlan {
     }
 }
 
-/// One output to send.
+/// How to send one output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutputPlan {
     /// Its index among the model's outputs.
     pub index: usize,
-    /// REST only: as binary data after the JSON. gRPC always sends raw contents.
+    /// REST only: send it as binary data after the JSON. gRPC always sends raw contents.
     pub is_binary: bool,
-    /// The so many best classes instead of the tensor; 0 for the tensor.
+    /// Number of best classes to send instead of the tensor; 0 sends the tensor.
     pub class_count: u32,
 }
 
-/// The parameters of the sequence extension, as a request gives them.
+/// The parameters of the sequence extension in a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SequenceParameters {
     /// `sequence_id`.
@@ -81,7 +82,7 @@ pub struct SequenceParameters {
 }
 
 impl SequenceParameters {
-    /// The place of the request in its sequence. The flags of a request without an id mean nothing.
+    /// The mark for the scheduler. Without an id the request is outside of any sequence, and the flags are ignored.
     pub fn into_mark(self) -> Option<SequenceMark> {
         let Self { id, is_start, is_end } = self;
         id.map(|id| SequenceMark { id, is_start, is_end })

@@ -1,4 +1,5 @@
-//! The KServe v2 protocol with Triton's extensions: routes, requests, responses. Pure.
+//! The KServe v2 protocol with Triton's extensions, over REST and gRPC: paths to routes, bodies to checked requests,
+//! results to responses. Pure functions of their arguments: no I/O, no clock. Called by the shard.
 
 pub mod check;
 pub mod classification;

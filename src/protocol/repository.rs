@@ -1,5 +1,5 @@
-//! The model repository extension as both protocols share it: what a client may order. Names and
-//! the paths of files are checked here, once.
+//! The model repository extension, shared by REST and gRPC: the operations a client can request. Model names and
+//! file paths are checked here, once.
 
 use bytes::Bytes;
 
@@ -8,38 +8,38 @@ use crate::limits::NAME_SIZE_MAX;
 use crate::model::name::is_name;
 use crate::model::repository::version;
 
-/// What a client orders of the repository.
+/// A repository operation that a client requests. The control thread carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RepositoryOrder {
-    /// The index.
+    /// List the models.
     Index {
-        /// Only what is ready.
+        /// List only ready versions.
         only_ready: bool,
     },
-    /// That a model be loaded, or loaded again.
+    /// Load a model, or reload it.
     Load(LoadOrder),
-    /// That a model serve no more.
+    /// Unload a model.
     Unload {
         /// Its name.
         name: String,
-        /// Whether the models that only it needs go with it.
+        /// Also unload the models that no other model needs (`unload_dependents`).
         with_dependents: bool,
     },
 }
 
-/// A load.
+/// A request to load one model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadOrder {
     /// The model's name.
     pub name: String,
-    /// A configuration, as JSON, instead of the one that lies in the repository.
+    /// A configuration in JSON that replaces the one in the repository.
     pub config: Option<String>,
-    /// Files by their path beneath the model's directory, instead of all that lie there.
+    /// Files, by their path below the model's directory, that replace its contents.
     pub files: Vec<(String, Bytes)>,
 }
 
 impl RepositoryOrder {
-    /// Bytes that it holds.
+    /// Bytes of text and files in it, counted against the limit on pending operations.
     pub fn size(&self) -> usize {
         match self {
             Self::Index { .. } => 0,
@@ -52,17 +52,21 @@ impl RepositoryOrder {
     }
 }
 
-/// What is asked of Triton with a control mode other than explicit.
+/// Triton's refusal of a load or unload when the control mode is not explicit.
 pub fn not_explicit() -> Error {
     Error::unavailable("explicit model load / unload is not allowed if polling is enabled")
 }
 
-/// Triton knows the field and takes no value.
+/// Triton's refusal of `repository_name`: the field exists, but no value is supported.
 pub fn named_repository() -> Error {
     Error::unsupported("'repository_name' specification is not supported")
 }
 
-/// The name of a model that may be loaded; the texts are Triton's where it refuses one too.
+/// Checks the name of a model to load or unload. The texts are Triton's for names that it refuses too.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the name is empty, too long, or has other characters than [`is_name`] allows.
 pub fn model_name(name: &str) -> Result<String, Error> {
     if name.is_empty() {
         return Err(Error::invalid("Model name cannot be empty. Please enter a valid name to deploy."));
@@ -78,23 +82,27 @@ pub fn model_name(name: &str) -> Result<String, Error> {
     }))
 }
 
-/// The path of a file that a client brings, `VERSION/NAME`: nothing but a version's directory and
-/// plain names beneath it.
+/// Checks the path of an uploaded file, `[file:]VERSION/NAME`: a version directory and plain names below it, so
+/// that it cannot leave the model's directory.
+///
+/// # Errors
+///
+/// `InvalidArgument` for any other path, or one deeper than four names below the version.
 pub fn file_path(parameter: &str) -> Result<String, Error> {
     let path = parameter.strip_prefix("file:").unwrap_or(parameter);
     let mut parts = path.split('/');
-    let begins = parts.next().and_then(version).is_some();
+    let has_version = parts.next().and_then(version).is_some();
     let rest: Vec<_> = parts.collect();
-    if begins && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_name(part)) {
+    if has_version && !rest.is_empty() && rest.len() <= FILE_DEPTH_MAX && rest.iter().all(|part| is_name(part)) {
         return Ok(path.to_owned());
     }
     Err(Error::invalid(format!(
-        "'{path}' is no path of a file in a version's directory: expected VERSION/NAME, where each name has 1 to \
+        "'{path}' is not a file path in a version directory: expected VERSION/NAME, where each name has 1 to \
          {NAME_SIZE_MAX} letters, digits, '.', '_' and '-'"
     )))
 }
 
-/// Directories below a version's that a file may lie in, itself counted: weights beside the model.
+/// Names in a path below its version directory, the file's own included: enough for weights in folders.
 const FILE_DEPTH_MAX: usize = 4;
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! What a path and a verb ask for: Triton's table of endpoints over the raw path, which is neither
-//! decoded nor normalised. Names that come from the network are checked here, once. What this
-//! build does not have is answered by name, so that a client learns more than "Not Found".
+//! The REST routing table: a method and a path to a [`Route`], as Triton's endpoints. The path is matched as
+//! received, neither decoded nor normalised. Model names from the network are checked here, once. Triton's
+//! endpoints that we do not implement are refused by name, so that a client learns more than "Not Found".
 
 use crate::error::{Code, Error};
 use crate::model::name::is_name;
@@ -8,8 +8,17 @@ use crate::protocol::repository::named_repository;
 use crate::protocol::shared_memory::RegionKind;
 use crate::wire::message::Method;
 
-/// What a message asks for. Names and versions are checked; whether there is such a model is not
+/// The endpoint that a message is for. Names and versions are well formed; whether the model exists is not
 /// known here.
+///
+/// ```
+/// use deuteron::protocol::route::{ModelPath, Route, route};
+/// use deuteron::wire::message::Method;
+///
+/// let found = route(Method::Post, b"/v2/models/resnet/versions/3/infer").unwrap();
+/// assert_eq!(found, Route::ModelInfer(ModelPath { name: "resnet", version: Some(3) }));
+/// assert_eq!(route(Method::Get, b"/v3").unwrap_err().text(), "Not Found");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// `GET /v2`.
@@ -30,14 +39,14 @@ pub enum Route<'a> {
     Statistics,
     /// `GET /v2/models/M[/versions/V]/stats`.
     ModelStatistics(ModelPath<'a>),
-    /// What lies below `/v2/repository`.
+    /// Endpoints below `/v2/repository`.
     Repository(RepositoryAction<'a>),
-    /// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+    /// Endpoints below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`; with the region's name.
     SharedMemory(RegionKind, RegionAction, &'a str),
 }
 
-/// What is asked of a region of shared memory, or of all where its name is empty. Names are not checked
-/// here: a refusal has another text.
+/// An operation on a shared memory region, or on all regions if the name is empty. `protocol::shared_memory`
+/// checks the name, since Triton refuses it with another text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionAction {
     /// `GET …/status`.
@@ -48,7 +57,8 @@ pub enum RegionAction {
     Unregister,
 }
 
-/// What is asked of the model repository. Names are not checked here: a refusal has another text.
+/// An operation on the model repository. `protocol::repository` checks the name, since Triton refuses it with
+/// another text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RepositoryAction<'a> {
     /// `POST /v2/repository[/R]/index`.
@@ -59,7 +69,7 @@ pub enum RepositoryAction<'a> {
     Unload(&'a str),
 }
 
-/// A model, and one of its versions where the path names one.
+/// A model, and one of its versions if the path names one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPath<'a> {
     /// The name.
@@ -68,7 +78,7 @@ pub struct ModelPath<'a> {
     pub version: Option<u64>,
 }
 
-/// The verbs of an endpoint.
+/// The methods that an endpoint accepts.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AllowedMethods {
     /// GET, and HEAD, which probes send.
@@ -79,19 +89,19 @@ enum AllowedMethods {
     GetOrPost,
 }
 
-/// What lies at a path.
+/// What a path leads to.
 enum PathTarget<'a> {
-    /// An endpoint that is served.
+    /// An endpoint of the server.
     Server(Route<'a>),
     /// An endpoint of a model.
     Model(&'a str, Option<&'a str>, RouteAction),
-    /// An endpoint of Triton's that this build does not have.
+    /// An endpoint of Triton's that is not implemented; the text of the refusal.
     Absent(&'static str),
-    /// An endpoint of one repository, which Triton does not tell from the others.
+    /// An endpoint that names one repository, which Triton does not support.
     NamedRepository,
 }
 
-/// What is asked of a model.
+/// An endpoint of one model.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RouteAction {
     Config,
@@ -101,13 +111,18 @@ enum RouteAction {
     Statistics,
 }
 
-/// The route of a path and a verb, or the refusal of either.
+/// The route for a method and a path.
+///
+/// # Errors
+///
+/// `NotFound` for an unknown path or a malformed model name, `MethodNotAllowed` for a method that the path does not
+/// accept, `Unsupported` for an endpoint that is not implemented, `InvalidArgument` for a malformed version.
 pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
-    let (verbs, place) = std::str::from_utf8(path).ok().and_then(place).ok_or_else(unknown_path)?;
-    if !verbs.has(method) {
+    let (methods, target) = std::str::from_utf8(path).ok().and_then(find_endpoint).ok_or_else(unknown_path)?;
+    if !methods.allows(method) {
         return Err(Error::new(Code::MethodNotAllowed, "Method Not Allowed"));
     }
-    match place {
+    match target {
         PathTarget::Server(route) => Ok(route),
         PathTarget::Absent(text) => Err(Error::unsupported(text)),
         PathTarget::NamedRepository => Err(named_repository()),
@@ -132,23 +147,27 @@ pub fn route(method: Method, path: &[u8]) -> Result<Route<'_>, Error> {
     }
 }
 
-/// Triton's text for a model that there is not.
+/// Triton's error for an unknown model.
 pub fn unknown_model(name: &str) -> Error {
     Error::not_found(format!("Request for unknown model: '{name}' is not found"))
 }
 
-/// Triton's text for a model without statistics, since there is no such model.
+/// Triton's error for the statistics of an unknown model.
 pub fn unavailable_model(name: &str) -> Error {
     Error::invalid(format!("requested model '{name}' is not available"))
 }
 
-/// The number of a version that a client names in text; empty is none. The same for both protocols.
+/// Parses a version that a client gives as text; empty means none. For both protocols.
+///
+/// # Errors
+///
+/// `InvalidArgument` if it is not a number between 0 and `i64::MAX`.
 pub fn version_of(text: &str) -> Result<Option<u64>, Error> {
     if text.is_empty() { Ok(None) } else { version_number(text).map(Some) }
 }
 
 fn version_number(text: &str) -> Result<u64, Error> {
-    // Triton holds a version in a signed number; a plus sign is no digit.
+    // Signed and without a plus sign, as Triton's `stol` check accepts it; Rust's `parse` would take the sign.
     let version = text.parse::<i64>().ok().filter(|_| !text.starts_with('+')).ok_or_else(|| {
         Error::invalid(format!(
             "failed to get model version from specified version string '{text}' (details: stol), version should be \
@@ -161,7 +180,7 @@ fn version_number(text: &str) -> Result<u64, Error> {
 }
 
 impl AllowedMethods {
-    fn has(self, method: Method) -> bool {
+    fn allows(self, method: Method) -> bool {
         match method {
             Method::Get => self != Self::Post,
             Method::Head => self == Self::Get,
@@ -175,10 +194,10 @@ fn unknown_path() -> Error {
     Error::not_found("Not Found")
 }
 
-/// The table of paths; `None` where nothing lies.
-fn place(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
+/// The table of paths; `None` for an unknown one.
+fn find_endpoint(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     let mut parts = path.strip_prefix("/v2")?.split('/');
-    // What is before the first slash: anything else than nothing is another word than `v2`.
+    // Text between `v2` and the first slash means another word, as in `/v2x`.
     if !parts.next()?.is_empty() {
         return None;
     }
@@ -188,6 +207,7 @@ fn place(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
         [] => served(Route::ServerMetadata),
         ["health", "live"] => served(Route::ServerLive),
         ["health", "ready"] => served(Route::ServerReady),
+        // Before the paths of models, so a model named `stats` has no metadata endpoint, but all others.
         ["models", "stats"] => served(Route::Statistics),
         ["models", name, "versions", version, rest @ ..] if is_version(version) => model(name, Some(version), rest),
         ["models", name, rest @ ..] => model(name, None, rest),
@@ -200,12 +220,12 @@ fn place(path: &str) -> Option<(AllowedMethods, PathTarget<'_>)> {
     }
 }
 
-/// What lies behind a model's name and version.
+/// The endpoints of a model, after its name and version.
 fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     if name.is_empty() {
         return None;
     }
-    let (verbs, action) = match rest {
+    let (methods, action) = match rest {
         [] => (AllowedMethods::Get, RouteAction::Metadata),
         ["ready"] => (AllowedMethods::Get, RouteAction::Ready),
         ["config"] => (AllowedMethods::Get, RouteAction::Config),
@@ -215,10 +235,10 @@ fn model<'a>(name: &'a str, version: Option<&'a str>, rest: &[&'a str]) -> Optio
         ["trace", "setting"] => return Some((AllowedMethods::GetOrPost, PathTarget::Absent(TRACE))),
         _ => return None,
     };
-    Some((verbs, PathTarget::Model(name, version, action)))
+    Some((methods, PathTarget::Model(name, version, action)))
 }
 
-/// What lies below `/v2/repository`; a repository's name may come first.
+/// The endpoints below `/v2/repository`; a repository's name may come first.
 fn repository<'a>(rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     let served = |action| Some((AllowedMethods::Post, PathTarget::Server(Route::Repository(action))));
     match rest {
@@ -232,14 +252,14 @@ fn repository<'a>(rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> 
     }
 }
 
-/// What lies below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
+/// The endpoints below `/v2/systemsharedmemory` and `/v2/cudasharedmemory`.
 fn shared_memory<'a>(kind: RegionKind, rest: &[&'a str]) -> Option<(AllowedMethods, PathTarget<'a>)> {
     let (region, action) = match rest {
         [action] => ("", *action),
         ["region", region, action] if !region.is_empty() => (*region, *action),
         _ => return None,
     };
-    let served = |verbs, action| Some((verbs, PathTarget::Server(Route::SharedMemory(kind, action, region))));
+    let served = |methods, action| Some((methods, PathTarget::Server(Route::SharedMemory(kind, action, region))));
     match action {
         "status" => served(AllowedMethods::Get, RegionAction::Status),
         "register" => served(AllowedMethods::Post, RegionAction::Register),
@@ -268,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_and_verbs_lead_to_endpoints() {
+    fn paths_and_methods_lead_to_endpoints() {
         let check = |method: &str, path: &str, want: &str| assert_eq!(outcome(method, path), want, "{method} {path}");
         check("GET", "/v2", "ServerMetadata");
         check("HEAD", "/v2/health/live", "ServerLive");
@@ -300,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn other_paths_are_unknown_and_other_verbs_are_refused() {
+    fn other_paths_are_unknown_and_other_methods_are_refused() {
         for path in [
             "",
             "/",
@@ -349,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_built_is_named() {
+    fn endpoints_that_are_not_implemented_are_refused_by_name() {
         for (method, path, word) in [
             ("POST", "/v2/models/m/generate", "generate"),
             ("POST", "/v2/models/m/generate_stream", "generate"),

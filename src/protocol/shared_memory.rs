@@ -1,8 +1,8 @@
-//! The shared memory extensions as both protocols share them: what a client may order, which regions
-//! there are, and which bytes of them are a tensor. What a region's bytes lie in is behind [`RegionMemory`];
-//! nothing here touches it. Names and keys from the network are checked here, once. Texts are Triton's
-//! (`shared_memory_manager.cc`). Bounded by [`SHARED_MEMORY_REGIONS_MAX`], and by a flag for the bytes
-//! of one request.
+//! The shared memory extensions, for both protocols: the operations a client can request, the registry of
+//! regions, and the slices of them that are tensors. The memory itself is behind [`RegionMemory`]; this module never
+//! touches it. Names and keys from the network are checked here, once. Texts are Triton's
+//! (`shared_memory_manager.cc`). Bounded by [`SHARED_MEMORY_REGIONS_MAX`], and by `--client-shm-bytes-max` for the
+//! inputs of one request.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -14,70 +14,77 @@ use crate::error::{Code, Error};
 use crate::limits::{NAME_SIZE_MAX, SHARED_MEMORY_REGIONS_MAX};
 use crate::tensor::{AlignedBuffer, RangeError, Tensor, check_range};
 
-/// The bytes of a region. What reads or writes them fails where they are gone, and never faults.
+/// The memory of a region. A client may shrink it at any time: access then returns an error and never faults.
 pub trait RegionMemory: Debug + Send + Sync {
-    /// Fills `out` from an offset in the region on.
+    /// Copies the region's bytes from `offset` on into `out`.
+    ///
+    /// # Errors
+    ///
+    /// Any [`MemoryError`] if not all bytes can be read.
     fn read(&self, offset: u64, out: &mut [u8]) -> Result<(), MemoryError>;
 
-    /// Writes `bytes` from an offset in the region on.
+    /// Copies `bytes` into the region from `offset` on.
+    ///
+    /// # Errors
+    ///
+    /// Any [`MemoryError`] if not all bytes can be written.
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError>;
 }
 
 /// Why bytes of a region could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MemoryError {
-    /// They are there no more: its owner made the memory smaller.
+    /// The client shrank the memory after it was registered.
     Shrunk,
-    /// Another reason, in words.
+    /// Any other reason.
     Other(Error),
 }
 
-/// Whose memory regions are.
+/// Which device a region's memory belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RegionKind {
-    /// The host's.
+    /// The host.
     System,
-    /// A GPU's.
+    /// A GPU.
     Cuda,
 }
 
-/// Where the bytes of a region lie.
+/// Location of a region's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionPlace {
     /// In POSIX shared memory.
     System {
-        /// Its key, as the client spells it.
+        /// Its key, as the client spells it; it names a file in `/dev/shm`.
         key: String,
-        /// Where the region begins in it.
+        /// Bytes before the region in that file.
         offset: u64,
     },
-    /// In memory of a GPU.
+    /// In GPU memory.
     Cuda {
-        /// The GPU's number.
+        /// CUDA device number.
         device: u64,
     },
 }
 
-/// What a client calls a region, how large it is and where it lies.
+/// Name, size and location of a region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionDescription {
-    /// The name.
+    /// The name that the client gave it.
     pub name: String,
-    /// Its bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// Where they lie.
+    /// Where its memory is.
     pub place: RegionPlace,
 }
 
-/// A region that a client has registered. It lives until it was unregistered and the last request that
-/// uses it has ended.
+/// A region that a client has registered. Freed when it is unregistered and no request uses it any more.
 #[derive(Debug)]
 pub struct Region {
     description: RegionDescription,
     memory: Box<dyn RegionMemory>,
 }
 
-/// Bytes of a region that are a tensor, or are to be one. Holds the region.
+/// A range of a region that an input is read from or an output is written to. Keeps the region alive.
 #[derive(Clone, Debug)]
 pub struct RegionSlice {
     region: Arc<Region>,
@@ -85,88 +92,96 @@ pub struct RegionSlice {
     size: usize,
 }
 
-/// What of a request lies in shared memory.
+/// The tensors of a request that are in shared memory.
 #[derive(Clone, Debug, Default)]
 pub struct SharedTensors {
-    /// Inputs, by their index among the model's.
+    /// Where to read inputs from, with their index among the model's inputs.
     pub sources: Vec<(usize, RegionSlice)>,
-    /// Outputs, by their index among the model's.
+    /// Where to write outputs to, with their index among the model's outputs.
     pub destinations: Vec<(usize, RegionSlice)>,
 }
 
-/// The regions of a moment, as requests find them.
+/// A snapshot of the registered regions, in which requests look up names. Immutable: each change makes a new one.
 #[derive(Debug, Default)]
 pub struct Regions {
     by_name: BTreeMap<String, Arc<Region>>,
-    /// Bytes of inputs that one request may have in them.
+    /// Bytes of inputs that one request may have in shared memory (`--client-shm-bytes-max`).
     request_size_max: usize,
 }
 
-/// What a client orders.
+/// An operation on regions that a client requests. The thread of `control::shared_memory` carries it out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RegionOrder {
-    /// What there is: a region, or all of the kind where the name is empty.
+    /// List one region, or all of the kind if the name is empty.
     Status(RegionKind, String),
-    /// That there be one.
+    /// Register a region.
     Register(RegionRegistration),
-    /// That there be one no more, or none of the kind where the name is empty.
+    /// Unregister one region, or all of the kind if the name is empty.
     Unregister(RegionKind, String),
 }
 
-/// A region that a client wants.
+/// A region to register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RegionRegistration {
-    /// What it will be.
+    /// Its name, size and location.
     pub description: RegionDescription,
-    /// What opens memory of a GPU: a `cudaIpcMemHandle_t`. Empty for system memory.
+    /// The `cudaIpcMemHandle_t` that opens GPU memory. Empty for system memory.
     pub handle: Vec<u8>,
 }
 
 /// Bytes of a `cudaIpcMemHandle_t`.
 pub const CUDA_HANDLE_SIZE: usize = 64;
 
-/// How the Python backend of Triton begins the keys of its own memory.
+/// Prefix of the keys that Triton's Python backend uses for its own memory.
 const RESERVED_PREFIX: &str = "triton_python_backend_shm_region_";
 
-/// Whether clients may name regions at all.
+/// Refusal of every region while client shared memory is disabled, which is the default.
 pub fn disabled() -> Error {
     Error::unsupported("Client shared memory is disabled. Start the server with '--allow-client-shm=true' to enable.")
 }
 
 impl RegionRegistration {
-    /// A region of system memory.
+    /// A region of system memory; `offset` and `size` are in bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the name, the key or the range is invalid.
     pub fn system(name: &str, key: String, offset: u64, size: u64) -> Result<Self, Error> {
         let name = region_name(name, RegionKind::System)?;
         key_name(&name, &key)?;
         let description = RegionDescription { name, size, place: RegionPlace::System { key, offset } };
-        Self { description, handle: Vec::new() }.checked(offset)
+        Self { description, handle: Vec::new() }.validated(offset)
     }
 
-    /// A region of a GPU's memory.
+    /// A region of GPU memory; `size` is in bytes.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the name, the handle or the size is invalid.
     pub fn cuda(name: &str, handle: Vec<u8>, device: u64, size: u64) -> Result<Self, Error> {
         let name = region_name(name, RegionKind::Cuda)?;
         if handle.len() != CUDA_HANDLE_SIZE {
             return Err(Error::invalid("'raw_handle' must be a valid base64 encoded cudaIpcMemHandle_t"));
         }
         let description = RegionDescription { name, size, place: RegionPlace::Cuda { device } };
-        Self { description, handle }.checked(0)
+        Self { description, handle }.validated(0)
     }
 
-    /// No region is empty, or ends beyond what a file can have.
-    fn checked(self, offset: u64) -> Result<Self, Error> {
+    /// Refuses an empty region, and one that ends beyond the largest file size (2^63 - 1).
+    fn validated(self, offset: u64) -> Result<Self, Error> {
         let size = self.description.size;
-        let is_well = size > 0 && check_range(offset, size, i64::MAX.unsigned_abs()).is_ok();
-        if is_well { Ok(self) } else { Err(self.description.invalid()) }
+        let is_valid = size > 0 && check_range(offset, size, i64::MAX.unsigned_abs()).is_ok();
+        if is_valid { Ok(self) } else { Err(self.description.invalid()) }
     }
 }
 
 impl RegionDescription {
-    /// Triton's refusal of a region that its memory does not hold.
+    /// Triton's refusal of a region whose range is not in its memory.
     pub fn invalid(&self) -> Error {
         Error::invalid(format!("failed to register shared memory region '{}': invalid args", self.name))
     }
 
-    /// Whose memory it is.
+    /// Which device its memory belongs to.
     pub const fn kind(&self) -> RegionKind {
         match self.place {
             RegionPlace::System { .. } => RegionKind::System,
@@ -175,12 +190,12 @@ impl RegionDescription {
     }
 }
 
-/// Triton's refusal of a region in a GPU's memory where there is none.
+/// Triton's refusal of a GPU region on a server without GPUs.
 pub fn without_gpus(name: &str) -> Error {
     Error::invalid(format!("failed to register CUDA shared memory region: '{name}', GPUs not supported"))
 }
 
-/// The name of a region that may be registered.
+/// Checks the name of a region to register.
 fn region_name(name: &str, kind: RegionKind) -> Result<String, Error> {
     match name.len() {
         0 => Err(Error::invalid(format!(
@@ -192,11 +207,15 @@ fn region_name(name: &str, kind: RegionKind) -> Result<String, Error> {
     }
 }
 
-/// The name of a file in the directory of shared memory that a key says: one slash may come first, and
-/// nothing else in it leads anywhere.
+/// The file name in `/dev/shm` that a key stands for: the key without its leading slash. Any other slash, `.` and
+/// `..` are refused, so that a key cannot name a file elsewhere.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the key is not a plain file name, or has the prefix reserved for Triton's Python backend.
 pub fn key_name<'a>(region: &str, key: &'a str) -> Result<&'a str, Error> {
     let name = key.strip_prefix('/').unwrap_or(key);
-    // POSIX has the slash before it; Triton would be led round its own rule by it.
+    // Checked without the leading slash of POSIX names, with which Triton's own check can be bypassed.
     if name.starts_with(RESERVED_PREFIX) {
         return Err(Error::invalid(format!(
             "cannot register shared memory region '{region}' with key '{key}' as the key contains the reserved prefix \
@@ -211,47 +230,55 @@ pub fn key_name<'a>(region: &str, key: &'a str) -> Result<&'a str, Error> {
 }
 
 impl Region {
-    /// A region whose memory is at hand.
+    /// A region whose memory is open.
     pub const fn new(description: RegionDescription, memory: Box<dyn RegionMemory>) -> Self {
         Self { description, memory }
     }
 
-    /// What it is.
+    /// Its name, size and location.
     pub const fn description(&self) -> &RegionDescription {
         &self.description
     }
 }
 
 impl RegionSlice {
-    /// Its bytes.
+    /// Size in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Whose memory they lie in.
+    /// Which device the memory belongs to.
     pub fn kind(&self) -> RegionKind {
         self.region.description.kind()
     }
 
-    /// A copy of them. May wait for a GPU, where they lie there.
+    /// Copies the bytes out. Blocks on the GPU if the region is there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the client shrank the region, else the error of the copy.
     pub fn read(&self) -> Result<Bytes, Error> {
         let mut buffer = AlignedBuffer::zeroed(self.size);
         let read = self.region.memory.read(self.offset, buffer.as_mut_slice());
-        read.map_err(|error| self.failed(error))?;
+        read.map_err(|error| self.access_error(error))?;
         Ok(buffer.freeze())
     }
 
-    /// Puts bytes at its beginning, no more than it has. May wait for a GPU, where they lie there.
+    /// Copies `bytes` to the beginning, up to its own size. Blocks on the GPU if the region is there.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if the client shrank the region, else the error of the copy.
     pub fn write(&self, bytes: &[u8]) -> Result<(), Error> {
         let fitting = bytes.get(..self.size).unwrap_or(bytes);
-        self.region.memory.write(self.offset, fitting).map_err(|error| self.failed(error))
+        self.region.memory.write(self.offset, fitting).map_err(|error| self.access_error(error))
     }
 
-    fn failed(&self, error: MemoryError) -> Error {
+    fn access_error(&self, error: MemoryError) -> Error {
         let name = &self.region.description.name;
         match error {
             MemoryError::Shrunk => Error::invalid(format!(
-                "shared memory region '{name}' is smaller than when it was registered; its bytes from {} on are gone",
+                "shared memory region '{name}' is smaller than when it was registered; its bytes from {} on do not exist",
                 self.offset
             )),
             MemoryError::Other(error) => error.with_prefix(&format!("shared memory region '{name}': ")),
@@ -265,8 +292,12 @@ impl SharedTensors {
         self.destinations.iter().any(|(output, _)| *output == index)
     }
 
-    /// Whether a request of a stream may have them. A copy from a GPU is awaited, and requests that come
-    /// later would pass by the one that waits.
+    /// Whether a request of a `ModelStreamInfer` may use them. A copy from or to a GPU is awaited, during which later
+    /// requests of the stream would overtake this one.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported` if any of them is in GPU memory.
     pub fn check_streamed(&self) -> Result<(), Error> {
         if self.sources.iter().chain(&self.destinations).any(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             return Err(Error::unsupported("CUDA shared memory is not supported in ModelStreamInfer, use ModelInfer"));
@@ -274,7 +305,11 @@ impl SharedTensors {
         Ok(())
     }
 
-    /// Whether the outputs of a request fit where they are to go; Triton's text where one does not.
+    /// Checks that every output fits into its slice. `name` maps an output's index to its name, for Triton's text.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if an output is larger than its slice.
     pub fn check_room<'a>(&self, outputs: &[Tensor], name: impl Fn(usize) -> Option<&'a str>) -> Result<(), Error> {
         for (index, slice) in &self.destinations {
             let size = outputs.get(*index).map_or(0, |output| output.contents.len());
@@ -292,12 +327,16 @@ impl SharedTensors {
 }
 
 impl Regions {
-    /// None, of which one request may use so many bytes for its inputs.
+    /// No regions. The inputs of one request may be `request_size_max` bytes.
     pub const fn new(request_size_max: usize) -> Self {
         Self { by_name: BTreeMap::new(), request_size_max }
     }
 
-    /// The bytes of a region that a request names.
+    /// Looks up the slice of a region that a request names; `offset` and `size` are in bytes.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` for an unknown region, `InvalidArgument` for a range outside of it.
     pub fn find(&self, name: &str, offset: u64, size: u64) -> Result<RegionSlice, Error> {
         let region = self
             .by_name
@@ -317,7 +356,12 @@ impl Regions {
         range.map(|size| RegionSlice { region: Arc::clone(region), offset, size })
     }
 
-    /// Whether the inputs of one request are few enough bytes to be copied.
+    /// Checks the total size of one request's inputs. They are copied, so that without a bound few small requests
+    /// could use up the server's memory.
+    ///
+    /// # Errors
+    ///
+    /// `TooLarge` if they are larger than `--client-shm-bytes-max`.
     pub fn check_inputs(&self, sources: &[(usize, RegionSlice)]) -> Result<(), Error> {
         let most = self.request_size_max;
         let size = sources.iter().map(|(_, slice)| slice.size).fold(0, usize::saturating_add);
@@ -331,66 +375,75 @@ impl Regions {
     }
 }
 
-/// The regions over time: who is registered, who leaves. Owned by the one thread that changes them.
+/// The registry: current regions, and unregistered ones that requests still use. Owned by the thread of
+/// `control::shared_memory`, the only one that changes it; shards see snapshots ([`Regions`]).
 #[derive(Debug)]
 pub struct RegionRegistry {
     regions: Arc<Regions>,
-    /// Unregistered, and perhaps still used.
+    /// Unregistered regions that requests may still use. Weak, so that the last of them frees the region.
     leaving: Vec<Weak<Region>>,
 }
 
 impl RegionRegistry {
-    /// No regions; one request may use so many bytes for its inputs.
+    /// No regions. The inputs of one request may be `request_size_max` bytes.
     pub fn new(request_size_max: usize) -> Self {
         Self { regions: Arc::new(Regions::new(request_size_max)), leaving: Vec::new() }
     }
 
-    /// What requests shall see from now on.
+    /// The current snapshot, for the shards.
     pub const fn regions(&self) -> &Arc<Regions> {
         &self.regions
     }
 
-    /// Whether a region may be registered: nobody has its name, and there are not too many.
+    /// Checks that a name is free and the limit on regions is not reached.
+    ///
+    /// # Errors
+    ///
+    /// `AlreadyExists` if the name is taken, `Unavailable` if there are [`SHARED_MEMORY_REGIONS_MAX`] regions.
     pub fn check(&mut self, name: &str) -> Result<(), Error> {
         self.leaving.retain(|region| region.strong_count() > 0);
-        let is_taken = self.all().any(|region| region.description.name == name);
+        let is_taken = self.in_use().any(|region| region.description.name == name);
         if is_taken {
             return Err(Error::new(Code::AlreadyExists, format!("shared memory region '{name}' already in manager")));
         }
-        // Those that leave hold their descriptors, too.
-        if self.all().count() >= SHARED_MEMORY_REGIONS_MAX {
+        // Unregistered regions in use count too: each still has a file descriptor.
+        if self.in_use().count() >= SHARED_MEMORY_REGIONS_MAX {
             let text =
-                format!("{SHARED_MEMORY_REGIONS_MAX} shared memory regions are registered, the most there may be");
+                format!("{SHARED_MEMORY_REGIONS_MAX} shared memory regions are registered, which is the maximum");
             return Err(Error::unavailable(text));
         }
         Ok(())
     }
 
-    /// Adds a region that was found to be free.
+    /// Adds a region whose name [`Self::check`] has accepted.
     pub fn insert(&mut self, region: Region) {
         self.change(|regions| {
             regions.insert(region.description.name.clone(), Arc::new(region));
         });
     }
 
-    /// Takes out a region of a kind, or all of them where the name is empty; what there is not, is out
-    /// already.
+    /// Removes a region of a kind, or all of the kind if the name is empty. Removing an unknown one succeeds.
     pub fn remove(&mut self, kind: RegionKind, name: &str) {
-        let goes =
+        let is_removed =
             |region: &Region| region.description.kind() == kind && (name.is_empty() || region.description.name == name);
-        let gone: Vec<_> = self.regions.by_name.values().filter(|region| goes(region)).map(Arc::downgrade).collect();
-        if gone.is_empty() {
+        let removed: Vec<_> =
+            self.regions.by_name.values().filter(|region| is_removed(region)).map(Arc::downgrade).collect();
+        if removed.is_empty() {
             return;
         }
-        self.leaving.extend(gone);
-        self.change(|regions| regions.retain(|_, region| !goes(region)));
+        self.leaving.extend(removed);
+        self.change(|regions| regions.retain(|_, region| !is_removed(region)));
     }
 
-    /// What there is of a kind, or one of it where it is named; those that leave among them.
+    /// Describes one region, or all of a kind if the name is empty, unregistered ones still in use included.
+    ///
+    /// # Errors
+    ///
+    /// `NotFound` if there is no region of this name, or one of the other kind.
     pub fn status(&mut self, kind: RegionKind, name: &str) -> Result<Vec<RegionDescription>, Error> {
         self.leaving.retain(|region| region.strong_count() > 0);
         let mut found: Vec<_> = self
-            .all()
+            .in_use()
             .filter(|region| name.is_empty() || region.description.name == name)
             .map(|region| region.description.clone())
             .collect();
@@ -411,11 +464,12 @@ impl RegionRegistry {
         }
     }
 
-    fn all(&self) -> impl Iterator<Item = Arc<Region>> {
+    fn in_use(&self) -> impl Iterator<Item = Arc<Region>> {
         self.regions.by_name.values().cloned().chain(self.leaving.iter().filter_map(Weak::upgrade))
     }
 
     fn change(&mut self, change: impl FnOnce(&mut BTreeMap<String, Arc<Region>>)) {
+        // A new map instead of a change in place: shards still read the old one, without a lock. Changes are rare.
         let mut by_name = self.regions.by_name.clone();
         change(&mut by_name);
         self.regions = Arc::new(Regions { by_name, request_size_max: self.regions.request_size_max });
@@ -529,7 +583,7 @@ mod tests {
         let slice = registry.regions().find("r0", 0, 1).unwrap();
         registry.remove(RegionKind::System, "r0");
         let error = registry.check("more").unwrap_err();
-        assert_eq!(error.text(), "256 shared memory regions are registered, the most there may be");
+        assert_eq!(error.text(), "256 shared memory regions are registered, which is the maximum");
         drop(slice);
         assert_eq!(registry.check("more"), Ok(()));
     }

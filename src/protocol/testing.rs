@@ -1,4 +1,4 @@
-//! Models for the tests of this folder.
+//! Models, regions and statistics for the tests of this folder.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::protocol::shared_memory::{
 };
 use crate::tensor::Datatype;
 
-/// A model named `m`; its inputs' and outputs' full shapes follow `rows_max`.
+/// A model named `m`; with `rows_max` above 0 its inputs and outputs get a batch axis.
 pub(crate) fn spec(rows_max: u32, inputs: Vec<TensorSpec>, outputs: Vec<TensorSpec>) -> ModelSpec {
     let batched = |mut tensor: TensorSpec| {
         if rows_max > 0 {
@@ -54,7 +54,7 @@ pub(crate) fn output(name: &str, datatype: Datatype, dims: &[i64]) -> TensorSpec
     input(name, datatype, dims)
 }
 
-/// Regions `r` and `s` of 64 bytes of system memory, and `g` of as many of a GPU's; a request may use 96.
+/// Regions `r` and `s` of 64 bytes of system memory, and `g` of 64 bytes of a GPU's; one request may use 96 bytes.
 pub(crate) fn regions() -> RegionRegistry {
     let mut registry = RegionRegistry::new(96);
     let system = |key: &str| RegionPlace::System { key: key.to_owned(), offset: 0 };
@@ -64,7 +64,7 @@ pub(crate) fn regions() -> RegionRegistry {
     registry
 }
 
-/// Memory that is full of sevens, and loses what is written.
+/// Memory that reads as sevens and ignores writes.
 #[derive(Debug)]
 pub(crate) struct Sevens;
 
@@ -79,7 +79,7 @@ impl RegionMemory for Sevens {
     }
 }
 
-/// Statistics of a model in which every figure can be told from the others.
+/// Statistics of a model in which all figures differ.
 pub fn statistics() -> ModelStatistics {
     let total = |count, nanos| DurationTotal { count, nanos };
     ModelStatistics {

@@ -1,54 +1,53 @@
-//! Where the time of one inference went, as a client reads it: the value of `Server-Timing` (W3C
-//! Server Timing, "The Server-Timing Header Field"), the same for REST and gRPC. The shard stamps;
-//! this only formats. Bounded: five spans.
+//! The `Server-Timing` field (W3C Server Timing, "The Server-Timing Header Field"): where the time of one inference
+//! went, for REST and gRPC. The shard takes the time stamps; this only formats them, always as five spans.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use crate::time::{Instant, Stamps};
 
-/// The header field of REST; of gRPC, in lower case, a trailer.
+/// Name of the field: a header field in REST, a trailer, in lower case, in gRPC.
 pub const FIELD: &str = "Server-Timing";
-/// The header field, or metadata, by which a client asks for it: `want-server-timing: 1`.
+/// The header field, or gRPC metadata, with which a client requests it: `want-server-timing: 1`.
 pub const WANT: &str = "want-server-timing";
 
-/// Whether a value of [`WANT`] asks for it.
+/// Whether a value of [`WANT`] requests it.
 pub fn is_wanted(value: &[u8]) -> bool {
     value == b"1"
 }
 
-/// The instants of one inference that was answered with outputs. Its spans follow one another
-/// without gaps, from its last byte read to its answer encoded.
+/// The time stamps of one successful inference. Its spans are contiguous, from the last byte of the request to the
+/// encoded response.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// What statistics are made of.
+    /// The time stamps that also feed the statistics.
     pub stamps: Stamps,
-    /// The request was decoded and checked.
+    /// When the request was decoded and checked.
     pub decoded: Instant,
-    /// The answer was encoded. What comes after cannot be told: the field goes before the body.
+    /// When the response was encoded. Later times cannot be reported: the field is sent before the body.
     pub encoded: Instant,
 }
 
 impl Timing {
-    /// The spans under their names, in their order.
+    /// The spans with their names, in order of time.
     pub const fn spans(&self) -> [(&'static str, Duration); 5] {
         let Stamps { received, batched, input_end, infer_end, .. } = self.stamps;
         [
-            // The request is decoded and held against its model.
+            // Decode the request and check it against the model.
             ("parse", self.decoded.since(received)),
-            // It waits in the queue of its model, where there is one.
+            // Wait in the model queue, if the model has one.
             ("queue", batched.since(self.decoded)),
-            // The inputs of its batch are brought together.
+            // Gather the inputs of the batch.
             ("batch", input_end.since(batched)),
-            // The engine runs the batch.
+            // Run the batch in the engine.
             ("run", infer_end.since(input_end)),
-            // The outputs are cut apart, come back to the shard and are encoded.
+            // Split the outputs, return them to the shard and encode the response.
             ("write", self.encoded.since(infer_end)),
         ]
     }
 
-    /// The value: milliseconds with three decimals, cut off, so that they never add up to more than
-    /// has passed.
+    /// The field's value: milliseconds with three decimals. Truncated, so that the spans never add up to more than
+    /// the time that has passed.
     pub fn text(&self) -> String {
         let mut text = String::with_capacity(TEXT_SIZE_USUAL);
         for (index, (name, span)) in self.spans().into_iter().enumerate() {
@@ -59,7 +58,7 @@ impl Timing {
     }
 }
 
-/// Bytes of most values.
+/// Bytes of a typical value.
 const TEXT_SIZE_USUAL: usize = 96;
 
 #[cfg(test)]

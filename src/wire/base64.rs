@@ -1,13 +1,15 @@
-//! Base64 (RFC 4648 §4), which bytes come in inside of JSON. Pure.
+//! Base64 decoding (RFC 4648 §4), for bytes inside of JSON: uploaded files and GPU memory handles.
 
-/// The bytes of a text; line breaks are skipped. `None` where it is no base64.
+/// Decodes a text; white space is skipped and the padding may be missing. `None` if it is not base64.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let digits = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(&text);
+    // Padding may be missing but not incomplete, and a single last digit is less than a byte.
     if digits.len() < text.len() && !text.len().is_multiple_of(4) || digits.len() % 4 == 1 {
         return None;
     }
     let mut out = Vec::with_capacity(digits.len() * 3 / 4);
+    // Four digits are three bytes; the last group may have two or three digits.
     for group in digits.chunks(4) {
         let mut bits = 0_u32;
         for digit in group {
@@ -36,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rfcs_examples_and_what_is_none() {
+    fn the_rfcs_examples_are_decoded_and_other_texts_refused() {
         let check = |text, want: Option<&[u8]>| assert_eq!(decode(text).as_deref(), want, "{text}");
         check("", Some(b""));
         check("Zg==", Some(b"f"));

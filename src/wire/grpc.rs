@@ -1,7 +1,6 @@
-//! What gRPC puts around messages (its HTTP/2 protocol, `PROTOCOL-HTTP2.md`): the five bytes
-//! before each, its timeouts, and the encoding of its status text. [`Gatherer`] turns the chunks of
-//! a stream into messages, each in one aligned buffer. Called by the shard and by `protocol/grpc/`;
-//! it knows no service. Bounded by the message size that it is given.
+//! gRPC's framing over HTTP/2 (`PROTOCOL-HTTP2.md`): the five-byte prefix of each message, timeouts, and the encoding
+//! of status texts. [`Gatherer`] turns the chunks of a stream into messages, each in one aligned buffer. Called by the
+//! shard and by `protocol/grpc/`; knows no service. Bounded by the message size that the caller passes.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -11,34 +10,37 @@ use bytes::Bytes;
 use crate::limits::{BODY_CLAIM_MAX, READ_SIZE};
 use crate::wire::message::BodyBuffer;
 
-/// Bytes before each message: whether it is compressed, and its size.
+/// Bytes before each message: a compressed flag and the size in four bytes.
 pub const PREFIX_SIZE: usize = 5;
 
-/// Bytes that are kept back while it is not known yet where the first payload begins.
+/// Bytes of a message in which the first payload is searched for. They are buffered until its offset is known.
 const SEARCH_SIZE_MAX: usize = READ_SIZE;
 
-/// Why a stream of messages cannot be read on.
+/// Why the rest of a stream cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GatherError {
-    /// The message is compressed, and no encoding is accepted here.
+    /// The message is compressed, which is not supported.
     Compressed,
     /// The first byte of a message is neither 0 nor 1.
     Flag(u8),
     /// The message is larger than the limit.
     Size {
-        /// Bytes that its prefix announces.
+        /// Bytes announced by the prefix.
         size: usize,
-        /// Bytes that are accepted.
+        /// The limit in bytes.
         size_max: usize,
     },
 }
 
-/// Gathers the messages of one stream. The first payload of one field of the message, the tensor
-/// contents, begins on a boundary of the buffer. Memory is taken as bytes arrive.
+/// Reassembles the messages of one stream. In each message the first payload of one field (the tensor contents) is
+/// aligned in memory, so that a tensor can be used in place. Memory is allocated as bytes arrive, and not for the
+/// size that a prefix announces.
 #[derive(Debug)]
 pub struct Gatherer<B> {
     size_max: usize,
+    /// Number of the field to align.
     field: u32,
+    /// The first `prefix_size` bytes of the next message's prefix.
     prefix: [u8; PREFIX_SIZE],
     prefix_size: usize,
     state: GatherState<B>,
@@ -50,23 +52,27 @@ pub struct Gatherer<B> {
 /// ```
 #[derive(Debug)]
 enum GatherState<B> {
-    /// Waits for the five bytes.
+    /// Waits for the prefix.
     Prefix,
-    /// Keeps the beginning until the place of the payload is known.
+    /// Buffers the beginning until the offset of the payload is known: it determines the buffer's alignment.
     Search { search: PayloadSearch, start: Vec<u8>, size: usize },
-    /// Fills the buffer, of which `filled` bytes are the message's.
+    /// Receives into the message's buffer; `filled` of `size` bytes have arrived.
     Body { buffer: B, filled: usize, size: usize },
 }
 
 impl<B: BodyBuffer> Gatherer<B> {
-    /// Gathers messages of at most `size_max` bytes; the first payload of the top-level field
-    /// `field` will be aligned.
+    /// For messages of at most `size_max` bytes, in which the first payload of the top-level field number `field` is
+    /// to be aligned.
     pub const fn new(size_max: usize, field: u32) -> Self {
         Self { size_max, field, prefix: [0; PREFIX_SIZE], prefix_size: 0, state: GatherState::Prefix }
     }
 
-    /// Takes bytes off the front of a chunk, up to the end of a message, which it returns. To be
-    /// called until the chunk is empty.
+    /// Takes bytes from the front of a chunk, up to the end of a message, which it returns. Call it until the chunk
+    /// is empty.
+    ///
+    /// # Errors
+    ///
+    /// A [`GatherError`] if a prefix is invalid; the stream cannot be read on.
     pub fn handle_chunk(&mut self, chunk: &mut &[u8]) -> Result<Option<Bytes>, GatherError> {
         if let GatherState::Prefix = self.state {
             let Some(size) = self.take_prefix(chunk)? else { return Ok(None) };
@@ -79,7 +85,7 @@ impl<B: BodyBuffer> Gatherer<B> {
         Ok(self.take_body(chunk))
     }
 
-    /// The size of the message in progress, and how many of its bytes are still to come, once its prefix is here.
+    /// The size of the message in progress, and how many of its bytes are missing, once its prefix is complete.
     pub const fn progress(&self) -> Option<(usize, usize)> {
         match &self.state {
             GatherState::Prefix => None,
@@ -88,32 +94,32 @@ impl<B: BodyBuffer> Gatherer<B> {
         }
     }
 
-    /// Whether the message in progress has a buffer that is being filled.
+    /// Whether the message in progress has a buffer of its own, so that [`Self::space`] is not empty.
     pub const fn is_filling(&self) -> bool {
         matches!(self.state, GatherState::Body { .. })
     }
 
-    /// Where at most `size_max` of the next bytes may be written to, in the message's own buffer;
-    /// empty where it has none yet, or is complete.
+    /// Space in the message's own buffer for at most `size_max` of the next bytes, so that they need not be copied
+    /// there. Empty if there is no buffer yet, or the message is complete.
     pub fn space(&mut self, size_max: usize) -> &mut [u8] {
         let GatherState::Body { buffer, filled, size } = &mut self.state else { return &mut [] };
         buffer.resize(filled.saturating_add(size_max).min(*size));
         buffer.as_mut_slice().get_mut(*filled..).unwrap_or_default()
     }
 
-    /// `count` bytes were written to the front of `space`. The message, once it is whole.
+    /// `count` bytes were written to the front of [`Self::space`]. Returns the message if it is complete.
     pub fn handle_space(&mut self, count: usize) -> Option<Bytes> {
         let GatherState::Body { buffer, filled, .. } = &mut self.state else { return None };
         *filled = filled.saturating_add(count).min(buffer.len());
         self.take_body(&mut &[][..])
     }
 
-    /// Whether a message has begun and not ended: the stream may not end here.
+    /// Whether a message has begun and not ended, so that the stream must not end here.
     pub const fn is_within_message(&self) -> bool {
         self.prefix_size > 0 || !matches!(self.state, GatherState::Prefix)
     }
 
-    /// The size of the next message, once its prefix is whole.
+    /// The size of the next message, once its prefix is complete.
     fn take_prefix(&mut self, chunk: &mut &[u8]) -> Result<Option<usize>, GatherError> {
         let space = self.prefix.get_mut(self.prefix_size..).unwrap_or_default();
         let count = space.len().min(chunk.len());
@@ -136,9 +142,10 @@ impl<B: BodyBuffer> Gatherer<B> {
         Ok(Some(size))
     }
 
-    /// The message, once it is whole.
+    /// Appends bytes to the message and returns it if it is complete.
     fn take_body(&mut self, chunk: &mut &[u8]) -> Option<Bytes> {
         let GatherState::Body { buffer, filled, size } = &mut self.state else { return None };
+        // `space` has extended the buffer beyond what was then written.
         if buffer.len() > *filled {
             buffer.resize(*filled);
         }
@@ -155,8 +162,9 @@ impl<B: BodyBuffer> Gatherer<B> {
     }
 }
 
-/// The buffer for a message, with what was kept of it, once the place of its payload is known or
-/// is searched for no longer.
+/// Makes the buffer for a message, with the bytes so far, once the payload's offset is known or the search has been
+/// given up; until then buffers bytes in `start`. A first chunk is searched in place: mostly it is enough, and is then
+/// copied only once.
 fn take_start<B: BodyBuffer>(
     search: &mut PayloadSearch,
     start: &mut Vec<u8>,
@@ -180,44 +188,46 @@ fn take_start<B: BodyBuffer>(
         return None;
     }
     let aligned_at = if let PayloadPlace::At(offset) = place { offset } else { 0 };
+    // At most BODY_CLAIM_MAX at first: a prefix alone must not make us allocate what it announces.
     let mut buffer = B::with_alignment_at(aligned_at, size.min(BODY_CLAIM_MAX));
     buffer.extend_from_slice(start);
     Some(buffer)
 }
 
-/// Takes `count` bytes, of at least so many, off the front.
+/// Takes `count` bytes from the front of a chunk that has at least as many.
 fn take<'a>(chunk: &mut &'a [u8], count: usize) -> &'a [u8] {
     let (taken, rest) = chunk.split_at_checked(count).unwrap_or_default();
     *chunk = rest;
     taken
 }
 
-/// Where the payload begins in a message of which only the beginning is known.
+/// Where a payload begins, as far as the first bytes of a message tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadPlace {
-    /// At this offset.
+    /// At this byte offset.
     At(usize),
-    /// Nowhere: the bytes are no message.
+    /// Nowhere: the bytes are not a message.
     Nowhere,
-    /// Not in the bytes so far.
+    /// Not within the bytes so far.
     Unknown,
 }
 
-/// Looks for the payload of the first length-delimited field of a number, at the top level of a
-/// message, and reads no byte twice but those of an unfinished key.
+/// Searches a message for the payload of the first length-delimited field with a number, at the top level. Skips from
+/// key to key; only an incomplete key is read again.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadSearch {
     field: u32,
+    /// Offset of the next key.
     at: usize,
 }
 
 impl PayloadSearch {
-    /// Looks for a field.
+    /// Searches for a field number.
     pub const fn new(field: u32) -> Self {
         Self { field, at: 0 }
     }
 
-    /// Looks on in the message's first bytes, of which there may be more than the last time.
+    /// Continues the search. `bytes` always begin with the message's first byte, and may be more than in the last call.
     pub fn poll(&mut self, bytes: &[u8]) -> PayloadPlace {
         while let Some(mut rest) = bytes.get(self.at..).filter(|rest| !rest.is_empty()) {
             let before = rest.len();
@@ -240,8 +250,7 @@ impl PayloadSearch {
     }
 }
 
-/// A varint, if its last byte is there: enough to find one's way, the message is read strictly
-/// later.
+/// A varint, if its last byte is there. Lenient about overflow: the message is read strictly later.
 fn varint(rest: &mut &[u8]) -> Option<u64> {
     let size = rest.iter().take(VARINT_SIZE_MAX).position(|byte| *byte < 0x80)? + 1;
     let (digits, after) = rest.split_at_checked(size)?;
@@ -249,19 +258,20 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     Some(digits.iter().rev().fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f)))
 }
 
+/// An incomplete varint: more bytes may complete it, unless it is too long already.
 const fn unfinished(rest: &[u8]) -> PayloadPlace {
     if rest.len() < VARINT_SIZE_MAX { PayloadPlace::Unknown } else { PayloadPlace::Nowhere }
 }
 
 const VARINT_SIZE_MAX: usize = 10;
 
-/// The prefix of a message of so many bytes; `None` where its size has no place in it.
+/// The prefix of a message of `size` bytes; `None` if the size does not fit into 32 bits.
 pub fn prefix(size: usize) -> Option<[u8; PREFIX_SIZE]> {
     let [a, b, c, d] = u32::try_from(size).ok()?.to_be_bytes();
     Some([0, a, b, c, d])
 }
 
-/// The value of `grpc-timeout`: at most eight digits and a unit. `None` where it is none.
+/// Parses `grpc-timeout`: at most eight digits and a unit. `None` if malformed.
 pub fn timeout(value: &[u8]) -> Option<Duration> {
     let (unit, digits) = value.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -279,7 +289,7 @@ pub fn timeout(value: &[u8]) -> Option<Duration> {
     })
 }
 
-/// The value of `grpc-message` for a text: what is not printable ASCII, and `%`, percent-encoded.
+/// The value of `grpc-message` for a text: `%` and everything but printable ASCII is percent-encoded.
 pub fn encode_status_text(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'%';
     if text.bytes().all(is_plain) {
@@ -307,7 +317,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes where it was told to align, and how much it was asked to hold before bytes came.
+    /// Records the offset it was asked to align, and asserts that no more than BODY_CLAIM_MAX is allocated at first.
     #[derive(Debug, Default)]
     struct Noted {
         bytes: Vec<u8>,
@@ -336,13 +346,13 @@ mod tests {
             self.bytes.extend_from_slice(bytes);
         }
 
-        /// The place goes before the bytes, so that a test sees it.
+        /// Puts the aligned offset before the bytes, for the test.
         fn freeze(self) -> Bytes {
             [&(self.aligned_at as u32).to_be_bytes()[..], &self.bytes].concat().into()
         }
     }
 
-    /// What comes of chunks: each message with the place it was aligned at.
+    /// The messages gathered from chunks, each with its aligned offset.
     fn gather(chunks: &[&[u8]]) -> Result<Vec<(usize, Vec<u8>)>, GatherError> {
         let mut gatherer: Gatherer<Noted> = Gatherer::new(100_000, 7);
         let mut messages = Vec::new();

@@ -1,12 +1,12 @@
-//! HTTP messages as they come and replies as they go back, whatever carried them (HTTP/1.1 or
-//! HTTP/2). They know nothing of what the bytes mean.
+//! HTTP requests and replies, independent of the version that carries them (HTTP/1.1 or HTTP/2). Bodies are opaque
+//! bytes.
 
 use std::fmt;
 
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// The verb of a message.
+/// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// GET.
@@ -20,7 +20,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The verb of a token; names are case-sensitive (RFC 9110 §9.1).
+    /// The method that a token names; names are case-sensitive (RFC 9110 §9.1).
     pub fn from_token(token: &[u8]) -> Self {
         match token {
             b"GET" => Self::Get,
@@ -31,11 +31,11 @@ impl Method {
     }
 }
 
-/// Fields of most requests.
+/// Number of fields of a typical request.
 const FIELDS_USUAL: usize = 8;
 
-/// The fields of a head, in the order they came: their text in one piece, so that a field costs no
-/// allocation and no reference count.
+/// The fields of a head, in the order received. Names and values are in one buffer, so that a field costs neither an
+/// allocation nor a reference count.
 #[derive(Clone, Default)]
 pub struct Fields {
     text: Vec<u8>,
@@ -49,13 +49,14 @@ impl Fields {
         Self::default()
     }
 
-    /// No fields yet, with room for `count` of them whose names and values are `size` bytes.
+    /// No fields yet, with room for `count` fields whose names and values are `size` bytes in total.
     pub fn with_capacity(count: usize, size: usize) -> Self {
         Self { text: Vec::with_capacity(size), ends: SmallVec::with_capacity(count) }
     }
 
-    /// Appends a field; its value comes without surrounding white space.
+    /// Appends a field. The value must have no surrounding white space.
     pub fn push(&mut self, name: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        // 32 bits are enough: the size of a head is bounded far below.
         let end = |text: &Vec<u8>| u32::try_from(text.len()).unwrap_or(u32::MAX);
         self.text.extend_from_slice(name.as_ref());
         let name_end = end(&self.text);
@@ -63,18 +64,18 @@ impl Fields {
         self.ends.push((name_end, end(&self.text)));
     }
 
-    /// Forgets all of them and keeps the room.
+    /// Removes all fields and keeps the memory.
     pub fn clear(&mut self) {
         self.text.clear();
         self.ends.clear();
     }
 
-    /// The first value of a field, whatever the case of its name (RFC 9110 §5.1).
+    /// The value of the first field with a name; case is ignored (RFC 9110 §5.1).
     pub fn get(&self, name: &str) -> Option<&[u8]> {
-        self.iter().find(|(have, _)| have.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
+        self.iter().find(|(known, _)| known.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
     }
 
-    /// All fields.
+    /// All fields as `(name, value)`, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let mut from = 0;
         self.ends.iter().map(move |(name_end, value_end)| {
@@ -96,9 +97,9 @@ impl fmt::Debug for Fields {
 /// A whole request message.
 #[derive(Clone, Debug)]
 pub struct Message {
-    /// The verb.
+    /// The method.
     pub method: Method,
-    /// The path as it came, neither decoded nor normalised, without the query.
+    /// The path as received, neither decoded nor normalised, without the query.
     pub path: Bytes,
     /// The fields of the head.
     pub fields: Fields,
@@ -106,20 +107,20 @@ pub struct Message {
     pub body: Bytes,
 }
 
-/// What goes back: a status, fields beyond the framing's own, and a body in parts that are sent
-/// one after the other without being copied together.
+/// A reply: status, fields, and a body in parts, which are sent one after the other without being copied
+/// together.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     /// The status code.
     pub status: u16,
-    /// Fields; the framing adds `Content-Length` and `Connection`.
+    /// Fields; the connection adds `Content-Length` and `Connection`.
     pub fields: SmallVec<[(&'static str, Bytes); 2]>,
     /// The parts of the body.
     pub body: SmallVec<[Bytes; 2]>,
 }
 
 impl Reply {
-    /// A reply with one body part of a content type.
+    /// A reply with a content type and a body of one part.
     pub fn new(status: u16, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         let mut reply = Self { status, ..Self::default() };
         reply.fields.push(("Content-Type", Bytes::from_static(content_type.as_bytes())));
@@ -133,17 +134,16 @@ impl Reply {
     }
 }
 
-/// What a body is gathered into. The layer above brings one, so that this one need not know
-/// what the bytes are aligned for.
+/// A buffer into which a body is received. A trait, so that this layer need not know which alignment tensors need: the
+/// shard implements it for its buffers.
 pub trait BodyBuffer {
-    /// An empty buffer in which the byte at offset `aligned_at` will lie on a boundary, with room
-    /// for `capacity` bytes.
+    /// An empty buffer for `capacity` bytes, in which the byte at offset `aligned_at` will be aligned.
     fn with_alignment_at(aligned_at: usize, capacity: usize) -> Self;
 
-    /// How many bytes it holds.
+    /// Number of bytes in it.
     fn len(&self) -> usize;
 
-    /// Whether it holds none.
+    /// Whether it has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -157,7 +157,7 @@ pub trait BodyBuffer {
     /// Appends bytes.
     fn extend_from_slice(&mut self, bytes: &[u8]);
 
-    /// The bytes as a shared view, without a copy; the alignment stays.
+    /// Converts it to a shared view, without a copy; the alignment stays.
     fn freeze(self) -> Bytes;
 }
 

@@ -1,4 +1,5 @@
-//! Formats: bytes to values and back. No word of inference, no I/O.
+//! Wire formats: bytes to values and back. Knows nothing of inference (except for the generated [`proto`]) and does
+//! no I/O. A decoder answers with a value, "not yet" or an error, and never consumes part of a unit.
 
 pub mod base64;
 pub mod grpc;

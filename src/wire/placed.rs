@@ -1,17 +1,17 @@
-//! A small document, JSON or TOML, with the place of every value in its text, so that what is wrong
-//! with one can be told by line and column. For files, not for requests: it keeps everything.
-//! Read by [`crate::wire::json::placed`] and [`crate::wire::toml`], which bound its depth.
+//! A JSON or TOML document in which every value has its position in the text, so that errors can be reported by line
+//! and column. For configuration files, not for requests: it copies everything. Read by [`crate::wire::json::placed`]
+//! and [`crate::wire::toml`], which bound its depth.
 
-/// A value and the byte at which it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The byte.
+    /// Byte offset in the text at which it begins.
     pub offset: usize,
     /// The value.
     pub value: PlacedValue,
 }
 
-/// What a value is.
+/// A JSON or TOML value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlacedValue {
     /// `true` or `false`.
@@ -20,11 +20,11 @@ pub enum PlacedValue {
     List(Vec<Placed>),
     /// JSON's `null`.
     Null,
-    /// A number: its text, in decimal.
+    /// A number, as decimal text.
     Number(String),
     /// A string.
     String(String),
-    /// Members, in the order of the text where the notation keeps it; names may repeat in JSON.
+    /// Members, in the order of the text. Names may repeat in JSON.
     Table(Vec<PlacedMember>),
 }
 
@@ -33,17 +33,17 @@ pub enum PlacedValue {
 pub struct PlacedMember {
     /// Its name.
     pub name: String,
-    /// The byte at which the name begins.
+    /// Byte offset in the text at which the name begins.
     pub offset: usize,
     /// Its value.
     pub value: Placed,
 }
 
-/// Why a text is no document, and at which byte.
+/// Why a text is not a document, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedError {
-    /// The byte.
+    /// Byte offset of the fault in the text.
     pub offset: usize,
-    /// Why.
+    /// The reason.
     pub text: String,
 }

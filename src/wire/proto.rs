@@ -1,5 +1,5 @@
-//! The messages of `proto/`, generated: the one file of this layer that knows their words. The hot
-//! messages have readers and writers of their own in `protocol/grpc/`.
+//! The generated messages of `proto/`: the only file of this layer that knows about inference. Frequent messages have
+//! hand-written readers and writers in `protocol/grpc/`.
 
 #![allow(missing_docs, reason = "generated; the documentation is in the .proto files' sources")]
 #![allow(clippy::all, clippy::pedantic, reason = "generated")]

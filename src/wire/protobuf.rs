@@ -1,21 +1,19 @@
-//! The protobuf wire format, read by borrowing and written in two passes (sizes, then bytes). Used
-//! by the hand-written messages of `protocol/grpc/`; every other message goes through `prost`. It
-//! accepts and refuses what `prost` does: varints of at most ten bytes and 64 bits, keys of 32
-//! bits, no field 0, groups only where they are skipped. Nothing recurses: unknown groups are
-//! skipped with a list of open ones, bounded by [`DEPTH_MAX`].
+//! The protobuf wire format: reading borrows, writing takes two passes (sizes, then bytes). Used by the hand-written
+//! messages of `protocol/grpc/`; all other messages use `prost`. It accepts and refuses the same as `prost`: varints of
+//! at most ten bytes and 64 bits, keys of 32 bits, no field 0, groups only as unknown fields. Nothing recurses: unknown
+//! groups are skipped with a stack of open ones, bounded by [`DEPTH_MAX`].
 
 use std::slice;
 
 use smallvec::SmallVec;
 
-/// Messages and groups within each other, `prost`'s own bound.
+/// Nesting of messages and groups; the same bound as `prost`'s.
 pub const DEPTH_MAX: u8 = 100;
 
-/// Why bytes are no protobuf message, or not the one that was expected.
+/// Why bytes are not a protobuf message, or not one of the expected type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireError {
-    /// A group that does not end well or is nested deeper than [`DEPTH_MAX`], or the end of one
-    /// that is not open.
+    /// A group that is malformed or nested deeper than [`DEPTH_MAX`], or the end of a group that is not open.
     Group,
     /// A key beyond 32 bits, of field 0 or of an unknown wire type.
     Key,
@@ -23,13 +21,13 @@ pub enum WireError {
     Truncated,
     /// A string that is not UTF-8.
     Utf8,
-    /// A varint that does not end, or has more than 64 bits.
+    /// A varint without an end, or with more than 64 bits.
     Varint,
     /// A known field with another wire type than its own.
     WireType,
 }
 
-/// The value of a field as it lies on the wire.
+/// The value of a field, by its wire type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WireType<'a> {
     /// Wire type 0.
@@ -38,7 +36,7 @@ pub enum WireType<'a> {
     Fixed64(&'a [u8; 8]),
     /// Wire type 2: strings, bytes, messages, packed numbers.
     Bytes(&'a [u8]),
-    /// Wire type 3: it was skipped; only an unknown field may be one.
+    /// Wire type 3: a group, which was skipped. Only unknown fields may be groups.
     Group,
     /// Wire type 5.
     Fixed32(&'a [u8; 4]),
@@ -46,26 +44,46 @@ pub enum WireType<'a> {
 
 impl<'a> WireType<'a> {
     /// The value of an integer, enum or bool.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` if the field is not a varint.
     pub const fn as_varint(self) -> Result<u64, WireError> {
         if let Self::Varint(value) = self { Ok(value) } else { Err(WireError::WireType) }
     }
 
     /// The bytes of a `bytes` field or of a message.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` if the field is not length-delimited.
     pub const fn as_bytes(self) -> Result<&'a [u8], WireError> {
         if let Self::Bytes(bytes) = self { Ok(bytes) } else { Err(WireError::WireType) }
     }
 
     /// The text of a `string` field.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` if the field is not length-delimited, `Utf8` if it is not UTF-8.
     pub fn as_str(self) -> Result<&'a str, WireError> {
         str::from_utf8(self.as_bytes()?).map_err(|_| WireError::Utf8)
     }
 
     /// The value of a `double`.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` if the field is not eight bytes wide.
     pub const fn as_double(self) -> Result<f64, WireError> {
         if let Self::Fixed64(bytes) = self { Ok(f64::from_le_bytes(*bytes)) } else { Err(WireError::WireType) }
     }
 
     /// The values that one occurrence of a repeated integer adds, packed or not.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` if the field is neither a varint nor length-delimited.
     pub const fn as_varints(self) -> Result<Varints<'a>, WireError> {
         match self {
             Self::Varint(value) => Ok(Varints { single: Some(value), rest: &[] }),
@@ -75,6 +93,10 @@ impl<'a> WireType<'a> {
     }
 
     /// The values that one occurrence of a repeated 4-byte number adds, packed or not.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` for another wire type, `Truncated` if packed bytes are not a multiple of four.
     pub fn as_fixed32s(self) -> Result<&'a [[u8; 4]], WireError> {
         match self {
             Self::Fixed32(value) => Ok(slice::from_ref(value)),
@@ -84,6 +106,10 @@ impl<'a> WireType<'a> {
     }
 
     /// The values that one occurrence of a repeated 8-byte number adds, packed or not.
+    ///
+    /// # Errors
+    ///
+    /// `WireType` for another wire type, `Truncated` if packed bytes are not a multiple of eight.
     pub fn as_fixed64s(self) -> Result<&'a [[u8; 8]], WireError> {
         match self {
             Self::Fixed64(value) => Ok(slice::from_ref(value)),
@@ -97,20 +123,21 @@ const fn whole<'a, const N: usize>((values, left): (&'a [[u8; N]], &[u8])) -> Re
     if left.is_empty() { Ok(values) } else { Err(WireError::Truncated) }
 }
 
-/// The fields of one message in order; ends after the first error.
+/// Iterates over the fields of one message in order; ends after the first error.
 #[derive(Clone, Debug)]
 pub struct MessageFields<'a> {
     rest: &'a [u8],
+    /// Messages around this one.
     depth: u8,
 }
 
-/// The fields of a message that lies in no other.
+/// The fields of an outermost message.
 pub const fn fields(bytes: &[u8]) -> MessageFields<'_> {
     MessageFields { rest: bytes, depth: 0 }
 }
 
 impl<'a> MessageFields<'a> {
-    /// The fields of a message that is a field of this one.
+    /// The fields of a message that is a field of this one. Counts towards [`DEPTH_MAX`].
     pub const fn inner(&self, bytes: &'a [u8]) -> Self {
         Self { rest: bytes, depth: self.depth.saturating_add(1) }
     }
@@ -148,7 +175,7 @@ impl<'a> Iterator for MessageFields<'a> {
     }
 }
 
-/// The values of one occurrence of a repeated integer; ends after the first error.
+/// Iterates over the values of one occurrence of a repeated integer; ends after the first error.
 #[derive(Clone, Debug)]
 pub struct Varints<'a> {
     single: Option<u64>,
@@ -156,12 +183,16 @@ pub struct Varints<'a> {
 }
 
 impl Varints<'_> {
-    /// How many there are; reads them all.
+    /// Checks all values and counts them.
+    ///
+    /// # Errors
+    ///
+    /// `Varint` if one of them is malformed.
     pub fn check(&self) -> Result<usize, WireError> {
         if self.single.is_some() {
             return Ok(1);
         }
-        // One-byte values, most of what is ever packed, are counted without being read.
+        // Values below 128, the most frequent ones, take one byte each: their count is the size.
         if self.rest.iter().all(|byte| *byte < 0x80) {
             return Ok(self.rest.len());
         }
@@ -195,7 +226,7 @@ const KIND_GROUP: u8 = 3;
 const KIND_GROUP_END: u8 = 4;
 const KIND_FIXED32: u8 = 5;
 
-/// The number and the wire type of the next field.
+/// Takes the key of the next field: its number and wire type.
 #[inline]
 fn take_key(rest: &mut &[u8]) -> Result<(u32, u8), WireError> {
     let key = u32::try_from(take_varint(rest)?).map_err(|_| WireError::Key)?;
@@ -216,6 +247,7 @@ fn take_plain<'a>(rest: &mut &'a [u8], kind: u8) -> Result<WireType<'a>, WireErr
 
 #[inline]
 fn take_varint(rest: &mut &[u8]) -> Result<u64, WireError> {
+    // Most keys and lengths have one byte.
     if let [byte @ ..0x80, after @ ..] = *rest {
         *rest = after;
         return Ok(u64::from(*byte));
@@ -228,7 +260,7 @@ fn take_long_varint(rest: &mut &[u8]) -> Result<u64, WireError> {
     for (index, byte) in rest.iter().take(10).enumerate() {
         value |= u64::from(byte & 0x7f) << (7 * index);
         if *byte < 0x80 {
-            // The tenth byte has room for one bit.
+            // Nine bytes hold 63 bits, so that the tenth may only add one.
             let has_room = index < 9 || *byte < 2;
             *rest = rest.get(index + 1..).unwrap_or_default();
             return if has_room { Ok(value) } else { Err(WireError::Varint) };
@@ -252,7 +284,7 @@ fn take_array<'a, const N: usize>(rest: &mut &'a [u8]) -> Result<&'a [u8; N], Wi
     Ok(array)
 }
 
-/// Skips a group whose key was read, with the groups in it. `depth` messages are around it.
+/// Skips a group whose key was read, with the groups in it. There are `depth` messages around it.
 fn skip_group(rest: &mut &[u8], number: u32, depth: u8) -> Result<(), WireError> {
     let room = usize::from(DEPTH_MAX.saturating_sub(depth));
     let mut open: SmallVec<[u32; 8]> = SmallVec::new();
@@ -272,23 +304,23 @@ fn skip_group(rest: &mut &[u8], number: u32, depth: u8) -> Result<(), WireError>
     Ok(())
 }
 
-/// Bytes of a varint.
+/// Size of a varint in bytes.
 pub const fn varint_size(value: u64) -> usize {
-    // 7 bits a byte; 0 takes one as well.
+    // 7 bits per byte, rounded up; 0 takes a byte as well.
     (70 - (value | 1).leading_zeros() as usize) / 7
 }
 
-/// Bytes of a length-delimited field whose value has so many bytes.
+/// Size in bytes of a length-delimited field whose value is `size` bytes.
 pub const fn bytes_size(number: u32, size: usize) -> usize {
     varint_size(key(number, KIND_BYTES)) + varint_size(size as u64) + size
 }
 
-/// Bytes of a `string` field; an empty one is not written.
+/// Size of a `string` field in bytes; an empty one is not written.
 pub const fn str_size(number: u32, text: &str) -> usize {
     if text.is_empty() { 0 } else { bytes_size(number, text.len()) }
 }
 
-/// Bytes of the values of a packed repeated integer.
+/// Size in bytes of the values of a packed repeated integer, without key and length.
 pub fn packed_size(values: &[i64]) -> usize {
     values.iter().map(|value| varint_size(value.cast_unsigned())).sum()
 }
@@ -302,7 +334,7 @@ pub fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-/// Appends the key and the size of a length-delimited field; its value is to follow.
+/// Appends the key and length of a length-delimited field; the caller appends the value.
 pub fn put_bytes_head(number: u32, size: usize, out: &mut Vec<u8>) {
     put_varint(key(number, KIND_BYTES), out);
     put_varint(size as u64, out);

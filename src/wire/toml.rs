@@ -1,5 +1,5 @@
-//! Reads a TOML file with the places of its values. The parser bounds brackets and dotted keys each;
-//! what both make together is bounded here, by [`JSON_DEPTH_MAX`].
+//! Reads a TOML file with the positions of its values. The parser bounds the depth of brackets and of dotted keys
+//! separately; the total depth is bounded here, by [`JSON_DEPTH_MAX`], since reading recurses.
 
 use toml::de::{DeTable, DeValue};
 
@@ -7,6 +7,10 @@ use crate::limits::JSON_DEPTH_MAX;
 use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 
 /// Reads a whole text.
+///
+/// # Errors
+///
+/// A [`PlacedError`] if it is not TOML, is nested too deeply, or has a date, a time or an integer beyond 128 bits.
 pub fn read(text: &str) -> Result<Placed, PlacedError> {
     let table = DeTable::parse(text).map_err(|error| PlacedError {
         offset: error.span().map_or(0, |span| span.start),
@@ -22,6 +26,7 @@ fn members(table: DeTable<'_>, depth: usize) -> Result<Vec<PlacedMember>, Placed
         Ok(PlacedMember { name: String::from(name), offset, value: placed(value, depth + 1)? })
     };
     let mut members = table.into_iter().map(member).collect::<Result<Vec<_>, PlacedError>>()?;
+    // Back to the order of the text, in which errors are to be reported.
     members.sort_by_key(|member| member.offset);
     Ok(members)
 }
@@ -41,7 +46,7 @@ fn placed(value: toml::Spanned<DeValue<'_>>, depth: usize) -> Result<Placed, Pla
         DeValue::Float(float) => PlacedValue::Number(float.as_str().to_owned()),
         DeValue::Boolean(is_true) => PlacedValue::Bool(is_true),
         DeValue::Datetime(_) => {
-            return Err(PlacedError { offset, text: "no field holds a date or a time; quote it".to_owned() });
+            return Err(PlacedError { offset, text: "dates and times are not supported; quote the value".to_owned() });
         }
         DeValue::Array(array) => {
             let elements = array.into_iter().map(|element| placed(element, depth + 1));
@@ -77,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_document_is_refused_at_its_byte() {
+    fn invalid_documents_are_refused_at_their_first_fault() {
         let check = |text: &str, offset: usize| {
             let error = read(text).unwrap_err();
             assert_eq!(error.offset, offset, "{text:?}: {}", error.text);

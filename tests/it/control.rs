@@ -493,7 +493,7 @@ fn a_client_brings_a_configuration_and_files_of_its_own() {
     assert_eq!(load(&server, "m").0, 200, "nothing lies there that fails");
     for path in ["file:../x", "file:1/../../x", "file:/etc/x", "file:x"] {
         let (status, text) = load_with("m", &[("config", config), (path, &file)]);
-        assert!(status == 400 && text.contains("is no path of a file"), "{path}: {status} {text}");
+        assert!(status == 400 && text.contains("is not a file path"), "{path}: {status} {text}");
     }
     let (status, text) = load_with("m", &[("config", config), ("file:1/model.onnx", "?")]);
     assert_eq!((status, text.as_str()), (400, r#"{"error":"load parameter 'file:1/model.onnx' is not valid base64"}"#));

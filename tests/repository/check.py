@@ -115,7 +115,7 @@ def refusals(kind, client, arguments):
     )
     refused(lambda: client.load_model("brought", config=config, files=content), text)
     config = json.dumps({"backend": "onnxruntime"})
-    refused(lambda: client.load_model("brought", config=config, files={"file:../x": b""}), "is no path of a file")
+    refused(lambda: client.load_model("brought", config=config, files={"file:../x": b""}), "is not a file path")
 
 
 @check

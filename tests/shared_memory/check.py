@@ -410,7 +410,7 @@ def the_number_of_regions_and_the_bytes_of_a_request_are_bounded(side):
             side.client.register_system_shared_memory(f"more-{at}", region.key, 16)
         refused(
             lambda: side.client.register_system_shared_memory("one-more", region.key, 16),
-            "256 shared memory regions are registered, the most there may be",
+            "256 shared memory regions are registered, which is the maximum",
             side.code(503, "UNAVAILABLE"),
         )
         count = 65536 // 4

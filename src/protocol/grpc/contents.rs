@@ -1,7 +1,7 @@
-//! Typed contents (`InferTensorContents`) as the bytes of a tensor. 8- and 16-bit integers travel as
-//! 32-bit ones and must fit; FP16 and BF16 have no field and come as raw contents only. Called by
-//! [`super::decode()`]. A packed 64-bit integer may take one byte on the wire, so that a tensor has at
-//! most eight times the bytes of its message.
+//! Converts typed contents (`InferTensorContents`) to the bytes of a tensor. 8- and 16-bit integers are sent as
+//! 32-bit ones and must be in range; FP16 and BF16 have no field and can only be sent as raw contents. Called by
+//! [`super::decode()`]. A packed 64-bit integer may be one byte on the wire, so a tensor is at most eight times as
+//! large as its message.
 
 use bytes::Bytes;
 
@@ -11,18 +11,18 @@ use crate::protocol::grpc::message::Contents;
 use crate::tensor::{AlignedBuffer, Datatype, strings};
 use crate::wire::protobuf::WireType;
 
-/// Why contents are not those of the tensor they came with.
+/// Why typed contents do not match the datatype of their tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentsError {
-    /// Values in a second field as well.
+    /// A second field has values as well.
     Again,
-    /// The field that has values is that of another datatype.
+    /// The field with values belongs to this other datatype.
     Datatype(Datatype),
     /// There is no memory for the values.
     Memory(Shortage),
-    /// A value that the datatype does not hold.
+    /// A value is out of the datatype's range.
     Range {
-        /// Its place among the values.
+        /// Its index among the values.
         index: usize,
         /// The value.
         value: i64,
@@ -30,14 +30,15 @@ pub enum ContentsError {
 }
 
 impl ContentsError {
-    /// The text for an input of a model, which was declared with a datatype.
+    /// The error for a client: Triton's text, with the input's name, the model's, and the datatype that the request
+    /// declares.
     pub fn into_error(self, input: &str, model: &str, datatype: Option<Datatype>) -> Error {
         let declared = datatype.map_or("<invalid>", Datatype::name);
         let tensor = format!("unexpected explicit tensor data for input tensor '{input}' for model '{model}'");
         Error::invalid(match self {
             Self::Memory(shortage) => return shortage.into(),
             Self::Again => format!("{tensor}, binary data was already supplied."),
-            Self::Datatype(held) => format!("{tensor} of type '{}', expected datatype '{declared}'", held.name()),
+            Self::Datatype(found) => format!("{tensor} of type '{}', expected datatype '{declared}'", found.name()),
             Self::Range { index, value } => {
                 format!("element {index} of input '{input}' is {value}, which is out of the range of {declared}")
             }
@@ -45,7 +46,12 @@ impl ContentsError {
     }
 }
 
-/// The bytes of a tensor of a datatype, in memory that is counted.
+/// Converts typed contents to the bytes of a tensor with the declared datatype, in memory that is reserved first.
+///
+/// # Errors
+///
+/// A [`ContentsError`] if the values are in another field than the datatype's, or out of its range, or
+/// [`ContentsError::Memory`].
 pub fn convert(
     contents: &Contents<'_>,
     datatype: Option<Datatype>,
@@ -53,15 +59,15 @@ pub fn convert(
 ) -> Result<Bytes, ContentsError> {
     let mut filled = contents.filled();
     let Some(number) = filled.next() else { return Ok(Bytes::new()) };
-    let held = held(number, datatype);
-    if datatype != Some(held) {
-        return Err(ContentsError::Datatype(held));
+    let found = field_datatype(number, datatype);
+    if datatype != Some(found) {
+        return Err(ContentsError::Datatype(found));
     }
     if filled.next().is_some() {
         return Err(ContentsError::Again);
     }
     let values = contents.occurrences(number);
-    match held {
+    match found {
         Datatype::Bool => numbers(values, memory, |value| Some([u8::from(value != 0)])),
         Datatype::Int8 => numbers(values, memory, |value| Some(i8::try_from(value as i32).ok()?.to_le_bytes())),
         Datatype::Int16 => numbers(values, memory, |value| Some(i16::try_from(value as i32).ok()?.to_le_bytes())),
@@ -69,16 +75,16 @@ pub fn convert(
         Datatype::Int64 | Datatype::Uint64 => numbers(values, memory, |value| Some(value.to_le_bytes())),
         Datatype::Uint8 => numbers(values, memory, |value| Some(u8::try_from(value as u32).ok()?.to_le_bytes())),
         Datatype::Uint16 => numbers(values, memory, |value| Some(u16::try_from(value as u32).ok()?.to_le_bytes())),
-        Datatype::Fp32 => joined(values.filter_map(|wire| Some(wire.as_fixed32s().ok()?.as_flattened())), memory),
-        Datatype::Fp64 => joined(values.filter_map(|wire| Some(wire.as_fixed64s().ok()?.as_flattened())), memory),
-        Datatype::Bytes => elements(values, memory),
-        // They have no field, so that what is held is never one of them.
+        Datatype::Fp32 => concatenate(values.filter_map(|wire| Some(wire.as_fixed32s().ok()?.as_flattened())), memory),
+        Datatype::Fp64 => concatenate(values.filter_map(|wire| Some(wire.as_fixed64s().ok()?.as_flattened())), memory),
+        Datatype::Bytes => encode_strings(values, memory),
+        // Unreachable: no field maps to them.
         Datatype::Fp16 | Datatype::Bf16 => Ok(Bytes::new()),
     }
 }
 
-/// What the values of a field are, for an input of a datatype.
-const fn held(number: u32, datatype: Option<Datatype>) -> Datatype {
+/// The datatype of a field's values; a field of 32-bit integers also carries the narrower ones.
+const fn field_datatype(number: u32, datatype: Option<Datatype>) -> Datatype {
     match (number, datatype) {
         (1, _) => Datatype::Bool,
         (2, Some(narrow @ (Datatype::Int8 | Datatype::Int16))) => narrow,
@@ -93,7 +99,7 @@ const fn held(number: u32, datatype: Option<Datatype>) -> Datatype {
     }
 }
 
-/// Each integer as `N` bytes. Where it does not fit, `encode` has nothing.
+/// Converts integers to `N` bytes each. `encode` returns `None` for a value out of range.
 fn numbers<'a, const N: usize>(
     values: impl Iterator<Item = WireType<'a>> + Clone,
     memory: &mut ReceiveReservation,
@@ -111,7 +117,8 @@ fn numbers<'a, const N: usize>(
     Ok(buffer.freeze())
 }
 
-fn joined<'a>(
+/// Concatenates fixed-width values, whose wire bytes are the tensor's.
+fn concatenate<'a>(
     parts: impl Iterator<Item = &'a [u8]> + Clone,
     memory: &mut ReceiveReservation,
 ) -> Result<Bytes, ContentsError> {
@@ -122,7 +129,8 @@ fn joined<'a>(
     Ok(buffer.freeze())
 }
 
-fn elements<'a>(
+/// Encodes strings as `BYTES` elements: each after its length in 4 bytes.
+fn encode_strings<'a>(
     values: impl Iterator<Item = WireType<'a>> + Clone,
     memory: &mut ReceiveReservation,
 ) -> Result<Bytes, ContentsError> {

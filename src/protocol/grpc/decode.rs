@@ -1,7 +1,7 @@
-//! A `ModelInferRequest` held against its model: parameters, then the data of each input, then what
-//! is asked of each output, then what REST checks as well ([`check`]). The order and the texts are
-//! Triton's (`infer_handler.cc`). Raw contents stay views of the message; typed ones are converted.
-//! Called by the shard once the model is known. Bounded by what [`super::message`] let through.
+//! Checks a `ModelInferRequest` against its model: parameters, then the contents of each input, then the requested
+//! outputs, then what REST checks as well ([`check`]). The order and the texts are Triton's (`infer_handler.cc`), so
+//! that a request with several faults gets the same error. Raw contents stay views of the message; typed ones are
+//! converted. Called by the shard once it has found the model. Bounded by the limits of [`super::message`].
 
 use std::time::Duration;
 
@@ -19,8 +19,12 @@ use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::Datatype;
 
-/// The request, checked against its model. Regions of shared memory are those that it may name; `None`
-/// where it may name none. What typed contents become is taken of `memory`.
+/// Decodes and checks a `ModelInfer` request. `regions` are the shared memory regions it may use; `None` if client
+/// shared memory is disabled. What typed contents are converted to is reserved in `memory` first.
+///
+/// # Errors
+///
+/// `Unsupported` for a decoupled model, else as [`decode_streamed`].
 pub fn decode(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
@@ -33,7 +37,11 @@ pub fn decode(
     decode_streamed(spec, message, regions, memory)
 }
 
-/// The same for a request of a `ModelStreamInfer`, which may be for a decoupled model.
+/// Decodes and checks a request of a `ModelStreamInfer`, which may be for a decoupled model.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the request does not fit the model; `Unsupported`, `NotFound` or `TooLarge` for shared memory.
 pub fn decode_streamed(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
@@ -45,9 +53,10 @@ pub fn decode_streamed(
     refuse_repeated("output", message.id, message.outputs.iter().map(|output| output.name))?;
     let mut inputs = inputs(spec, message, regions, memory)?;
     let mut destinations = Vec::new();
-    let asked = message.outputs.iter().map(|output| asked(output, regions, &mut destinations));
-    let asked: SmallVec<[AskedOutput<'_>; 2]> = asked.collect::<Result<_, _>>()?;
-    let outputs = check::check_outputs(spec, message.id, &asked, true)?;
+    let requested = message.outputs.iter().map(|output| requested_output(output, regions, &mut destinations));
+    let requested: SmallVec<[AskedOutput<'_>; 2]> = requested.collect::<Result<_, _>>()?;
+    let outputs = check::check_outputs(spec, message.id, &requested, true)?;
+    // Refuses before the run what the encoder would refuse after it.
     for plan in outputs.iter().filter(|plan| plan.class_count > 0) {
         spec.outputs.get(plan.index).map_or(Ok(()), |output| check::check_classes(output.datatype))?;
     }
@@ -61,7 +70,7 @@ pub fn decode_streamed(
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
-/// What a request's parameters say of when it runs.
+/// The request's parameters that the server acts on.
 #[derive(Default)]
 struct Scheduling {
     priority: u64,
@@ -70,7 +79,7 @@ struct Scheduling {
     wants_empty_final: bool,
 }
 
-/// Checks the parameters of the request, and takes those that mean something here.
+/// Checks the request's parameters and extracts those that the server acts on.
 fn scheduling(parameters: &InferParameters<'_>) -> Result<Scheduling, Error> {
     let mut found = Scheduling::default();
     for (key, value) in parameters.iter() {
@@ -80,7 +89,7 @@ fn scheduling(parameters: &InferParameters<'_>) -> Result<Scheduling, Error> {
             ("timeout", InferParameter::Int64(value)) => {
                 found.timeout = Duration::from_micros(at_least_zero(key, value)?)
             }
-            // An id past the range of INT64 comes as a negative number, as Triton reads it.
+            // An id above the range of int64 arrives as a negative number; Triton reads it back as unsigned too.
             ("sequence_id", InferParameter::Int64(value)) => {
                 found.sequence.id = CorrelationId::from_number(value.cast_unsigned());
             }
@@ -98,7 +107,7 @@ fn at_least_zero(key: &str, value: i64) -> Result<u64, Error> {
     u64::try_from(value).map_err(|_| Error::invalid(format!("invalid value for '{key}', expected value >= 0.")))
 }
 
-/// Whether a parameter has one of the types that its key may have.
+/// Refuses a parameter whose type does not fit its key. Unknown keys are the client's own and ignored.
 fn check_parameter(key: &str, value: InferParameter<'_>) -> Result<(), Error> {
     use InferParameter::{Bool, Double, Int64, Str};
     let expected = match (key, value) {
@@ -120,6 +129,7 @@ fn check_parameter(key: &str, value: InferParameter<'_>) -> Result<(), Error> {
 
 const EMPTY_FINAL: &str = "triton_enable_empty_final_response";
 
+/// Refuses a tensor name that occurs twice. Sorts a copy: quadratic search would be slow at the limit of tensors.
 fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut names: SmallVec<[&str; 8]> = names.collect();
     names.sort_unstable();
@@ -127,8 +137,8 @@ fn refuse_repeated<'a>(what: &str, id: &str, names: impl Iterator<Item = &'a str
     repeated.map_or(Ok(()), |(name, _)| Err(check::refusal(id, format!("{what} '{name}' already exists in request"))))
 }
 
-/// The inputs with their contents: raw ones are handed out in the order of the inputs that have none in
-/// shared memory.
+/// Pairs inputs with their contents. Raw contents belong, in order, to the inputs that are not in shared
+/// memory.
 fn inputs<'a>(
     spec: &ModelSpec,
     message: &InferMessage<'a>,
@@ -156,6 +166,7 @@ fn inputs<'a>(
     Ok(inputs)
 }
 
+/// The contents of the input that takes raw contents number `index`, unless it has typed contents.
 fn contents_of(
     spec: &ModelSpec,
     message: &InferMessage<'_>,
@@ -177,7 +188,8 @@ fn contents_of(
     }
 }
 
-fn asked<'a>(
+/// Reads one requested output; a destination in shared memory is added to `destinations`.
+fn requested_output<'a>(
     output: &OutputTensor<'a>,
     regions: Option<&Regions>,
     destinations: &mut Vec<(&'a str, RegionSlice)>,
@@ -195,28 +207,28 @@ fn asked<'a>(
 
 fn class_count(value: InferParameter<'_>) -> Result<u32, Error> {
     match value {
-        // More classes than there are means all of them.
+        // More classes than the output has means all of them, so that saturating is harmless.
         InferParameter::Int64(count @ 1..) => Ok(u32::try_from(count).unwrap_or(u32::MAX)),
         InferParameter::Int64(_) => Err(Error::invalid("invalid value for 'classification' parameter, expected >= 0")),
         _ => Err(Error::invalid("invalid value type for 'classification' parameter, expected int64_param")),
     }
 }
 
-/// The bytes in shared memory that the parameters of a tensor name.
+/// The shared memory slice that a tensor's parameters name, if they name one.
 fn slice_of(
     name: &str,
     parameters: &InferParameters<'_>,
     regions: Option<&Regions>,
 ) -> Result<Option<RegionSlice>, Error> {
     let (offset, size) = ("shared_memory_offset", "shared_memory_byte_size");
-    let wrong = |key: &str, want: &str| {
+    let type_error = |key: &str, want: &str| {
         Error::invalid(format!("invalid value type for '{key}' parameter for tensor '{name}', expected {want}."))
     };
-    // Triton reads a negative number as the large one that it is without its sign.
+    // Triton casts int64 to unsigned, so that a negative number becomes a large one and fails the range check.
     let number = |key: &str| match parameters.get(key) {
         None => Ok(None),
         Some(InferParameter::Int64(number)) => Ok(Some(number.cast_unsigned())),
-        Some(_) => Err(wrong(key, "int64_param")),
+        Some(_) => Err(type_error(key, "int64_param")),
     };
     let Some(region) = parameters.get("shared_memory_region") else {
         let stray = [offset, size].into_iter().find(|key| parameters.get(key).is_some());
@@ -227,7 +239,7 @@ fn slice_of(
         });
     };
     let regions = regions.ok_or_else(shared_memory::disabled)?;
-    let InferParameter::Str(region) = region else { return Err(wrong("shared_memory_region", "string_param")) };
+    let InferParameter::Str(region) = region else { return Err(type_error("shared_memory_region", "string_param")) };
     let offset = number(offset)?.unwrap_or(0);
     let size = number(size)?.ok_or_else(|| {
         Error::invalid(format!(
@@ -485,7 +497,7 @@ mod tests {
                 choices.iter().map(|(key, choice)| ((*key).to_owned(), parameter(choice.clone()))).collect()
             };
             let mut request = request();
-            // `A`, which comes second; what is raw is that of `B` alone.
+            // `A`, which comes second; the only raw contents are those of `B`.
             request.inputs[1].parameters = parameters(input);
             request.raw_input_contents.truncate(1);
             let parameters = parameters(output);
@@ -529,13 +541,13 @@ mod tests {
             &region("r", 16)[..1],
             "3 'shared_memory_byte_size' must be specified along with 'shared_memory_region' parameter for tensor 'A'",
         );
-        let wrong = |key: &str, want: &str| {
+        let type_error = |key: &str, want: &str| {
             format!("3 invalid value type for '{key}' parameter for tensor 'A', expected {want}.")
         };
         let number = [("shared_memory_region", Int64Param(1)), ("shared_memory_byte_size", Int64Param(16))];
-        input(&number, &wrong("shared_memory_region", "string_param"));
-        input(&with("shared_memory_byte_size", BoolParam(true)), &wrong("shared_memory_byte_size", "int64_param"));
-        input(&with("shared_memory_offset", BoolParam(true)), &wrong("shared_memory_offset", "int64_param"));
+        input(&number, &type_error("shared_memory_region", "string_param"));
+        input(&with("shared_memory_byte_size", BoolParam(true)), &type_error("shared_memory_byte_size", "int64_param"));
+        input(&with("shared_memory_offset", BoolParam(true)), &type_error("shared_memory_offset", "int64_param"));
 
         let output = |parameters: &[(&str, ParameterChoice)], want: &str| {
             assert_eq!(outcome(&region("r", 16), parameters), want, "{parameters:?}");

@@ -1,5 +1,5 @@
-//! Arbitrary bytes through everything here that reads a client's bytes, held against `prost` where
-//! it reads the same. Called by the fuzz target `grpc` and by tests, never by the server.
+//! Differential fuzzing: arbitrary bytes through every reader of this folder, compared with `prost` where it reads
+//! the same message. Called by the fuzz target `grpc` and by tests, never by the server.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,24 +22,28 @@ use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::wire::protobuf::{MessageFields, WireType, fields};
 
-/// What two readers made of the same bytes.
+/// How two readers agree on the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Agreement {
-    /// Both accepted them and read the same.
+    /// Both accepted them, with the same result.
     Accepted,
-    /// Ours refused them for a limit, which `prost` does not have.
+    /// Ours refused them because of a limit, which `prost` does not have.
     Limited,
     /// Both refused them.
     Refused,
 }
 
-/// Reads bytes as a request twice; where the readers disagree, says how.
+/// Reads bytes as a request with both readers.
+///
+/// # Errors
+///
+/// A text that shows both results, if the readers disagree.
 pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
     let theirs = proto::ModelInferRequest::decode(bytes.clone());
     match (InferMessage::read(bytes), theirs) {
         (Ok(ours), Ok(theirs)) => {
             let ours = to_prost(&ours);
-            // Encoded, so that NaN equals NaN.
+            // Compared in encoded form, in which NaN equals NaN.
             let is_same = ours.encode_to_vec() == theirs.encode_to_vec();
             is_same.then_some(Agreement::Accepted).ok_or_else(|| format!("ours {ours:?}\ntheirs {theirs:?}"))
         }
@@ -51,9 +55,8 @@ pub fn compare(bytes: &Bytes) -> Result<Agreement, String> {
     }
 }
 
-/// Whether the first thing wrong with a message is an entry of a map (field `entry`) of a wire type
-/// that entries do not have. `prost` reads one by its length whatever its wire type; that is the
-/// one place where it accepts more than ours.
+/// Whether the first fault of a message is an entry of a map (field `entry`) that is not length-delimited. `prost`
+/// ignores the wire type of map entries, the one place where it accepts more than our reader.
 fn begins_wrong_entry(mut fields: MessageFields<'_>, entry: u32, is_request: bool) -> bool {
     loop {
         if fields.peek().is_some_and(|(number, is_bytes)| number == entry && !is_bytes) {
@@ -71,8 +74,12 @@ fn begins_wrong_entry(mut fields: MessageFields<'_>, entry: u32, is_request: boo
     }
 }
 
-/// The fuzz target: no bytes may make a reader panic, ours and `prost`'s disagree, or messages
-/// differ by how their chunks were cut.
+/// The fuzz target: whatever the bytes, no reader may panic, ours and `prost` must agree, and the messages gathered
+/// must not depend on how the bytes are split into chunks.
+///
+/// # Errors
+///
+/// A text that shows the disagreement.
 pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     let bytes = Bytes::copy_from_slice(bytes);
     compare(&bytes)?;
@@ -89,7 +96,7 @@ pub fn fuzz(bytes: &[u8]) -> Result<(), String> {
     compare_chunks(&bytes)
 }
 
-/// Gathers messages from the bytes at once and from pieces of them.
+/// Compares messages gathered from the whole bytes with those gathered from small pieces.
 fn compare_chunks(bytes: &Bytes) -> Result<(), String> {
     let whole = gather(bytes, usize::MAX);
     let size = bytes.first().map_or(1, |first| usize::from(first % 7).saturating_add(1));
@@ -114,7 +121,7 @@ fn gather(bytes: &Bytes, piece_size: usize) -> (Vec<Bytes>, Option<GatherError>)
     (messages, None)
 }
 
-/// A buffer that is aligned to nothing.
+/// A buffer without alignment.
 struct PlainBuffer(Vec<u8>);
 
 impl BodyBuffer for PlainBuffer {
@@ -143,7 +150,7 @@ impl BodyBuffer for PlainBuffer {
     }
 }
 
-/// A model for requests to be held against: an input and an output of a few datatypes.
+/// A model to check requests against, with inputs and outputs of several datatypes.
 fn model() -> ModelSpec {
     let tensor = |(name, datatype): (&str, _)| TensorSpec {
         is_optional: name == "OPTIONAL",
@@ -175,7 +182,7 @@ fn model() -> ModelSpec {
     }
 }
 
-/// A request as `prost` holds it.
+/// Converts a request to `prost`'s type.
 fn to_prost(message: &InferMessage<'_>) -> proto::ModelInferRequest {
     let inputs = message.inputs.iter().map(|input| InferInputTensor {
         name: input.name.to_owned(),
@@ -238,7 +245,7 @@ fn typed(contents: &Contents<'_>) -> proto::InferTensorContents {
             .collect(),
         bytes_contents: contents.occurrences(8).filter_map(bytes).collect(),
     };
-    // What is noted as filled must be what has values.
+    // The fields noted as filled must be those that have values.
     let encoded = all.encode_to_vec();
     let mut present: Vec<_> = fields(&encoded).flatten().map(|(number, _)| number).collect();
     present.dedup();

@@ -1,6 +1,7 @@
-//! `ModelInferResponse`, written by hand: one part with everything before the first tensor's bytes,
-//! then these bytes as they are, and so on. Outputs are always raw contents, as in Triton. Called
-//! by the shard when a request is complete.
+//! Encodes `ModelInferResponse` by hand, so that tensors are sent without a copy: the message is a list of parts, in
+//! which our bytes alternate with the tensors'. Outputs are always raw contents, as in Triton. Called by the shard
+//! when a request is complete. Writes fields in the order of their numbers; sizes are computed first, since each
+//! length precedes its bytes.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -23,7 +24,7 @@ const ID: u32 = 3;
 const PARAMETERS: u32 = 4;
 const OUTPUTS: u32 = 5;
 const RAW_OUTPUT_CONTENTS: u32 = 6;
-/// The entry of a map, and the fields of `InferParameter`: those of numbers by their keys, of one byte.
+/// Fields of a map entry and of `InferParameter`. The `_KEY` ones are whole keys, field number and wire type.
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 const BOOL_PARAM_KEY: u8 = 1 << 3;
@@ -36,12 +37,20 @@ const OUTPUT_NAME: u32 = 1;
 const OUTPUT_DATATYPE: u32 = 2;
 const OUTPUT_SHAPE: u32 = 3;
 
-/// Writes a response. `outputs` come in the order of the model's outputs.
+/// Encodes a response. `outputs` are in the order of the model's outputs.
+///
+/// # Errors
+///
+/// `Internal` if the model gave too few outputs, or the message is larger than 4 GiB; the error of classification.
 pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<FramedParts, Error> {
     write(spec, version, plan, outputs, None)
 }
 
-/// Writes a response of a `ModelStreamInfer`, which says whether it is the last to its request.
+/// Encodes a response of a `ModelStreamInfer`, marked as the last to its request or not.
+///
+/// # Errors
+///
+/// As [`encode`].
 pub fn encode_streamed(
     spec: &ModelSpec,
     version: u64,
@@ -52,13 +61,21 @@ pub fn encode_streamed(
     write(spec, version, plan, outputs, Some(is_final))
 }
 
-/// Writes what tells a streaming client that no response follows, where the last had outputs.
+/// Encodes the empty final response of a `ModelStreamInfer`: it only says that no more responses follow.
+///
+/// # Errors
+///
+/// As [`encode`].
 pub fn encode_end(spec: &ModelSpec, version: u64, id: &str) -> Result<FramedParts, Error> {
     let plan = ResponsePlan { id: id.to_owned(), ..ResponsePlan::default() };
     write(spec, version, &plan, Vec::new(), Some(true))
 }
 
-/// Writes a failure of one request of a `ModelStreamInfer`: the stream goes on.
+/// Encodes the failure of one request of a `ModelStreamInfer`. It is a message, so that the stream goes on.
+///
+/// # Errors
+///
+/// `Internal` if the message is larger than 4 GiB.
 pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     let response = str_size(ID, id);
     let size = str_size(ERROR_MESSAGE, text) + bytes_size(INFER_RESPONSE, response);
@@ -71,7 +88,7 @@ pub fn encode_failure(id: &str, text: &str) -> Result<FramedParts, Error> {
     Ok(FramedParts::from_iter([Bytes::from(out)]))
 }
 
-/// `is_final` is said in a `ModelStreamInferResponse`, and there alone.
+/// With `is_final` the response is wrapped in a `ModelStreamInferResponse`, and a parameter tells the flag.
 fn write(
     spec: &ModelSpec,
     version: u64,
@@ -79,22 +96,24 @@ fn write(
     outputs: Vec<Tensor>,
     is_final: Option<bool>,
 ) -> Result<FramedParts, Error> {
-    let outputs = plan.outputs.iter().map(|asked| output(spec, asked, &outputs));
+    let outputs = plan.outputs.iter().map(|planned| output(spec, planned, &outputs));
     let outputs: SmallVec<[(&str, Tensor); 2]> = outputs.collect::<Result<_, _>>()?;
     let version = version.to_string();
     let texts = [(MODEL_NAME, &*spec.name), (MODEL_VERSION, &*version), (ID, &*plan.id)];
 
-    let described: usize =
+    let descriptions_size: usize =
         outputs.iter().map(|(name, tensor)| bytes_size(OUTPUTS, description_size(name, tensor))).sum();
     let parameters = parameters(plan, is_final);
-    let told: usize = parameters.iter().map(|entry| bytes_size(PARAMETERS, entry.len())).sum();
-    let head_size = texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + told + described;
+    let parameters_size: usize = parameters.iter().map(|entry| bytes_size(PARAMETERS, entry.len())).sum();
+    let head_size =
+        texts.iter().map(|(number, text)| str_size(*number, text)).sum::<usize>() + parameters_size + descriptions_size;
     let raw_size: usize =
         outputs.iter().map(|(_, tensor)| bytes_size(RAW_OUTPUT_CONTENTS, tensor.contents.len())).sum();
     let response = head_size.saturating_add(raw_size);
     let size = is_final.map_or(response, |_| bytes_size(INFER_RESPONSE, response));
     let prefix = prefix(size).ok_or_else(|| too_large(size))?;
 
+    // Room for the keys and lengths of the raw contents too: `parts` puts them into the same buffer.
     let mut head = Vec::with_capacity(PREFIX_SIZE + head_size + outputs.len() * RAW_HEAD_SIZE_MAX);
     head.extend_from_slice(&prefix);
     if is_final.is_some() {
@@ -109,7 +128,7 @@ fn write(
     Ok(parts(head, outputs.into_iter().map(|(_, tensor)| tensor.contents)))
 }
 
-/// The entries of `parameters`: what the response repeats of its request, and whether it is the last to it.
+/// The encoded entries of `parameters`: echoed sequence parameters, and whether the response is final.
 fn parameters(plan: &ResponsePlan, is_final: Option<bool>) -> SmallVec<[Vec<u8>; 1]> {
     let mut entries = SmallVec::new();
     if let Some(repeated) = plan.repeated.as_deref() {
@@ -126,12 +145,12 @@ fn parameters(plan: &ResponsePlan, is_final: Option<bool>) -> SmallVec<[Vec<u8>;
     entries
 }
 
-/// A parameter is one of several: it is written where it is false or 0, too.
-fn flag_parameter(name: &str, is_so: bool) -> Vec<u8> {
-    parameter(name, |value| value.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_so)]))
+/// A boolean parameter. Written even if false: the field is in a `oneof`, and would otherwise be unset.
+fn flag_parameter(name: &str, is_set: bool) -> Vec<u8> {
+    parameter(name, |value| value.extend_from_slice(&[BOOL_PARAM_KEY, u8::from(is_set)]))
 }
 
-/// A `sequence_id` that is a number: an int64, though its client may have thought of a uint64, as in Triton.
+/// A numeric `sequence_id`: an int64, even if the client sent a uint64, as in Triton.
 fn number_parameter(number: u64) -> Vec<u8> {
     parameter("sequence_id", |value| {
         value.push(INT64_PARAM_KEY);
@@ -139,6 +158,7 @@ fn number_parameter(number: u64) -> Vec<u8> {
     })
 }
 
+/// A map entry: the name, and a value that `write` encodes.
 fn parameter(name: &str, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut value = Vec::new();
     write(&mut value);
@@ -149,15 +169,15 @@ fn parameter(name: &str, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     entry
 }
 
-/// The key and the size of one tensor's bytes.
+/// Bytes of the key and the length before a tensor's bytes: one, and a varint of up to ten.
 const RAW_HEAD_SIZE_MAX: usize = 11;
 
-/// One output with its name, as it is to be sent.
-fn output<'a>(spec: &'a ModelSpec, asked: &OutputPlan, outputs: &[Tensor]) -> Result<(&'a str, Tensor), Error> {
-    let (Some(known), Some(tensor)) = (spec.outputs.get(asked.index), outputs.get(asked.index)) else {
+/// One planned output and its name, classified if the plan says so.
+fn output<'a>(spec: &'a ModelSpec, planned: &OutputPlan, outputs: &[Tensor]) -> Result<(&'a str, Tensor), Error> {
+    let (Some(known), Some(tensor)) = (spec.outputs.get(planned.index), outputs.get(planned.index)) else {
         return Err(Error::internal("the model gave fewer outputs than its configuration lists"));
     };
-    let tensor = match asked.class_count {
+    let tensor = match planned.class_count {
         0 => tensor.clone(),
         count => classify(known, spec.has_batch_axis(), tensor, count)?,
     };
@@ -176,12 +196,13 @@ fn put_description(name: &str, tensor: &Tensor, out: &mut Vec<u8>) {
     put_packed(OUTPUT_SHAPE, &tensor.shape, out);
 }
 
-/// The head, then each tensor's bytes behind their own key and size. All that is ours is written
-/// to one buffer and cut where bytes of a tensor go in between.
+/// Adds the raw contents to a head, without copying them. Keys and lengths are all written to the head's buffer,
+/// one allocation, which is then sliced where a tensor goes in between.
 fn parts(mut head: Vec<u8>, contents: impl Iterator<Item = Bytes>) -> FramedParts {
     let mut cuts: SmallVec<[(usize, Bytes); 2]> = SmallVec::new();
     for contents in contents {
         put_bytes_head(RAW_OUTPUT_CONTENTS, contents.len(), &mut head);
+        // An empty tensor needs no part: key and length say it all.
         if !contents.is_empty() {
             cuts.push((head.len(), contents));
         }
@@ -247,13 +268,13 @@ mod tests {
         ];
         for (id, indices) in [("", &[0, 1, 2][..]), ("id", &[2, 0]), ("é", &[1]), ("", &[])] {
             let parts = encode(&model(), 12, &plan(id, indices), outputs.clone()).unwrap();
-            let asked = || indices.iter().map(|index| (["X", "Y", "Z"][*index], &outputs[*index]));
+            let planned = || indices.iter().map(|index| (["X", "Y", "Z"][*index], &outputs[*index]));
             let want = ModelInferResponse {
                 model_name: "m".to_owned(),
                 model_version: "12".to_owned(),
                 id: id.to_owned(),
                 parameters: [].into(),
-                outputs: asked()
+                outputs: planned()
                     .map(|(name, tensor)| InferOutputTensor {
                         name: name.to_owned(),
                         datatype: tensor.datatype.name().to_owned(),
@@ -261,7 +282,7 @@ mod tests {
                         ..InferOutputTensor::default()
                     })
                     .collect(),
-                raw_output_contents: asked().map(|(_, tensor)| tensor.contents.clone()).collect(),
+                raw_output_contents: planned().map(|(_, tensor)| tensor.contents.clone()).collect(),
             };
             assert_eq!(read(&parts), want, "{id:?} {indices:?}");
         }

@@ -1,4 +1,5 @@
-//! Messages of gRPC as they go over the wire: with their five-byte prefix, or read from behind it.
+//! Encodes `prost` messages with gRPC's five-byte prefix, and decodes them without it. For the messages that are
+//! too rare to have hand-written code.
 
 use bytes::Bytes;
 use prost::Message;
@@ -7,7 +8,11 @@ use crate::error::{Code, Error};
 use crate::protocol::grpc::message::UNREADABLE;
 use crate::wire::grpc::prefix;
 
-/// A message, framed.
+/// Encodes a message with its prefix.
+///
+/// # Errors
+///
+/// `Internal` if the message is larger than 4 GiB.
 pub fn framed(message: &impl Message) -> Result<Bytes, Error> {
     let size = message.encoded_len();
     let mut out = frame(size)?;
@@ -15,12 +20,16 @@ pub fn framed(message: &impl Message) -> Result<Bytes, Error> {
     Ok(out.into())
 }
 
-/// Reads a message that has no reader of its own.
+/// Decodes a message.
+///
+/// # Errors
+///
+/// `Internal`, with Triton's text, if the bytes are not a message of this type.
 pub fn read<M: Message + Default>(message: &[u8]) -> Result<M, Error> {
     M::decode(message).map_err(|_| Error::new(Code::Internal, UNREADABLE))
 }
 
-/// The beginning of a framed message of so many bytes.
+/// A buffer with the prefix of a message of `size` bytes, and room for it.
 pub(super) fn frame(size: usize) -> Result<Vec<u8>, Error> {
     let prefix = prefix(size).ok_or_else(|| Error::internal("a response does not fit into a gRPC message"))?;
     let mut out = Vec::with_capacity(size.saturating_add(prefix.len()));

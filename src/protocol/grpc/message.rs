@@ -1,8 +1,8 @@
-//! `ModelInferRequest` as it lies in its bytes: names, numbers and views, read in one pass and
-//! nothing copied. It accepts, refuses and means what `prost` does: of a repeated singular field
-//! the last counts, messages merge, unknown fields are skipped, strings are UTF-8. Read before the
-//! model is known; [`super::decode()`] holds it against the model. Bounded by the limits on tensors,
-//! parameters and dimensions in one request.
+//! Reads `ModelInferRequest` in one pass, borrowing names and contents from the bytes of the message. It accepts,
+//! refuses and means the same as `prost` (`differential` compares them): the last occurrence of a singular field
+//! counts, repeated messages merge, unknown fields are skipped, strings are UTF-8. It is read before the model is
+//! known; [`super::decode()`] checks it against the model. Bounded by the limits on tensors, parameters and
+//! dimensions of one request.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -18,7 +18,7 @@ pub struct InferMessage<'a> {
     bytes: &'a Bytes,
     /// `model_name`.
     pub model_name: &'a str,
-    /// `model_version`; empty for the one the server chooses.
+    /// `model_version`; empty lets the server choose.
     pub model_version: &'a str,
     /// `id`.
     pub id: &'a str,
@@ -42,15 +42,17 @@ pub struct InputTensor<'a> {
     pub shape: Shape,
     /// `parameters`.
     pub parameters: InferParameters<'a>,
-    /// `contents`, if there are any.
+    /// `contents`, if present.
     pub contents: Option<Contents<'a>>,
 }
 
-/// The `InferTensorContents` of an input: which of its fields have values. They are read again when
-/// the datatype is known to fit.
+/// The typed contents of an input (`InferTensorContents`). The first pass only checks them and notes which fields
+/// have values; the values are read again when the datatype is known to match.
 #[derive(Clone, Debug)]
 pub struct Contents<'a> {
+    /// All fields of the input around it, in which contents may occur several times.
     input: MessageFields<'a>,
+    /// Bit `n` is set if field number `n` has values.
     filled: u16,
 }
 
@@ -63,7 +65,7 @@ pub struct OutputTensor<'a> {
     pub parameters: InferParameters<'a>,
 }
 
-/// Parameters of one place, in the order they came; of those with the same key the last counts.
+/// One `parameters` map, in the order of the message; of entries with the same key the last counts.
 #[derive(Clone, Debug, Default)]
 pub struct InferParameters<'a> {
     entries: SmallVec<[(&'a str, InferParameter<'a>); 2]>,
@@ -82,7 +84,7 @@ pub enum InferParameter<'a> {
     Str(&'a str),
     /// `uint64_param`.
     Uint64(u64),
-    /// None of them is set.
+    /// No value is set.
     #[default]
     Unset,
 }
@@ -90,14 +92,14 @@ pub enum InferParameter<'a> {
 /// Why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadError {
-    /// More of something than the limit.
+    /// More of something than its limit.
     Limit {
-        /// Of what.
+        /// What there are too many of.
         what: &'static str,
-        /// How many are accepted.
+        /// The limit.
         max: usize,
     },
-    /// The bytes are no such message.
+    /// The bytes are not such a message.
     Wire(WireError),
 }
 
@@ -116,14 +118,18 @@ impl From<ReadError> for Error {
     }
 }
 
-/// What Triton answers to bytes that are not the message they should be.
+/// Triton's text for bytes that are not a message of the expected type.
 pub const UNREADABLE: &str = "Unable to parse request";
 
-/// The number of `raw_input_contents`, whose first payload is worth aligning.
+/// Field number of `raw_input_contents`. The first occurrence is aligned in its buffer as the message is received.
 pub const RAW_INPUT_CONTENTS: u32 = 7;
 
 impl<'a> InferMessage<'a> {
     /// Reads a request.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReadError`] if the bytes are not a `ModelInferRequest`, or a limit is exceeded.
     pub fn read(bytes: &'a Bytes) -> Result<Self, ReadError> {
         let mut message = Self {
             bytes,
@@ -157,12 +163,12 @@ impl<'a> InferMessage<'a> {
         Ok(())
     }
 
-    /// How many `raw_input_contents` there are.
+    /// Number of `raw_input_contents`.
     pub fn raw_count(&self) -> usize {
         self.raw.len()
     }
 
-    /// One of the `raw_input_contents`, as a view.
+    /// One of the `raw_input_contents`, as a view of the message.
     pub fn raw(&self, index: usize) -> Option<Bytes> {
         self.raw.get(index).map(|raw| self.bytes.slice_ref(raw))
     }
@@ -209,7 +215,7 @@ impl<'a> InputTensor<'a> {
 const CONTENTS: u32 = 5;
 
 impl<'a> Contents<'a> {
-    /// Checks one occurrence, and notes the fields that have values.
+    /// Checks one occurrence and notes which fields have values.
     fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
@@ -227,19 +233,19 @@ impl<'a> Contents<'a> {
         Ok(())
     }
 
-    /// The numbers of the fields that have values, ascending.
+    /// Numbers of the fields that have values, ascending.
     pub fn filled(&self) -> impl Iterator<Item = u32> {
         (1..=8).filter(|number| self.filled >> number & 1 == 1)
     }
 
-    /// Each occurrence of one field, in order.
+    /// All occurrences of one field, in order.
     pub fn occurrences(&self, number: u32) -> impl Iterator<Item = WireType<'a>> + Clone {
-        // Every error in here was met when the message was read, so that there is none to drop.
+        // Dropping errors is safe: `read` has gone over the same bytes and would have returned them.
         let messages = self.input.clone().flatten().filter(|(number, _)| *number == CONTENTS);
         let messages = messages.filter_map(|(_, wire)| wire.as_bytes().ok());
         let input = self.input.clone();
         let all = messages.flat_map(move |bytes| input.inner(bytes).flatten());
-        all.filter(move |(have, _)| *have == number).map(|(_, wire)| wire)
+        all.filter(move |(found, _)| *found == number).map(|(_, wire)| wire)
     }
 }
 
@@ -259,7 +265,7 @@ impl<'a> OutputTensor<'a> {
 }
 
 impl<'a> InferParameters<'a> {
-    /// Reads one entry of the map.
+    /// Adds one entry of the map.
     fn merge(&mut self, mut fields: MessageFields<'a>) -> Result<(), ReadError> {
         if self.entries.len() >= PARAMETERS_MAX {
             return Err(ReadError::Limit { what: "parameters in one place", max: PARAMETERS_MAX });
@@ -279,11 +285,12 @@ impl<'a> InferParameters<'a> {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<InferParameter<'a>> {
-        self.entries.iter().rev().find(|(have, _)| *have == key).map(|(_, value)| *value)
+        self.entries.iter().rev().find(|(found, _)| *found == key).map(|(_, value)| *value)
     }
 
-    /// Every key with its value.
+    /// Each key once, with its value.
     pub fn iter(&self) -> impl Iterator<Item = (&'a str, InferParameter<'a>)> {
+        // Quadratic, but in at most PARAMETERS_MAX entries, of which there are mostly one or two.
         let is_last = |(index, (key, _)): &(usize, &(&str, _))| {
             !self.entries.iter().skip(index + 1).any(|(later, _)| later == key)
         };
@@ -295,6 +302,7 @@ impl<'a> InferParameter<'a> {
     fn merge(&mut self, fields: MessageFields<'a>) -> Result<(), WireError> {
         for field in fields {
             let (number, wire) = field?;
+            // A `oneof`: the last value counts, even after one of another type.
             *self = match number {
                 1 => Self::Bool(wire.as_varint()? != 0),
                 2 => Self::Int64(wire.as_varint()?.cast_signed()),

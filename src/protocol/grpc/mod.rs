@@ -1,5 +1,5 @@
-//! gRPC: the service of the KServe v2 protocol, `grpc.health.v1` and `grpc.reflection`. Messages in
-//! as bytes, messages out as bytes; what HTTP/2 does around them is the shard's.
+//! gRPC: the KServe v2 inference service, `grpc.health.v1` and `grpc.reflection`. Request messages in as bytes,
+//! response messages out as bytes. HTTP/2 around them is the business of `connection::http2` and the shard.
 
 pub mod contents;
 pub mod decode;

@@ -1,6 +1,6 @@
-//! `grpc.reflection`: what services there are, and the files that describe them, read out of the
-//! descriptors of `proto/` when they are asked for. Nothing is kept, and nothing is done at start.
-//! v1 and v1alpha have the same messages. The descriptors are ours; only names come from clients.
+//! `grpc.reflection`: lists the services, and serves the descriptor files that declare them. Each request searches
+//! the encoded descriptors of `proto/`: they are small and reflection is rare, so nothing is indexed at start or
+//! kept. v1 and v1alpha have the same messages. The descriptors are trusted; only names come from clients.
 
 use bytes::Bytes;
 
@@ -15,7 +15,12 @@ use crate::wire::proto::reflection::{
 };
 use crate::wire::protobuf::{WireType, fields};
 
-/// Answers one `ServerReflectionRequest` with a framed `ServerReflectionResponse`.
+/// Answers one `ServerReflectionRequest` with a framed `ServerReflectionResponse`. An unknown name is answered inside
+/// of the response, so that the stream goes on.
+///
+/// # Errors
+///
+/// `Internal` if the bytes are not a request.
 pub fn answer(message: &[u8]) -> Result<Bytes, Error> {
     let request: ServerReflectionRequest = read(message)?;
     let response = respond(request.message_request.as_ref()).unwrap_or_else(|error| {
@@ -40,7 +45,7 @@ fn respond(request: Option<&MessageRequest>) -> Result<MessageResponse, Error> {
             file.map(with_dependencies).ok_or_else(|| Error::not_found(format!("no symbol is named '{symbol}'")))
         }
         Some(MessageRequest::FileContainingExtension(wanted)) => Err(Error::not_found(format!(
-            "'{}' has no extension {}: there are none here",
+            "'{}' has no extension {}: no message here has any",
             wanted.containing_type, wanted.extension_number
         ))),
         Some(MessageRequest::AllExtensionNumbersOfType(name)) => {
@@ -51,7 +56,7 @@ fn respond(request: Option<&MessageRequest>) -> Result<MessageResponse, Error> {
                 .ok_or_else(|| Error::not_found(format!("no message is named '{name}'")))
         }
         Some(MessageRequest::ListServices(_)) => Ok(list_services()),
-        None => Err(Error::new(Code::InvalidArgument, "the request asks for nothing")),
+        None => Err(Error::new(Code::InvalidArgument, "the reflection request is empty")),
     }
 }
 
@@ -60,7 +65,7 @@ fn list_services() -> MessageResponse {
     MessageResponse::ListServicesResponse(ListServiceResponse { service: services.collect() })
 }
 
-/// A file, then all that it imports, each once.
+/// A file, then all files that it imports, directly or not, each once.
 fn with_dependencies(file: File) -> MessageResponse {
     let mut wanted = vec![file];
     let mut index = 0;
@@ -80,7 +85,7 @@ fn with_dependencies(file: File) -> MessageResponse {
 #[derive(Clone, Copy)]
 struct File(&'static [u8]);
 
-// Numbers of descriptor.proto.
+// Field numbers in descriptor.proto.
 const SET_FILE: u32 = 1;
 const FILE_NAME: u32 = 1;
 const FILE_PACKAGE: u32 = 2;
@@ -109,7 +114,7 @@ impl File {
         parts(self.0, number).filter_map(|bytes| str::from_utf8(bytes).ok())
     }
 
-    /// The full names and descriptors of what the file itself declares of one kind.
+    /// Full names and descriptors of the file's top-level declarations of one kind (a field number).
     fn scope(self, number: u32) -> impl Iterator<Item = (String, &'static [u8])> {
         let package = text(self.0, FILE_PACKAGE);
         parts(self.0, number).map(move |part| (join(package, text(part, NAME)), part))
@@ -134,7 +139,8 @@ impl File {
 /// Whether a message is the symbol or declares it; `is_message` looks for messages only.
 fn message_has(scope: &str, message: &'static [u8], symbol: &str, is_message: bool) -> bool {
     if !symbol.starts_with(scope) {
-        // Enum values are named beside their enum, and so still inside their message.
+        // All that a message declares has its name as prefix; enum values too, although they are siblings of
+        // their enum.
         return false;
     }
     let inner = |number| parts(message, number).map(|part| (join(scope, text(part, NAME)), part));
@@ -146,7 +152,7 @@ fn message_has(scope: &str, message: &'static [u8], symbol: &str, is_message: bo
                 || inner(MESSAGE_ENUM).any(|(name, an_enum)| enum_has(scope, &name, an_enum, symbol)))
 }
 
-/// Whether an enum is the symbol or has it as a value; values are named beside their enum.
+/// Whether an enum is the symbol or has it as a value. The full name of a value has no part for its enum.
 fn enum_has(around: &str, name: &str, an_enum: &'static [u8], symbol: &str) -> bool {
     name == symbol || has_part(around, an_enum, ENUM_VALUE, symbol)
 }
@@ -159,7 +165,7 @@ fn join(scope: &str, name: &str) -> String {
     if scope.is_empty() { name.to_owned() } else { format!("{scope}.{name}") }
 }
 
-/// The length-delimited fields of a number. The descriptors are our own and whole.
+/// The length-delimited fields with a number. Errors are skipped: the descriptors are our own.
 fn parts(bytes: &'static [u8], number: u32) -> impl Iterator<Item = &'static [u8]> {
     fields(bytes).flatten().filter_map(move |(have, wire)| match wire {
         WireType::Bytes(bytes) if have == number => Some(bytes),
@@ -277,7 +283,7 @@ mod tests {
             containing_type: "inference.ModelConfig".to_owned(),
             extension_number: 7,
         };
-        let text = "'inference.ModelConfig' has no extension 7: there are none here";
+        let text = "'inference.ModelConfig' has no extension 7: no message here has any";
         check(MessageRequest::FileContainingExtension(wanted), 5, text);
     }
 

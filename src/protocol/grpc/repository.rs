@@ -1,5 +1,5 @@
-//! The model repository extension over gRPC: messages to [`RepositoryOrder`]s, the index to a message. Texts
-//! as Triton's `grpc_server.cc` has them.
+//! The model repository extension over gRPC: messages to [`RepositoryOrder`]s, and the index to a message. The texts
+//! are those of Triton's `grpc_server.cc`.
 
 use bytes::Bytes;
 
@@ -24,18 +24,23 @@ pub enum RepositoryRpc {
 }
 
 impl RepositoryRpc {
-    /// What a message orders.
+    /// The operation that a message requests.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` for a bad name, path or parameter, `Unsupported` for a `repository_name`, `Internal` for
+    /// bytes that are not the message.
     pub fn order(self, message: &[u8]) -> Result<RepositoryOrder, Error> {
         match self {
             Self::Index => {
                 let request: proto::RepositoryIndexRequest = read(message)?;
-                unnamed(&request.repository_name)?;
+                check_unnamed(&request.repository_name)?;
                 Ok(RepositoryOrder::Index { only_ready: request.ready })
             }
             Self::Load => load_order(read(message)?),
             Self::Unload => {
                 let request: proto::RepositoryModelUnloadRequest = read(message)?;
-                unnamed(&request.repository_name)?;
+                check_unnamed(&request.repository_name)?;
                 let flag = request.parameters.get("unload_dependents");
                 let with_dependents = match flag.map(|flag| &flag.parameter_choice) {
                     None => false,
@@ -50,7 +55,11 @@ impl RepositoryRpc {
         }
     }
 
-    /// The framed answer to what it ordered.
+    /// The framed response once the operation has succeeded. `entries` is empty except for the index.
+    ///
+    /// # Errors
+    ///
+    /// `Internal` if the message is larger than 4 GiB.
     pub fn answer(self, entries: Vec<IndexEntry>) -> Result<Bytes, Error> {
         match self {
             Self::Index => {
@@ -64,33 +73,34 @@ impl RepositoryRpc {
 }
 
 fn load_order(request: proto::RepositoryModelLoadRequest) -> Result<RepositoryOrder, Error> {
-    unnamed(&request.repository_name)?;
+    check_unnamed(&request.repository_name)?;
     let mut load = LoadOrder { name: model_name(&request.model_name)?, ..LoadOrder::default() };
     if request.parameters.len() > ORDER_PARAMETERS_MAX {
         return Err(Error::invalid(format!("a load has at most {ORDER_PARAMETERS_MAX} parameters")));
     }
-    let wrong = |key: &str, want: &str| {
+    let type_error = |key: &str, want: &str| {
         Error::invalid(format!("invalid value type for load parameter '{key}', expected {want}."))
     };
     for (key, value) in request.parameters {
         match (key.as_str(), value.parameter_choice) {
             ("config", Some(ParameterChoice::StringParam(config))) => load.config = Some(config),
-            ("config", _) => return Err(wrong(&key, "string_param")),
+            ("config", _) => return Err(type_error(&key, "string_param")),
             (file, choice) if file.starts_with("file:") => {
                 let Some(ParameterChoice::BytesParam(contents)) = choice else {
-                    return Err(wrong(file, "bytes_param"));
+                    return Err(type_error(file, "bytes_param"));
                 };
                 load.files.push((file_path(file)?, contents.into()));
             }
             _ => return Err(Error::invalid(format!("unrecognized load parameter '{key}'."))),
         }
     }
-    // A map has no order.
+    // A map has no order; sorted, the same load is always the same operation.
     load.files.sort_by(|one, other| one.0.cmp(&other.0));
     Ok(RepositoryOrder::Load(load))
 }
 
-fn unnamed(repository: &str) -> Result<(), Error> {
+/// Refuses a `repository_name`.
+fn check_unnamed(repository: &str) -> Result<(), Error> {
     if repository.is_empty() { Ok(()) } else { Err(named_repository()) }
 }
 
@@ -135,9 +145,9 @@ mod tests {
         };
         assert_eq!(index(""), "Index { only_ready: true }");
         assert_eq!(index("r"), "12 'repository_name' specification is not supported");
-        assert_eq!(load(&[]), "Load(Load { name: \"m\", config: None, files: [] })");
+        assert_eq!(load(&[]), "Load(LoadOrder { name: \"m\", config: None, files: [] })");
         let brought = [("config", StringParam("{}".to_owned())), ("file:1/a", BytesParam(b"foo".to_vec()))];
-        assert_eq!(load(&brought), r#"Load(Load { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
+        assert_eq!(load(&brought), r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
         assert_eq!(
             load(&[("config", BoolParam(true))]),
             "3 invalid value type for load parameter 'config', expected string_param."

@@ -1,6 +1,6 @@
-//! Which RPC a path names, and the answers of those that need no model to run: liveness, readiness,
-//! metadata, configuration, health. They are functions of [`ServerFacts`], which the shard brings. Texts
-//! as Triton's `grpc_server.cc` and `common.cc` have them.
+//! The gRPC routing table, and the RPCs that are answered at once: liveness, readiness, metadata, configuration,
+//! statistics, health. Their answers are functions of [`ServerFacts`], which the shard implements. The texts are those
+//! of Triton's `grpc_server.cc` and `common.cc`.
 
 use std::sync::Arc;
 
@@ -21,25 +21,25 @@ use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::model_metadata_response::TensorMetadata;
 use crate::wire::protobuf::{bytes_size, put_bytes_head};
 
-/// What a path asks for.
+/// The RPC that a path names, grouped by how it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rpc {
-    /// One message in, one out, answered at once by [`answer`].
+    /// Unary, answered at once by [`answer`].
     Control(ControlRpc),
-    /// `ModelInfer`: one message in, one out, by way of a model.
+    /// `ModelInfer`: unary, answered by a model.
     ModelInfer,
-    /// `ModelStreamInfer`: messages in, each answered any number of times, by way of models.
+    /// `ModelStreamInfer`: a stream of requests, each answered by a model with any number of responses.
     ModelStreamInfer,
-    /// The model repository: one message in, one out, by way of the control thread.
+    /// The model repository: unary, answered by the control thread.
     Repository(RepositoryRpc),
-    /// Regions of shared memory: one message in, one out, by way of who keeps them.
+    /// Shared memory regions: unary, answered by the thread that owns the registry.
     SharedMemory(RegionKind, RegionAction),
-    /// `ServerReflectionInfo` of v1 or v1alpha: messages in, each answered by
+    /// `ServerReflectionInfo` of v1 or v1alpha: a stream of requests, each answered by
     /// [`super::reflection::answer`].
     ServerReflectionInfo,
-    /// `Watch`: one message in, then [`health`] at once and whenever it changes.
+    /// `grpc.health.v1.Health/Watch`: one request, then [`health`] at once and after each change.
     Watch,
-    /// An RPC of Triton's that is not built; its name.
+    /// An RPC of Triton's that is not implemented; its name.
     Unbuilt(&'static str),
 }
 
@@ -67,11 +67,16 @@ pub enum ControlRpc {
 }
 
 impl Rpc {
-    /// The RPC of a path. An unknown one is refused without a text, as gRPC's own servers do.
+    /// The RPC that a path names.
+    ///
+    /// # Errors
+    ///
+    /// `Unsupported`, without a text as in gRPC's own servers, for an unknown path.
     pub fn from_path(path: &[u8]) -> Result<Self, Error> {
         let unknown = || Error::unsupported("");
         let path = path.strip_prefix(b"/").ok_or_else(unknown)?;
         let slash = path.iter().position(|byte| *byte == b'/').ok_or_else(unknown)?;
+        // `method` keeps its leading slash.
         let (service, method) = path.split_at_checked(slash).ok_or_else(unknown)?;
         let rpc = match service {
             b"inference.GRPCInferenceService" => Self::from_method(method),
@@ -120,12 +125,12 @@ impl Rpc {
     }
 }
 
-/// The refusal of an RPC that is not built.
+/// The refusal of an RPC that is not implemented.
 pub fn unbuilt(name: &str) -> Error {
     Error::unsupported(format!("{name} is not built into this server"))
 }
 
-/// What the answers are made of.
+/// What the answers report about the server. Implemented by the shard.
 pub trait ServerFacts {
     /// The server's name.
     fn name(&self) -> &str;
@@ -133,35 +138,47 @@ pub trait ServerFacts {
     /// The server's version.
     fn version(&self) -> &str;
 
-    /// The extensions of the protocol that it has.
+    /// The protocol extensions that it supports.
     fn extensions(&self) -> &[&str];
 
-    /// Whether it is up.
+    /// Whether the process is up.
     fn is_live(&self) -> bool;
 
-    /// Whether it can serve.
+    /// Whether it can serve requests.
     fn is_ready(&self) -> bool;
 
-    /// A model that is ready, in a version or in any; else a failure with the text that a client
-    /// of any protocol gets.
+    /// A model of which the given version, or any version if `None`, is ready.
+    ///
+    /// # Errors
+    ///
+    /// The error for the client, in either protocol, if the model is unknown or not ready.
     fn model(&self, name: &str, version: Option<u64>) -> Result<ModelFacts, Error>;
 
-    /// The statistics of a model, in a version or in all, or of all models where none is named, by
-    /// name and version; else a failure with the text that a client of any protocol gets.
+    /// Statistics of one model or, without a name, of all, sorted by name and version; of one version or, without
+    /// one, of all.
+    ///
+    /// # Errors
+    ///
+    /// The error for the client, in either protocol, if the model or version is unknown.
     fn statistics(&self, name: Option<&str>, version: Option<u64>) -> Result<Vec<ModelStatistics>, Error>;
 }
 
-/// What there is to say about a model.
+/// What the answers report about a model.
 #[derive(Clone, Debug)]
 pub struct ModelFacts {
     /// Its checked configuration.
     pub spec: Arc<ModelSpec>,
-    /// Its ready versions, or the one that was asked for.
+    /// Its ready versions, or only the requested one.
     pub versions: Vec<u64>,
 }
 
-/// Answers one message with one, framed.
+/// Answers a request message with a framed response message.
+///
+/// # Errors
+///
+/// `Internal` for bytes that are not the request message, else the error of [`ServerFacts`] or of a malformed version.
 pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> Result<Bytes, Error> {
+    // Requests whose fields are ignored are decoded all the same, so that every RPC refuses malformed bytes.
     match control {
         ControlRpc::HealthCheck => read::<HealthCheckRequest>(message).and_then(|_| health(facts.is_ready())),
         ControlRpc::HealthList => read::<HealthListRequest>(message).and_then(|_| health_list(facts)),
@@ -184,8 +201,12 @@ pub fn answer(control: ControlRpc, message: &[u8], facts: &impl ServerFacts) -> 
     }
 }
 
-/// The framed answer of `Check` and `Watch`, to any service name, as Triton has it: probes that
-/// were written for it name services freely.
+/// The framed response of `Check` and `Watch`. The same for any service name, as in Triton: probes written for it
+/// send arbitrary names.
+///
+/// # Errors
+///
+/// Never: the message is small.
 pub fn health(is_ready: bool) -> Result<Bytes, Error> {
     framed(&health_response(is_ready))
 }
@@ -195,7 +216,7 @@ const fn health_response(is_ready: bool) -> HealthCheckResponse {
     HealthCheckResponse { status: status as i32 }
 }
 
-/// The whole server, which has no name, and its service.
+/// Health of the whole server, under the empty name, and of its service.
 fn health_list(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let names = ["", "inference.GRPCInferenceService"];
     let statuses = names.map(|name| (name.to_owned(), health_response(facts.is_ready())));
@@ -210,7 +231,7 @@ fn server_metadata(facts: &impl ServerFacts) -> Result<Bytes, Error> {
     })
 }
 
-/// A model that is unknown, or not ready, is not ready: no failure (Triton 2.51 and `tritonclient`).
+/// An unknown model is answered as not ready, and not with an error (Triton 2.51 and `tritonclient`).
 fn model_ready(request: &proto::ModelReadyRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     let version = version_of(&request.version)?;
     framed(&proto::ModelReadyResponse { ready: facts.model(&request.name, version).is_ok() })
@@ -241,7 +262,7 @@ fn tensor_metadata(tensor: &TensorSpec) -> TensorMetadata {
     }
 }
 
-/// The configuration is kept encoded: it becomes the response's one field as it is.
+/// Copies the configuration, which is stored encoded, into the response's only field.
 fn model_config(request: &proto::ModelConfigRequest, facts: &impl ServerFacts) -> Result<Bytes, Error> {
     const CONFIG: u32 = 1;
     let model = facts.model(&request.name, version_of(&request.version)?)?;
@@ -328,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rpc_of_the_services_has_a_path_and_no_other_path_is_one() {
+    fn every_rpc_of_the_services_has_a_path_and_other_paths_are_refused() {
         let pool = DescriptorPool::decode(DESCRIPTORS).unwrap();
         for service in pool.services() {
             for method in service.methods() {
@@ -457,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_refused_by_every_rpc() {
+    fn every_rpc_refuses_bytes_that_are_not_its_message() {
         for control in [
             ControlRpc::HealthCheck,
             ControlRpc::HealthList,

@@ -1,5 +1,5 @@
-//! The shared memory extensions over gRPC: messages to [`RegionOrder`]s, what there is to a message.
-//! Texts as Triton's `grpc_server.cc` has them.
+//! The shared memory extensions over gRPC: messages to [`RegionOrder`]s, and the list of regions to a message. The
+//! texts are those of Triton's `grpc_server.cc`.
 
 use bytes::Bytes;
 
@@ -11,7 +11,11 @@ use crate::wire::proto::inference as proto;
 use crate::wire::proto::inference::cuda_shared_memory_status_response::RegionStatus as CudaStatus;
 use crate::wire::proto::inference::system_shared_memory_status_response::RegionStatus as SystemStatus;
 
-/// What a message orders.
+/// The operation that a message requests.
+///
+/// # Errors
+///
+/// `InvalidArgument` for a bad name, key, handle or range, `Internal` for bytes that are not the message.
 pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<RegionOrder, Error> {
     Ok(match (action, kind) {
         (RegionAction::Status, RegionKind::System) => {
@@ -34,7 +38,7 @@ pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<R
         }
         (RegionAction::Register, RegionKind::Cuda) => {
             let request: proto::CudaSharedMemoryRegisterRequest = read(message)?;
-            // No device has a number as large as that of a negative one.
+            // A negative number becomes one so large that no such device exists.
             let device = request.device_id.cast_unsigned();
             RegionOrder::Register(RegionRegistration::cuda(
                 &request.name,
@@ -46,7 +50,11 @@ pub fn order(kind: RegionKind, action: RegionAction, message: &[u8]) -> Result<R
     })
 }
 
-/// The framed answer to what was ordered.
+/// The framed response once the operation has succeeded. `regions` is empty except for the status.
+///
+/// # Errors
+///
+/// `Internal` if the message is larger than 4 GiB.
 pub fn answer(kind: RegionKind, action: RegionAction, regions: Vec<RegionDescription>) -> Result<Bytes, Error> {
     match (action, kind) {
         (RegionAction::Register, RegionKind::System) => framed(&proto::SystemSharedMemoryRegisterResponse {}),
@@ -119,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_is_a_map_by_name() {
+    fn the_status_is_a_map_by_name() {
         let system = RegionPlace::System { key: "/k".to_owned(), offset: 8 };
         let regions = vec![
             RegionDescription { name: "a".to_owned(), size: 64, place: system },

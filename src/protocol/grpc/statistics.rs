@@ -1,10 +1,10 @@
-//! `ModelStatistics`: the statistics extension's message, with every field that Triton's
-//! `grpc_server.cc` sets, zeros included.
+//! The response of `ModelStatistics`, the statistics extension, with every field that Triton's `grpc_server.cc` sets,
+//! zeros included.
 
 use crate::metrics::{BatchFigures, DurationTotal, ModelStatistics, ResponseFigures};
 use crate::wire::proto::inference as proto;
 
-/// The statistics of some model versions.
+/// Converts the statistics of model versions to a response message.
 pub fn response(all: Vec<ModelStatistics>) -> proto::ModelStatisticsResponse {
     proto::ModelStatisticsResponse { model_stats: all.into_iter().map(model).collect() }
 }
@@ -34,7 +34,7 @@ fn model(statistics: ModelStatistics) -> proto::ModelStatistics {
             .iter()
             .map(|figures| (figures.index.to_string(), responses(figures)))
             .collect(),
-        // Memory is told by engines that know of it.
+        // `memory_usage` stays empty: no engine here reports it.
         ..Default::default()
     }
 }

@@ -1,11 +1,11 @@
-//! What ends a call: a status and its text, as `grpc-status` and `grpc-message` carry them.
+//! Errors as the trailers `grpc-status` and `grpc-message` that end a call.
 
 use std::borrow::Cow;
 
 use crate::error::{Code, Error};
 use crate::wire::grpc::{GatherError, encode_status_text};
 
-/// The values of `grpc-status` and `grpc-message` (percent-encoded) for a failure.
+/// The values of `grpc-status` and of `grpc-message`, percent-encoded.
 pub fn trailers(error: &Error) -> (u8, Cow<'_, str>) {
     (error.code().on_wire().1, encode_status_text(error.text()))
 }
@@ -17,7 +17,7 @@ impl From<GatherError> for Error {
                 Self::unsupported("compressed messages are not accepted, use the grpc-encoding 'identity'")
             }
             GatherError::Flag(flag) => {
-                Self::new(Code::Internal, format!("a message begins with 0 or 1 (its compressed flag), got {flag}"))
+                Self::new(Code::Internal, format!("the compressed flag of a message must be 0 or 1, got {flag}"))
             }
             GatherError::Size { size, size_max } => Self::too_large(format!(
                 "a message of {size} bytes exceeds the maximum of {size_max} bytes. \
@@ -27,7 +27,7 @@ impl From<GatherError> for Error {
     }
 }
 
-/// The stream ended inside a message.
+/// The error for a stream that ends inside a message.
 pub fn truncated() -> Error {
     Error::new(Code::Internal, "the stream ended within a message")
 }
@@ -51,7 +51,7 @@ mod tests {
                 "a message of 9 bytes exceeds the maximum of 8 bytes. Use --grpc-max-message-size to increase the limit.",
             ),
         );
-        check(GatherError::Flag(7).into(), (13, "a message begins with 0 or 1 (its compressed flag), got 7"));
+        check(GatherError::Flag(7).into(), (13, "the compressed flag of a message must be 0 or 1, got 7"));
         check(truncated(), (13, "the stream ended within a message"));
         assert_eq!(Error::from(GatherError::Compressed).code(), Code::Unsupported);
     }

@@ -1,4 +1,4 @@
-//! The readers held to `prost`'s over generated, damaged and stored messages.
+//! Our readers compared with `prost` on generated, damaged and stored messages.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ use crate::wire::proto::inference::infer_parameter::ParameterChoice;
 use crate::wire::proto::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::wire::protobuf::{put_bytes_head, put_varint};
 
-/// A small generator (xorshift64*), so that a seed names a test.
+/// A small random generator (xorshift64*): a seed identifies a case.
 struct Random(u64);
 
 impl Random {
@@ -31,7 +31,7 @@ impl Random {
         self.next() % end
     }
 
-    /// Small most of the time, of any size now and then.
+    /// Mostly small, sometimes any 64-bit number.
     fn number(&mut self) -> u64 {
         let shift = self.below(64);
         self.next() >> shift
@@ -99,7 +99,7 @@ impl Random {
         }
     }
 
-    /// Fields of any number and wire type, with fields in them: what an encoder would never write.
+    /// Fields of random number and wire type, nested: what no encoder would write.
     fn fields(&mut self, depth: u64) -> Vec<u8> {
         let mut out = Vec::new();
         for _ in 0..self.below(5) {
@@ -142,7 +142,7 @@ impl Random {
     }
 }
 
-/// Runs a case per seed; each must be agreed on, and enough of them must be of each kind.
+/// Runs one case per seed. The readers must agree on each, and enough cases must be accepted and refused.
 fn check(seeds: u64, accepted_min: usize, refused_min: usize, case: impl Fn(&mut Random) -> Vec<u8>) {
     let (mut accepted, mut refused) = (0, 0);
     for seed in 1..=seeds {
@@ -167,7 +167,7 @@ fn what_prost_writes_is_read_alike() {
 #[test]
 fn messages_one_after_the_other_merge_as_prosts_do() {
     check(5_000, 5_000, 0, |random| {
-        // An input within an input tensor's own bytes: its contents merge.
+        // Two inputs concatenated into one field: their contents merge.
         let mut bytes = random.request().encode_to_vec();
         let mut input = random.request().inputs.pop().unwrap_or_default().encode_to_vec();
         input.extend(random.request().inputs.pop().unwrap_or_default().encode_to_vec());
@@ -202,7 +202,7 @@ fn stored_inputs_of_the_fuzzer_pass() {
     }
 }
 
-/// A buffer whose alignment is real.
+/// A buffer that really is aligned.
 struct Aligned(AlignedBuffer);
 
 impl BodyBuffer for Aligned {

@@ -1,5 +1,5 @@
-//! The `data` of an input: JSON text to the bytes of a tensor, nested or flat. Memory is taken for
-//! no more elements than the text can hold.
+//! Decodes the `data` of an input: a JSON array, nested or flat, to the bytes of a tensor. Allocates memory for no
+//! more elements than the text can contain.
 
 use bytemuck::Pod;
 use bytes::Bytes;
@@ -7,13 +7,18 @@ use bytes::Bytes;
 use crate::budget::ReceiveReservation;
 use crate::error::Error;
 use crate::protocol::check::shape_overflow;
-use crate::protocol::rest::fault::{NO_ARRAY, json_error, unable};
+use crate::protocol::rest::fault::{NOT_AN_ARRAY, json_error, unparsable};
 use crate::tensor::{AlignedBuffer, Datatype, element_count};
 use crate::wire::json::{
     ArrayError, JsonValue, Number, RawArray, ValueKind, read_booleans, read_numbers, read_strings,
 };
 
-/// Reads the elements of an input of a shape into memory that is counted.
+/// Decodes the elements of an input with the given name, datatype and shape, into memory that is
+/// reserved first.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the data is not an array of as many elements of the datatype as the shape says.
 pub fn decode(
     name: &str,
     datatype: Option<Datatype>,
@@ -22,9 +27,9 @@ pub fn decode(
     memory: &mut ReceiveReservation,
 ) -> Result<Bytes, Error> {
     let count = element_count(shape).map_err(|_| shape_overflow(name, shape))?;
-    let ValueKind::Raw(array) = value.kind() else { return Err(unable("data", NO_ARRAY)) };
+    let ValueKind::Raw(array) = value.kind() else { return Err(unparsable("data", NOT_AN_ARRAY)) };
     if count == 0 {
-        // As in Triton, the datatype is not looked at; the data must be empty, though.
+        // As in Triton, any datatype passes if the shape has no elements; but the data must be empty.
         return elements(array, 0, read_booleans).map_err(|error| refusal(name, Datatype::Bool, error));
     }
     let Some(datatype) = datatype else {
@@ -62,13 +67,14 @@ fn numbers<T: Number + Pod>(array: &RawArray<'_>, count: usize) -> Result<Bytes,
     elements(array, count, read_numbers::<T>)
 }
 
-/// Reads so many elements of one size into memory of their own.
+/// Reads `count` elements of fixed size into a new buffer.
 fn elements<T: Pod>(
     array: &RawArray<'_>,
     count: usize,
     read: impl FnOnce(&RawArray<'_>, &mut [T]) -> Result<(), ArrayError>,
 ) -> Result<Bytes, ArrayError> {
-    // Each element is a character at least, and has a comma or a bracket behind it.
+    // An element is at least one character, followed by a comma or bracket. Checked before the allocation, so that a
+    // large shape alone costs no memory.
     if count > array.text.len() / 2 {
         return array.validate().map_err(ArrayError::Json).and(Err(ArrayError::TooFew));
     }
@@ -79,13 +85,13 @@ fn elements<T: Pod>(
 }
 
 fn strings(array: &RawArray<'_>) -> Result<Bytes, ArrayError> {
-    // Quotation marks and a comma are nearly as long as the size before each element.
+    // A good estimate: two quotation marks and a comma become a length of 4 bytes.
     let mut contents = Vec::with_capacity(array.text.len());
     read_strings(array, &mut contents)?;
     Ok(Bytes::from(contents))
 }
 
-/// What a client reads; Triton's words where it has any.
+/// The error for the client: Triton's text for the faults that Triton detects.
 fn refusal(name: &str, datatype: Datatype, error: ArrayError) -> Error {
     let kind = datatype.name();
     match error {
@@ -93,20 +99,21 @@ fn refusal(name: &str, datatype: Datatype, error: ArrayError) -> Error {
         ArrayError::Kind if datatype == Datatype::Bytes => {
             Error::invalid("Unable to parse JSON bytes array: attempt to access JSON non-string as string")
         }
-        ArrayError::Kind => unable("data", kind_text(datatype)),
-        ArrayError::Fraction { index, text } => unable(
+        ArrayError::Kind => unparsable("data", kind_text(datatype)),
+        ArrayError::Fraction { index, text } => unparsable(
             "data",
             &format!("element {index} of input '{name}' is {text}, which is not an integer as {kind} requires"),
         ),
-        ArrayError::Range { index, text } => {
-            unable("data", &format!("element {index} of input '{name}' is {text}, which is out of the range of {kind}"))
-        }
+        ArrayError::Range { index, text } => unparsable(
+            "data",
+            &format!("element {index} of input '{name}' is {text}, which is out of the range of {kind}"),
+        ),
         ArrayError::TooFew => Error::invalid("Failed to parse 'data' field: shape does not match true shape"),
-        ArrayError::TooMany => unable("data", "Shape does not match true shape of 'data' field"),
+        ArrayError::TooMany => unparsable("data", "Shape does not match true shape of 'data' field"),
     }
 }
 
-/// RapidJSON's accessor of a datatype, in Triton's words, on something else.
+/// Triton's text for an element of the wrong JSON type: it names the accessor of RapidJSON that failed.
 const fn kind_text(datatype: Datatype) -> &'static str {
     match datatype {
         Datatype::Bool => "attempt to access JSON non-boolean as boolean",

@@ -1,6 +1,6 @@
-//! An inference request from its body, in the order of Triton's checks and with its words
-//! (`http_server.cc`, `HandleInfer`). Where a client's mistake is an internal error there, it is an
-//! invalid argument here.
+//! Decodes the body of an inference request. The order of the checks and their texts are Triton's (`http_server.cc`,
+//! `HandleInfer`), so that a request with several faults gets the same error. Where Triton answers a client's mistake
+//! with an internal error, we answer `InvalidArgument`.
 
 use std::time::Duration;
 
@@ -17,24 +17,28 @@ use crate::protocol::check::{
 use crate::protocol::infer::SequenceParameters;
 use crate::protocol::infer::{InferRequest, OutputPlan, ResponsePlan};
 use crate::protocol::rest::data;
-use crate::protocol::rest::fault::NO_ARRAY;
+use crate::protocol::rest::fault::NOT_AN_ARRAY;
 use crate::protocol::rest::fault::json_error;
-use crate::protocol::rest::fault::unable;
+use crate::protocol::rest::fault::unparsable;
 use crate::protocol::shared_memory::{self, RegionSlice, Regions};
 use crate::tensor::{Datatype, Shape, byte_size, element_count, strings};
 use crate::wire::json::{Document, JsonValue, ValueKind};
 
-/// What `Inference-Header-Content-Length` says.
+/// The value of `Inference-Header-Content-Length`: how much of the body is JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderLength {
-    /// There is no such field: all of the body is JSON.
+    /// No such field: all of the body is JSON.
     Absent,
-    /// The bytes of the JSON; 0 for a body that is one tensor.
+    /// Bytes of JSON at the beginning of the body; 0 for a raw body, which is one tensor.
     Size(i32),
 }
 
 impl HeaderLength {
-    /// Reads the field's value.
+    /// Parses the field's value.
+    ///
+    /// # Errors
+    ///
+    /// `InvalidArgument` if it is not a 32-bit integer.
     pub fn from_field(value: Option<&[u8]>) -> Result<Self, Error> {
         let Some(value) = value else { return Ok(Self::Absent) };
         let text = String::from_utf8_lossy(value);
@@ -48,7 +52,7 @@ impl HeaderLength {
         })
     }
 
-    /// The bytes of JSON in a body of a size.
+    /// Bytes of JSON in a body of `body_size` bytes.
     fn of_body(self, body_size: usize) -> Result<usize, Error> {
         let Self::Size(size) = self else { return Ok(body_size) };
         usize::try_from(size).ok().filter(|size| *size <= body_size).ok_or_else(|| {
@@ -59,7 +63,7 @@ impl HeaderLength {
 
 const FIELD: &str = "Inference-Header-Content-Length";
 
-/// What a request says beside its tensors.
+/// The request's parameters that the server acts on.
 #[derive(Default)]
 struct RestParameters {
     priority: u64,
@@ -68,9 +72,14 @@ struct RestParameters {
     sequence: SequenceParameters,
 }
 
-/// Decodes the body of an inference request for a model. Binary inputs are views of the body. Regions
-/// of shared memory are those that it may name; `None` where it may name none. What the inputs take beside
-/// the body is taken of `memory`.
+/// Decodes and checks the body of an inference request. Binary inputs stay views of the body. `regions` are the
+/// shared memory regions it may use; `None` if client shared memory is disabled. What the inputs take beside
+/// the body is reserved in `memory` first.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the body is malformed or does not fit the model; `Unsupported` for a decoupled model;
+/// `Unsupported`, `NotFound` or `TooLarge` for shared memory.
 pub fn decode(
     spec: &ModelSpec,
     header_length: HeaderLength,
@@ -88,7 +97,7 @@ pub fn decode(
     let json = body.get(..size).unwrap_or_default();
     let document = Document::parse(json, &["data"]).map_err(json_error)?;
     decode_document(spec, &document, body.slice(size..), regions, memory).map_err(|error| {
-        // A fault in text that was not read yet comes before what is wrong with what it says.
+        // Triton parses the whole JSON first: a syntax fault in a `data` array not read yet takes precedence.
         document.validate().map_or_else(json_error, |()| error)
     })
 }
@@ -113,7 +122,7 @@ fn decode_document(
         inputs.push(decode_input(spec, input, &mut binary, regions, memory)?);
     }
     if document.raw_count() > json_count {
-        // There is such an array where none is looked for. It must be JSON all the same.
+        // An array named `data` outside of an input was kept as text, unread. It must be valid JSON all the same.
         document.validate().map_err(json_error)?;
     }
     if !binary.is_empty() {
@@ -122,7 +131,7 @@ fn decode_document(
     let mut destinations = Vec::new();
     let outputs = decode_outputs(root, parameters.is_binary, regions, &mut destinations)?;
     let outputs = check_outputs(spec, id, &outputs, parameters.is_binary)?;
-    check_forms(spec, &outputs)?;
+    check_output_formats(spec, &outputs)?;
     let (tensors, rows) = check(spec, id, &mut inputs)?;
     let shared = check::shared_tensors(spec, regions, &mut inputs, destinations)?;
     let RestParameters { priority, timeout, sequence, .. } = parameters;
@@ -134,7 +143,7 @@ fn decode_document(
     Ok(InferRequest { inputs, rows, priority, timeout, sequence, plan })
 }
 
-/// Decodes one input, and takes its bytes off the binary section where it has any there.
+/// Decodes one input; takes its bytes from the front of the binary section if they are there.
 fn decode_input<'d>(
     spec: &ModelSpec,
     input: JsonValue<'d, '_>,
@@ -159,7 +168,7 @@ fn decode_input<'d>(
     Ok(NamedTensor::new(name, datatype, shape, contents))
 }
 
-/// The bytes in shared memory that an input or output with a region names.
+/// The shared memory slice of an input or output whose parameters name a region.
 fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<RegionSlice, Error> {
     let regions = regions.ok_or_else(shared_memory::disabled)?;
     let parameter = |name: &'static str| Some((tensor.get("parameters")?.get(name)?, name));
@@ -169,7 +178,7 @@ fn decode_slice(tensor: JsonValue<'_, '_>, regions: Option<&Regions>) -> Result<
     regions.find(region, number("shared_memory_offset")?, number("shared_memory_byte_size")?)
 }
 
-/// An input comes in exactly one way.
+/// Refuses an input whose elements are given in no way, or in more than one.
 fn check_sources(has_json: bool, has_binary: bool, has_region: bool) -> Result<(), Error> {
     let fields = [(has_json, " 'data'"), (has_binary, " 'binary_data_size'"), (has_region, " 'shared_memory_region'")];
     let set: SmallVec<[&str; 3]> = fields.into_iter().filter(|(is_set, _)| *is_set).map(|(_, name)| name).collect();
@@ -205,7 +214,7 @@ fn decode_shape(name: &str, input: JsonValue<'_, '_>) -> Result<Shape, Error> {
     }
 }
 
-/// Takes the next bytes of the binary section.
+/// Takes `size` bytes from the front of the binary section.
 fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> Result<Bytes, Error> {
     let left = binary.len();
     match usize::try_from(size).ok().filter(|size| *size <= left) {
@@ -218,8 +227,8 @@ fn take_binary(spec: &ModelSpec, name: &str, size: u64, binary: &mut Bytes) -> R
     }
 }
 
-/// Decodes the parameters of the request. Those of clients' own are checked for their type and not
-/// used.
+/// Decodes the parameters of the request. Unknown ones are the client's own: their type is checked, and they are
+/// ignored.
 fn decode_parameters(parameters: JsonValue<'_, '_>) -> Result<RestParameters, Error> {
     if *parameters.kind() != ValueKind::Object {
         return Err(Error::invalid("failed to get request params.: attempt to get members for non-object"));
@@ -254,7 +263,7 @@ fn decode_parameters(parameters: JsonValue<'_, '_>) -> Result<RestParameters, Er
     Ok(decoded)
 }
 
-/// A number, or else a string.
+/// A sequence id: a number or a string.
 fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<CorrelationId>, Error> {
     match value.as_u64() {
         Some(number) => Ok(CorrelationId::from_number(number)),
@@ -262,19 +271,19 @@ fn sequence_id(value: JsonValue<'_, '_>) -> Result<Option<CorrelationId>, Error>
     }
 }
 
-/// Decodes the outputs that are asked for; those that go to shared memory are `destinations`, too.
+/// Decodes the requested outputs; those that go to shared memory are added to `destinations`.
 fn decode_outputs<'d>(
     root: JsonValue<'d, '_>,
     default_is_binary: bool,
     regions: Option<&Regions>,
     destinations: &mut Vec<(&'d str, RegionSlice)>,
 ) -> Result<SmallVec<[AskedOutput<'d>; 4]>, Error> {
-    let mut asked = SmallVec::new();
+    let mut requested = SmallVec::new();
     if root.get("outputs").is_none() {
-        return Ok(asked);
+        return Ok(requested);
     }
     for output in array(root, "outputs")? {
-        if asked.len() >= REQUEST_TENSORS_MAX {
+        if requested.len() >= REQUEST_TENSORS_MAX {
             return Err(too_many("outputs", REQUEST_TENSORS_MAX));
         }
         let parameter = |name: &str| output.get("parameters").and_then(|parameters| parameters.get(name));
@@ -297,15 +306,15 @@ fn decode_outputs<'d>(
             }
             destinations.push((name, decode_slice(output, regions)?));
         }
-        // What goes to shared memory goes there as it is.
+        // Shared memory gets raw bytes, so that any datatype is accepted, also one that JSON cannot express.
         let is_binary = region.is_some() || binary.unwrap_or(default_is_binary);
-        asked.push(AskedOutput { name, is_binary, class_count: u32::try_from(count).unwrap_or(u32::MAX) });
+        requested.push(AskedOutput { name, is_binary, class_count: u32::try_from(count).unwrap_or(u32::MAX) });
     }
-    Ok(asked)
+    Ok(requested)
 }
 
-/// Refuses before the model runs what could not be sent after it.
-fn check_forms(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
+/// Refuses outputs that could not be encoded, before the model runs.
+fn check_output_formats(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
     for plan in plans {
         let Some(output) = spec.outputs.get(plan.index) else { continue };
         if plan.class_count > 0 {
@@ -317,7 +326,7 @@ fn check_forms(spec: &ModelSpec, plans: &[OutputPlan]) -> Result<(), Error> {
     Ok(())
 }
 
-/// JSON has no form for half floats.
+/// Refuses half floats as JSON, as Triton does.
 pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
     match datatype {
         Datatype::Fp16 | Datatype::Bf16 => Err(Error::invalid(format!(
@@ -328,7 +337,7 @@ pub(super) fn check_json_output(datatype: Datatype) -> Result<(), Error> {
     }
 }
 
-/// Decodes a body that is the one tensor of a model with one input, its shape deduced.
+/// Decodes a raw body: the tensor of a model's only input, whose shape is deduced from the size.
 fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) -> Result<InferRequest, Error> {
     let [input] = spec.inputs.as_slice() else {
         let text = format!(
@@ -340,10 +349,11 @@ fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) ->
     };
     let shape = raw_shape(spec, input, body.len())?;
     let contents = match byte_size(input.datatype, &shape) {
-        // Triton calls the input so until it is known to fit.
+        // `raw_input` is Triton's name for the input until it has checked the size.
         Ok(Some(size)) if size != body.len() => {
             return Err(size_mismatch(spec, "", "raw_input", size, body.len()));
         }
+        // The body is the string itself, without the length that elements of `BYTES` begin with.
         Ok(None) => {
             memory.grow(body.len().saturating_add(4))?;
             let mut contents = Vec::with_capacity(body.len().saturating_add(4));
@@ -361,8 +371,8 @@ fn decode_raw(spec: &ModelSpec, body: Bytes, memory: &mut ReceiveReservation) ->
     Ok(InferRequest { inputs, rows, priority: 0, timeout: Duration::ZERO, sequence: None, plan })
 }
 
-/// The shape of a raw body: one row, and as many elements as there are bytes for along the one
-/// axis that may vary.
+/// Deduces the shape of a raw body: one row, and along the one variable axis as many elements as the body
+/// has bytes for.
 fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<Shape, Error> {
     let wildcards = input.dims.iter().filter(|dimension| **dimension == -1).count();
     if wildcards > 1 {
@@ -380,6 +390,7 @@ fn raw_shape(spec: &ModelSpec, input: &TensorSpec, body_size: usize) -> Result<S
     }
     let fixed = byte_size(input.datatype, &shape).ok().flatten().unwrap_or(0);
     let varying = input.dims.iter().position(|dimension| *dimension == -1).and_then(|at| shape.get_mut(at));
+    // Rounded down: a body with a part of an element is refused when its size is compared with the shape's.
     if let Some(dimension) = varying {
         *dimension = i64::try_from(body_size.checked_div(fixed).unwrap_or(0)).unwrap_or(i64::MAX);
     }
@@ -394,26 +405,26 @@ fn too_many(what: &str, most: usize) -> Error {
 }
 
 fn member<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<JsonValue<'d, 'a>, Error> {
-    value.get(name).ok_or_else(|| unable(name, &format!("attempt to access non-existing object member '{name}'")))
+    value.get(name).ok_or_else(|| unparsable(name, &format!("attempt to access non-existing object member '{name}'")))
 }
 
 fn array<'d, 'a>(value: JsonValue<'d, 'a>, name: &str) -> Result<impl Iterator<Item = JsonValue<'d, 'a>>, Error> {
     let array = member(value, name)?;
     match array.kind() {
         ValueKind::Array => Ok(array.elements()),
-        _ => Err(unable(name, NO_ARRAY)),
+        _ => Err(unparsable(name, NOT_AN_ARRAY)),
     }
 }
 
 fn string<'d>(value: JsonValue<'d, '_>, name: &str) -> Result<&'d str, Error> {
-    value.as_str().ok_or_else(|| unable(name, "attempt to access JSON non-string as string"))
+    value.as_str().ok_or_else(|| unparsable(name, "attempt to access JSON non-string as string"))
 }
 
 fn boolean(value: JsonValue<'_, '_>, name: &str) -> Result<bool, Error> {
-    value.as_bool().ok_or_else(|| unable(name, "attempt to access JSON non-boolean as boolean"))
+    value.as_bool().ok_or_else(|| unparsable(name, "attempt to access JSON non-boolean as boolean"))
 }
 
 fn unsigned(value: JsonValue<'_, '_>, name: &str) -> Result<u64, Error> {
     let what = "attempt to access JSON non-unsigned-integer as unsigned-integer";
-    value.as_u64().ok_or_else(|| unable(name, what))
+    value.as_u64().ok_or_else(|| unparsable(name, what))
 }

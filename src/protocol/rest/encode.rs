@@ -1,4 +1,5 @@
-//! Results as a reply: JSON in Triton's order of keys, then the binary outputs as they are.
+//! Encodes results and errors as replies: JSON in Triton's order of keys, then the binary outputs, which are sent
+//! without a copy. Called by the shard when a request is complete.
 
 use bytemuck::AnyBitPattern;
 use bytes::Bytes;
@@ -15,9 +16,14 @@ use crate::tensor::{Datatype, Tensor, byte_size, element_count};
 use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
-/// Encodes the outputs of a model version, given in the model's order, as a plan says.
+/// Encodes a response. `outputs` are in the order of the model's outputs; the plan says which to send, and how.
+///
+/// # Errors
+///
+/// `Internal` if an output is missing or does not fit its shape; `InvalidArgument` for strings that are not UTF-8, and
+/// as [`classify`].
 pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<Tensor>) -> Result<Reply, Error> {
-    let sent = select(spec, plan, outputs)?;
+    let sent = planned_outputs(spec, plan, outputs)?;
     let mut json = Vec::with_capacity(
         sent.iter()
             .map(|output| output.size_expected())
@@ -52,7 +58,7 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
         return Ok(Reply::new(200, JSON, json));
     }
     let mut reply = Reply::new(200, "application/octet-stream", Bytes::new());
-    // Its size in digits lies behind it, so that both are one allocation.
+    // The digits of the header's value are appended to the JSON and split off, which saves an allocation.
     let size = json.len();
     writer::integer(size, &mut json);
     let mut json = Bytes::from(json);
@@ -61,7 +67,7 @@ pub fn encode(spec: &ModelSpec, version: u64, plan: &ResponsePlan, outputs: Vec<
     Ok(reply)
 }
 
-/// What the response repeats of its request, a number as an int64, as in Triton.
+/// Writes the echoed sequence parameters; a numeric id as an int64, as in Triton.
 fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
     let SequenceParameters { id, is_start, is_end } = repeated;
     json.extend_from_slice(b",\"parameters\":{\"sequence_id\":");
@@ -72,20 +78,20 @@ fn write_repeated(repeated: &SequenceParameters, json: &mut Vec<u8>) {
         }
         None => writer::integer(0, json),
     }
-    for (key, is_so) in [(&b",\"sequence_start\":"[..], is_start), (b",\"sequence_end\":", is_end)] {
+    for (key, is_set) in [(&b",\"sequence_start\":"[..], is_start), (b",\"sequence_end\":", is_end)] {
         json.extend_from_slice(key);
-        writer::boolean(*is_so, json);
+        writer::boolean(*is_set, json);
     }
     json.push(b'}');
 }
 
-/// The content type of everything but binary outputs.
+/// The content type of all replies without binary outputs.
 pub(super) const JSON: &str = "application/json";
 
-/// Bytes of the JSON before and behind the outputs, roughly.
+/// Bytes of JSON around the outputs, roughly.
 const HEAD_SIZE_EXPECTED: usize = 96;
 
-/// An error as a reply: `{"error":"…"}`. Where the server is only full or busy, it says when to ask
+/// An error as a reply: `{"error":"…"}`. If the server is only unavailable for now, `Retry-After` tells when to try
 /// again.
 pub fn error_reply(error: &Error) -> Reply {
     let mut json = Vec::with_capacity(error.text().len().saturating_add(16));
@@ -99,50 +105,49 @@ pub fn error_reply(error: &Error) -> Reply {
     reply
 }
 
-/// An output on its way out.
+/// One output to be written.
 struct SentOutput<'a> {
     spec: &'a TensorSpec,
     tensor: Tensor,
     is_binary: bool,
-    /// It went to shared memory, and its name, datatype and shape are all that is told.
+    /// It was written to shared memory: the response has only its name, datatype and shape.
     is_shared: bool,
 }
 
-/// The outputs of a plan, in its order, classified where it says so.
-fn select<'a>(
+/// The planned outputs, in the plan's order, classified if the plan says so.
+fn planned_outputs<'a>(
     spec: &'a ModelSpec,
     plan: &ResponsePlan,
     outputs: Vec<Tensor>,
 ) -> Result<SmallVec<[SentOutput<'a>; 2]>, Error> {
     let mut outputs: SmallVec<[Option<Tensor>; 4]> = outputs.into_iter().map(Some).collect();
     let mut sent = SmallVec::new();
-    for asked in &plan.outputs {
-        let is_shared = plan.is_shared(asked.index);
-        let plan = asked;
-        let spec_of = spec.outputs.get(plan.index);
-        let (Some(expected), Some(tensor)) = (spec_of, outputs.get_mut(plan.index).and_then(Option::take)) else {
+    for planned in &plan.outputs {
+        let is_shared = plan.is_shared(planned.index);
+        let expected = spec.outputs.get(planned.index);
+        let (Some(expected), Some(tensor)) = (expected, outputs.get_mut(planned.index).and_then(Option::take)) else {
             return Err(Error::internal(format!(
                 "model '{}' did not produce every output that was asked for",
                 spec.name
             )));
         };
-        let tensor = match plan.class_count {
+        let tensor = match planned.class_count {
             0 => tensor,
             count => classify(expected, spec.has_batch_axis(), &tensor, count)?,
         };
-        sent.push(SentOutput { spec: expected, tensor, is_binary: plan.is_binary, is_shared });
+        sent.push(SentOutput { spec: expected, tensor, is_binary: planned.is_binary, is_shared });
     }
     Ok(sent)
 }
 
 impl SentOutput<'_> {
-    /// Bytes of its JSON, roughly.
+    /// Bytes of its JSON, roughly: to allocate once.
     fn size_expected(&self) -> usize {
         let data = match self.tensor.datatype {
             _ if self.is_binary => 0,
             Datatype::Bytes => self.tensor.contents.len(),
             Datatype::Bool | Datatype::Uint8 | Datatype::Int8 => self.tensor.contents.len().saturating_mul(5),
-            // The shortest text of a float, or of an integer, is rarely more than three times as long.
+            // The shortest text of a number is rarely more than three times as long as its bytes.
             _ => self.tensor.contents.len().saturating_mul(3),
         };
         data.saturating_add(self.spec.name.len()).saturating_add(HEAD_SIZE_EXPECTED)
@@ -171,28 +176,28 @@ impl SentOutput<'_> {
         Ok(())
     }
 
-    /// Writes the elements, flat.
+    /// Writes the elements as one flat array.
     fn write_data(&self, json: &mut Vec<u8>) -> Result<(), Error> {
         check_json_output(self.tensor.datatype)?;
         let contents = &self.tensor.contents;
         match byte_size(self.tensor.datatype, &self.tensor.shape) {
             Ok(Some(size)) if size == contents.len() => {}
             Ok(None) => return self.write_strings(json),
-            _ => return Err(self.mismatch()),
+            _ => return Err(self.shape_mismatch()),
         }
         match self.tensor.datatype {
-            Datatype::Bool => each::<u8>(contents, json, |value, json| writer::boolean(value != 0, json)),
-            Datatype::Uint8 => each::<u8>(contents, json, writer::integer),
-            Datatype::Uint16 => each::<u16>(contents, json, writer::integer),
-            Datatype::Uint32 => each::<u32>(contents, json, writer::integer),
-            Datatype::Uint64 => each::<u64>(contents, json, writer::integer),
-            Datatype::Int8 => each::<i8>(contents, json, writer::integer),
-            Datatype::Int16 => each::<i16>(contents, json, writer::integer),
-            Datatype::Int32 => each::<i32>(contents, json, writer::integer),
-            Datatype::Int64 => each::<i64>(contents, json, writer::integer),
-            Datatype::Fp32 => each::<f32>(contents, json, writer::float),
-            Datatype::Fp64 => each::<f64>(contents, json, writer::float),
-            // Refused or written before.
+            Datatype::Bool => write_elements::<u8>(contents, json, |value, json| writer::boolean(value != 0, json)),
+            Datatype::Uint8 => write_elements::<u8>(contents, json, writer::integer),
+            Datatype::Uint16 => write_elements::<u16>(contents, json, writer::integer),
+            Datatype::Uint32 => write_elements::<u32>(contents, json, writer::integer),
+            Datatype::Uint64 => write_elements::<u64>(contents, json, writer::integer),
+            Datatype::Int8 => write_elements::<i8>(contents, json, writer::integer),
+            Datatype::Int16 => write_elements::<i16>(contents, json, writer::integer),
+            Datatype::Int32 => write_elements::<i32>(contents, json, writer::integer),
+            Datatype::Int64 => write_elements::<i64>(contents, json, writer::integer),
+            Datatype::Fp32 => write_elements::<f32>(contents, json, writer::float),
+            Datatype::Fp64 => write_elements::<f64>(contents, json, writer::float),
+            // Handled above.
             Datatype::Fp16 | Datatype::Bf16 | Datatype::Bytes => {}
         }
         Ok(())
@@ -201,7 +206,7 @@ impl SentOutput<'_> {
     fn write_strings(&self, json: &mut Vec<u8>) -> Result<(), Error> {
         let mut count = 0_usize;
         for element in Strings::new(&self.tensor.contents) {
-            let element = element.map_err(|_| self.mismatch())?;
+            let element = element.map_err(|_| self.shape_mismatch())?;
             let Ok(text) = std::str::from_utf8(element) else {
                 return Err(Error::invalid(format!(
                     "element {count} of output '{}' is not UTF-8, which JSON requires. Please use the binary data \
@@ -213,15 +218,15 @@ impl SentOutput<'_> {
             writer::string(text, json);
             count = count.saturating_add(1);
         }
-        if element_count(&self.tensor.shape) == Ok(count) { Ok(()) } else { Err(self.mismatch()) }
+        if element_count(&self.tensor.shape) == Ok(count) { Ok(()) } else { Err(self.shape_mismatch()) }
     }
 
-    fn mismatch(&self) -> Error {
+    fn shape_mismatch(&self) -> Error {
         Error::internal(format!("output tensor shape does not match size of output for '{}'", self.spec.name))
     }
 }
 
-/// Writes a shape.
+/// Writes a shape as a JSON array.
 pub(super) fn write_shape(shape: &[i64], json: &mut Vec<u8>) {
     json.push(b'[');
     for (index, dimension) in shape.iter().enumerate() {
@@ -231,8 +236,8 @@ pub(super) fn write_shape(shape: &[i64], json: &mut Vec<u8>) {
     json.push(b']');
 }
 
-/// Writes elements of one size with commas between.
-fn each<T: AnyBitPattern>(contents: &[u8], json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
+/// Writes elements of fixed size, with commas between them.
+fn write_elements<T: AnyBitPattern>(contents: &[u8], json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
     for (index, element) in contents.chunks_exact(size_of::<T>()).enumerate() {
         writer::comma(index, json);
         write(bytemuck::pod_read_unaligned(element), json);

@@ -1,9 +1,9 @@
-//! What is wrong with the JSON of a request, in Triton's words.
+//! Triton's error texts for faults in the JSON of a request.
 
 use crate::error::Error;
 use crate::wire::json::{JsonError, JsonFault};
 
-/// Triton's text for a body that is no JSON.
+/// The error for a body that is not JSON.
 pub(super) fn json_error(error: JsonError) -> Error {
     Error::invalid(match error.fault {
         JsonFault::Depth | JsonFault::Nodes => error.to_string(),
@@ -11,10 +11,10 @@ pub(super) fn json_error(error: JsonError) -> Error {
     })
 }
 
-/// What is wrong with a field.
-pub(super) fn unable(name: &str, what: &str) -> Error {
+/// The error for a field whose value is not as expected.
+pub(super) fn unparsable(name: &str, what: &str) -> Error {
     Error::invalid(format!("Unable to parse '{name}': {what}"))
 }
 
-/// RapidJSON's accessor, in Triton's words, on something that is no array.
-pub(super) const NO_ARRAY: &str = "attempt to access JSON non-array as array";
+/// Triton's text for a value that should be an array.
+pub(super) const NOT_AN_ARRAY: &str = "attempt to access JSON non-array as array";

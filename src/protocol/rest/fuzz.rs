@@ -1,5 +1,5 @@
-//! What the fuzz target `rest` runs, and the tests over its seeds: any bytes as a request for one
-//! model that has something of everything.
+//! The fuzz target `rest` and the tests over its seeds: arbitrary bytes as a request for a model that batches and
+//! has an optional input of strings.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use crate::model::{Batching, ModelSpec, TensorSpec, VersionPolicy};
 use crate::protocol::rest::decode::{HeaderLength, decode};
 use crate::tensor::{Datatype, byte_size};
 
-/// Decodes any bytes as a request: the first two are the length of the header, little-endian and
-/// signed, or absent where they are `0xffff`; what follows is the body.
+/// Decodes arbitrary bytes as a request: the first two are the header length, little-endian and signed (`0xffff`:
+/// absent), the rest is the body.
 pub fn exercise(bytes: &[u8]) {
     let Some((length, body)) = bytes.split_first_chunk::<2>() else { return };
     let header_length = match i16::from_le_bytes(*length) {
@@ -22,8 +22,8 @@ pub fn exercise(bytes: &[u8]) {
     decode_and_check(&model(), header_length, body);
 }
 
-/// Decodes a body and checks what must hold of every request that is accepted: inputs of the size
-/// their shape says, rows within the model's, a binary section that is used up.
+/// Decodes a body and asserts the invariants of an accepted request: contents have the size of their shape, rows are
+/// within the model's maximum, the binary section is used up.
 fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) {
     let body = Bytes::copy_from_slice(body);
     let Ok(request) = decode(spec, header_length, body.clone(), None, &mut ReceiveReservation::default()) else {
@@ -41,7 +41,7 @@ fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) 
     let used: usize = views.map(|input| input.contents.len()).sum();
     match header_length {
         HeaderLength::Absent => assert_eq!(used, 0, "JSON has no binary section"),
-        // A raw string gets its length before it, and so is copied.
+        // A raw string is copied, since its length is put before it.
         HeaderLength::Size(0) => assert!(used == 0 || used == body.len(), "a raw body is one tensor"),
         HeaderLength::Size(size) => {
             let size = usize::try_from(size).expect("an accepted length is a size");
@@ -50,7 +50,7 @@ fn decode_and_check(spec: &ModelSpec, header_length: HeaderLength, body: &[u8]) 
     }
 }
 
-/// Whether a view lies in a body.
+/// Whether a view points into a body.
 fn is_within(body: &Bytes, view: &Bytes) -> bool {
     let start = body.as_ptr() as usize;
     (start..start.saturating_add(body.len())).contains(&(view.as_ptr() as usize)) && !view.is_empty()

@@ -1,6 +1,6 @@
-//! REST: bodies of inference requests to [`InferRequest`](super::infer::InferRequest), results and
-//! errors to replies. Decoding borrows the body; encoding hands tensors on without a copy. Pure;
-//! bounded by the size of the body and the limits on inputs, parameters and values.
+//! REST: request bodies to [`InferRequest`](super::infer::InferRequest)s and operations, results and errors to
+//! replies. Decoding borrows the body; encoding passes tensors on without a copy. Pure; bounded by the size of the
+//! body and the limits on inputs, parameters and JSON values.
 
 pub mod data;
 pub mod decode;

@@ -1,5 +1,5 @@
-//! The model repository extension over REST: bodies to [`RepositoryOrder`]s, the index to a reply. Layout and
-//! texts as Triton's `http_server.cc` and `tritonserver.cc` have them.
+//! The model repository extension over REST: bodies to [`RepositoryOrder`]s, and the index to a reply. Layout and
+//! texts are those of Triton's `http_server.cc` and `tritonserver.cc`.
 
 use bytes::Bytes;
 
@@ -13,7 +13,11 @@ use crate::wire::base64;
 use crate::wire::json::{Document, JsonValue, ValueKind, writer};
 use crate::wire::message::Reply;
 
-/// The order of `POST /v2/repository/index`; the body may be empty.
+/// The operation of `POST /v2/repository/index`; the body may be empty.
+///
+/// # Errors
+///
+/// `InvalidArgument` if the body is not a JSON object, or `ready` not a boolean.
 pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
     let Some(document) = parse(body)? else { return Ok(RepositoryOrder::Index { only_ready: false }) };
     let only_ready = match document.root().get("ready") {
@@ -25,10 +29,15 @@ pub fn index_order(body: &[u8]) -> Result<RepositoryOrder, Error> {
     Ok(RepositoryOrder::Index { only_ready })
 }
 
-/// The order of `POST /v2/repository/models/M/load`; the body may be empty.
+/// The operation of `POST /v2/repository/models/M/load`; the body may be empty.
+///
+/// # Errors
+///
+/// `InvalidArgument` for a bad name, body, path or parameter.
 pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let mut load = LoadOrder { name: model_name(name)?, ..LoadOrder::default() };
     let document = parse(body)?;
+    // One more than the limit is read, to notice that there are too many.
     for (key, value) in document.iter().flat_map(|document| parameters(document)).take(ORDER_PARAMETERS_MAX + 1) {
         let text = value.as_str().ok_or_else(|| {
             Error::invalid(format!("Unable to parse '{key}': attempt to access JSON non-string as string"))
@@ -49,7 +58,11 @@ pub fn load_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     Ok(RepositoryOrder::Load(load))
 }
 
-/// The order of `POST /v2/repository/models/M/unload`; the body may be empty.
+/// The operation of `POST /v2/repository/models/M/unload`; the body may be empty.
+///
+/// # Errors
+///
+/// `InvalidArgument` for a bad name, body or parameter.
 pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     let name = model_name(name)?;
     let document = parse(body)?;
@@ -63,7 +76,7 @@ pub fn unload_order(name: &str, body: &[u8]) -> Result<RepositoryOrder, Error> {
     Ok(RepositoryOrder::Unload { name, with_dependents })
 }
 
-/// The index.
+/// The reply to an index request.
 pub fn index_reply(entries: &[IndexEntry]) -> Reply {
     let mut json = Vec::new();
     write_list(entries.iter(), &mut json, |entry, json| {
@@ -88,11 +101,12 @@ pub fn index_reply(entries: &[IndexEntry]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
-/// The reply to an order that was carried out: nothing, as JSON.
+/// The reply to a load or unload that succeeded: an empty body.
 pub fn done_reply() -> Reply {
     Reply::new(200, JSON, Bytes::new())
 }
 
+/// Parses a body that must be an object; `None` if it is empty.
 fn parse(body: &[u8]) -> Result<Option<Document<'_>>, Error> {
     if body.is_empty() {
         return Ok(None);
@@ -130,9 +144,9 @@ mod tests {
         check(index_order(b"{\"ready\":1}"), "400 Invalid value for 'ready': expected a boolean");
         check(index_order(b"[]"), "400 failed to parse the request JSON buffer: expected an object");
         check(index_order(b"{"), "400 failed to parse the request JSON buffer: Missing a name for object member. at 1");
-        check(load_order("m", b""), "Load(Load { name: \"m\", config: None, files: [] })");
+        check(load_order("m", b""), "Load(LoadOrder { name: \"m\", config: None, files: [] })");
         let body = br#"{"parameters":{"config":"{}","file:1/a":"Zm9v"}}"#;
-        check(load_order("m", body), r#"Load(Load { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
+        check(load_order("m", body), r#"Load(LoadOrder { name: "m", config: Some("{}"), files: [("1/a", b"foo")] })"#);
         check(load_order("m", br#"{"parameters":{"x":"1"}}"#), "400 unrecognized load parameter 'x'.");
         check(
             load_order("m", br#"{"parameters":{"config":{}}}"#),
@@ -142,7 +156,9 @@ mod tests {
             load_order("m", br#"{"parameters":{"file:1/a":"?"}}"#),
             "400 load parameter 'file:1/a' is not valid base64",
         );
-        assert!(text(load_order("m", br#"{"parameters":{"file:../a":""}}"#)).starts_with("400 '../a' is no path"));
+        assert!(
+            text(load_order("m", br#"{"parameters":{"file:../a":""}}"#)).starts_with("400 '../a' is not a file path")
+        );
         assert!(text(load_order("..", b"")).contains("path traversal"));
         check(unload_order("m", b""), "Unload { name: \"m\", with_dependents: false }");
         let body = br#"{"parameters":{"unload_dependents":true}}"#;

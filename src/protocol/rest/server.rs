@@ -1,4 +1,5 @@
-//! Replies about the server and its models: health, metadata, configuration.
+//! Replies about the server and its models: health, metadata, configuration. Metadata has Triton's keys, in
+//! its order.
 
 use bytes::Bytes;
 
@@ -7,7 +8,7 @@ use crate::protocol::rest::encode::{JSON, write_shape};
 use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
-/// What of Triton's protocol this server has beyond the KServe v2 protocol's core.
+/// The protocol extensions that the server supports, in Triton's order.
 pub const EXTENSIONS: [&str; 9] = [
     "classification",
     "sequence",
@@ -20,8 +21,8 @@ pub const EXTENSIONS: [&str; 9] = [
     "statistics",
 ];
 
-/// The same where clients may name regions of shared memory, in Triton's order. That of GPUs is among
-/// them whether there is one or not, as in Triton: a region there is refused for what it lacks.
+/// The protocol extensions if client shared memory is enabled, in Triton's order. `cuda_shared_memory` is listed even
+/// without a GPU, as in Triton: registering a region then fails with a reason.
 pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 11] = [
     "classification",
     "sequence",
@@ -36,12 +37,12 @@ pub const EXTENSIONS_WITH_SHARED_MEMORY: [&str; 11] = [
     "statistics",
 ];
 
-/// Whether the process is up; it is, once it can answer.
+/// The reply to a liveness probe: a process that can answer is live.
 pub fn live_reply() -> Reply {
     Reply::new(200, JSON, Bytes::from_static(b"{\"live\":true}"))
 }
 
-/// Whether the server takes requests for all of its models, and what it loads meanwhile.
+/// The reply to a readiness probe: whether the server can serve all of its models, and the loads in progress.
 pub fn ready_reply(is_ready: bool, loads: &[LoadNote]) -> Reply {
     let mut json = Vec::from(b"{\"live\":true,\"ready\":");
     writer::boolean(is_ready, &mut json);
@@ -65,22 +66,22 @@ pub fn ready_reply(is_ready: bool, loads: &[LoadNote]) -> Reply {
     Reply::new(status_of(is_ready), JSON, json)
 }
 
-/// A load that is under way.
+/// A load in progress.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadNote {
     /// The model.
     pub name: String,
-    /// What it is at.
+    /// Its current stage.
     pub stage: &'static str,
-    /// Versions that are loaded.
+    /// Versions loaded so far.
     pub done: u32,
-    /// Versions that will be; 0 before that is known.
+    /// Versions to load in total; 0 until known.
     pub versions: u32,
-    /// How long it takes so far.
+    /// Seconds since it began.
     pub seconds: u64,
 }
 
-/// Whether a model takes requests.
+/// The reply to a readiness probe of one model.
 pub fn model_ready_reply(name: &str, is_ready: bool) -> Reply {
     let mut json = Vec::from(b"{\"name\":");
     writer::string(name, &mut json);
@@ -90,12 +91,12 @@ pub fn model_ready_reply(name: &str, is_ready: bool) -> Reply {
     Reply::new(status_of(is_ready), JSON, json)
 }
 
-/// Probes read the status.
+/// The status of a readiness probe, which is all that most probes read.
 const fn status_of(is_ready: bool) -> u16 {
     if is_ready { 200 } else { 503 }
 }
 
-/// What the server calls itself (`--id`), its version and its extensions.
+/// The server's metadata: its name (`--id`), version and extensions.
 pub fn metadata_reply(name: &str, version: &str, extensions: &[&str]) -> Reply {
     let mut json = Vec::from(b"{\"name\":");
     writer::string(name, &mut json);
@@ -107,7 +108,7 @@ pub fn metadata_reply(name: &str, version: &str, extensions: &[&str]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
-/// A model's metadata: its versions that are ready, and its tensors with their full shapes.
+/// A model's metadata: its ready versions, and its tensors with their full shapes.
 pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
     let mut json = Vec::from(b"{\"name\":");
     writer::string(&spec.name, &mut json);
@@ -127,12 +128,12 @@ pub fn model_metadata_reply(spec: &ModelSpec, versions: &[u64]) -> Reply {
     Reply::new(200, JSON, json)
 }
 
-/// A model's effective configuration.
+/// A model's effective configuration, as stored in its specification.
 pub fn model_config_reply(spec: &ModelSpec) -> Reply {
     Reply::new(200, JSON, Bytes::copy_from_slice(spec.config_json.as_bytes()))
 }
 
-/// A JSON list.
+/// Writes a JSON array.
 pub(super) fn write_list<T>(items: impl Iterator<Item = T>, json: &mut Vec<u8>, write: impl Fn(T, &mut Vec<u8>)) {
     json.push(b'[');
     for (index, item) in items.enumerate() {
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn health_is_told_by_the_status_and_the_body() {
+    fn health_is_in_the_status_and_in_the_body() {
         assert_eq!(text(&live_reply()), r#"200 {"live":true}"#);
         assert_eq!(text(&ready_reply(true, &[])), r#"200 {"live":true,"ready":true}"#);
         assert_eq!(text(&ready_reply(false, &[])), r#"503 {"live":true,"ready":false}"#);

@@ -1,5 +1,5 @@
-//! The shared memory extensions over REST: bodies to [`RegionOrder`]s, what there is to a reply. Layout
-//! and texts as Triton's `http_server.cc` has them.
+//! The shared memory extensions over REST: bodies to [`RegionOrder`]s, and the list of regions to a reply. Layout
+//! and texts are those of Triton's `http_server.cc`.
 
 use bytes::Bytes;
 
@@ -13,7 +13,11 @@ use crate::wire::base64;
 use crate::wire::json::{Document, JsonValue, writer};
 use crate::wire::message::Reply;
 
-/// What a path and a body order.
+/// The operation that a path and a body request.
+///
+/// # Errors
+///
+/// `InvalidArgument` for a registration with a bad body, name, key, handle or range.
 pub fn order(kind: RegionKind, action: RegionAction, name: &str, body: &[u8]) -> Result<RegionOrder, Error> {
     Ok(match action {
         RegionAction::Status => RegionOrder::Status(kind, name.to_owned()),
@@ -22,7 +26,7 @@ pub fn order(kind: RegionKind, action: RegionAction, name: &str, body: &[u8]) ->
     })
 }
 
-/// The answer to what was ordered.
+/// The reply once the operation has succeeded. `regions` is empty except for the status.
 pub fn reply(action: RegionAction, regions: &[RegionDescription]) -> Reply {
     if action != RegionAction::Status {
         return Reply::new(200, JSON, Bytes::new());
@@ -52,7 +56,7 @@ pub fn reply(action: RegionAction, regions: &[RegionDescription]) -> Reply {
 
 fn registration(kind: RegionKind, name: &str, body: &[u8]) -> Result<RegionRegistration, Error> {
     if name.is_empty() {
-        // It says so before the body is looked at.
+        // Reports the missing name before any fault of the body.
         return match kind {
             RegionKind::System => RegionRegistration::system(name, String::new(), 0, 0),
             RegionKind::Cuda => RegionRegistration::cuda(name, Vec::new(), 0, 0),
@@ -62,13 +66,13 @@ fn registration(kind: RegionKind, name: &str, body: &[u8]) -> Result<RegionRegis
     let root = document.root();
     match kind {
         RegionKind::System => {
-            let key = string(root.get("key").ok_or_else(|| lacking("key"))?)?;
+            let key = string(root.get("key").ok_or_else(|| missing("key"))?)?;
             let offset = root.get("offset").map_or(Ok(0), unsigned)?;
-            let size = unsigned(root.get("byte_size").ok_or_else(|| lacking("byte_size"))?)?;
+            let size = unsigned(root.get("byte_size").ok_or_else(|| missing("byte_size"))?)?;
             RegionRegistration::system(name, key.to_owned(), offset, size)
         }
         RegionKind::Cuda => {
-            let handle = root.get("raw_handle").ok_or_else(|| lacking("raw_handle"))?;
+            let handle = root.get("raw_handle").ok_or_else(|| missing("raw_handle"))?;
             let handle = string(member(handle, "b64")?)?;
             let size = unsigned(member(root, "byte_size")?)?;
             let device = unsigned(member(root, "device_id")?)?;
@@ -77,7 +81,7 @@ fn registration(kind: RegionKind, name: &str, body: &[u8]) -> Result<RegionRegis
     }
 }
 
-fn lacking(field: &str) -> Error {
+fn missing(field: &str) -> Error {
     Error::invalid(format!("Shared memory register request has no '{field}' field"))
 }
 

@@ -1,4 +1,4 @@
-//! The statistics extension's reply, in the layout of Triton's `http_server.cc`.
+//! The statistics extension over REST, in the layout of Triton's `http_server.cc`.
 
 use crate::metrics::{DurationTotal, ModelStatistics};
 use crate::protocol::rest::encode::JSON;
@@ -6,7 +6,7 @@ use crate::protocol::rest::server::write_list;
 use crate::wire::json::writer;
 use crate::wire::message::Reply;
 
-/// The statistics of some model versions.
+/// The reply with the statistics of model versions.
 pub fn statistics_reply(all: &[ModelStatistics]) -> Reply {
     let mut json = Vec::from(b"{\"model_stats\":");
     write_list(all.iter(), &mut json, write_model);
@@ -28,15 +28,15 @@ fn write_model(statistics: &ModelStatistics, json: &mut Vec<u8>) {
     json.extend_from_slice(b",\"inference_stats\":{");
     write_totals(&statistics.inference.by_name(), json);
     json.extend_from_slice(b"},\"response_stats\":{");
-    for (place, response) in statistics.responses.iter().enumerate() {
-        writer::comma(place, json);
+    for (index, response) in statistics.responses.iter().enumerate() {
+        writer::comma(index, json);
         json.push(b'"');
         writer::integer(response.index as u64, json);
         json.extend_from_slice(b"\":{");
         write_totals(&response.by_name(), json);
         json.push(b'}');
     }
-    // Memory is told by engines that know of it.
+    // `memory_usage` stays empty: no engine here reports it.
     json.extend_from_slice(b"},\"batch_stats\":");
     write_list(statistics.batches.iter(), json, |batch, json| {
         json.extend_from_slice(b"{\"batch_size\":");

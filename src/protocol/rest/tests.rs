@@ -291,18 +291,18 @@ fn data_that_does_not_fit_is_refused() {
 fn data_that_says_more_or_less_than_it_has_is_refused() {
     let few = "Failed to parse 'data' field: shape does not match true shape";
     let many = "Unable to parse 'data': Shape does not match true shape of 'data' field";
-    // The length of an element is a lie.
+    // The element's length is larger than the data.
     let head = r#"{"inputs":[{"name":"IN","datatype":"BYTES","shape":[1],"parameters":{"binary_data_size":5}}]}"#;
     let want =
         "400 incomplete string data for inference input 'IN', expecting string of length 9 but only 1 bytes available";
     assert_eq!(refusal(mixed(&any(Datatype::Bytes), head, b"\x09\0\0\0a")), want);
-    // Where there are no elements, their datatype does not matter to the data.
+    // Without elements, the data does not depend on the datatype, and only the model's check refuses it.
     let body = with_input(r#""name":"IN","datatype":"FP99","shape":[0],"data":[]"#);
     let want = "data-type is '<invalid>', but model 'm' expects 'FP64'";
     assert!(refusal(json(&any(Datatype::Fp64), &body)).contains(want));
     let body = with_input(r#""name":"IN","datatype":"FP64","shape":[0],"data":[1]"#);
     assert_eq!(refusal(json(&any(Datatype::Fp64), &body)), format!("400 {many}"));
-    // A claim of size alone takes no memory.
+    // A large shape alone allocates no memory.
     let body = with_input(r#""name":"IN","datatype":"FP64","shape":[1000000000000],"data":[1]"#);
     assert_eq!(refusal(json(&any(Datatype::Fp64), &body)), format!("400 {few}"));
 }
@@ -704,7 +704,7 @@ fn tensors_in_shared_memory_are_found_where_a_request_says_or_refused_in_tritons
         assert_eq!(outcome(region, &outputs), want, "{parameters}");
     };
     output(r#""shared_memory_region":"s","shared_memory_byte_size":64"#, "0:16:System 0:64:System");
-    // What the client says where it wants no binary data.
+    // What a client sends if it does not want binary data.
     output(&with(r#""binary_data":false"#), "0:16:System 0:16:System");
     output(&with(r#""binary_data":true"#), "400 Output can't set both 'shared_memory_region' and 'binary_data'");
     output(&with(r#""classification":1"#), "400 Output can't set both 'shared_memory_region' and 'classification'");

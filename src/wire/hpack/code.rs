@@ -1,6 +1,6 @@
-//! The Huffman code of HPACK (RFC 7541 Appendix B), as data. Used by `huffman` alone.
+//! The Huffman code of HPACK (RFC 7541 Appendix B) as a table. Used only by `huffman`.
 
-/// The code of each byte, and of the end of a string in the last place: its bits, and how many.
+/// Bits and number of bits of each byte's code; the last entry is the end of a string.
 #[rustfmt::skip]
 pub(super) const CODES: [(u32, u8); 257] = [
     (0x1ff8, 13), (0x7fffd8, 23), (0xfffffe2, 28), (0xfffffe3, 28), (0xfffffe4, 28), (0xfffffe5, 28),
@@ -41,5 +41,5 @@ pub(super) const CODES: [(u32, u8); 257] = [
     (0x3fffffff, 30),
 ];
 
-/// The place of the end of a string in [`CODES`].
+/// Index of the end of a string in [`CODES`].
 pub(super) const END: u16 = 256;

@@ -1,14 +1,15 @@
-//! A field block to its fields (RFC 7541 §3, §6).
+//! Decodes field blocks (RFC 7541 §3, §6).
 
 use super::dynamic_table::DynamicTable;
 use super::field::HeaderField;
 use super::{DecodeError, TABLE_SIZE_MAX, integer, static_table, string};
 
-/// The decoding side of a connection. All blocks of the connection go through it, in order.
+/// Decoder of one connection. It must decode all of the connection's blocks in order, since each may change the
+/// table.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
-    /// The text of a field that stands in no table.
+    /// Name and value of the current literal field, one after the other.
     literal: Vec<u8>,
 }
 
@@ -19,7 +20,11 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Decodes a whole block and hands its fields out in order.
+    /// Decodes a complete block and passes its fields to `field`, in order.
+    ///
+    /// # Errors
+    ///
+    /// A [`DecodeError`]; fields before the fault have been passed on.
     pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(HeaderField<'_>)) -> Result<(), DecodeError> {
         let mut input = block;
         let mut is_first = true;
@@ -30,14 +35,14 @@ impl Decoder {
                     let index = integer::decode(&mut input, 7)?;
                     field(self.entry(index)?);
                 }
-                // §6.2.1: literal, to be put into the table.
+                // §6.2.1: literal with incremental indexing.
                 0x40.. => {
                     let size = self.decode_literal(&mut input, 6)?;
                     let literal = split(&self.literal, size);
                     field(literal);
                     self.table.insert(literal);
                 }
-                // §6.3: another size of the table, before all fields (§4.2).
+                // §6.3: dynamic table size update; only before all fields (§4.2).
                 0x20.. => {
                     let size = integer::decode(&mut input, 5)?;
                     if !is_first || size > TABLE_SIZE_MAX {
@@ -46,7 +51,7 @@ impl Decoder {
                     self.table.set_size_max(size);
                     continue;
                 }
-                // §6.2.2, §6.2.3: literal, not to be put there, now or ever.
+                // §6.2.2, §6.2.3: literal without indexing, or never indexed.
                 _ => {
                     let size = self.decode_literal(&mut input, 4)?;
                     field(split(&self.literal, size));
@@ -57,7 +62,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives back the memory of the last literals beyond a little.
+    /// Frees the buffer for literals, for an idle connection.
     pub fn shrink(&mut self) {
         self.literal = Vec::new();
     }
@@ -70,14 +75,14 @@ impl Decoder {
         entry.ok_or(DecodeError::Index)
     }
 
-    /// Reads the name and the value of a literal one behind the other; where the value begins.
+    /// Reads the name and the value of a literal into `self.literal`, one after the other. Returns the name's size.
     fn decode_literal(&mut self, input: &mut &[u8], prefix: u8) -> Result<usize, DecodeError> {
         let index = integer::decode(input, prefix)?;
         let mut literal = std::mem::take(&mut self.literal);
         literal.clear();
         let outcome = match index {
             0 => string::decode(input, &mut literal),
-            // Copied before it may be thrown out to make room for the new entry (§4.4).
+            // A copy: inserting the new entry may evict the one with this name (§4.4).
             index => self.entry(index).map(|entry| literal.extend_from_slice(entry.name_text)),
         };
         let name_size = literal.len();

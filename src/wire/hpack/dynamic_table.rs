@@ -1,19 +1,21 @@
-//! The dynamic table (RFC 7541 §2.3.2, §4): the newest entry first, the oldest thrown out where
-//! there is no room. Its text lies in one piece of memory that is used again and again.
+//! The dynamic table (RFC 7541 §2.3.2, §4): newest entry first; the oldest are evicted if there is no room. All text is
+//! in one buffer, which is reused.
 
 use std::collections::VecDeque;
 
 use super::field::{FIELD_OVERHEAD, FieldName, HeaderField};
 
-/// A dynamic table. Lives with its connection.
+/// A dynamic table. Owned by its connection.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
-    /// The text of the entries, the oldest first; before it lies what was thrown out.
+    /// Text of the entries, oldest first, after that of evicted ones.
     text: Vec<u8>,
+    /// Oldest first.
     entries: VecDeque<TableEntry>,
+    /// Size in bytes, counted as in §4.1.
     size: usize,
     size_max: usize,
-    /// Counts all that was ever put in or thrown out.
+    /// Counts insertions and evictions.
     generation: u64,
 }
 
@@ -33,22 +35,22 @@ impl TableEntry {
 }
 
 impl DynamicTable {
-    /// An empty table for `size_max` bytes.
+    /// An empty table with a maximum size in bytes.
     pub(super) const fn new(size_max: usize) -> Self {
         Self { text: Vec::new(), entries: VecDeque::new(), size: 0, size_max, generation: 0 }
     }
 
-    /// Bytes that it may hold.
+    /// Maximum size in bytes.
     pub(super) const fn size_max(&self) -> usize {
         self.size_max
     }
 
-    /// Another number after every change: an index that was found before is good while it stays.
+    /// Changes with every insertion and eviction: an index found earlier is valid while this is the same.
     pub(super) const fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// The entry of an index, counted from 0 at the newest.
+    /// The entry with an index; 0 is the newest.
     pub(super) fn get(&self, index: usize) -> Option<HeaderField<'_>> {
         let entry = self.entries.get(self.entries.len().checked_sub(index + 1)?)?;
         let text = self.text.get(entry.at..)?;
@@ -61,7 +63,7 @@ impl DynamicTable {
         })
     }
 
-    /// The index of a name, and whether it is that of the value too.
+    /// The index of an entry with this name, and whether its value is the same too.
     pub(super) fn find(&self, name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
         let mut named = None;
         for index in 0..self.entries.len() {
@@ -74,21 +76,22 @@ impl DynamicTable {
         named
     }
 
-    /// Changes its size (§4.3).
+    /// Changes the maximum size, and evicts what does not fit (§4.3).
     pub(super) fn set_size_max(&mut self, size_max: usize) {
         self.size_max = size_max;
-        self.make_room(0);
+        self.evict_for(0);
     }
 
-    /// Puts a field in (§4.4): one that is larger than the table empties it.
+    /// Inserts a field (§4.4). One that is larger than the table empties it.
     pub(super) fn insert(&mut self, field: HeaderField<'_>) {
         let HeaderField { name, name_text, value, is_valid } = field;
         let entry = TableEntry { name, is_valid, at: 0, name_size: name_text.len(), value_size: value.len() };
-        self.make_room(entry.size());
+        self.evict_for(entry.size());
         if entry.size() > self.size_max {
             return;
         }
-        // Twice the table, so that the entries are moved once in so many bytes.
+        // The buffer has twice the table's size, so that entries are moved to the front only once per table size
+        // of inserted bytes.
         if self.text.len() + entry.size() > self.size_max.saturating_mul(2) {
             let from = self.entries.front().map_or(self.text.len(), |oldest| oldest.at);
             self.text.drain(..from);
@@ -102,7 +105,8 @@ impl DynamicTable {
         self.generation += 1;
     }
 
-    fn make_room(&mut self, size: usize) {
+    /// Evicts the oldest entries until an entry of `size` fits.
+    fn evict_for(&mut self, size: usize) {
         while self.size.saturating_add(size) > self.size_max
             && let Some(oldest) = self.entries.pop_front()
         {

@@ -1,25 +1,26 @@
-//! Fields to a block (RFC 7541 §6). What comes again and again goes into the dynamic table once and
-//! is a byte from then on; nothing that a client sent ever goes in.
+//! Encodes field blocks (RFC 7541 §6). Fields that recur are inserted into the dynamic table once, and then take one
+//! byte. Callers never insert text that a client sent.
 
 use super::dynamic_table::DynamicTable;
 use super::field::HeaderField;
 use super::{TABLE_SIZE_MAX, integer, static_table, string};
 
-/// The encoding side of a connection.
+/// Encoder of one connection.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// The smallest size that the table had since the last block, where it was changed (§4.2).
+    /// The smallest maximum size since the last block, if it was changed (§4.2).
     size_reduced: Option<usize>,
+    /// Whether the next block has to begin with a size update.
     is_size_due: bool,
 }
 
-/// Whether a field is put into the table.
+/// Whether a field is inserted into the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Indexing {
-    /// It comes again as it is (§6.2.1).
+    /// Inserted: the field will recur with this value (§6.2.1).
     Insert,
-    /// It does not (§6.2.2).
+    /// Not inserted (§6.2.2).
     Without,
 }
 
@@ -30,7 +31,7 @@ impl Default for Encoder {
 }
 
 impl Encoder {
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE. Of more than [`TABLE_SIZE_MAX`] no use is made.
+    /// Applies the peer's SETTINGS_HEADER_TABLE_SIZE, of which at most [`TABLE_SIZE_MAX`] are used.
     pub fn set_table_size_max(&mut self, size: usize) {
         let size = size.min(TABLE_SIZE_MAX);
         if size == self.table.size_max() {
@@ -41,18 +42,18 @@ impl Encoder {
         self.is_size_due = true;
     }
 
-    /// A number that stays the same while a block that was encoded before is still good.
+    /// Changes with the table: while it is the same, a block encoded earlier can be sent again.
     pub const fn generation(&self) -> u64 {
         self.table.generation()
     }
 
-    /// Whether the next block has to begin with the table's size, and an earlier one cannot be sent
-    /// in its place.
+    /// Whether the next block has to begin with a size update, so that an earlier block cannot be sent instead.
     pub const fn is_size_due(&self) -> bool {
         self.is_size_due
     }
 
-    /// Begins a block. Where the table was made smaller and then larger, it says both (§4.2).
+    /// Begins a block with the size updates that are due: if the size was reduced and then raised, both are sent
+    /// (§4.2).
     pub fn begin_block(&mut self, out: &mut Vec<u8>) {
         if !std::mem::take(&mut self.is_size_due) {
             return;
@@ -64,8 +65,9 @@ impl Encoder {
         integer::encode(size, 0x20, 5, out);
     }
 
-    /// Appends a field. Its name is in lower case.
+    /// Appends a field. Its name must be in lower case.
     pub fn encode(&mut self, name: &[u8], value: &[u8], indexing: Indexing, out: &mut Vec<u8>) {
+        // The static table first: its indices are short and never change.
         let known = static_table::find(name, value);
         if let Some((index, true)) = known {
             return integer::encode(index, 0x80, 7, out);

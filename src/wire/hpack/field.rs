@@ -1,40 +1,40 @@
-//! A field line as it comes out of a block: its text, which known name it has, and whether HTTP/2
-//! allows its bytes (RFC 9113 §8.2.1). Both are found once for each entry of a dynamic table, so that
-//! a request whose fields are all indexed is read without looking at a byte of them.
+//! A decoded field: its text, which known name it has, and whether HTTP/2 allows its bytes (RFC 9113 §8.2.1). Name
+//! and validity are stored with the entries of a dynamic table, so that a request whose fields are all indexed is
+//! checked without reading their text.
 
 use crate::wire::http1::is_token_byte;
 
-/// A field of a block.
+/// A field of a block, borrowed from the decoder or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderField<'a> {
-    /// Which name it is.
+    /// The name, if it is a known one.
     pub name: FieldName,
     /// The name's text.
     pub name_text: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// Whether the bytes of both are allowed.
+    /// Whether all bytes of name and value are allowed.
     pub is_valid: bool,
 }
 
 impl<'a> HeaderField<'a> {
-    /// Looks at a name and a value.
+    /// Classifies a name and checks the bytes of name and value.
     pub fn new(name_text: &'a [u8], value: &'a [u8]) -> Self {
         let name = FieldName::from_text(name_text);
         let is_valid = (name != FieldName::Other || is_name(name_text)) && is_value(value);
         Self { name, name_text, value, is_valid }
     }
 
-    /// Bytes that it counts for in a list of fields (RFC 9113 §6.5.2).
+    /// Bytes that it counts against the limit on a field section (RFC 9113 §6.5.2).
     pub const fn size(&self) -> usize {
         self.name_text.len() + self.value.len() + FIELD_OVERHEAD
     }
 }
 
-/// Bytes that a field counts for beyond its text (RFC 7541 §4.1).
+/// Bytes that each field counts in addition to its text (RFC 7541 §4.1).
 pub const FIELD_OVERHEAD: usize = 32;
 
-/// The names that the connection knows.
+/// The field names that the connection acts on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldName {
     /// `:authority`.
@@ -55,7 +55,7 @@ pub enum FieldName {
     KeepAlive,
     /// `:method`.
     Method,
-    /// Any other that begins with no colon.
+    /// Any other name without a leading colon.
     Other,
     /// `:path`.
     Path,
@@ -69,7 +69,7 @@ pub enum FieldName {
     TransferEncoding,
     /// `triton_grpc_error`.
     TritonGrpcError,
-    /// Any other that begins with a colon: those of responses, and of extensions that we have not.
+    /// Any other name with a leading colon: of responses, or of extensions that we do not support.
     UnknownPseudo,
     /// `upgrade`.
     Upgrade,
@@ -78,7 +78,7 @@ pub enum FieldName {
 }
 
 impl FieldName {
-    /// Which name a text is.
+    /// The name with this text.
     pub fn from_text(text: &[u8]) -> Self {
         match text {
             b":authority" => Self::Authority,
@@ -109,12 +109,12 @@ impl FieldName {
     }
 }
 
-// RFC 9113 §8.2.1 names bytes that must not be there; RFC 9110 §5.1 says which may.
+// RFC 9113 §8.2.1 lists the bytes that must be refused; RFC 9110 §5.1 those that are allowed. We accept the latter.
 fn is_name(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(|byte| is_token_byte(*byte) && !byte.is_ascii_uppercase())
 }
 
-// RFC 9113 §8.2.1: no NUL, CR, LF, nor white space around; RFC 9110 §5.5: no other control bytes.
+// RFC 9113 §8.2.1: no NUL, CR or LF, and no white space around; RFC 9110 §5.5: no other control bytes.
 fn is_value(text: &[u8]) -> bool {
     let is_space = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let is_allowed = |byte: &u8| !(*byte < 0x20 && *byte != b'\t') && *byte != 0x7f;

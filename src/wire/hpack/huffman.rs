@@ -1,10 +1,10 @@
-//! The Huffman code of strings (RFC 7541 §5.2, Appendix B), four bits at a time: a state is a node
-//! of the code's tree, and the table of steps is made when the crate is compiled.
+//! The Huffman code of strings (RFC 7541 §5.2, Appendix B). Decodes four bits at a time with a state machine, whose
+//! states are the inner nodes of the code's tree; its table is computed at compile time.
 
 use super::DecodeError;
 use super::code::{CODES, END};
 
-/// What four bits do in a state. A code has five bits at least, so they end one byte at most.
+/// A transition on four bits. A code has at least five bits, so that at most one byte ends in it.
 #[derive(Clone, Copy)]
 struct DecodeStep {
     next: u8,
@@ -16,24 +16,25 @@ struct DecodeStep {
 enum DecodeOutcome {
     /// No code ended.
     Inside,
-    /// `byte` ended.
+    /// The code of `byte` ended.
     Byte,
-    /// The end of a string stands inside it, which is an error (§5.2).
+    /// The end-of-string code occurs, which is an error (§5.2).
     End,
 }
 
-/// The nodes of the tree that have children: as many as codes, less one.
+/// Number of inner nodes: one less than codes.
 const NODES: usize = CODES.len() - 1;
 
-/// A child: the number of a node, or `LEAF` and a place in [`CODES`].
+/// Flag of a child that is a leaf: the other bits are an index into [`CODES`], else the index of an inner node.
 const LEAF: u16 = 0x8000;
 
-/// The tree: each node's child for 0 and for 1.
+/// The tree: each inner node's children for the bits 0 and 1.
 const TREE: [[u16; 2]; NODES] = tree();
 
+/// The transitions of each state.
 static STEPS: [[DecodeStep; 16]; NODES] = steps();
 
-/// The states in which a string may end: fewer than eight bits of the end's code were read (§5.2).
+/// The states in which a string may end: after fewer than eight bits of the end-of-string code, its padding (§5.2).
 static MAY_END: [bool; NODES] = may_end();
 
 #[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]
@@ -100,9 +101,13 @@ const fn may_end() -> [bool; NODES] {
     may_end
 }
 
-/// Appends the bytes that a code stands for.
+/// Decodes a string and appends it.
+///
+/// # Errors
+///
+/// [`DecodeError::Huffman`] if the input is not in the code, or its padding is wrong.
 pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-    // The shortest code has five bits.
+    // An upper bound: the shortest code has five bits.
     out.reserve(input.len().saturating_mul(8) / 5);
     let mut state = 0_u8;
     for byte in input {
@@ -124,27 +129,27 @@ pub fn decode(input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     }
 }
 
-/// Bytes that a text takes in the code.
+/// Size of a text in the code, in bytes.
 pub fn encoded_size(text: &[u8]) -> usize {
     text.iter().map(|byte| usize::from(code(*byte).1)).sum::<usize>().div_ceil(8)
 }
 
-/// Appends a text in the code.
+/// Encodes a text and appends it.
 pub fn encode(text: &[u8], out: &mut Vec<u8>) {
-    let (mut held, mut held_bits) = (0_u64, 0_u32);
+    let (mut pending, mut pending_bits) = (0_u64, 0_u32);
     for byte in text {
         let (bits, size) = code(*byte);
-        held = held << size | u64::from(bits);
-        held_bits += u32::from(size);
-        while held_bits >= 8 {
-            held_bits -= 8;
-            out.push((held >> held_bits & 0xff) as u8);
+        pending = pending << size | u64::from(bits);
+        pending_bits += u32::from(size);
+        while pending_bits >= 8 {
+            pending_bits -= 8;
+            out.push((pending >> pending_bits & 0xff) as u8);
         }
     }
-    if held_bits > 0 {
-        // The beginning of the end's code, which is all ones (§5.2).
-        let padding = 8 - held_bits;
-        out.push((held << padding & 0xff) as u8 | 0xff >> held_bits);
+    if pending_bits > 0 {
+        // Padding is the beginning of the end-of-string code, which is all ones (§5.2).
+        let padding = 8 - pending_bits;
+        out.push((pending << padding & 0xff) as u8 | 0xff >> pending_bits);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::DecodeError;
 
-/// Bytes after the prefix that are read: enough for 28 bits, where no length or index here comes
-/// near; a longer one is refused, zeros or not ("excessively large octet length").
+/// Bytes read after the prefix. They hold 28 bits, far more than any valid length or index needs. Longer integers are
+/// refused, even if they are padded with zeros (RFC 7541 §5.1).
 const CONTINUATION_SIZE_MAX: usize = 4;
 
-/// Takes an integer off the front of the input, whose first byte has `prefix` bits of it.
+/// Takes an integer from the front of the input. Its prefix is the low `prefix` bits of the first byte.
 pub(super) fn decode(input: &mut &[u8], prefix: u8) -> Result<usize, DecodeError> {
     let (first, rest) = input.split_first().ok_or(DecodeError::Truncated)?;
     let mask = (1_usize << prefix) - 1;
@@ -26,7 +26,7 @@ pub(super) fn decode(input: &mut &[u8], prefix: u8) -> Result<usize, DecodeError
     Err(if rest.len() < CONTINUATION_SIZE_MAX { DecodeError::Truncated } else { DecodeError::Integer })
 }
 
-/// Appends an integer; `pattern` is what the first byte has above its `prefix` bits.
+/// Appends an integer. `pattern` is the first byte's bits above the low `prefix` bits.
 pub(super) fn encode(value: usize, pattern: u8, prefix: u8, out: &mut Vec<u8>) {
     let mask = (1_usize << prefix) - 1;
     let low = |value: usize| u8::try_from(value & 0xff).unwrap_or(u8::MAX);

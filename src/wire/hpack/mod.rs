@@ -1,6 +1,6 @@
-//! HPACK (RFC 7541): field blocks to fields and back, one file for each part of the RFC. Called by
-//! `connection::http2`. Reads slices it is given; what a connection keeps of it is its dynamic table,
-//! which is bounded by [`TABLE_SIZE_MAX`]. No allocation once the tables have grown to their size.
+//! HPACK (RFC 7541): decodes and encodes field blocks, with one file for each part of the RFC. Called by
+//! `connection::http2`. A connection keeps one dynamic table in each direction, bounded by [`TABLE_SIZE_MAX`]. Does not
+//! allocate once the tables have grown to their size.
 
 mod code;
 pub mod decoder;
@@ -17,22 +17,21 @@ mod tests;
 
 use std::fmt;
 
-/// Bytes of a dynamic table, counted as RFC 7541 §4.1 does: the initial value of
-/// SETTINGS_HEADER_TABLE_SIZE, which ours stays at, and the most that our encoder uses whatever a
-/// peer offers.
+/// Largest size of a dynamic table in bytes, counted as in RFC 7541 §4.1. It is the initial value of
+/// SETTINGS_HEADER_TABLE_SIZE, which we never change, and the most that our encoder uses, whatever the peer allows.
 pub const TABLE_SIZE_MAX: usize = 4_096;
 
-/// Why a field block cannot be decoded. Each ends the connection, for the dynamic tables of the two
-/// sides differ from here on (RFC 7541 §2.2, RFC 9113 §4.3).
+/// Why a field block cannot be decoded. Each is a connection error, since from here on the dynamic tables of the two
+/// sides differ (RFC 7541 §2.2, RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// A string is not in the Huffman code, or its padding is not the beginning of its end (§5.2).
+    /// A string is not in the Huffman code, or its padding is not the beginning of the end-of-string code (§5.2).
     Huffman,
-    /// An index of no entry (§2.3.3, §6.1).
+    /// There is no entry with this index (§2.3.3, §6.1).
     Index,
-    /// An integer larger than any that can be meant here (§5.1).
+    /// An integer is larger than any valid one (§5.1).
     Integer,
-    /// A size of the table above the setting, or not at the beginning of the block (§4.2, §6.3).
+    /// A size update is above the setting, or not at the beginning of the block (§4.2, §6.3).
     TableSize,
     /// The block ends within a field.
     Truncated,

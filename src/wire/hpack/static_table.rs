@@ -2,18 +2,18 @@
 
 use super::field::{FieldName, HeaderField};
 
-/// How many entries it has; the dynamic table's follow them (§2.3.3).
+/// Number of entries; the indices of the dynamic table follow them (§2.3.3).
 pub(super) const COUNT: usize = ENTRIES.len();
 
-/// The entry of an index, counted from 1.
+/// The entry with an index, counted from 1.
 pub(super) fn get(index: usize) -> Option<HeaderField<'static>> {
     let (name, value) = ENTRIES.get(index.checked_sub(1)?)?;
     let known = NAMES.get(index - 1)?;
-    // All of them are allowed: a test looks.
+    // All of them are valid, which a test checks.
     Some(HeaderField { name: *known, name_text: name.as_bytes(), value: value.as_bytes(), is_valid: true })
 }
 
-/// The index of a name, and whether it is that of the value too.
+/// The index of an entry with this name, and whether its value is the same too.
 pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
     let first = ENTRIES.iter().position(|(have, _)| have.as_bytes() == name)?;
     let same = ENTRIES.iter().skip(first).take_while(|(have, _)| have.as_bytes() == name);
@@ -21,7 +21,7 @@ pub(super) fn find(name: &[u8], value: &[u8]) -> Option<(usize, bool)> {
     Some(whole.map_or((first + 1, false), |offset| (first + offset + 1, true)))
 }
 
-/// The names of the entries, as the connection knows them.
+/// The entries' names as [`FieldName`]s.
 static NAMES: [FieldName; COUNT] = names();
 
 #[expect(clippy::indexing_slicing, reason = "evaluated when the crate is compiled")]

@@ -1,10 +1,10 @@
-//! String literals (RFC 7541 §5.2).
+//! String literals, plain or in the Huffman code (RFC 7541 §5.2).
 
 use super::{DecodeError, huffman, integer};
 
 const HUFFMAN: u8 = 0x80;
 
-/// Takes a string off the front of the input and appends it, decoded.
+/// Takes a string from the front of the input, decodes it and appends it to `out`.
 pub(super) fn decode(input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let is_coded = input.first().is_some_and(|byte| byte & HUFFMAN != 0);
     let size = integer::decode(input, 7)?;
@@ -17,7 +17,7 @@ pub(super) fn decode(input: &mut &[u8], out: &mut Vec<u8>) -> Result<(), DecodeE
     Ok(())
 }
 
-/// Appends a string, in the code where that is shorter.
+/// Appends a string, in the Huffman code if that is shorter.
 pub(super) fn encode(text: &[u8], out: &mut Vec<u8>) {
     let coded_size = huffman::encoded_size(text);
     if coded_size < text.len() {

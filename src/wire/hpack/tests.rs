@@ -61,7 +61,7 @@ fn the_requests_of_the_rfc_decode_with_and_without_the_code() {
             assert_eq!(decode(&mut decoder, &bytes(block)), Ok(lines(want)), "{block}");
         }
     }
-    // The encoder writes C.4, since the code is shorter there.
+    // The encoder writes C.4, in which the Huffman code is shorter.
     let mut encoder = Encoder::default();
     for (block, want) in coded.iter().zip([first, second, third]) {
         let mut out = Vec::new();
@@ -114,7 +114,7 @@ fn the_responses_of_the_rfc_decode_while_a_small_table_throws_out() {
         for (name, value) in lines(want) {
             encoder.encode(name.as_bytes(), value.as_bytes(), Indexing::Insert, &mut out);
         }
-        // The RFC writes "307" in the code, which saves nothing; ours writes the text.
+        // The RFC encodes "307" with Huffman, which saves nothing; our encoder writes plain text.
         if index == 1 {
             assert_eq!(out, bytes("4803 3330 37c1 c0bf"));
         } else {
@@ -136,7 +136,7 @@ fn sizes_of_the_table_are_told_in_the_next_block_and_the_least_first() {
     assert_eq!(decode(&mut Decoder::default(), &out), Ok(Vec::new()));
     encoder.begin_block(&mut out);
     assert_eq!(out.len(), 4, "once");
-    // A table of no bytes holds nothing, and blocks are good without it.
+    // A table of size 0 has no entries, and blocks decode without it.
     let mut encoder = Encoder::default();
     encoder.set_table_size_max(0);
     let mut decoder = Decoder::default();

@@ -1,32 +1,36 @@
-//! The framing of a chunked body (RFC 9112 §7.1). Called by `connection::http1` at the beginning of
-//! every chunk. Strict about sizes and line ends; extensions are skipped unread. Bounded by the
-//! number of chunks and the bytes of extensions of one body.
+//! The framing of a chunked body (RFC 9112 §7.1). Called by `connection::http1` at the beginning and end of each chunk.
+//! Strict about sizes and line ends; extensions are skipped. Bounded by the number of chunks and the bytes of
+//! extensions of one body.
 
 use crate::limits::{CHUNK_EXTENSIONS_SIZE_MAX, CHUNKS_MAX};
 use crate::wire::http1::HttpRefusal;
 
-/// Digits of a size: as many as 64 bits need.
+/// Digits of a chunk size: 64 bits in hexadecimal.
 const DIGITS_MAX: usize = 16;
 
-/// What the chunks of one body have used of their bounds.
+/// Counts the chunks and extensions of one body against their limits.
 #[derive(Debug, Default)]
 pub struct Chunks {
     count: usize,
     extensions_size: usize,
 }
 
-/// The line before the data of a chunk.
+/// The line before the data of a chunk: its size, and perhaps extensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkLine {
-    /// Bytes of the line with its CRLF.
+    /// Bytes of the line, CRLF included.
     pub line_size: usize,
     /// Bytes of the data; zero in the last chunk.
     pub size: u64,
 }
 
 impl Chunks {
-    /// Decodes the line that `input` begins with; `None` until all of it is there. Counts a line
-    /// that it returns, so each is decoded to the end once.
+    /// Decodes the chunk line at the beginning of `input`; `None` until all of it is there. Each returned line is
+    /// counted, so it must be decoded to its end only once.
+    ///
+    /// # Errors
+    ///
+    /// An [`HttpRefusal`] if the line is malformed, or the body has too many chunks or extensions.
     pub fn decode_line(&mut self, input: &[u8]) -> Result<Option<ChunkLine>, HttpRefusal> {
         let digits_size = input.iter().take(DIGITS_MAX + 1).take_while(|byte| byte.is_ascii_hexdigit()).count();
         let (digits, rest) = input.split_at_checked(digits_size).unwrap_or_default();
@@ -34,33 +38,32 @@ impl Chunks {
             return Err(HttpRefusal::malformed("invalid chunk size"));
         }
         let Some(extensions_size) = self.find_line_end(rest)? else { return Ok(None) };
-        // RFC 9112 §7.1: hexadecimal, and nothing that `from_str_radix` would take besides.
+        // RFC 9112 §7.1: hexadecimal digits only; `from_str_radix` would accept a sign.
         let size = digits.iter().fold(0, |size: u64, digit| size << 4 | u64::from(hex_value(*digit)));
         self.count_chunk(size, extensions_size)?;
         Ok(Some(ChunkLine { line_size: digits_size + extensions_size + 2, size }))
     }
 
-    /// Where in what follows the size its CRLF is. An extension may come before it (RFC 9112
-    /// §7.1.1). It is skipped unread: no client of ours sends one, and two parsers that differ on
-    /// it are how requests get smuggled.
+    /// Offset of the CRLF in the bytes after the size. Extensions may precede it (RFC 9112 §7.1.1). They are skipped
+    /// and not parsed: no known client sends any, and parsers that disagree about them allow request smuggling.
     fn find_line_end(&self, rest: &[u8]) -> Result<Option<usize>, HttpRefusal> {
-        let mut has_begun = false;
+        let mut has_extension = false;
         for (at, byte) in rest.iter().enumerate() {
             match byte {
                 b'\r' => {
-                    let is_blank = at > 0 && !has_begun;
+                    let is_blank = at > 0 && !has_extension;
                     return match rest.get(at + 1) {
                         _ if is_blank => Err(HttpRefusal::malformed("white space after a chunk size")),
                         None => Ok(None),
                         Some(b'\n') => Ok(Some(at)),
-                        Some(_) => Err(HttpRefusal::malformed("bare CR in the line of a chunk")),
+                        Some(_) => Err(HttpRefusal::malformed("bare CR in a chunk line")),
                     };
                 }
-                b'\n' => return Err(HttpRefusal::malformed("bare LF in the line of a chunk")),
-                b';' => has_begun = true,
+                b'\n' => return Err(HttpRefusal::malformed("bare LF in a chunk line")),
+                b';' => has_extension = true,
                 b' ' | b'\t' => {}
-                0..0x20 | 0x7f => return Err(HttpRefusal::malformed("control character in the line of a chunk")),
-                _ if !has_begun => return Err(HttpRefusal::malformed("invalid chunk size")),
+                0..0x20 | 0x7f => return Err(HttpRefusal::malformed("control character in a chunk line")),
+                _ if !has_extension => return Err(HttpRefusal::malformed("invalid chunk size")),
                 _ => {}
             }
             if self.extensions_size + at + 1 > CHUNK_EXTENSIONS_SIZE_MAX {
@@ -89,7 +92,11 @@ impl Chunks {
     }
 }
 
-/// The CRLF after the data of a chunk: `false` until it is there.
+/// Checks the CRLF after the data of a chunk: `false` until it is there.
+///
+/// # Errors
+///
+/// An [`HttpRefusal`] if there is anything else than CRLF.
 pub fn decode_end(input: &[u8]) -> Result<bool, HttpRefusal> {
     match input {
         [b'\r', b'\n', ..] => Ok(true),

@@ -1,6 +1,6 @@
-//! The head of a request (RFC 9112 §3, §5, §6): its request line, its fields, and what they say
-//! about the body and the connection. Called by `connection::http1` with a whole head, once. Any
-//! doubt about where the body ends is a refusal. Bounded by the head's size and number of fields.
+//! The head of a request (RFC 9112 §3, §5, §6): the request line, the fields, and what they say about the body
+//! and the connection. Called by `connection::http1` once per request, with a complete head. Refuses a request if
+//! there is any doubt about where its body ends. Bounded by the head's size and number of fields.
 
 use std::ops::Range;
 
@@ -10,29 +10,38 @@ use crate::limits::{HEAD_FIELDS_MAX, TARGET_SIZE_MAX};
 use crate::wire::http1::{HttpRefusal, is_token_byte, list};
 use crate::wire::message::{Fields, Method};
 
-/// Fields of most heads: more are parsed through a larger array.
+/// Number of fields of a typical head; heads with more are parsed with a larger array on the stack.
 const FIELDS_USUAL: usize = 24;
-/// The largest length that can be meant (2^63 - 1).
+/// Largest accepted `Content-Length` (2^63 - 1).
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
-/// A request head, checked.
+/// A request head, decoded and checked.
+///
+/// ```
+/// use deuteron::wire::http1::head::{BodyLength, decode};
+///
+/// let head = b"POST /v2/models/m/infer?x=1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n";
+/// let head = decode(head, 3, None).unwrap();
+/// assert_eq!(&head.path[..], b"/v2/models/m/infer");
+/// assert_eq!(head.length, BodyLength::Sized(5));
+/// ```
 #[derive(Debug)]
 pub struct RequestHead {
-    /// The verb.
+    /// The method.
     pub method: Method,
     /// The path, without the query.
     pub path: Bytes,
-    /// The fields, in the order they came.
+    /// The fields, in the order received.
     pub fields: Fields,
     /// How the body is framed.
     pub length: BodyLength,
-    /// Whether the minor version is 1 (HTTP/1.1) and not 0.
+    /// Whether the version is HTTP/1.1, and not HTTP/1.0.
     pub is_current: bool,
     /// Whether another request may follow on the connection (RFC 9112 §9.3).
     pub is_persistent: bool,
     /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     pub expects_continue: bool,
-    /// The offset in the body that the caller's field names; 0 without it or where it is no number.
+    /// The number in the field `aligned_after`, an offset in the body; 0 without the field, or if it is not a number.
     pub aligned_at: usize,
 }
 
@@ -41,13 +50,17 @@ pub struct RequestHead {
 pub enum BodyLength {
     /// In chunks (RFC 9112 §7.1).
     Chunked,
-    /// So many bytes; none without `Content-Length`.
+    /// `Content-Length` bytes; 0 without the field.
     Sized(u64),
 }
 
-/// Decodes a whole head, its empty line included, in which every line ends with CRLF and no other
-/// control byte than HTAB occurs. `line_count` is at least the number of its lines. The value of
-/// the field `aligned_after` becomes `aligned_at`.
+/// Decodes a complete head, its empty line included. [`SectionScan`](super::section::SectionScan) has found its end,
+/// and has checked that every line ends with CRLF and that there are no control bytes but HTAB. `line_count` is at
+/// least the number of its lines. The value of the field `aligned_after` becomes `aligned_at`.
+///
+/// # Errors
+///
+/// An [`HttpRefusal`] with the status that the RFC asks for, if the head is malformed or its framing ambiguous.
 pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) -> Result<RequestHead, HttpRefusal> {
     let line_size = section.iter().position(|byte| *byte == b'\r').unwrap_or(section.len());
     let line = section.get(..line_size).unwrap_or_default();
@@ -77,17 +90,21 @@ pub fn decode(section: &[u8], line_count: usize, aligned_after: Option<&str>) ->
     })
 }
 
-/// Checks trailers, their empty line included. They are dropped: none of the fields that a request
-/// may be framed or routed by may come this late (RFC 9110 §6.5.1), and no other is asked for.
+/// Checks the trailers of a request, their empty line included. Their values are dropped: fields for framing and
+/// routing are not allowed in trailers (RFC 9110 §6.5.1), and no others are used.
+///
+/// # Errors
+///
+/// An [`HttpRefusal`] if they are malformed.
 pub fn check_trailers(section: &[u8]) -> Result<(), HttpRefusal> {
     let mut space = [httparse::EMPTY_HEADER; HEAD_FIELDS_MAX];
     parse(section, &mut space).map(drop)
 }
 
-/// The method, the target, and whether the version is 1.1.
+/// Splits the request line into method, target, and whether the version is 1.1.
 fn split_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), HttpRefusal> {
     let mut parts = line.split(|byte| *byte == b' ');
-    // RFC 9112 §3: single spaces; leniency about white space is how requests get smuggled.
+    // RFC 9112 §3: single spaces. Parsers that are lenient about white space allow request smuggling.
     let (Some(method), Some(target), Some(version), None) = (parts.next(), parts.next(), parts.next(), parts.next())
     else {
         return Err(HttpRefusal::malformed("malformed request line"));
@@ -106,7 +123,7 @@ fn split_request_line(line: &[u8]) -> Result<(&[u8], &[u8], bool), HttpRefusal> 
     Ok((method, target, is_current))
 }
 
-/// Where in the target the path is; `None` where an absolute target has none (RFC 9112 §3.2).
+/// The range of the path in the target; `None` if an absolute target has no path (RFC 9112 §3.2).
 fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, HttpRefusal> {
     if target.len() > TARGET_SIZE_MAX {
         return Err(HttpRefusal::new(414, format!("request target exceeds the maximum of {TARGET_SIZE_MAX} bytes")));
@@ -126,7 +143,7 @@ fn find_path(method: &[u8], target: &[u8]) -> Result<Option<Range<usize>>, HttpR
 
 const SCHEME: &[u8] = b"http://";
 
-/// Bytes of the authority of a target in absolute form (RFC 9112 §3.2.2).
+/// Size of the authority in bytes, in a target in absolute form (RFC 9112 §3.2.2).
 fn absolute_authority(target: &[u8]) -> Result<usize, HttpRefusal> {
     let malformed = || HttpRefusal::malformed("request target is neither a path nor an http URI");
     let (scheme, rest) = target.split_at_checked(SCHEME.len()).ok_or_else(malformed)?;
@@ -142,7 +159,7 @@ fn parse<'h, 'b>(
 ) -> Result<&'h [httparse::Header<'b>], HttpRefusal> {
     match httparse::parse_headers(section, space) {
         Ok(httparse::Status::Complete((size, fields))) if size == section.len() => Ok(fields),
-        // The caller found the end before: a head that goes on is one that we misread.
+        // `SectionScan` and httparse disagree about where the head ends: we cannot trust either.
         Ok(_) => Err(HttpRefusal::malformed("malformed request head")),
         Err(httparse::Error::HeaderName) => Err(HttpRefusal::malformed("malformed field name in the request head")),
         Err(httparse::Error::TooManyHeaders) => Err(HttpRefusal::new(431, "request head has too many fields")),
@@ -165,7 +182,7 @@ fn decode_fields<const COUNT: usize>(
     Ok((fields, known))
 }
 
-/// What the fields that the framing knows have said so far.
+/// The fields that concern framing and connection, as far as they were read.
 #[derive(Debug, Default)]
 struct FramingFields {
     content_length: Option<u64>,
@@ -178,7 +195,7 @@ struct FramingFields {
     aligned_at: usize,
 }
 
-/// What `Transfer-Encoding` asks for.
+/// The value of `Transfer-Encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     Chunked,
@@ -186,6 +203,7 @@ enum Coding {
 }
 
 impl FramingFields {
+    // Dispatches on the length of the name first, so that most fields cost one comparison of integers.
     fn note(&mut self, name: &str, value: &[u8], aligned_after: Option<&str>) -> Result<(), HttpRefusal> {
         let is = |known: &str| name.eq_ignore_ascii_case(known);
         match name.len() {
@@ -201,7 +219,7 @@ impl FramingFields {
             14 if is("content-length") => self.note_length(value),
             17 if is("transfer-encoding") => self.note_coding(value),
             _ if aligned_after.is_some_and(is) => {
-                // A value that is no number is the protocol's to complain about.
+                // Only a hint for alignment; `protocol::rest` refuses a malformed value.
                 self.aligned_at = digits(value).and_then(|at| usize::try_from(at).ok()).unwrap_or(0);
                 Ok(())
             }
@@ -209,7 +227,7 @@ impl FramingFields {
         }
     }
 
-    // RFC 9112 §3.2: one Host, and a valid one.
+    // RFC 9112 §3.2: exactly one Host, and a valid one.
     fn note_host(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         self.host_count += 1;
         if !is_host(value) {
@@ -233,8 +251,8 @@ impl FramingFields {
         }
     }
 
-    // RFC 9112 §6.3: a repeated length may be refused even where the values agree. Digits only: a
-    // sign or a list that one parser takes and the next does not is how requests get smuggled.
+    // RFC 9112 §6.3: a repeated length may be refused even if the values agree. Digits only: a sign or a list that
+    // one parser accepts and the next does not allows request smuggling.
     fn note_length(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         if self.content_length.is_some() {
             return Err(HttpRefusal::malformed("more than one Content-Length"));
@@ -244,8 +262,8 @@ impl FramingFields {
         Ok(())
     }
 
-    // RFC 9112 §6.1, §6.3: a coding that is not understood is 501; one that hides where the body
-    // ends, because it is not chunked in the last place, is 400.
+    // RFC 9112 §6.1, §6.3: an unknown coding is 501. If `chunked` is not the last one, the end of the body cannot be
+    // determined, which is 400.
     fn note_coding(&mut self, value: &[u8]) -> Result<(), HttpRefusal> {
         if self.coding.is_some() {
             return Err(HttpRefusal::malformed("more than one Transfer-Encoding"));
@@ -262,8 +280,8 @@ impl FramingFields {
         Ok(())
     }
 
-    // RFC 9112 §6.1, §6.3: both lengths, or chunks from an HTTP/1.0 client, are an attempt to
-    // smuggle a request until shown otherwise.
+    // RFC 9112 §6.1, §6.3: a request with both lengths, or chunked in HTTP/1.0, may be an attempt at request
+    // smuggling.
     fn body_length(&self, is_current: bool) -> Result<BodyLength, HttpRefusal> {
         match (self.coding, self.content_length) {
             (Some(_), Some(_)) => Err(HttpRefusal::malformed("both Transfer-Encoding and Content-Length")),
@@ -292,7 +310,7 @@ impl FramingFields {
     }
 }
 
-/// The value of decimal digits; `None` for anything else, and past what 64 bits hold.
+/// The value of decimal digits; `None` for anything else, and for more than 64 bits.
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
@@ -303,8 +321,8 @@ fn digits(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Whether a value is a host with or without a port (RFC 9110 §7.2, RFC 3986 §3.2.2). It may be
-/// empty: the client has none.
+/// Whether a value is a host with or without a port (RFC 9110 §7.2, RFC 3986 §3.2.2). It may be empty, for a target
+/// without an authority.
 fn is_host(value: &[u8]) -> bool {
     let (is_valid, port) = match value {
         [b'[', rest @ ..] => {

@@ -1,6 +1,6 @@
-//! HTTP/1.1 as text (RFC 9112): heads, chunk framing and reply heads, and how a request is
-//! refused. Called by `connection::http1`. Reads slices it is given, keeps no bytes of its own and
-//! never blocks. Bounded by the head, target and chunk limits.
+//! The HTTP/1.1 message format (RFC 9112): request heads, chunk framing, reply heads, and refusals. Called by
+//! `connection::http1`. Reads the slices it is given and keeps no bytes. Bounded by the limits on heads, targets and
+//! chunks.
 
 pub mod chunk;
 pub mod head;
@@ -14,8 +14,8 @@ use bytes::Bytes;
 
 use crate::wire::message::Reply;
 
-/// Why a request cannot be taken: answered with its status and text, after which the connection
-/// ends, since where the next request would begin is in doubt.
+/// Why a request is refused at the HTTP level. It is answered with status and text, and the connection is closed,
+/// since where the next request begins is in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpRefusal {
     status: u16,
@@ -24,19 +24,19 @@ pub struct HttpRefusal {
 }
 
 impl HttpRefusal {
-    /// A refusal; the text quotes nothing that the client sent.
+    /// A refusal. The text must not quote the client, since it is put into JSON without escaping.
     pub(crate) fn new(status: u16, text: impl Into<Cow<'static, str>>) -> Self {
         let text = text.into();
         debug_assert!(!text.bytes().any(|byte| byte < 0x20 || byte == b'"' || byte == b'\\'), "needs no escapes");
         Self { status, text, is_of_memory: false }
     }
 
-    /// The framing of the request is in doubt (400).
+    /// A malformed request (400).
     pub(crate) const fn malformed(text: &'static str) -> Self {
         Self { status: 400, text: Cow::Borrowed(text), is_of_memory: false }
     }
 
-    /// A body of `size` bytes where `size_max` are allowed (413), in Triton's words.
+    /// A body of `size` bytes where `size_max` are allowed (413); Triton's text.
     pub fn body_size(size: u64, size_max: usize) -> Self {
         Self::new(
             413,
@@ -52,22 +52,22 @@ impl HttpRefusal {
         Self { is_of_memory: true, ..Self::new(if is_passing { 503 } else { 413 }, text) }
     }
 
-    /// Whether it is for want of memory.
+    /// Whether memory was short.
     pub const fn is_of_memory(&self) -> bool {
         self.is_of_memory
     }
 
-    /// The status to answer with.
+    /// The status of the reply.
     pub const fn status(&self) -> u16 {
         self.status
     }
 
-    /// The text to answer with.
+    /// The text of the reply.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The refusal as it is answered.
+    /// The reply that tells the client.
     pub fn into_reply(self) -> Reply {
         let mut reply = Reply::new(self.status, "application/json", format!("{{\"error\":\"{}\"}}", self.text));
         if self.status == 503 {
@@ -92,8 +92,7 @@ pub(crate) const fn is_token_byte(byte: u8) -> bool {
         || matches!(byte, b'|' | b'~')
 }
 
-/// The elements of a comma-separated list, without white space around them and without the empty
-/// ones (RFC 9110 §5.6.1).
+/// The elements of a comma-separated list, trimmed; empty ones are skipped (RFC 9110 §5.6.1).
 pub(crate) fn list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|element| !element.is_empty())
 }

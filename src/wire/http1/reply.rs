@@ -1,19 +1,19 @@
-//! The head of a reply (RFC 9112 §4, RFC 9110 §15). Called by `connection::http1`. Writes to the
-//! buffer it is given; a value never ends its line, whatever bytes are in it.
+//! Encodes the head of a reply (RFC 9112 §4, RFC 9110 §15). Called by `connection::http1`. Control bytes in values are
+//! replaced, so that no value can end its line and inject a field.
 
 use crate::wire::message::Reply;
 
-/// Sent to a client that waits before it sends a body (RFC 9110 §10.1.1).
+/// The interim reply for a client that waits for it before it sends the body (RFC 9110 §10.1.1).
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// What the reply says about the connection (RFC 9112 §9.3).
+/// The reply's `Connection` field (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionOption {
-    /// It ends after the reply.
+    /// The connection is closed after the reply.
     Close,
-    /// It stays open, which an HTTP/1.0 client must be told.
+    /// The connection stays open, which has to be said to an HTTP/1.0 client.
     KeepAlive,
-    /// It stays open, as is usual.
+    /// No such field: the connection stays open, the default of HTTP/1.1.
     None,
 }
 
@@ -40,10 +40,10 @@ pub fn encode_head(reply: &Reply, option: ConnectionOption, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Bytes of most heads.
+/// Bytes of a typical head.
 const HEAD_SIZE_USUAL: usize = 256;
 
-/// Whether a reply of a status has a body and says how long it is (RFC 9110 §6.4.1, §8.6).
+/// Whether a reply with this status has a body and a `Content-Length` (RFC 9110 §6.4.1, §8.6).
 pub const fn has_length(status: u16) -> bool {
     !matches!(status, 100..=199 | 204 | 304)
 }
@@ -51,13 +51,13 @@ pub const fn has_length(status: u16) -> bool {
 fn encode_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
-    // RFC 9110 §5.5: a recipient of CR, LF or NUL in a value replaces them by SP; so do we before.
+    // RFC 9110 §5.5: a recipient may replace CR, LF and NUL in a value by SP. We do so before sending.
     let is_control = |byte: u8| byte < 0x20 && byte != b'\t' || byte == 0x7f;
     out.extend(value.iter().map(|byte| if is_control(*byte) { b' ' } else { *byte }));
     out.extend_from_slice(b"\r\n");
 }
 
-/// The reason phrase of a status. 405 reads as Triton writes it.
+/// The reason phrase of a status. That of 405 is Triton's.
 pub const fn reason(status: u16) -> &'static str {
     match status {
         100 => "Continue",

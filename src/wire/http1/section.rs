@@ -1,17 +1,19 @@
-//! The end of a head, or of a trailer section, found as its bytes arrive. Called by
-//! `connection::http1`. Looks at every byte once, however small the pieces, and refuses at once
-//! what no later byte could mend. Bounded by a size and a number of lines.
+//! Finds the end of a head or trailer section as its bytes arrive. Called by `connection::http1`. Scans each byte once,
+//! however small the pieces, so that a slow sender costs no more than a fast one; refuses a bad byte at once. Bounded
+//! by a size and a number of lines.
 
 use crate::limits::HEAD_FIELDS_MAX;
 use crate::wire::http1::HttpRefusal;
 
-/// Bytes looked at together.
+/// Bytes scanned together.
 const BLOCK_SIZE: usize = 16;
 
-/// How far a section was searched for the empty line that ends it.
+/// A scan for the empty line that ends a section.
 #[derive(Debug)]
 pub struct SectionScan {
+    /// Bytes scanned so far.
     searched: usize,
+    /// Offset at which the current line begins.
     line_from: usize,
     line_count: usize,
     line_count_max: usize,
@@ -19,18 +21,22 @@ pub struct SectionScan {
 }
 
 impl SectionScan {
-    /// A head: a request line, the fields and the empty line, in `size_max` bytes.
+    /// Scans a head: the request line, the fields and the empty line, in at most `size_max` bytes.
     pub const fn head(size_max: usize) -> Self {
         Self { searched: 0, line_from: 0, line_count: 0, line_count_max: HEAD_FIELDS_MAX + 1, size_max }
     }
 
-    /// The trailers after the last chunk, under the bounds of a head.
+    /// Scans the trailers after the last chunk, with the bounds of a head.
     pub const fn trailers(size_max: usize) -> Self {
         Self { line_count_max: HEAD_FIELDS_MAX, ..Self::head(size_max) }
     }
 
-    /// Looks on from where it stopped; `section` begins where it began at every call. The size of
-    /// the section with its empty line, once it is there.
+    /// Continues the scan; `section` must begin at the same byte in every call. Returns the size of the section, its
+    /// empty line included, once that has arrived.
+    ///
+    /// # Errors
+    ///
+    /// An [`HttpRefusal`] if a byte is not allowed, or the section has too many bytes or lines.
     pub fn poll_end(&mut self, section: &[u8]) -> Result<Option<usize>, HttpRefusal> {
         let window = section.get(..self.size_max).unwrap_or(section);
         while let Some(at) = find_control(window, self.searched) {
@@ -47,8 +53,8 @@ impl SectionScan {
                     self.searched = at;
                     return self.check_size(window, section);
                 }
-                // RFC 9112 §2.2: two parsers that differ on a bare CR or LF are how requests get
-                // smuggled. RFC 9110 §5.5: CR, LF and NUL are dangerous, other controls invalid.
+                // RFC 9112 §2.2: parsers that disagree about a bare CR or LF allow request smuggling. RFC 9110
+                // §5.5: CR, LF and NUL are dangerous, other control characters invalid.
                 [b'\r', ..] => return Err(HttpRefusal::malformed("bare CR in the request head")),
                 [b'\n', ..] => return Err(HttpRefusal::malformed("bare LF in the request head")),
                 _ => return Err(HttpRefusal::malformed("control character in the request head")),
@@ -72,25 +78,25 @@ impl SectionScan {
             return Ok(None);
         }
         let is_request_line = self.line_count == 0 && self.line_count_max > HEAD_FIELDS_MAX;
-        // RFC 9112 §3: the target is what makes a request line long.
+        // RFC 9112 §3: a request line is too long because of its target.
         Err(match is_request_line && window.contains(&b' ') {
             true => HttpRefusal::new(414, "request target is too long"),
             false => HttpRefusal::new(431, format!("request head exceeds the maximum of {} bytes", self.size_max)),
         })
     }
 
-    /// Lines seen so far, without the empty one.
+    /// Complete lines so far, without the empty one.
     pub const fn line_count(&self) -> usize {
         self.line_count
     }
 }
 
-/// Where the first control byte from `from` on is.
+/// Offset of the first control byte at or after `from`.
 fn find_control(bytes: &[u8], from: usize) -> Option<usize> {
     let is_control = |byte: &u8| *byte < 0x20 || *byte == 0x7f;
     let rest = bytes.get(from..)?;
     let (blocks, _) = rest.as_chunks::<BLOCK_SIZE>();
-    // A fold without an early end becomes one comparison of the whole block.
+    // A fold without an early exit: the compiler vectorises it to one comparison per block.
     let is_clear = |block: &&[u8; BLOCK_SIZE]| !block.iter().fold(false, |any, byte| any | is_control(byte));
     let clear = blocks.iter().take_while(is_clear).count() * BLOCK_SIZE;
     rest.get(clear..)?.iter().position(is_control).map(|at| from + clear + at)

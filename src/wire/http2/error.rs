@@ -1,38 +1,38 @@
-//! Error codes (RFC 9113 §7), and a fault with its reach: a stream or the connection (§5.4).
+//! Error codes (RFC 9113 §7), and the faults of a peer, which end a stream or the connection (§5.4).
 
 use std::borrow::Cow;
 
-/// Why a stream or a connection ends, as RST_STREAM and GOAWAY carry it.
+/// Why a stream or connection ends, in RST_STREAM and GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ErrorCode {
-    /// Nothing is wrong.
+    /// No error: a graceful end.
     NoError = 0,
-    /// The peer broke the protocol.
+    /// The peer violated the protocol.
     ProtocolError = 1,
-    /// We did.
+    /// The sender of the code failed.
     InternalError = 2,
-    /// More was sent than the window had room for.
+    /// The peer sent more than the window allows.
     FlowControlError = 3,
     /// SETTINGS were not acknowledged in time.
     SettingsTimeout = 4,
-    /// A frame came on a stream that was closed.
+    /// A frame arrived on a closed stream.
     StreamClosed = 5,
-    /// A frame's size is wrong.
+    /// A frame has an invalid size.
     FrameSizeError = 6,
-    /// The stream was not looked at: it may be tried again.
+    /// The stream was not processed, so that the request can be retried.
     RefusedStream = 7,
-    /// It is not wanted any more.
+    /// The stream is no longer needed.
     Cancel = 8,
     /// A field block could not be decoded.
     CompressionError = 9,
-    /// The connection of a CONNECT ended.
+    /// The connection behind a CONNECT request failed.
     ConnectError = 10,
-    /// The peer asks for too much.
+    /// The peer causes excessive load.
     EnhanceYourCalm = 11,
-    /// The transport is not safe enough.
+    /// The transport does not meet the security requirements.
     InadequateSecurity = 12,
-    /// HTTP/1.1 is to be used.
+    /// The peer should use HTTP/1.1.
     Http11Required = 13,
 }
 
@@ -54,31 +54,31 @@ impl ErrorCode {
         Self::Http11Required,
     ];
 
-    /// The code of a number; an unknown one has no meaning of its own (§7).
+    /// The code with a number; an unknown number counts as an internal error (§7).
     pub fn from_number(number: u32) -> Self {
         let index = usize::try_from(number).unwrap_or(usize::MAX);
         Self::ALL.get(index).copied().unwrap_or(Self::InternalError)
     }
 }
 
-/// A fault of the peer.
+/// A protocol error of the peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerFault {
-    /// What is told to the peer.
+    /// The code to send to the peer.
     pub code: ErrorCode,
-    /// Whether the whole connection ends by it, or the stream alone.
+    /// Whether it ends the whole connection, or only the stream.
     pub is_of_connection: bool,
-    /// For a person.
+    /// The reason, for a person: the debug data of GOAWAY.
     pub text: Cow<'static, str>,
 }
 
 impl PeerFault {
-    /// One that ends the connection (§5.4.1).
+    /// A connection error (§5.4.1).
     pub fn of_connection(code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, is_of_connection: true, text: text.into() }
     }
 
-    /// One that ends its stream (§5.4.2).
+    /// A stream error (§5.4.2).
     pub fn of_stream(code: ErrorCode, text: impl Into<Cow<'static, str>>) -> Self {
         Self { code, is_of_connection: false, text: text.into() }
     }

@@ -1,52 +1,52 @@
-//! Frames (RFC 9113 §4.1, §6): the nine bytes of a head, and what each kind's payload means. A head
-//! is checked as soon as it is known, so that no payload is waited for that cannot be right.
+//! Frames (RFC 9113 §4.1, §6): the nine-byte head, and the payloads of the frame types. A head is checked as soon as
+//! it is decoded, so that we never wait for the payload of an invalid frame.
 
 use super::error::{ErrorCode, PeerFault};
 use super::{StreamId, WINDOW_SIZE_MAX};
 
-/// Bytes of a frame's head.
+/// Size of a frame's head in bytes.
 pub const HEAD_SIZE: usize = 9;
 
-/// SETTINGS, PING: it acknowledges one of ours.
+/// Flag of SETTINGS and PING: an acknowledgement.
 pub const ACK: u8 = 0x1;
-/// DATA, HEADERS: the last of its stream.
+/// Flag of DATA and HEADERS: the last frame of its stream, except for CONTINUATION.
 pub const END_STREAM: u8 = 0x1;
-/// HEADERS, CONTINUATION: the last of its block.
+/// Flag of HEADERS and CONTINUATION: the end of the field block.
 pub const END_HEADERS: u8 = 0x4;
-/// DATA, HEADERS: padding is in it.
+/// Flag of DATA and HEADERS: the payload has padding.
 pub const PADDED: u8 = 0x8;
-/// HEADERS: a priority is in it.
+/// Flag of HEADERS: the payload has a priority.
 pub const PRIORITY: u8 = 0x20;
 
-/// Bytes of a priority (§6.3).
+/// Size of a priority in bytes (§6.3).
 const PRIORITY_SIZE: usize = 5;
-/// Bytes of an opaque PING payload (§6.7).
+/// Size of a PING payload in bytes (§6.7).
 pub const PING_SIZE: usize = 8;
 
-/// What a frame is for.
+/// The type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameKind {
     /// Content (§6.1).
     Data,
-    /// A field block, or its beginning (§6.2).
+    /// A field block, or the first part of one (§6.2).
     Headers,
-    /// What used to be a priority (§6.3).
+    /// A priority, deprecated (§6.3).
     Priority,
-    /// The end of a stream before its time (§6.4).
+    /// Aborts a stream (§6.4).
     RstStream,
-    /// What the peer asks for (§6.5).
+    /// Parameters of the sender (§6.5).
     Settings,
-    /// What a server would push (§6.6).
+    /// Announces a pushed stream (§6.6).
     PushPromise,
-    /// A question that is answered with itself (§6.7).
+    /// A probe, answered with the same payload (§6.7).
     Ping,
-    /// No more streams (§6.8).
+    /// No more streams are accepted (§6.8).
     GoAway,
-    /// Room in a window (§6.9).
+    /// Enlarges a flow-control window (§6.9).
     WindowUpdate,
-    /// More of a field block (§6.10).
+    /// A further part of a field block (§6.10).
     Continuation,
-    /// None of these: ignored (§5.5).
+    /// Any other type: ignored (§5.5).
     Unknown(u8),
 }
 
@@ -87,9 +87,9 @@ impl FrameKind {
 /// The head of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHead {
-    /// Bytes of the payload.
+    /// Size of the payload in bytes.
     pub size: usize,
-    /// What it is for.
+    /// Its type.
     pub kind: FrameKind,
     /// Its flags.
     pub flags: u8,
@@ -98,7 +98,7 @@ pub struct FrameHead {
 }
 
 impl FrameHead {
-    /// Decodes a head; `None` where it is not whole. The reserved bit is ignored (§4.1).
+    /// Decodes a head; `None` if it is not complete. The reserved bit is ignored (§4.1).
     pub fn decode(input: &[u8]) -> Option<Self> {
         let [l0, l1, l2, kind, flags, s0, s1, s2, s3] = *input.first_chunk::<HEAD_SIZE>()?;
         let size = u32::from_be_bytes([0, l0, l1, l2]);
@@ -111,9 +111,14 @@ impl FrameHead {
         self.flags & flag != 0
     }
 
-    /// Checks what the head alone tells: the stream that a kind belongs to, and its size.
+    /// Checks all that the head alone determines: the stream and the size, for its type.
+    ///
+    /// # Errors
+    ///
+    /// A connection error for a wrong stream or size; a stream error for a PRIORITY frame of wrong size (§6.3).
     pub fn check(&self, size_max: usize) -> Result<(), PeerFault> {
-        // §4.2: one too large for what it carries may change the state of the whole connection.
+        // A connection error for all types: §4.2 requires it for those that can change the state of the whole
+        // connection, such as field blocks.
         if self.size > size_max {
             return Err(PeerFault::of_connection(
                 ErrorCode::FrameSizeError,
@@ -139,7 +144,7 @@ impl FrameHead {
             FrameKind::Settings | FrameKind::Ping | FrameKind::GoAway if !is_connection => {
                 "a frame that belongs to the connection came on a stream"
             }
-            FrameKind::PushPromise => "a client pushes nothing",
+            FrameKind::PushPromise => "a client must not push",
             _ => return Ok(()),
         };
         Err(PeerFault::of_connection(ErrorCode::ProtocolError, text))
@@ -162,10 +167,10 @@ impl FrameHead {
         if is_right {
             return Ok(());
         }
-        Err(PeerFault::of_connection(ErrorCode::FrameSizeError, "a frame's size does not go with its kind"))
+        Err(PeerFault::of_connection(ErrorCode::FrameSizeError, "a frame has the wrong size for its type"))
     }
 
-    /// Bytes of the payload that tell how much padding there is.
+    /// Size in bytes of the payload's field for the padding length: 1 if the frame is padded.
     pub const fn padding_field_size(&self) -> usize {
         if self.has(PADDED) { 1 } else { 0 }
     }
@@ -174,7 +179,11 @@ impl FrameHead {
         if self.has(PRIORITY) { PRIORITY_SIZE } else { 0 }
     }
 
-    /// The part of a HEADERS payload that is the field block; priorities are ignored (§5.3.2).
+    /// The field block in a HEADERS payload; the priority is ignored (§5.3.2).
+    ///
+    /// # Errors
+    ///
+    /// A connection error if the padding is larger than the payload.
     pub fn headers_block<'a>(&self, payload: &'a [u8]) -> Result<&'a [u8], PeerFault> {
         let (padding_size, rest) = match payload.split_first() {
             Some((size, rest)) if self.has(PADDED) => (usize::from(*size), rest),
@@ -186,17 +195,17 @@ impl FrameHead {
     }
 }
 
-/// §6.1: padding that is as long as the payload or longer.
+/// The error for padding that is as long as the payload or longer (§6.1).
 pub fn padding_fault() -> PeerFault {
     PeerFault::of_connection(ErrorCode::ProtocolError, "a frame's padding is larger than its payload")
 }
 
-/// A number at the beginning of a payload that is known to have one.
+/// The 32-bit number at the beginning of a payload, whose size was checked; 0 if it is shorter.
 pub fn number(payload: &[u8]) -> u32 {
     payload.first_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
-/// The increment of a WINDOW_UPDATE, without its reserved bit; none may be 0 (§6.9).
+/// The increment of a WINDOW_UPDATE, without the reserved bit. The caller refuses 0 (§6.9).
 pub fn window_increment(payload: &[u8]) -> u32 {
     number(payload) & WINDOW_SIZE_MAX
 }
@@ -225,7 +234,7 @@ pub fn encode_window_update(stream: StreamId, increment: u32, out: &mut Vec<u8>)
     encode(FrameKind::WindowUpdate, 0, stream, &increment.to_be_bytes(), out);
 }
 
-/// Appends GOAWAY (§6.8); the text is for a person.
+/// Appends GOAWAY (§6.8). The text is debug data, for a person.
 pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<u8>) {
     encode_head(8 + text.len(), FrameKind::GoAway, 0, StreamId::CONNECTION, out);
     out.extend_from_slice(&last.0.to_be_bytes());
@@ -233,5 +242,5 @@ pub fn encode_goaway(last: StreamId, code: ErrorCode, text: &str, out: &mut Vec<
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Bytes of one setting.
+/// Size of one setting in bytes.
 pub const ENTRY_SIZE: usize = 6;

@@ -1,4 +1,4 @@
-//! SETTINGS (RFC 9113 §6.5): what the peer asks for, checked, and what we ask for.
+//! SETTINGS (RFC 9113 §6.5): decodes and checks the peer's, encodes ours.
 
 use super::error::{ErrorCode, PeerFault};
 use super::frame::{self, FrameKind};
@@ -8,24 +8,24 @@ const HEADER_TABLE_SIZE: u16 = 1;
 /// Whether a server may push (§6.5.2).
 pub const ENABLE_PUSH: u16 = 2;
 const MAX_CONCURRENT_STREAMS: u16 = 3;
-/// What the window of a new stream has.
+/// Window size of a new stream in bytes.
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
-/// Bytes of the largest payload that is taken.
+/// Largest payload of a frame that the sender accepts, in bytes.
 pub const MAX_FRAME_SIZE: u16 = 5;
 const MAX_HEADER_LIST_SIZE: u16 = 6;
 const NO_RFC7540_PRIORITIES: u16 = 9;
 
-/// What a peer told us that we keep to. What it says about pushing is checked and forgotten: nothing is
-/// pushed here.
+/// The peer's settings that we have to respect. SETTINGS_ENABLE_PUSH is checked but not stored, since we never
+/// push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// Bytes of the dynamic table that it decodes with.
+    /// Size of the HPACK dynamic table with which it decodes, in bytes.
     pub header_table_size: u32,
-    /// What the window of a new stream has.
+    /// Window size of a new stream, in bytes.
     pub initial_window_size: u32,
-    /// Bytes of the largest payload that it takes.
+    /// Largest payload of a frame that it accepts, in bytes.
     pub frame_size_max: u32,
-    /// Streams that we may open, where it is the server.
+    /// Streams that we may have open, if the peer is the server.
     pub streams_max: u32,
 }
 
@@ -41,8 +41,13 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes the entries of a payload in, in their order; unknown ones are ignored (§6.5.2).
+    /// Applies the entries of a SETTINGS payload in order; unknown ones are ignored (§6.5.2).
+    ///
+    /// # Errors
+    ///
+    /// A connection error if a value is out of range. Entries before it are applied.
     pub fn apply(&mut self, payload: &[u8]) -> Result<(), PeerFault> {
+        // There is no remainder: `FrameHead::check` has refused other sizes.
         for entry in payload.chunks_exact(frame::ENTRY_SIZE) {
             let Ok([i0, i1, v0, v1, v2, v3]) = <[u8; frame::ENTRY_SIZE]>::try_from(entry) else { continue };
             self.apply_entry(u16::from_be_bytes([i0, i1]), u32::from_be_bytes([v0, v1, v2, v3]))?;
@@ -81,21 +86,21 @@ impl PeerSettings {
     }
 }
 
-/// What we ask of a peer.
+/// The settings that we send.
 #[derive(Clone, Copy, Debug)]
 pub struct OurSettings {
-    /// Streams that it may have open.
+    /// Streams that the peer may have open.
     pub streams_max: u32,
-    /// What a stream's window begins with.
+    /// Initial window size of a stream, in bytes.
     pub initial_window_size: u32,
-    /// Bytes of the largest payload.
+    /// Largest payload of a frame that we accept, in bytes.
     pub frame_size_max: u32,
-    /// Bytes of the fields of one message.
+    /// Largest field section of a message that we accept, in bytes (§6.5.2).
     pub field_list_size_max: u32,
 }
 
 impl OurSettings {
-    /// Appends them as a frame.
+    /// Appends a SETTINGS frame with them.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let entries = [
             (MAX_CONCURRENT_STREAMS, self.streams_max),
@@ -108,7 +113,7 @@ impl OurSettings {
     }
 }
 
-/// Appends a SETTINGS frame.
+/// Appends a SETTINGS frame with `(identifier, value)` entries.
 pub fn encode(entries: &[(u16, u32)], out: &mut Vec<u8>) {
     frame::encode_head(entries.len() * frame::ENTRY_SIZE, FrameKind::Settings, 0, StreamId::CONNECTION, out);
     for (identifier, value) in entries {

@@ -1,16 +1,16 @@
-//! What the readers of this folder share: a place in a text, and the tokens that may begin there.
-//! Every method leaves the cursor behind what it read; after an error its place means nothing.
+//! The tokenizer shared by the readers of this folder: a position in a text, and methods for the tokens that may begin
+//! there. A method leaves the cursor after what it read; after an error the position is unspecified.
 
 use std::borrow::Cow;
 
 use crate::wire::json::{JsonError, JsonFault};
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy)]
 pub struct Cursor<'a> {
-    /// What is left.
+    /// The rest of the text.
     pub(super) rest: &'a [u8],
-    /// The offset of the end of the text.
+    /// Offset of the end of the text in the document.
     end: usize,
 }
 
@@ -18,16 +18,16 @@ pub struct Cursor<'a> {
 enum StringPiece<'a> {
     /// Text without escapes.
     Text(&'a str),
-    /// What an escape stands for.
+    /// The character of an escape.
     Char(char),
     /// The closing quotation mark.
     End,
 }
 
-/// What the characters of a number say without its value.
+/// The form of a number, as far as its characters tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberForm {
-    /// Digits and a sign.
+    /// Only digits and a sign.
     Integer,
     /// With a fraction or an exponent.
     Decimal,
@@ -36,12 +36,12 @@ pub(super) enum NumberForm {
 }
 
 impl<'a> Cursor<'a> {
-    /// The beginning of a text that lies at an offset of its document.
+    /// At the beginning of a text that is at `offset` in its document.
     pub(super) const fn new(text: &'a [u8], offset: usize) -> Self {
         Self { rest: text, end: offset.saturating_add(text.len()) }
     }
 
-    /// The offset of the next byte.
+    /// Offset of the next byte in the document.
     pub(super) const fn offset(&self) -> usize {
         self.end.saturating_sub(self.rest.len())
     }
@@ -57,13 +57,13 @@ impl<'a> Cursor<'a> {
         self.rest.first().copied()
     }
 
-    /// Goes past the next byte.
+    /// Skips the next byte.
     #[inline]
     pub(super) fn advance(&mut self) {
         self.rest = self.rest.get(1..).unwrap_or_default();
     }
 
-    /// Goes past the next byte if it is this one.
+    /// Skips the next byte if it is `byte`.
     #[inline]
     pub(super) fn consume(&mut self, byte: u8) -> bool {
         match self.rest {
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes past white space (RFC 8259 §2).
+    /// Skips white space (RFC 8259 §2).
     #[inline]
     pub(super) fn skip_space(&mut self) {
         while let [b' ' | b'\n' | b'\r' | b'\t', rest @ ..] = self.rest {
@@ -91,9 +91,10 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a string, its opening quotation mark included.
+    /// Reads a string, from its opening quotation mark. Borrows the text if it has no escapes.
     pub(super) fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         self.advance();
+        // Most strings have no escapes, and are one piece that can be borrowed.
         let first = match self.piece()? {
             StringPiece::End => return Ok(Cow::Borrowed("")),
             StringPiece::Char(first) => String::from(first),
@@ -110,7 +111,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Reads a string into bytes.
+    /// Reads a string, from its opening quotation mark, and appends it.
     pub(super) fn string_into(&mut self, out: &mut Vec<u8>) -> Result<(), JsonError> {
         self.advance();
         loop {
@@ -140,7 +141,7 @@ impl<'a> Cursor<'a> {
                 Ok(StringPiece::End)
             }
             Some(b'\\') => self.escape().map(StringPiece::Char),
-            // RapidJSON takes a NUL for the end of the text.
+            // RapidJSON treats a NUL as the end of the text.
             Some(0) | None => Err(self.error(JsonFault::Quote)),
             Some(_) => Err(self.error(JsonFault::Escape)),
         }
@@ -167,7 +168,8 @@ impl<'a> Cursor<'a> {
         Ok(letter)
     }
 
-    /// Reads four digits, or eight with `\u` between them where the first half is of a surrogate pair.
+    /// Reads the four digits after `\u`, and the second escape of a surrogate pair if they are its first half. Faults
+    /// are reported at `at`.
     fn unicode(&mut self, at: &Self) -> Result<char, JsonError> {
         let high = self.hex().ok_or(at.error(JsonFault::Hex))?;
         let point = match high {
@@ -242,7 +244,7 @@ impl<'a> Cursor<'a> {
         Ok(form)
     }
 
-    /// Goes past digits; whether there were any.
+    /// Skips digits; returns whether there were any.
     fn digits(&mut self) -> bool {
         let before = self.rest.len();
         while let [b'0'..=b'9', rest @ ..] = self.rest {
@@ -266,13 +268,13 @@ impl<'a> Cursor<'a> {
 
 /// Whether a number is beyond the largest double.
 fn is_too_large(text: &[u8]) -> bool {
-    // Only so many digits, or so long an exponent, can be.
+    // Cheap test first: it takes more than 300 characters or an exponent.
     let may_be = text.len() > 300 || text.iter().any(|byte| byte | 0x20 == b'e');
     may_be && fast_float2::parse::<f64, _>(text).is_ok_and(f64::is_infinite)
 }
 
-/// The index of the first byte for which something holds. Behind the first few, in which most
-/// strings end, it looks at many bytes at a time, so what holds should be told without branches.
+/// Index of the first byte for which `holds` is true. The first bytes, in which most strings end, are tested one by
+/// one, the others in blocks, which the compiler vectorises if `holds` has no branches.
 #[inline]
 pub(super) fn find(text: &[u8], holds: impl Fn(u8) -> bool) -> Option<usize> {
     let (near, far) = text.split_at_checked(NEAR).unwrap_or((text, &[]));
@@ -289,5 +291,5 @@ pub(super) fn find(text: &[u8], holds: impl Fn(u8) -> bool) -> Option<usize> {
     at(rest).map(|at| NEAR + chunks.len() * 32 + at)
 }
 
-/// Bytes that are looked at one by one.
+/// Bytes that are tested one by one.
 const NEAR: usize = 16;

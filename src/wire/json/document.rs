@@ -1,5 +1,5 @@
-//! A whole document: the reader, a state machine without recursion after RapidJSON's
-//! `IterativeParse`, and the tree it leaves, which lies flat in one allocation.
+//! Parsing of a whole document. The reader is a state machine without recursion, modelled on RapidJSON's
+//! `IterativeParse`, so that depth costs no stack. The tree that it builds is one flat vector.
 
 use std::borrow::Cow;
 
@@ -9,32 +9,41 @@ use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 use crate::wire::json::cursor::{Cursor, NumberForm, find};
 use crate::wire::json::{JsonError, JsonFault, RawArray, writer};
 
-/// A document that was read. Nodes lie in the order of the text, an array's or object's behind
-/// its own.
+/// A parsed document. Nodes are in the order of the text, so that the descendants of an array or object directly
+/// follow it.
+///
+/// ```
+/// use deuteron::wire::json::{Document, ValueKind};
+///
+/// let document = Document::parse(br#"{"id":"a","data":[1,2]}"#, &["data"]).unwrap();
+/// let root = document.root();
+/// assert_eq!(root.get("id").and_then(|id| id.as_str()), Some("a"));
+/// assert!(matches!(root.get("data").unwrap().kind(), ValueKind::Raw(_)));
+/// ```
 #[derive(Debug)]
 pub struct Document<'a> {
     nodes: Vec<DocumentNode<'a>>,
 }
 
-/// A value and where the next one beside it lies.
+/// A value, its name if it is a member, and where its next sibling is.
 #[derive(Debug)]
 struct DocumentNode<'a> {
     name: Cow<'a, str>,
     kind: ValueKind<'a>,
-    /// The index behind its last descendant.
+    /// Index after its last descendant, which is its next sibling if it has one.
     end: usize,
 }
 
-/// What a value is.
+/// The kind of a value, and the value of a scalar.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueKind<'a> {
     /// `null`.
     Null,
     /// `true` or `false`.
     Bool(bool),
-    /// An integer: its text.
+    /// An integer, as text.
     Integer(&'a [u8]),
-    /// Any other number: its text.
+    /// Any other number, as text.
     Decimal(&'a [u8]),
     /// A string.
     String(Cow<'a, str>),
@@ -42,11 +51,11 @@ pub enum ValueKind<'a> {
     Array,
     /// An object.
     Object,
-    /// An array that was kept as text.
+    /// An array kept as text.
     Raw(RawArray<'a>),
 }
 
-/// A value within a document.
+/// A value in a document.
 #[derive(Clone, Copy, Debug)]
 pub struct JsonValue<'d, 'a> {
     document: &'d Document<'a>,
@@ -54,15 +63,19 @@ pub struct JsonValue<'d, 'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Reads a document, and keeps arrays under `raw_names` as text.
+    /// Parses a document. Arrays that are members with a name in `raw_names` are kept as text, and not checked.
+    ///
+    /// # Errors
+    ///
+    /// A [`JsonError`] with the first fault, which may be in an array that was kept as text before it.
     pub fn parse(text: &'a [u8], raw_names: &[&str]) -> Result<Self, JsonError> {
         let mut reader = JsonReader::new(text, raw_names);
-        // RFC 8259 §8.1 lets a reader pass over a byte order mark.
+        // RFC 8259 §8.1 allows a reader to ignore a byte order mark.
         reader.cursor.rest = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
         let outcome = reader.run();
         let document = Self { nodes: reader.nodes };
         if let Err(error) = outcome {
-            // What was kept as text came first, and so does a fault in it.
+            // An array kept as text came before the fault, so that a fault in it takes precedence.
             document.validate()?;
             return Err(error);
         }
@@ -74,12 +87,16 @@ impl<'a> Document<'a> {
         JsonValue { document: self, index: 0 }
     }
 
-    /// How many arrays were kept as text.
+    /// Number of arrays kept as text.
     pub fn raw_count(&self) -> usize {
         self.nodes.iter().filter(|node| matches!(node.kind, ValueKind::Raw(_))).count()
     }
 
-    /// Holds the arrays that were kept as text against the grammar: the first fault of the text.
+    /// Checks the arrays kept as text against the grammar.
+    ///
+    /// # Errors
+    ///
+    /// The first fault, as a [`JsonError`].
     pub fn validate(&self) -> Result<(), JsonError> {
         self.nodes.iter().try_for_each(|node| match node.kind {
             ValueKind::Raw(array) => array.validate(),
@@ -89,24 +106,24 @@ impl<'a> Document<'a> {
 }
 
 impl<'d, 'a> JsonValue<'d, 'a> {
-    /// What it is.
+    /// Its kind.
     pub fn kind(self) -> &'d ValueKind<'a> {
         self.node().map_or(&ValueKind::Null, |node| &node.kind)
     }
 
-    /// The first member of an object that has a name.
+    /// The first member of an object with a name.
     pub fn get(self, name: &str) -> Option<Self> {
         self.members().find(|(have, _)| *have == name).map(|(_, value)| value)
     }
 
-    /// The members of an object; none where it is none.
+    /// The members of an object; none for any other kind.
     pub fn members(self) -> impl Iterator<Item = (&'d str, Self)> {
         let children = matches!(self.kind(), ValueKind::Object).then(|| self.children());
         let named = |value: Self| (value.node().map_or("", |node| &*node.name), value);
         children.into_iter().flatten().map(named)
     }
 
-    /// The elements of an array; none where it is none.
+    /// The elements of an array; none for any other kind.
     pub fn elements(self) -> impl Iterator<Item = Self> {
         matches!(self.kind(), ValueKind::Array).then(|| self.children()).into_iter().flatten()
     }
@@ -121,7 +138,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
         if let ValueKind::Bool(value) = self.kind() { Some(*value) } else { None }
     }
 
-    /// The value of an integer that is not below zero and fits 64 bits.
+    /// The value of an integer from 0 to `u64::MAX`.
     pub fn as_u64(self) -> Option<u64> {
         let ValueKind::Integer(text) = self.kind() else { return None };
         if *text == b"-0" { Some(0) } else { std::str::from_utf8(text).ok()?.parse().ok() }
@@ -138,7 +155,7 @@ impl<'d, 'a> JsonValue<'d, 'a> {
     }
 }
 
-/// What may come next.
+/// What the reader expects next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReaderState {
     /// The outermost value.
@@ -153,7 +170,7 @@ enum ReaderState {
     Member,
     /// The value of a member.
     MemberValue,
-    /// A comma or an end.
+    /// A comma, or the end of the innermost array or object, or of the document.
     Comma,
 }
 
@@ -166,22 +183,22 @@ struct OpenValue {
 struct JsonReader<'a, 'n> {
     cursor: Cursor<'a>,
     raw_names: &'n [&'n str],
-    /// Arrays and objects around the text.
+    /// Number of arrays and objects around the text.
     depth: usize,
     open: SmallVec<[OpenValue; 16]>,
-    /// The name of the member whose value comes next.
+    /// Name of the member whose value is next.
     name: Cow<'a, str>,
-    /// Whether nodes are kept; a text may be read only to know that it is JSON.
-    keeps: bool,
+    /// Whether nodes are stored; `false` only checks the grammar.
+    stores_nodes: bool,
     nodes: Vec<DocumentNode<'a>>,
 }
 
-/// Holds a text at an offset of its document against the grammar.
+/// Checks a text against the grammar; `offset` and `depth` are its position in the document.
 pub(super) fn validate(text: &[u8], offset: usize, depth: usize) -> Result<(), JsonError> {
     let mut reader = JsonReader::new(text, &[]);
     reader.cursor = Cursor::new(text, offset);
     reader.depth = depth;
-    reader.keeps = false;
+    reader.stores_nodes = false;
     reader.run()
 }
 
@@ -193,7 +210,7 @@ impl<'a, 'n> JsonReader<'a, 'n> {
             depth: 0,
             open: SmallVec::new(),
             name: Cow::Borrowed(""),
-            keeps: true,
+            stores_nodes: true,
             nodes: Vec::new(),
         }
     }
@@ -212,8 +229,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
                 ReaderState::ObjectStart | ReaderState::Member => self.name(next)?,
                 ReaderState::Comma => match (self.open.last().map(|open| open.is_object), next) {
                     (None, None) => return Ok(()),
-                    (Some(false), Some(b',')) => self.pass(ReaderState::Element),
-                    (Some(true), Some(b',')) => self.pass(ReaderState::Member),
+                    (Some(false), Some(b',')) => self.skip_to(ReaderState::Element),
+                    (Some(true), Some(b',')) => self.skip_to(ReaderState::Member),
                     (Some(false), Some(b']')) | (Some(true), Some(b'}')) => self.close(),
                     (None, _) => return Err(self.cursor.error(JsonFault::Trailing)),
                     (Some(false), _) => return Err(self.cursor.error(JsonFault::Element)),
@@ -223,7 +240,8 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         }
     }
 
-    fn pass(&mut self, state: ReaderState) -> ReaderState {
+    /// Skips a byte.
+    fn skip_to(&mut self, state: ReaderState) -> ReaderState {
         self.cursor.advance();
         state
     }
@@ -241,7 +259,7 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         }
     }
 
-    /// Reads a value, or the sign that opens one.
+    /// Reads a scalar, an array to keep as text, or an opening bracket.
     fn value(&mut self, state: ReaderState, next: Option<u8>) -> Result<ReaderState, JsonError> {
         let kind = match next {
             Some(b'{') => return self.open(true),
@@ -253,7 +271,7 @@ impl<'a, 'n> JsonReader<'a, 'n> {
             Some(b't') => self.cursor.literal(b"true").map(|()| ValueKind::Bool(true))?,
             Some(b'f') => self.cursor.literal(b"false").map(|()| ValueKind::Bool(false))?,
             Some(b'n') => self.cursor.literal(b"null").map(|()| ValueKind::Null)?,
-            // RapidJSON takes a NUL for the end of the text.
+            // RapidJSON treats a NUL as the end of the text.
             Some(b']' | b'}' | b',' | b':' | 0) | None if state == ReaderState::Root => {
                 return Err(self.cursor.error(JsonFault::Empty));
             }
@@ -273,7 +291,7 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         let node = self.nodes.len();
         self.push(if is_object { ValueKind::Object } else { ValueKind::Array })?;
         self.open.push(OpenValue { is_object, node });
-        Ok(self.pass(if is_object { ReaderState::ObjectStart } else { ReaderState::ArrayStart }))
+        Ok(self.skip_to(if is_object { ReaderState::ObjectStart } else { ReaderState::ArrayStart }))
     }
 
     fn close(&mut self) -> ReaderState {
@@ -281,11 +299,11 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         if let Some(node) = self.open.pop().and_then(|open| self.nodes.get_mut(open.node)) {
             node.end = end;
         }
-        self.pass(ReaderState::Comma)
+        self.skip_to(ReaderState::Comma)
     }
 
     fn push(&mut self, kind: ValueKind<'a>) -> Result<(), JsonError> {
-        if !self.keeps {
+        if !self.stores_nodes {
             return Ok(());
         }
         if self.nodes.len() >= JSON_NODES_MAX {
@@ -299,11 +317,12 @@ impl<'a, 'n> JsonReader<'a, 'n> {
         Ok(())
     }
 
-    /// Goes past an array without reading it.
+    /// Skips an array and keeps it as text.
     fn raw(&mut self) -> Result<RawArray<'a>, JsonError> {
         let (offset, depth) = (self.cursor.offset(), self.depth.saturating_add(self.open.len()));
         let extent = extent(self.cursor.rest).and_then(|size| self.cursor.rest.split_at_checked(size));
         let Some((text, rest)) = extent else {
+            // It has no end: find out why.
             validate(self.cursor.rest, offset, depth)?;
             return Err(self.cursor.error(JsonFault::Value));
         };
@@ -312,12 +331,12 @@ impl<'a, 'n> JsonReader<'a, 'n> {
     }
 }
 
-/// Room for the nodes of a request with a tensor or two: 1,008 bytes, which an allocator keeps at
-/// hand (glibc: up to 1,032).
+/// Capacity for the nodes of a request with one or two tensors: 1,008 bytes, a size that allocators cache per thread
+/// (glibc: up to 1,032).
 const NODES_EXPECTED: usize = 14;
 
-/// The size of the array that a text begins with, if it ends: brackets are counted, strings are
-/// skipped. For text that is JSON it is exact; other text fails when it is read.
+/// Size of the array at the beginning of a text, if it ends. Only counts brackets and skips strings: for valid JSON
+/// the result is exact, and other text is refused when it is read.
 fn extent(text: &[u8]) -> Option<usize> {
     let (mut at, mut depth) = (0_usize, 0_usize);
     loop {
@@ -335,7 +354,7 @@ fn extent(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// The size of what is left of a string, its closing quotation mark included.
+/// Size of the rest of a string, its closing quotation mark included.
 fn string_end(text: &[u8]) -> Option<usize> {
     let mut at = 0_usize;
     loop {

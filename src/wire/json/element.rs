@@ -1,5 +1,5 @@
-//! Arrays that were kept as text, nested or flat, read straight into memory of one type. Only
-//! counts and types are asked for here; what the elements mean is the caller's.
+//! Reads arrays kept as text, nested or flat, directly into typed memory. Checks only the number and type of the
+//! elements; how they are nested does not matter.
 
 use crate::limits::JSON_DEPTH_MAX;
 use crate::wire::json::cursor::Cursor;
@@ -11,29 +11,29 @@ use crate::wire::json::{JsonError, RawArray};
 pub enum ArrayError {
     /// It is not JSON.
     Json(JsonError),
-    /// An element is of another kind than was asked for.
+    /// An element is of another kind than requested.
     Kind,
-    /// A number is not an integer where one is due.
+    /// A number is not an integer, but an integer type was requested.
     Fraction {
-        /// Which element.
+        /// Index of the element, counted flat.
         index: usize,
-        /// Its text, shortened if it is long.
+        /// Its text, shortened if long.
         text: String,
     },
     /// A number does not fit the type.
     Range {
-        /// Which element.
+        /// Index of the element, counted flat.
         index: usize,
-        /// Its text, shortened if it is long.
+        /// Its text, shortened if long.
         text: String,
     },
-    /// Fewer elements than asked for.
+    /// Fewer elements than requested.
     TooFew,
-    /// More elements than asked for.
+    /// More elements than requested.
     TooMany,
 }
 
-/// A type that numbers are read as.
+/// A type that numbers can be read as.
 pub trait Number: Copy + sealed::Read {}
 
 mod sealed {
@@ -42,8 +42,8 @@ mod sealed {
     pub trait Read: Sized {
         fn read(cursor: &mut Cursor<'_>) -> Result<Self, NumberError>;
 
-        /// Reads elements with commas between them into slots, as long as that is fast, and ends behind
-        /// the last; how many, which may be none.
+        /// Reads comma-separated elements into slots, as long as the fast path applies, and leaves the cursor after
+        /// the last. Returns their number, which may be 0.
         fn read_run<'o>(_: &mut Cursor<'_>, _: &mut impl Iterator<Item = &'o mut Self>) -> usize
         where
             Self: 'o,
@@ -53,7 +53,7 @@ mod sealed {
     }
 }
 
-/// Declares the integers.
+/// Implements `Number` for integers.
 macro_rules! integers {
     ($($integer:ty)*) => {$(
         impl Number for $integer {}
@@ -94,15 +94,22 @@ impl sealed::Read for f64 {
     }
 }
 
-/// What ended the reading of an array early.
+/// Why an element could not be read.
 enum ElementStop {
+    /// There is no memory left for it: too many elements.
     Full,
+    /// It is not such a number.
     Miss(NumberError),
 }
 
-/// Reads numbers into memory, which they must fill.
+/// Reads numbers into `out`, which they must fill exactly.
+///
+/// # Errors
+///
+/// An [`ArrayError`] for the first element that does not fit, or if there are too few or too many.
 pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
+    // After elements that the fast path cannot read, it is not tried for a while; twice as long each time.
     let (mut pause, mut pause_next) = (0_u32, 1_u32);
     walk(array, |cursor| {
         if pause == 0 {
@@ -122,11 +129,15 @@ pub fn read_numbers<T: Number>(array: &RawArray<'_>, out: &mut [T]) -> Result<()
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
 
-/// Elements that are read one by one after several that no run takes: those of a tensor are often alike,
-/// and trying costs something.
+/// Most elements to read one by one before the fast path is tried again. Elements of a tensor mostly have the same
+/// form, and a failed try costs time.
 const RUN_PAUSE_MAX: u32 = 64;
 
-/// Reads `true` and `false` as 1 and 0 into memory, which they must fill.
+/// Reads `true` and `false` as 1 and 0 into `out`, which they must fill exactly.
+///
+/// # Errors
+///
+/// An [`ArrayError`] for the first element of another kind, or if there are too few or too many.
 pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayError> {
     let mut slots = out.iter_mut();
     walk(array, |cursor| {
@@ -141,7 +152,11 @@ pub fn read_booleans(array: &RawArray<'_>, out: &mut [u8]) -> Result<(), ArrayEr
     if slots.next().is_some() { Err(first_fault(array, ArrayError::TooFew)) } else { Ok(()) }
 }
 
-/// Reads strings, each behind its size in 4 bytes, little-endian; returns how many.
+/// Reads strings and appends each after its size in 4 bytes, little-endian; returns their number.
+///
+/// # Errors
+///
+/// An [`ArrayError`] for the first element that is not a string.
 pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, ArrayError> {
     let mut count = 0_usize;
     walk(array, |cursor| {
@@ -152,7 +167,7 @@ pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, Ar
         out.extend_from_slice(&[0; 4]);
         cursor.string_into(out).map_err(|_| ElementStop::Miss(NumberError::Other))?;
         let size = out.len().saturating_sub(start).saturating_sub(4);
-        // A body, and so a string in it, is shorter than 4 GiB.
+        // Cannot fail: a body, and so a string in it, is smaller than 4 GiB.
         let size = u32::try_from(size).map_err(|_| ElementStop::Full)?.to_le_bytes();
         if let Some(field) = out.get_mut(start..).and_then(|bytes| bytes.first_chunk_mut::<4>()) {
             *field = size;
@@ -163,8 +178,8 @@ pub fn read_strings(array: &RawArray<'_>, out: &mut Vec<u8>) -> Result<usize, Ar
     Ok(count)
 }
 
-/// Goes through an array and the arrays in it, and has every other element read, one or several
-/// with a comma between each; `read` says how many, and ends behind the last.
+/// Walks an array and the arrays nested in it, and calls `read` at each other element. `read` may read several
+/// elements with commas between them; it leaves the cursor after the last and returns their number.
 #[inline]
 fn walk<'a>(
     array: &RawArray<'a>,
@@ -174,7 +189,7 @@ fn walk<'a>(
     let mut depth = array.depth;
     let mut index = 0_usize;
     loop {
-        // An element is due, or, behind an opening bracket, the end.
+        // Next is an element or, directly after an opening bracket, the end.
         cursor.skip_space();
         let mut may_end = false;
         while cursor.consume(b'[') {
@@ -187,7 +202,7 @@ fn walk<'a>(
         }
         if !(may_end && cursor.peek() == Some(b']')) {
             let at = cursor;
-            let count = read(&mut cursor).map_err(|stop| refused(array, at, index, &stop))?;
+            let count = read(&mut cursor).map_err(|stop| element_error(array, at, index, &stop))?;
             index = index.saturating_add(count);
             cursor.skip_space();
         }
@@ -204,9 +219,9 @@ fn walk<'a>(
     }
 }
 
-/// The error for an element that was not read: that of the text, if it is no JSON.
+/// The error for an element that could not be read; the syntax error, if the text is not JSON.
 #[cold]
-fn refused(array: &RawArray<'_>, at: Cursor<'_>, index: usize, stop: &ElementStop) -> ArrayError {
+fn element_error(array: &RawArray<'_>, at: Cursor<'_>, index: usize, stop: &ElementStop) -> ArrayError {
     let mut token = at;
     let text = token.number().map(|(text, _)| text).unwrap_or_default();
     let shown = String::from_utf8_lossy(text.get(..TEXT_SIZE_MAX).unwrap_or(text));
@@ -220,11 +235,11 @@ fn refused(array: &RawArray<'_>, at: Cursor<'_>, index: usize, stop: &ElementSto
     first_fault(array, error)
 }
 
-/// Bytes of a number's text that an error quotes.
+/// Bytes of a number's text that an error quotes at most.
 const TEXT_SIZE_MAX: usize = 32;
 
-/// The first fault of the text, or else the error. Most faults of JSON show as something else
-/// first: a bare word, say, as an element of the wrong kind.
+/// The first syntax fault of the text, or else `error`. Syntax faults show up as something else first: a bare word,
+/// for example, as an element of the wrong kind.
 #[cold]
 fn first_fault(array: &RawArray<'_>, error: ArrayError) -> ArrayError {
     array.validate().map_or_else(ArrayError::Json, |()| error)

@@ -1,11 +1,11 @@
-//! JSON as a request body brings it and as a reply takes it. A document is read in one pass into
-//! [`Document`], in which arrays under chosen keys stay text ([`RawArray`]), so that numbers go
-//! from text straight to typed memory; replies are written straight to bytes. Errors carry the
-//! texts and offsets of RapidJSON's iterative reader, which Triton's clients know. It knows no
-//! word of inference. Nesting is bounded by [`JSON_DEPTH_MAX`], values by [`JSON_NODES_MAX`].
+//! JSON for request bodies and replies. [`Document`] is parsed in one pass, in which arrays under chosen keys are kept
+//! as text ([`RawArray`]) and later read directly into typed memory, without a node for each number. Replies are
+//! written directly to bytes. Errors have the texts and offsets of RapidJSON's iterative reader, which Triton's
+//! clients see. Knows nothing of inference. Nesting is bounded by [`JSON_DEPTH_MAX`], the number of values by
+//! [`JSON_NODES_MAX`].
 //!
-//! The grammar is RFC 8259's, in UTF-8, and RapidJSON's `NaN`, `Inf` and `Infinity`. A byte order
-//! mark may come first.
+//! The grammar is that of RFC 8259, in UTF-8, plus RapidJSON's `NaN`, `Inf` and `Infinity`. A byte order mark is
+//! skipped.
 
 mod cursor;
 mod document;
@@ -23,16 +23,16 @@ pub use element::{ArrayError, Number, read_booleans, read_numbers, read_strings}
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 
-/// What is wrong with a text that should be JSON.
+/// Why a text is not JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonFault {
-    /// Nothing but white space, or a closing sign first.
+    /// Only white space, or it begins with a closing bracket, a comma or a colon.
     Empty,
-    /// Something follows the document.
+    /// There is text after the document.
     Trailing,
     /// No value begins here.
     Value,
-    /// No name where a member is due.
+    /// A member without a name.
     Name,
     /// No colon after a member's name.
     Colon,
@@ -40,17 +40,17 @@ pub enum JsonFault {
     Member,
     /// Neither a comma nor a closing bracket after an element.
     Element,
-    /// A digit of `\u0000` is none.
+    /// A `\u` escape without four hexadecimal digits.
     Hex,
-    /// Half a surrogate pair.
+    /// An incomplete surrogate pair.
     Surrogate,
-    /// An unknown escape, or a control character without one.
+    /// An unknown escape, or a control character that is not escaped.
     Escape,
-    /// A string without an end.
+    /// A string without a closing quotation mark.
     Quote,
     /// Not UTF-8.
     Encoding,
-    /// Beyond the largest double.
+    /// A number beyond the largest double.
     Large,
     /// No digit after the decimal point.
     Fraction,
@@ -62,17 +62,17 @@ pub enum JsonFault {
     Nodes,
 }
 
-/// A fault and the offset of the byte at which it shows.
+/// A fault and its position in the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JsonError {
     /// What is wrong.
     pub fault: JsonFault,
-    /// Where, in bytes from the beginning of the text.
+    /// Byte offset in the text.
     pub offset: usize,
 }
 
 impl fmt::Display for JsonError {
-    /// RapidJSON's text and offset as Triton puts them: `Invalid value. at 10`.
+    /// RapidJSON's text and offset, in Triton's format: `Invalid value. at 10`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.fault {
             JsonFault::Depth | JsonFault::Nodes => write!(f, "{}", self.fault),
@@ -109,28 +109,31 @@ impl fmt::Display for JsonFault {
 
 impl std::error::Error for JsonError {}
 
-/// An array that was found but not read: from its bracket to the one that closes it. Only reading
-/// it, or [`RawArray::validate`], tells whether it is JSON.
+/// An array that was skipped and kept as text, from its opening to its closing bracket. Whether it is JSON is known
+/// only after reading it or calling [`RawArray::validate`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawArray<'a> {
     /// The text, brackets included.
     pub text: &'a [u8],
-    /// Where it begins in the document.
+    /// Byte offset in the document, for errors.
     offset: usize,
-    /// How many arrays and objects it lies in.
+    /// Number of arrays and objects around it.
     depth: usize,
 }
 
 impl RawArray<'_> {
-    /// Holds the text against the grammar.
+    /// Checks the text against the grammar.
+    ///
+    /// # Errors
+    ///
+    /// The first fault, as a [`JsonError`] with its offset in the document.
     pub fn validate(&self) -> Result<(), JsonError> {
         document::validate(self.text, self.offset, self.depth)
     }
 }
 
-/// Reads any bytes as a document and checks what must hold of every one: that the array kept as
-/// text is found where the strict reading finds it, that what was read is written and read back
-/// the same. Returns whether it is JSON. For fuzzing.
+/// The fuzz target `json`. Reads arbitrary bytes and asserts that parsing with and without arrays kept as text gives
+/// the same verdict, and that a document written and read back is the same. Returns whether it is JSON.
 pub fn exercise(text: &[u8]) -> bool {
     let strict = Document::parse(text, &[]);
     let lazy = Document::parse(text, &["data"]);
@@ -144,7 +147,7 @@ pub fn exercise(text: &[u8]) -> bool {
             document::write(reread.root(), &mut third);
             assert_eq!(again, third, "a document written and read back is the same");
         }
-        // Text that is kept is not counted as values.
+        // Arrays kept as text are not counted against the limit on values.
         (Err(JsonError { fault: JsonFault::Nodes, .. }), _) => {}
         (strict, lazy) => {
             assert_eq!(strict.as_ref().err(), lazy.as_ref().err(), "keeping arrays as text changes no verdict");

@@ -1,8 +1,8 @@
-//! Numbers from decimal text, fast where that is exact: eight digits per step, then one
-//! multiplication or division of exact doubles (Clinger's fast path). What that cannot decide
-//! goes to `fast-float2`. A float is always the nearest double, cast where it is narrower.
+//! Parses numbers. The fast path reads eight digits per step, then multiplies or divides two exact doubles
+//! (Clinger's fast path). Numbers for which that is not exact go to `fast-float2`. A float is the nearest double, cast
+//! to the narrower type.
 //!
-//! What a tensor's elements go through is inlined by force: called, it takes half as long again.
+//! Functions on the path of every element are `inline(always)`: as calls they took 50% longer.
 
 use crate::wire::json::cursor::Cursor;
 use crate::wire::json::window::{self, eight};
@@ -10,7 +10,7 @@ use crate::wire::json::window::{self, eight};
 /// Why a number of a datatype could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// No number begins here, or the text is no JSON.
+    /// There is no number here, or the text is not JSON.
     Other,
     /// A number, but not an integer.
     Fraction,
@@ -23,11 +23,11 @@ struct Decimal {
     is_negative: bool,
     mantissa: u64,
     exponent: i64,
-    /// Whether all digits are in the mantissa.
+    /// Whether the mantissa has all digits, and did not overflow.
     is_whole: bool,
 }
 
-/// Digits that always fit 64 bits.
+/// Number of digits that always fit into 64 bits.
 const DIGITS_MAX: usize = 19;
 /// Powers of ten up to this one are exact doubles.
 const POWER_MAX: u64 = 22;
@@ -37,8 +37,8 @@ const POWERS: [f64; 23] = [
     1e21, 1e22,
 ];
 
-/// Reads doubles with commas between them into the slots that there are, as long as they are of the
-/// most usual form and followed by a comma or the end of the array, and ends before that; how many.
+/// Reads comma-separated decimals of the most frequent form into slots, until one has another form or the slots or the
+/// array end. Leaves the cursor before the comma or bracket after the last one; returns their number.
 #[inline(always)]
 pub(super) fn read_run<'o, T: 'o>(
     cursor: &mut Cursor<'_>,
@@ -57,16 +57,16 @@ pub(super) fn read_run<'o, T: 'o>(
         if *end == b']' {
             break;
         }
-        // Some writers put a space behind a comma.
+        // Some writers (Python's `json`) put a space after each comma.
         rest = after.strip_prefix(b" ").unwrap_or(after);
     }
     count
 }
 
-/// The nearest double: both parts are exact, and so the quotient is rounded once (Clinger).
+/// The nearest double: both operands are exact, so that the quotient is rounded only once (Clinger).
 #[inline(always)]
 fn exact(short: &window::ShortWindow) -> f64 {
-    // Below 2^63, it converts in one step.
+    // As a signed integer, since that converts in one instruction on x86-64; the mantissa is below 2^63.
     let value = short.mantissa.cast_signed() as f64 / POWERS.get(short.fraction_size).copied().unwrap_or(f64::NAN);
     f64::from_bits(value.to_bits() | u64::from(short.is_negative) << 63)
 }
@@ -84,7 +84,7 @@ pub(super) fn read_f64(cursor: &mut Cursor<'_>) -> Result<f64, NumberError> {
     read_slowly(start, rest)
 }
 
-/// Reads a float: the nearest double, cast.
+/// Reads a float: the nearest double, cast to `f32`.
 #[inline(always)]
 pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, NumberError> {
     let start = cursor.rest;
@@ -103,7 +103,7 @@ pub(super) fn read_f32(cursor: &mut Cursor<'_>) -> Result<f32, NumberError> {
     if narrow.is_infinite() { Err(NumberError::Range) } else { Ok(narrow) }
 }
 
-/// Reads an integer as its magnitude and sign, and moves behind the number.
+/// Reads an integer.
 pub(super) fn read_integer<T: TryFrom<i128>>(cursor: &mut Cursor<'_>) -> Result<T, NumberError> {
     let is_negative = cursor.consume(b'-');
     let start = cursor.rest;
@@ -121,7 +121,7 @@ pub(super) fn read_integer<T: TryFrom<i128>>(cursor: &mut Cursor<'_>) -> Result<
     T::try_from(if is_negative { -magnitude } else { magnitude }).map_err(|_| NumberError::Range)
 }
 
-/// Digits that may not fit 64 bits.
+/// Parses digits that may not fit into 64 bits.
 fn parse_u64(text: &[u8], count: usize) -> Option<u64> {
     std::str::from_utf8(text.get(..count)?).ok()?.parse().ok()
 }
@@ -135,17 +135,16 @@ fn read_literal(cursor: &mut Cursor<'_>) -> Result<f64, NumberError> {
     Ok(if is_negative { -value } else { value })
 }
 
-/// The nearest double, whatever it takes.
+/// The nearest double, by `fast-float2`.
 #[cold]
 fn read_slowly(start: &[u8], rest: &[u8]) -> Result<f64, NumberError> {
     let text = start.get(..start.len().saturating_sub(rest.len())).unwrap_or_default();
-    // An infinite one is beyond the grammar that Triton's reader takes.
+    // RapidJSON refuses a number that rounds to infinity when it parses the text.
     fast_float2::parse(text).ok().filter(|value: &f64| value.is_finite()).ok_or(NumberError::Other)
 }
 
-/// `mantissa * 10^exponent` for exponents of up to twice [`POWER_MAX`]: exact to the nearest
-/// double for mantissas of up to 53 bits and exponents of up to [`POWER_MAX`], and within two units
-/// in the last place otherwise.
+/// `mantissa * 10^exponent` for exponents of up to twice [`POWER_MAX`]. The nearest double for mantissas of up to 53
+/// bits and exponents of up to [`POWER_MAX`]; otherwise within two units in the last place of it.
 fn scale(decimal: &Decimal) -> f64 {
     let power = decimal.exponent.unsigned_abs();
     let by = |value: f64, power| {
@@ -156,7 +155,7 @@ fn scale(decimal: &Decimal) -> f64 {
     if power > POWER_MAX {
         value = by(value, power - POWER_MAX);
     }
-    // Half of all numbers are negative: no branch.
+    // No branch on the sign: in tensors it is often random.
     f64::from_bits(value.to_bits() | u64::from(decimal.is_negative) << 63)
 }
 
@@ -164,15 +163,15 @@ fn power_of_ten(power: u64) -> f64 {
     usize::try_from(power).ok().and_then(|power| POWERS.get(power)).copied().unwrap_or(f64::INFINITY)
 }
 
-/// Whether a value that is within two units of the nearest double rounds to the same float as it:
-/// it lies farther than that from the middle between two floats.
+/// Whether a value within two units of the nearest double rounds to the same `f32` as that double: its distance from
+/// the midpoint between two floats is larger than that.
 fn is_decided(close: f64) -> bool {
-    /// Bits of a double below the last of a float.
+    /// Low bits of a double's significand that a float does not have.
     const LOW: u64 = (1 << 29) - 1;
-    let from_middle = (close.to_bits() & LOW).abs_diff(1 << 28);
-    // Below the normal floats the middles lie elsewhere; above, there may be no float.
+    let from_midpoint = (close.to_bits() & LOW).abs_diff(1 << 28);
+    // Subnormal floats have other midpoints, and above the largest there may be no float.
     let is_normal = (1.2e-38..3.4e38).contains(&close.abs());
-    from_middle > 4 && is_normal
+    from_midpoint > 4 && is_normal
 }
 
 /// Reads the parts of a number in JSON's grammar; `None` for anything else.
@@ -203,19 +202,19 @@ fn decimal(text: &[u8]) -> Option<(Decimal, &[u8])> {
         exponent = exponent.saturating_add(more);
         rest = after;
     }
-    // An integer has no negative zero: `-0` is 0, and `-0.0` is not.
+    // `-0` is an integer and so 0; `-0.0` is a negative zero.
     let is_negative = is_negative & ((mantissa != 0) | (rest.len() != behind));
     Some((Decimal { is_negative, mantissa, exponent, is_whole }, rest))
 }
 
-/// The digits of a number from the first that is not zero.
+/// Number of digits from the first that is not zero.
 #[cold]
 fn significant_count(text: &[u8]) -> usize {
     let number = text.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.');
     number.filter(|byte| **byte != b'.').skip_while(|digit| **digit == b'0').count()
 }
 
-/// Reads an exponent, its sign included; large ones stay large.
+/// Reads an exponent with its sign; saturates.
 fn exponent_of(text: &[u8]) -> Option<(i64, &[u8])> {
     let (is_negative, start) = match text {
         [b'-', rest @ ..] => (true, rest),
@@ -230,9 +229,8 @@ fn exponent_of(text: &[u8]) -> Option<(i64, &[u8])> {
     (rest.len() != start.len()).then_some((if is_negative { value.wrapping_neg() } else { value }, rest))
 }
 
-/// Appends the digits that a text begins with to a number, which wraps beyond 64 bits. Sixteen
-/// bytes are looked at in each step, without a branch on how many of them are digits: that is
-/// what a processor cannot guess in a tensor.
+/// Appends the digits at the beginning of a text to a number, which wraps beyond 64 bits. Each step reads sixteen bytes
+/// without branching on the number of digits, which the processor could not predict in a tensor.
 #[inline(always)]
 fn digits(text: &[u8], number: u64) -> (u64, &[u8]) {
     let (mut number, mut rest) = (number, text);
@@ -259,9 +257,8 @@ fn digits(text: &[u8], number: u64) -> (u64, &[u8]) {
 
 const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
 
-/// How many of the eight bytes of a word, from the lowest, are digits. A digit less its zero has
-/// no high half, nor has it when 6 is added; a carry out of a byte that is no digit only
-/// disturbs the bytes behind it.
+/// Number of bytes of a word, from the lowest, that are digits. A digit minus `0` has no bits in its high half, even
+/// after adding 6. A byte that is not a digit may carry, but only into bytes after it, which do not matter.
 const fn digit_count(word: u64) -> usize {
     let values = word ^ ZEROS;
     let others = (values.wrapping_add(0x0606_0606_0606_0606) | values) & 0xf0f0_f0f0_f0f0_f0f0;
@@ -273,7 +270,7 @@ const fn digit_count(word: u64) -> usize {
 fn append(number: u64, word: u64, count: usize) -> u64 {
     /// `10^i`.
     const SCALES: [u64; 9] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
-    // The digits go to the end of the word, with zeros before them.
+    // Moves the digits to the high end of the word, filled up with leading zeros.
     let bits = 8 * count as u32;
     let word = word.checked_shl(64 - bits).unwrap_or(0) | ZEROS.checked_shr(bits).unwrap_or(0);
     let scale = SCALES.get(count).copied().unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Reads a JSON file with the places of its values. Recursive, as deep as [`JSON_DEPTH_MAX`].
+//! Reads a JSON file with the positions of its values. Recursive, at most [`JSON_DEPTH_MAX`] deep.
 
 use crate::limits::{JSON_DEPTH_MAX, JSON_NODES_MAX};
 use crate::wire::json::cursor::{Cursor, NumberForm};
@@ -6,13 +6,17 @@ use crate::wire::json::{JsonError, JsonFault};
 use crate::wire::placed::{Placed, PlacedError, PlacedMember, PlacedValue};
 
 /// Reads a whole text.
+///
+/// # Errors
+///
+/// A [`PlacedError`] if it is not JSON, or exceeds the limits on depth and values.
 pub fn read(text: &str) -> Result<Placed, PlacedError> {
     let mut reader = PlacedReader { cursor: Cursor::new(text.as_bytes(), 0), nodes: 0 };
     if text.starts_with('\u{feff}') {
         reader.cursor.rest = text.as_bytes().get('\u{feff}'.len_utf8()..).unwrap_or_default();
     }
     let outcome = reader.whole();
-    // The place is told by line and column, and not once more in the text.
+    // Without the offset in the text: the caller reports line and column.
     outcome.map_err(|error| PlacedError { offset: error.offset, text: error.fault.to_string() })
 }
 

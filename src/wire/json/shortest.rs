@@ -1,20 +1,19 @@
-//! The shortest text of an FP32 that reads back to the same value: Raffaello Giulietti's Schubfach
-//! ("The Schubfach way to render doubles", 2020) for 32 bits, with its digits put where they belong
-//! without a branch or a copy on how many there are. Of all texts that are as short it is the
-//! nearest to the value. Called by `writer`, for numbers that are written without an exponent.
-//! Bounded: a text is [`SIZE_MAX`] bytes at most.
+//! Writes the shortest text of an FP32 that reads back to the same value: Raffaello Giulietti's Schubfach ("The
+//! Schubfach way to render doubles", 2020) for 32 bits. Digits are written to their final position without branching on
+//! their number. Of several shortest texts it is the one nearest to the value. Called by `writer` for numbers without
+//! an exponent. A text has at most [`SIZE_MAX`] bytes.
 
 use std::hint::select_unpredictable;
 
-/// The bits of the least number that is written, and of the first that is not any more.
+/// Bits of the smallest magnitude written here, and of the first that is too large.
 const LEAST: u32 = 1e-6_f32.to_bits();
 const MOST: u32 = 1e8_f32.to_bits();
 
-/// Bytes of the longest text, and of what is written behind a shorter one.
+/// Size of the buffer in bytes: the longest text, or a shorter one and the words written past its end.
 pub(super) const SIZE_MAX: usize = 24;
 
-/// Writes a number to the front of a space; the bytes that it has. `None` where it is not for this
-/// to write: below `1e-6` but for zeros, and from `1e8` on.
+/// Writes a number to the front of a buffer and returns its size in bytes. `None` for magnitudes that are not handled
+/// here: below `1e-6`, except zeros, and from `1e8` on.
 #[inline(always)]
 pub(super) fn write(value: f32, space: &mut [u8; SIZE_MAX]) -> Option<usize> {
     let bits = value.to_bits();
@@ -24,13 +23,13 @@ pub(super) fn write(value: f32, space: &mut [u8; SIZE_MAX]) -> Option<usize> {
         return (bits << 1 == 0).then_some(3 + (bits >> 31) as usize);
     }
     let (significand, exponent) = decimal(bits);
-    // Nine digits, the first of them apart; zeros may be the last of them.
+    // Nine digits: the first one, and eight others in a word, perhaps with trailing zeros.
     let count = digit_count(significand);
     let all = u64::from(significand) * u64::from(*POWERS.get(9 - count)?);
     let (first, others) = (all / 100_000_000, all % 100_000_000);
     let digits = eight_digits(others);
     let significant_count = 9 - digits.leading_zeros() as usize / 8;
-    // Where the point is: the value is `first.others * 10^magnitude`.
+    // The value is `first.others * 10^magnitude`.
     let magnitude = exponent + count as i32 - 1;
 
     let sign_size = (bits >> 31) as usize;
@@ -48,7 +47,7 @@ pub(super) fn write(value: f32, space: &mut [u8; SIZE_MAX]) -> Option<usize> {
             let whole_size = 1 + magnitude as usize;
             *space.get_mut(sign_size)? = first;
             put(space, sign_size + 1, digits)?;
-            // What is behind the point once more, a byte further on, and at least one digit of it.
+            // The point, and the digits after it once more, one byte further. At least one digit follows it.
             put(space, sign_size + whole_size, digits >> (8 * magnitude) << 8 | u64::from(b'.'))?;
             let last = (digits >> 56) as u8;
             *space.get_mut(sign_size + 9)? = last;
@@ -58,46 +57,46 @@ pub(super) fn write(value: f32, space: &mut [u8; SIZE_MAX]) -> Option<usize> {
     }
 }
 
-/// Puts the eight bytes of a word at a place.
+/// Writes the eight bytes of a word at an offset.
 #[inline(always)]
 fn put(space: &mut [u8; SIZE_MAX], at: usize, word: u64) -> Option<()> {
     *space.get_mut(at..)?.first_chunk_mut::<8>()? = word.to_le_bytes();
     Some(())
 }
 
-/// The shortest decimal, `significand * 10^exponent`, of the bits of a number between [`LEAST`] and
-/// [`MOST`]. It may end with zeros.
+/// The shortest decimal `significand * 10^exponent` of a number between [`LEAST`] and [`MOST`], given by its bits. The
+/// significand may end with zeros. Names follow the paper: the number is `c * 2^q`, `k` is the decimal exponent.
 #[inline(always)]
 fn decimal(bits: u32) -> (u32, i32) {
     let (fraction, biased) = (bits & 0x007f_ffff, (bits >> 23 & 0xff) as i32);
     let (c, q) = (fraction | 0x0080_0000, biased - 150);
-    // The interval of what reads back to it, in quarters: closer below a power of two.
+    // The interval of values that round to this number, in quarters: below a power of two it is narrower.
     let is_closer = u32::from(fraction == 0);
     let (low, middle, high) = (4 * c - 2 + is_closer, 4 * c, 4 * c + 2);
 
-    // The largest power of ten that the interval is not shorter than.
+    // The largest power of ten that is not larger than the interval.
     let k = (q * 1_262_611 - if is_closer == 1 { 524_031 } else { 0 }) >> 22;
     let shift = q + ((-k * 1_741_647) >> 19) + 1;
     let power = usize::try_from(-k - POWER_MIN).ok().and_then(|index| TENS.get(index)).copied().unwrap_or(0);
     let [low, middle, high] = [low, middle, high].map(|bound| round_to_odd(power, bound << shift));
-    // A number halfway between two is read as the even one.
+    // The ends of the interval round to the even number, so they belong to it only if `c` is even.
     let (low, high) = (low + (c & 1), high - (c & 1));
 
-    // Those beside it with one digit less, and those with all.
+    // The neighbours with one digit less, and those with all digits.
     let all = middle / 4;
     let few = all / 10;
     let (is_few_below, is_few_above) = (low <= 40 * few, 40 * few + 40 <= high);
     let (is_below, is_above) = (low <= 4 * all, 4 * all + 4 <= high);
     let half = 4 * all + 2;
     let is_nearer_above = (middle > half) | (middle == half) & (all & 1 == 1);
-    // Which it is cannot be guessed: no branches.
+    // Unpredictable, so selected without branches.
     let up = select_unpredictable(is_below == is_above, is_nearer_above, is_above);
     let is_few = (all >= 10) & (is_few_below != is_few_above);
     let significand = select_unpredictable(is_few, few + u32::from(is_few_above), all + u32::from(up));
     (significand, k + i32::from(is_few))
 }
 
-/// The upper half of a product of 96 bits, and in its last bit whether something was cut off.
+/// The high part of a 96-bit product; its last bit is also set if bits were cut off (round to odd).
 #[inline(always)]
 const fn round_to_odd(power: u64, factor: u32) -> u32 {
     let product = power as u128 * factor as u128;
@@ -105,7 +104,7 @@ const fn round_to_odd(power: u64, factor: u32) -> u32 {
     high | (low > 1) as u32
 }
 
-/// The decimal digits of a significand: six at least, for a float has 24 bits, and at most nine.
+/// Number of decimal digits of a significand: six to nine, since a float has 24 bits.
 #[inline(always)]
 const fn digit_count(significand: u32) -> usize {
     debug_assert!(significand >= 100_000);
@@ -117,8 +116,8 @@ const fn digit_count(significand: u32) -> usize {
 /// `10^i`.
 const POWERS: [u32; 10] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
 
-/// The eight digits of a number below 10^8 as bytes, the first the lowest: halves, then their
-/// halves, then single digits, each with a quotient by multiplication.
+/// The eight digits of a number below 10^8 as bytes, the first digit in the lowest. Splits into halves, pairs and
+/// digits, for all parts of the word at once, and divides by multiplication.
 #[inline(always)]
 const fn eight_digits(number: u64) -> u64 {
     let halves = (number / 10_000) | ((number % 10_000) << 32);
@@ -130,10 +129,10 @@ const fn eight_digits(number: u64) -> u64 {
 
 const ZEROS: u64 = u64::from_le_bytes([b'0'; 8]);
 
-/// The least exponent of [`TENS`].
+/// Smallest exponent in [`TENS`].
 const POWER_MIN: i32 = -31;
 
-/// `10^i` from [`POWER_MIN`] on: the upper 64 bits, rounded up.
+/// `10^i` for `i` from [`POWER_MIN`] on: the high 64 bits, rounded up.
 #[expect(clippy::indexing_slicing, reason = "while compiling, a panic is an error")]
 static TENS: [u64; 77] = {
     let (mut tens, mut index) = ([0; 77], 0);
@@ -145,7 +144,7 @@ static TENS: [u64; 77] = {
 };
 
 const fn ten(exponent: i32) -> u64 {
-    // 10^i is 5^i times a power of two.
+    // 10^i and 5^i have the same significant bits.
     let five = 5_u128.pow(exponent.unsigned_abs());
     let size = 128 - five.leading_zeros();
     if exponent >= 0 {
@@ -154,7 +153,7 @@ const fn ten(exponent: i32) -> u64 {
         }
         return (five >> (size - 64)) as u64 + 1;
     }
-    // The quotient of a power of two, bit by bit.
+    // Long division of a power of two by 5^i, bit by bit.
     let (mut quotient, mut rest, mut step) = (0_u64, 1_u128, 0);
     while step < 63 + size {
         rest *= 2;
@@ -201,13 +200,13 @@ mod tests {
             check(text.parse().unwrap());
             check(-text.parse::<f32>().unwrap());
         }
-        // All powers of two and of ten with what lies around them, where the intervals change.
+        // All powers of two and ten and the numbers around them, where the intervals change.
         let powers = (1..0xff_u32).map(|biased| biased << 23);
         let tens = (-45..39).map(|exponent| format!("1e{exponent}").parse::<f32>().unwrap().to_bits());
         for bits in powers.chain(tens) {
             (bits.saturating_sub(50)..bits + 50).map(f32::from_bits).filter(|float| float.is_normal()).for_each(check);
         }
-        // Every 1,009th of all; with a step of 1 it takes a few minutes, and all were compared so.
+        // Every 1,009th number. All were compared once, with a step of 1, which takes a few minutes.
         (0..f32::INFINITY.to_bits()).step_by(1_009).map(f32::from_bits).for_each(check);
         for none in (0..0x100).map(|low| f32::from_bits(f32::INFINITY.to_bits() + low)) {
             assert_eq!(write(none, &mut [0; SIZE_MAX]), None);

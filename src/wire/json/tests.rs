@@ -1,8 +1,8 @@
-//! Tables of faults, elements and texts, and the readers held against `serde_json`.
+//! Tables of faults, elements and texts, and comparisons of the readers with `serde_json`.
 
 use super::*;
 
-/// Numbers that look random and are the same in every run (SplitMix64).
+/// A random generator with a fixed seed (SplitMix64), so that every run has the same numbers.
 struct Random(u64);
 
 impl Random {
@@ -287,7 +287,7 @@ fn every_float_that_is_written_reads_back_bit_for_bit() {
     }
 }
 
-/// A number's text, hard to round as often as not.
+/// The text of a number, often one that is hard to round.
 fn hard_number(random: &mut Random) -> String {
     let float = f32::from_bits(random.next() as u32 & 0x7fff_ffff);
     let next = f32::from_bits(float.to_bits().wrapping_add(1));
@@ -322,7 +322,7 @@ fn a_float_is_the_nearest_double_cast_even_beside_a_middle() {
     }
 }
 
-/// Most numbers of an array are read in runs, and yet each is what it is alone, whatever it stands beside.
+/// Most numbers of an array are read in runs; each must have the same value as when read alone.
 #[test]
 fn a_number_in_a_run_is_the_number_that_it_is_alone() {
     let mut random = Random(6);

@@ -1,41 +1,40 @@
-//! Decimal numbers that lie within sixteen bytes, as most elements of a tensor do: found and read
-//! without a branch on how long they are, which is what a processor cannot guess. Called by
-//! `number`, which reads all others. No `unsafe`: bytes become words and vectors by value.
+//! Parses decimal numbers within a window of sixteen bytes, in which most elements of a tensor fit, without branching
+//! on their length, which the processor could not predict. Called by `number`, which parses all others. SIMD within
+//! registers; no `unsafe`, since bytes become words by value.
 
-/// Bytes that are looked at.
+/// Size of the window in bytes.
 const SIZE: usize = 16;
 
-/// A number with a fraction: `mantissa / 10^fraction_size`, exact, for the mantissa has 13 digits
-/// at most.
+/// A number with a fraction: `mantissa / 10^fraction_size`, exact, since the mantissa has at most 13 digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ShortWindow {
     pub(super) is_negative: bool,
     pub(super) mantissa: u64,
     pub(super) fraction_size: usize,
-    /// Bytes of its text.
+    /// Size of its text in bytes.
     pub(super) size: usize,
 }
 
-/// Reads the number that a text begins with, where it has the form `-12.34`, up to seven digits
-/// before the point, and ends within the window; `None` for any other text, be it a number or not.
-/// What follows is for the caller to look at: an exponent, say.
+/// Reads a number of the form `-12.34` at the beginning of a text, with at most seven digits before the point, if it
+/// ends within the window. `None` for any other text, number or not. The caller checks what follows, such as an
+/// exponent.
 #[inline(always)]
 pub(super) fn read(text: &[u8]) -> Option<ShortWindow> {
     let window = text.first_chunk::<SIZE>()?;
     let sign_size = u32::from(window.first() == Some(&b'-'));
-    // Bit by bit: whether a byte behind the sign is no digit. One that never is ends them.
-    let others = others(window) >> sign_size | END;
-    let whole_size = others.trailing_zeros();
-    let behind = others >> whole_size >> 1 | END;
-    let fraction_size = behind.trailing_zeros();
+    // One bit per byte after the sign, set if it is not a digit. `END` makes sure that there is one.
+    let non_digits = non_digits(window) >> sign_size | END;
+    let whole_size = non_digits.trailing_zeros();
+    let after_point = non_digits >> whole_size >> 1 | END;
+    let fraction_size = after_point.trailing_zeros();
     let size = sign_size + whole_size + 1 + fraction_size;
 
     let bytes = u128::from_le_bytes(*window) >> (8 * sign_size);
     let is_point = (bytes >> (8 * (whole_size & 7))) as u8 == b'.';
-    // RFC 8259 §6: no zeros before other digits.
+    // RFC 8259 §6: no leading zeros.
     let has_zeros = bytes as u8 == b'0' && whole_size > 1;
     let is_short = is_point & !has_zeros & (1..8).contains(&whole_size) & (fraction_size > 0);
-    // The byte behind it must be in the window, or the number may go on.
+    // The byte after the number must be in the window: otherwise the number may be longer.
     if !is_short || size as usize >= SIZE {
         return None;
     }
@@ -47,20 +46,20 @@ pub(super) fn read(text: &[u8]) -> Option<ShortWindow> {
     })
 }
 
-/// Beyond the bytes of a window, and so the end of all digits.
+/// The bit after those of the window: a guard that ends every run of digits.
 const END: u32 = 1 << SIZE;
 
-/// The digits of `bytes`, of which `whole_size` are before the point, at most seven, and
-/// `digit_count` before the end, at most fourteen.
+/// The value of the digits in `bytes`: `digit_count` of them, at most fourteen, of which `whole_size`, at most seven,
+/// are before the point.
 #[inline(always)]
 const fn mantissa(bytes: u128, whole_size: u32, digit_count: u32) -> u64 {
     let values = bytes ^ ZEROS;
-    // What is behind the point moves over it.
+    // Removes the point: the digits after it move down by one byte.
     let (low, moved) = (values as u64, values >> 8);
     let whole = (1_u64 << (8 * (whole_size & 7))) - 1;
     let low = low & whole | moved as u64 & !whole;
     let high = (moved >> 64) as u64;
-    // All digits go to the end of the window, with zeros before them; what is behind them falls off.
+    // Moves the digits to the high end, with leading zeros; the bytes after them are shifted out.
     let digits = ((high as u128) << 64 | low as u128) << (8 * (SIZE as u32 - digit_count));
     let (first, last) = (eight(digits as u64), eight((digits >> 64) as u64));
     first * 100_000_000 + last
@@ -68,8 +67,8 @@ const fn mantissa(bytes: u128, whole_size: u32, digit_count: u32) -> u64 {
 
 const ZEROS: u128 = u128::from_le_bytes([b'0'; SIZE]);
 
-/// The number whose eight digits are the bytes of a word: pairs, then pairs of pairs, then both
-/// halves.
+/// The number whose eight digits are the bytes of a word: digits are combined to pairs, pairs to fours, and the two
+/// fours to the number.
 #[inline(always)]
 pub(super) const fn eight(word: u64) -> u64 {
     let word = word.wrapping_mul(10).wrapping_add(word >> 8);
@@ -78,21 +77,22 @@ pub(super) const fn eight(word: u64) -> u64 {
     low.wrapping_add(high) >> 32
 }
 
-/// A bit for each byte of a window, from the lowest: whether it is no digit.
+/// One bit for each byte of a window, from the lowest: set if the byte is not a digit.
 #[inline(always)]
-const fn others(window: &[u8; SIZE]) -> u32 {
+const fn non_digits(window: &[u8; SIZE]) -> u32 {
     let bytes = u128::from_le_bytes(*window);
-    others_of(bytes as u64) | others_of((bytes >> 64) as u64) << 8
+    non_digits_in(bytes as u64) | non_digits_in((bytes >> 64) as u64) << 8
 }
 
-/// The same of a word. A digit less its zero is at most 9; no byte carries into the next.
+/// One bit for each byte of a word, from the lowest: set if the byte is not a digit. A digit minus `0` is at most 9;
+/// the high bits are masked before the addition, so that no byte carries into the next.
 #[inline(always)]
-const fn others_of(word: u64) -> u32 {
+const fn non_digits_in(word: u64) -> u32 {
     let values = word ^ ZEROS as u64;
     let above = (values & 0x7f7f_7f7f_7f7f_7f7f).wrapping_add(0x7676_7676_7676_7676);
-    let others = (above | values) & 0x8080_8080_8080_8080;
-    // The eight bits move into the highest byte, each to its own place.
-    (others.wrapping_mul(0x0002_0408_1020_4081) >> 56) as u32
+    let non_digits = (above | values) & 0x8080_8080_8080_8080;
+    // Gathers the high bit of each byte in the highest byte.
+    (non_digits.wrapping_mul(0x0002_0408_1020_4081) >> 56) as u32
 }
 
 #[cfg(test)]
@@ -150,7 +150,7 @@ mod tests {
                 let mut window = [b'7'; SIZE];
                 window[at] = byte;
                 let want = if byte.is_ascii_digit() { 0 } else { 1 << at };
-                assert_eq!(others(&window), want, "{byte:#x} at {at}");
+                assert_eq!(non_digits(&window), want, "{byte:#x} at {at}");
             }
         }
     }

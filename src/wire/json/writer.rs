@@ -1,18 +1,18 @@
-//! JSON written to bytes, as RapidJSON's writer prints it: compact, control characters as `\n` or
-//! `\u00XX`, everything else as it is. Floats are the shortest text that reads back to the same
-//! value of their own width; `NaN`, `Infinity` and `-Infinity` are written bare.
+//! Writes JSON in the format of RapidJSON's writer: compact, control characters as `\n` or `\u00XX`, everything else
+//! verbatim. Floats are the shortest text that reads back to the same value of their own width; `NaN`, `Infinity` and
+//! `-Infinity` are written without quotation marks.
 
 use crate::wire::json::cursor::find;
 use crate::wire::json::shortest;
 
-/// A comma before every item but the first.
+/// Appends a comma, except before the first item.
 pub fn comma(index: usize, out: &mut Vec<u8>) {
     if index > 0 {
         out.push(b',');
     }
 }
 
-/// A string with its quotation marks.
+/// Appends a string with quotation marks and escapes.
 pub fn string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
     let mut rest = text.as_bytes();
@@ -43,21 +43,21 @@ fn escape(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'\\', letter]);
 }
 
-/// An integer.
+/// Appends an integer.
 pub fn integer(value: impl itoa::Integer, out: &mut Vec<u8>) {
     out.extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
-/// A boolean.
+/// Appends a boolean.
 pub fn boolean(value: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if value { b"true" } else { b"false" });
 }
 
-/// A float, `f32` or `f64`.
+/// Appends a float, `f32` or `f64`.
 pub fn float<F: Float>(value: F, out: &mut Vec<u8>) {
     let mut space = [0; shortest::SIZE_MAX];
     if let Some(size) = value.write_plain(&mut space) {
-        // A copy of a size that is known costs less than one of the size it has.
+        // Copies the whole buffer and truncates: a copy of constant size is faster than one of variable size.
         let end = out.len() + size;
         out.extend_from_slice(&space);
         return out.truncate(end);
@@ -77,14 +77,14 @@ pub fn float<F: Float>(value: F, out: &mut Vec<u8>) {
     }
 }
 
-/// The floats there are.
+/// A float type: `f32` or `f64`.
 pub trait Float: zmij::Float + Copy {
-    /// Writes it to the front of a space where that is done in a faster way; its size.
+    /// Writes it to the front of a buffer and returns its size, if there is a fast path for it.
     fn write_plain(self, _: &mut [u8; shortest::SIZE_MAX]) -> Option<usize> {
         None
     }
 
-    /// The same value, or the same kind of none, as a double.
+    /// The value as a double; NaN and infinities are preserved.
     fn widen(self) -> f64;
 }
 
@@ -105,8 +105,8 @@ impl Float for f64 {
     }
 }
 
-/// Lays a number with an exponent out as RapidJSON does (`dtoa.h`, `Prettify`): up to 21 digits
-/// before the point, or up to five zeros behind it, are written out.
+/// Formats a number that has an exponent as RapidJSON does (`dtoa.h`, `Prettify`): without an exponent if that takes at
+/// most 21 digits before the point, or at most five zeros after it.
 #[cold]
 fn exponential(text: &[u8], at: usize, out: &mut Vec<u8>) {
     let (number, exponent) = text.split_at_checked(at).unwrap_or((text, &[]));
