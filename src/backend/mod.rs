@@ -6,9 +6,11 @@
 pub mod batch;
 pub mod batch_input;
 pub mod builtin;
+mod engine_run;
 pub mod ensemble;
 pub mod gpu;
 pub mod kernel;
+mod model_file;
 pub mod onnxruntime;
 pub mod rten;
 pub mod stateful;

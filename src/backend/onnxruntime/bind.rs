@@ -2,11 +2,9 @@
 //! the words of Triton's backend. Dimensions that differ are refused by the library at each run;
 //! the catalogue has held them against the file already.
 
-use std::collections::BTreeSet;
-
 use ort::value::{Outlet, ValueType};
 
-use crate::backend::text::config_name;
+use crate::backend::text::{config_name, datatype_differs, input_count_differs, unexpected_tensor};
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::Datatype;
@@ -43,8 +41,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<In
     let required = spec.inputs.iter().filter(|input| !input.is_optional);
     let (want, came) = (required.clone().count() + spec.batch_inputs.len(), outlets.len());
     if want != came {
-        let text = format!("configuration expects {want} inputs, model provides {came}");
-        return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
+        return Err(input_count_differs(spec, want, came));
     }
     // The name that is not there is of more use than the one that is not configured.
     let mut names = required.map(|input| &input.name).chain(spec.batch_inputs.iter().map(|input| &input.name));
@@ -83,11 +80,8 @@ pub(super) fn bind_outputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<O
 }
 
 fn find<'a>(outlets: &'a [Outlet], side: &str, name: &str) -> Result<&'a Outlet, Error> {
-    outlets.iter().find(|outlet| outlet.name() == name).ok_or_else(|| {
-        let names: BTreeSet<_> = outlets.iter().map(Outlet::name).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {names}"))
-    })
+    let found = outlets.iter().find(|outlet| outlet.name() == name);
+    found.ok_or_else(|| unexpected_tensor(side, name, outlets.iter().map(Outlet::name)))
 }
 
 fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<OrtBinding, Error> {
@@ -105,8 +99,7 @@ fn check_datatype(
     datatype: Datatype,
     outlet: &Outlet,
 ) -> Result<usize, Error> {
-    let (model, want) = (&spec.name, config_name(datatype));
-    let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{model}', {text}")));
+    let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
     let (ty, shape) = match outlet.dtype() {
         ValueType::Tensor { ty, shape, .. } => (*ty, shape),
         ValueType::Sequence(_) => return refuse(format!("{side} '{name}' is a sequence, not a tensor; leave it out")),
@@ -115,7 +108,7 @@ fn check_datatype(
     };
     if ty != element_type(datatype) {
         let came = natural(ty).map_or_else(|| format!("{ty}, which the protocol cannot carry"), config_name);
-        return refuse(format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"));
+        return Err(datatype_differs(spec, side, name, datatype, &came));
     }
     Ok(shape.len())
 }

@@ -42,14 +42,14 @@ pub(super) fn natural(ty: TensorElementType) -> Option<Datatype> {
 
 /// How inputs of a datatype get to the library: as they are, where their bytes lie as its elements
 /// do. A BOOL that is neither 0 nor 1 would be undefined for it.
-pub(super) fn feed(datatype: Datatype) -> InputConversion {
+pub(super) fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 1, convert: Some(truths) },
         _ => InputConversion { alignment: datatype.size().unwrap_or(1), convert: None },
     }
 }
 
-/// An input as the library sees it. The contents are as [`feed`] made them.
+/// An input as the library sees it. The contents are as [`conversion`] made them.
 pub(super) fn value<'a>(
     datatype: Datatype,
     shape: &'a [i64],
@@ -157,11 +157,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_datatype_has_one_name_and_a_feed_that_suits_it() {
+    fn every_datatype_has_one_name_and_a_conversion_that_suits_it() {
         for datatype in Datatype::ALL {
             assert_eq!(natural(element_type(datatype)), Some(datatype));
-            let feed = feed(datatype);
-            assert_eq!(feed.alignment, datatype.size().unwrap_or(1), "{datatype:?}");
+            let conversion = conversion(datatype);
+            assert_eq!(conversion.alignment, datatype.size().unwrap_or(1), "{datatype:?}");
         }
         assert_eq!(natural(TensorElementType::Complex64), None);
         assert_eq!(natural(TensorElementType::Int4), None);

@@ -27,16 +27,18 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::{ErrorCode, LoadDynamicError};
 
+use crate::backend::engine_run::BatchedInstance;
 use crate::backend::gpu::{Gpu, GpuInstanceFigures, GpuModel, Gpus};
+use crate::backend::model_file::ModelFile;
 use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
 use crate::error::Error;
 use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
@@ -132,38 +134,29 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = self.recipe(spec, model_path(spec, directory)?, None, SessionDevice::Cuda)?;
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+        self.load_file(spec, ModelFile::in_directory(spec, directory)?)
     }
 
-    /// By the name that Linux gives to a descriptor, where `/proc` is mounted.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        let path = opened_path(&opened);
-        if !path.exists() {
-            return self.load(spec, directory);
-        }
-        let recipe = self.recipe(spec, path, Some(opened), SessionDevice::Cuda)?;
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+        self.load_file(spec, ModelFile::opened(spec, directory, file)?)
     }
 }
 
 impl Onnxruntime {
-    fn recipe(
-        &self,
-        spec: &Arc<ModelSpec>,
-        path: PathBuf,
-        _opened: Option<OwnedFd>,
-        device: SessionDevice,
-    ) -> Result<SessionRecipe, Error> {
-        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &path)?);
+    fn load_file(&self, spec: &Arc<ModelSpec>, file: ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = self.recipe(spec, file, SessionDevice::Cuda)?;
+        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+    }
+
+    fn recipe(&self, spec: &Arc<ModelSpec>, file: ModelFile, device: SessionDevice) -> Result<SessionRecipe, Error> {
+        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &file.path)?);
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        Ok(SessionRecipe { spec, environment, path, _opened, options, weights, device })
+        Ok(SessionRecipe { spec, environment, file, options, weights, device })
     }
 }
 
@@ -173,8 +166,7 @@ impl Backend for OnnxruntimeOnGpus<'_> {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let path = model_path(spec, directory)?;
-        self.load_recipe(|| self.engine.recipe(spec, path.clone(), None, self.device))
+        self.load_file(spec, &ModelFile::in_directory(spec, directory)?)
     }
 
     fn load_opened(
@@ -183,14 +175,7 @@ impl Backend for OnnxruntimeOnGpus<'_> {
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        if !opened_path(&opened).exists() {
-            return self.load(spec, directory);
-        }
-        self.load_recipe(|| match opened.try_clone() {
-            Ok(opened) => self.engine.recipe(spec, opened_path(&opened), Some(opened), self.device),
-            Err(error) => Err(Error::unavailable(format!("the model's file cannot be kept open: {error}"))),
-        })
+        self.load_file(spec, &ModelFile::opened(spec, directory, file)?)
     }
 }
 
@@ -198,25 +183,23 @@ impl OnnxruntimeOnGpus<'_> {
     /// As a program of the executor where the model can be one, and a session for each of its streams is
     /// not too much; else as sessions. Tried on each device, so that what a device cannot have is told
     /// by the load.
-    fn load_recipe(&self, recipe: impl Fn() -> Result<SessionRecipe, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+    fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
         let first = recipe()?;
-        let is_small = std::fs::metadata(&first.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
-        let sizes = program::sizes(&first.spec).filter(|_| self.answers_later && is_small);
+        let is_small = std::fs::metadata(&first.file.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
+        let sizes = program::sizes(spec).filter(|_| self.answers_later && is_small);
         if let Some(sizes) = sizes {
-            let spec = Arc::clone(&first.spec);
             let shared = Arc::new(share(first, None)?);
             let blueprint = Arc::new(CudaBlueprint::new(&shared, sizes));
             let on_cpu = Box::new(OnnxruntimeModel { shared });
-            let model = GpuModel::new(&spec, blueprint, &self.gpus, Some(on_cpu));
+            let model = GpuModel::new(spec, blueprint, &self.gpus, Some(on_cpu));
             // Memory for the largest batch on each of its streams may be more than there is.
-            if try_each(&spec, &model).is_ok() {
+            if try_each(spec, &model).is_ok() {
                 return Ok(Box::new(model));
             }
         }
-        let recipe = recipe()?;
-        let spec = Arc::clone(&recipe.spec);
-        let model = OnnxruntimeModel { shared: Arc::new(share(recipe, Some(&self.gpus))?) };
-        try_each(&spec, &model)?;
+        let model = OnnxruntimeModel { shared: Arc::new(share(recipe()?, Some(&self.gpus))?) };
+        try_each(spec, &model)?;
         Ok(Box::new(model))
     }
 }
@@ -243,7 +226,8 @@ fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Er
 impl LoadedModel for OnnxruntimeModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let fence = threads.gpu().map(|index| self.fence(index)).transpose()?;
-        Ok(Box::new(OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?))
+        let instance = OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?;
+        Ok(Box::new(BatchedInstance::new(instance)))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -270,25 +254,6 @@ impl OnnxruntimeModel {
             Error::from(error).with_prefix(&format!("an instance of model '{name}' cannot be made on GPU {index}: "))
         })
     }
-}
-
-/// The path of an opened file, as long as it is open.
-fn opened_path(opened: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
-}
-
-/// Where the model is.
-fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
-    let name = Path::new(&spec.default_model_filename);
-    if !name.components().all(|component| matches!(component, Component::Normal(_))) {
-        let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
-        return Err(Error::invalid(text));
-    }
-    let path = directory.join(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)))
 }
 
 /// A failure inside the library, in the words of Triton's backend.

@@ -2,9 +2,7 @@
 //! instance on the CPU. One on a GPU is never kept: who has it has the primary context, which cannot be
 //! made anew while anybody does.
 
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
@@ -13,6 +11,7 @@ use ort::session::Session;
 
 use crate::backend::gpu::driver::{GpuFault, GpuStream};
 use crate::backend::gpu::{GpuInstanceFigures, Gpus, OpenDevice};
+use crate::backend::model_file::ModelFile;
 use crate::error::Error;
 use crate::model::ModelSpec;
 
@@ -42,9 +41,7 @@ pub(super) struct SharedSession {
 pub(super) struct SessionRecipe {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) environment: Environment,
-    pub(super) path: PathBuf,
-    /// What the path leads to, where it is that of an opened file.
-    pub(super) _opened: Option<OwnedFd>,
+    pub(super) file: ModelFile,
     pub(super) options: SessionOptions,
     pub(super) weights: Weights,
     pub(super) device: SessionDevice,
@@ -63,14 +60,14 @@ pub(super) enum SessionTarget<'a> {
 impl SessionRecipe {
     /// Opens a session.
     pub(super) fn open(&self, seat: SessionTarget<'_>) -> Result<Session, Error> {
-        let Self { spec, environment, options, weights, path, device, .. } = self;
+        let Self { spec, environment, options, weights, file, device, .. } = self;
         let open = || match seat {
             SessionTarget::Cpu(threads) => {
-                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(path)
+                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(&file.path)
             }
             SessionTarget::Gpu(on, threads, stream) => {
                 let provider = device.provider(&options.cuda, on, stream);
-                options.builder(environment, threads, Some(provider))?.commit_from_file(path)
+                options.builder(environment, threads, Some(provider))?.commit_from_file(&file.path)
             }
         };
         let outcome = catch_unwind(AssertUnwindSafe(open));

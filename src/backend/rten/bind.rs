@@ -1,11 +1,9 @@
 //! Holds a configuration against the model's own inputs and outputs, as Triton's ONNX Runtime
 //! backend does and in its words, so that a mismatch is found at load and not by a client.
 
-use std::collections::BTreeSet;
-
 use rten::{DataType, Dimension, Model, NodeId, ValueType};
 
-use crate::backend::text::{ShapeText, config_name};
+use crate::backend::text::{ShapeText, config_name, datatype_differs, input_count_differs, unexpected_tensor};
 use crate::error::Error;
 use crate::model::{BatchInput, ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
@@ -57,8 +55,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) ->
     let nodes = model.input_ids();
     let (want, came) = (spec.inputs.len() + spec.batch_inputs.len(), nodes.len());
     if came != want {
-        let text = format!("configuration expects {want} inputs, model provides {came}");
-        return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
+        return Err(input_count_differs(spec, want, came));
     }
     let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, input, held);
     spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
@@ -120,9 +117,8 @@ fn size(dimension: &Dimension) -> i64 {
 }
 
 fn unexpected(model: &Model, side: &str, nodes: &[NodeId], name: &str) -> Error {
-    let names: BTreeSet<_> = nodes.iter().filter_map(|node| model.node_info(*node)?.name()).collect();
-    let names = names.into_iter().collect::<Vec<_>>().join(", ");
-    Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {names}"))
+    let infos: Vec<_> = nodes.iter().filter_map(|node| model.node_info(*node)).collect();
+    unexpected_tensor(side, name, infos.iter().filter_map(rten::NodeInfo::name))
 }
 
 /// The engine does not tell INT64 and BOOL from INT32, nor FP16 and FP64 from FP32.
@@ -139,12 +135,13 @@ fn check_datatype(
         Some(ValueType::Tensor(came)) => natural(came).map(config_name),
         _ => None,
     };
-    let (model, want) = (&spec.name, config_name(datatype));
-    let text = match came {
-        Some(came) => format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"),
-        None => format!("{side} '{name}' is of a datatype that the embedded engine does not have; {WAY_OUT}"),
-    };
-    Err(Error::invalid(format!("unable to load model '{model}', {text}")))
+    Err(match came {
+        Some(came) => datatype_differs(spec, side, name, datatype, &came),
+        None => {
+            let text = format!("{side} '{name}' is of a datatype that the embedded engine does not have; {WAY_OUT}");
+            Error::invalid(format!("unable to load model '{}', {text}", spec.name))
+        }
+    })
 }
 
 /// The model takes all elements of a ragged input in one dimension.

@@ -36,7 +36,7 @@ pub(super) const fn natural(held: DataType) -> Option<Datatype> {
 }
 
 /// How inputs of a datatype get to the engine.
-pub(super) const fn feed(datatype: Datatype) -> InputConversion {
+pub(super) const fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 4, convert: Some(bools_to_ints) },
         Datatype::Int64 => InputConversion { alignment: 4, convert: Some(longs_to_ints) },
@@ -45,7 +45,7 @@ pub(super) const fn feed(datatype: Datatype) -> InputConversion {
     }
 }
 
-/// An input as the engine sees it. The contents are as [`feed`] made them.
+/// An input as the engine sees it. The contents are as [`conversion`] made them.
 pub(super) fn view<'a>(held: DataType, shape: &[usize], contents: &'a [u8]) -> Option<ValueView<'a>> {
     match held {
         DataType::Float => ValueView::from_shape::<f32>(shape, bytemuck::try_cast_slice(contents).ok()?).ok(),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_at_all_has_a_feed_that_suits_it() {
+    fn what_is_held_at_all_has_a_conversion_that_suits_it() {
         let names: Vec<_> = Datatype::ALL.into_iter().filter(|datatype| held_as(*datatype).is_some()).collect();
         assert_eq!(
             names.iter().map(|datatype| datatype.name()).collect::<Vec<_>>().join(" "),
@@ -204,14 +204,14 @@ mod tests {
         for datatype in names {
             let bytes = vec![0; 8];
             let mut out = AlignedBuffer::default();
-            let feed = feed(datatype);
-            match feed.convert {
+            let conversion = conversion(datatype);
+            match conversion.convert {
                 Some(convert) => convert(&bytes, &mut out).unwrap(),
                 None => out.extend_from_slice(&bytes),
             }
             let held = held_as(datatype).unwrap();
             let size = natural(held).and_then(Datatype::size).unwrap();
-            assert_eq!(feed.alignment, size, "{datatype:?}");
+            assert_eq!(conversion.alignment, size, "{datatype:?}");
             assert!(view(held, &[out.len() / size], out.as_slice()).is_some(), "{datatype:?}");
         }
     }

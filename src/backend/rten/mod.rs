@@ -13,12 +13,14 @@ mod tests;
 use std::io::{Read, Seek};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId};
 
 use crate::backend::batch::fits;
+use crate::backend::engine_run::BatchedInstance;
+use crate::backend::model_file::model_path;
 use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
@@ -92,7 +94,7 @@ fn load(
 
 impl LoadedModel for RtenModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(RtenInstance::new(Arc::clone(&self.shared), threads)))
+        Ok(Box::new(BatchedInstance::new(RtenInstance::new(Arc::clone(&self.shared), threads))))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -115,15 +117,7 @@ fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
 /// Reads the model's file, and with it the files of weights that it names beside it; and what each
 /// optional input is when it is left out.
 fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeBatch, Error> {
-    let name = Path::new(&spec.default_model_filename);
-    if !name.components().all(|component| matches!(component, Component::Normal(_))) {
-        let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
-        return Err(Error::invalid(text));
-    }
-    let path = directory.join(name);
-    if !path.is_file() {
-        return Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)));
-    }
+    let path = model_path(spec, directory)?;
     guarded(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
 }
 
