@@ -1,6 +1,6 @@
 //! One instance: runs the engine on gathered inputs.
 //!
-//! A panic of the engine is a failed run: the model's own state is not changed by runs.
+//! A panic of the engine is a failed run, and the instance goes on: a run changes nothing in the model.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::tensor::{Datatype, Shape, Tensor};
 use super::bind::{BatchBinding, RtenBinding};
 use super::{SharedGraph, datatype};
 
-/// An instance; it lives on one thread.
+/// One instance: the shared model and the threads of its runs.
 pub(super) struct RtenInstance {
     shared: Arc<SharedGraph>,
     options: RunOptions,
@@ -37,7 +37,10 @@ impl RtenInstance {
     ) -> Result<(NodeId, ValueOrView<'a>), Error> {
         let view = view(port.held, inputs.model_shape(index, port.is_squeezed), inputs.contents(index));
         view.map(|view| (port.node, view)).ok_or_else(|| {
-            Error::internal(format!("input {index} of model '{}' was not staged", self.shared.spec.name))
+            Error::internal(format!(
+                "input {index} of model '{}' was not gathered as the engine takes it",
+                self.shared.spec.name
+            ))
         })
     }
 
@@ -73,7 +76,7 @@ impl EngineInstance for RtenInstance {
         &self.shared.spec
     }
 
-    /// The engine gets the model without its initial values, so each run must bring them.
+    /// The model was loaded without its initial values, so each run must bring them.
     fn fill_defaults(&self, requests: &mut [Request]) {
         if self.shared.defaults.is_empty() {
             return;
