@@ -1,9 +1,9 @@
 //! One instance: runs a session on gathered inputs.
 //!
-//! A plain run with borrowed inputs, rather than an `IoBinding`: on the CPU a binding copies
-//! borrowed inputs, and what it saves, the copy of the outputs, is saved here by sharing their
-//! memory. On a GPU it is the same run: the library takes inputs from the host and brings outputs there;
-//! a device that fails costs the instance ([`super::fence`]).
+//! Why a plain run with borrowed inputs, and no `IoBinding`: on the CPU a binding copies borrowed
+//! inputs, and it would save only the copy of the outputs, which is saved here by sharing their
+//! memory. On a GPU it is the same run: the library copies inputs from the host and outputs to it.
+//! A device that fails costs the instance ([`super::fence`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,28 +25,28 @@ use super::fence::DeviceFence;
 use super::session::{SessionTarget, SharedSession};
 use super::{datatype, told};
 
-/// An instance; it lives on one thread.
+/// One instance: a session and what it shares with the model's others.
 pub(super) struct OnnxruntimeInstance {
     shared: Arc<SharedSession>,
     options: RunOptions<HasSelectedOutputs>,
-    /// Until the instance is dropped.
+    /// `None` only while the instance is dropped.
     session: Option<Session>,
     threads: usize,
-    /// Where it is on a GPU; given back after the session.
+    /// Where it is on a GPU. Declared, and so dropped, after the session, which needs its context.
     fence: Option<DeviceFence>,
 }
 
-/// What a session gave, by the places of the configuration's outputs.
+/// The outputs of a run, in the order of the configuration.
 type SessionOutputs = SmallVec<[DynValue; 4]>;
 
 impl OnnxruntimeInstance {
-    /// With a session on so many threads, or beyond a fence.
+    /// Takes or opens a session on this many threads; on the fence's device if there is one.
     pub(super) fn new(shared: Arc<SharedSession>, threads: usize, fence: Option<DeviceFence>) -> Result<Self, Error> {
-        let seat = match &fence {
+        let target = match &fence {
             Some(fence) => SessionTarget::Gpu(fence.opened(), threads, None),
             None => SessionTarget::Cpu(threads),
         };
-        let session = Some(shared.take_session(seat)?);
+        let session = Some(shared.take_session(target)?);
         let options = shared.recipe.options.run_options(shared.spec.outputs.iter().map(|output| output.name.as_str()));
         let options = options.map_err(|error| told(&error))?;
         Ok(Self { shared, options, session, threads, fence })
@@ -60,19 +60,21 @@ impl OnnxruntimeInstance {
         let Some(datatype) = datatype::natural(*ty).filter(|datatype| *datatype == port.datatype) else {
             return Err(output_differs(spec, index, &ty.to_string()));
         };
-        // The configuration shows a scalar as one element; what the file says of an output's shape
-        // may be nothing.
+        // A configuration cannot express a scalar: it declares a last dimension of 1. Compared with the value
+        // and not with the file, which need not declare an output's shape.
         let lacks_one = spec.outputs.get(index).is_some_and(|output| {
             output.scatter_source.is_none() && output.has_last_one() && shape.len() + 1 == output.model_shape.len()
         });
         let shape: Shape = shape.iter().copied().chain(lacks_one.then_some(1)).collect();
         let Some(session) = &self.session else { return Err(Error::internal("the instance is being dropped")) };
         let contents = datatype::contents(value, datatype, &session.inner())?;
-        // An output that is an input would be gone with the request.
+        // A graph may hand an input through as an output: its memory is the request's, and freed before
+        // the answer is written.
         let is_input = |input: usize| contains(inputs.contents(input), &contents);
-        let is_made = |input: usize| contains(inputs.batch_input(input).1, &contents);
-        let is_borrowed = (0..spec.inputs.len()).any(is_input) || (0..spec.batch_inputs.len()).any(is_made);
-        // An answer keeps the session, and with it the device's context, beyond the instance.
+        let is_batch_input = |input: usize| contains(inputs.batch_input(input).1, &contents);
+        let is_borrowed = (0..spec.inputs.len()).any(is_input) || (0..spec.batch_inputs.len()).any(is_batch_input);
+        // The shared memory keeps the session alive, and with it the device's context. A broken context cannot
+        // be replaced before all have released it, so answers of GPU instances are copied.
         let contents = if is_borrowed || self.fence.is_some() { copied(&contents) } else { contents };
         Ok(Tensor { datatype, shape, contents })
     }
@@ -102,7 +104,7 @@ impl EngineInstance for OnnxruntimeInstance {
             InputSource::Request(port) => input(port, batch),
         });
         let inputs: SmallVec<[SessionInputValue<'_>; 4]> = inputs.collect::<Result<_, _>>()?;
-        // An optional input that was left out is not bound, as in Triton's backend.
+        // An optional input that was left out is not passed, as in Triton's backend.
         let given = shared.optional.iter().filter(|port| !batch.shape(port.index).is_empty());
         let given = given.map(|port| Ok((*port, input(*port, batch)?))).collect::<Result<Vec<_>, Error>>()?;
         let session = session.as_mut().ok_or_else(|| Error::internal("the instance is being dropped"))?;
@@ -119,10 +121,10 @@ impl EngineInstance for OnnxruntimeInstance {
             };
             Ok(outputs.into_iter().map(|(_, value)| value).collect())
         };
-        // The crate panics where the library breaks its own rules.
+        // The crate panics where the library returns what its interface does not allow.
         let outcome = match catch_unwind(AssertUnwindSafe(run)) {
             Ok(outcome) => outcome.map_err(|error| told(&error)),
-            Err(_) => Err(Error::internal("ONNX Runtime gave what its interface does not allow")),
+            Err(_) => Err(Error::internal("ONNX Runtime returned what its interface does not allow")),
         };
         outcome.map_err(|error| error.with_prefix(&format!("model '{}': ", shared.spec.name)))
     }
@@ -160,7 +162,7 @@ impl Drop for OnnxruntimeInstance {
             drop(session);
             return fence.opened().context().handle_foreign_call();
         }
-        // What a panic went through is not used again.
+        // A session that a panic unwound through may be broken: it is closed, not reused.
         if let Some(session) = session.filter(|_| !std::thread::panicking()) {
             self.shared.keep_session(self.threads, session);
         }

@@ -1,15 +1,15 @@
-//! ONNX Runtime, the fast ONNX engine: a library that is opened when the server starts, if there
-//! is one. Each instance has a session of its own, since `ort` lets one run at a time; where there
-//! are many, they share weights.
+//! ONNX Runtime, the fast ONNX engine: a shared library that the server opens when it starts, if it
+//! finds one. Each instance has its own session, since `ort` lets a session run once at a time; where
+//! there are many instances, they share weights.
 //!
 //! Called by the server, which finds the library and chooses the engine of each model. It knows no
-//! queue and reads no environment variable. What it holds is the models' weights, and the arena of
-//! each session, which stays as large as the largest run so far unless its model's parameter
-//! `memory.enable_memory_arena_shrinkage` says otherwise.
+//! queue and reads no environment variable. Its memory is the models' weights, and the arena of
+//! each session, which stays as large as the largest run so far unless the model's parameter
+//! `memory.enable_memory_arena_shrinkage` is set.
 //!
-//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model; where all sizes
-//! are known beforehand it is a program of the GPU executor, which has a session for each of its streams
-//! (`program`). Those hold the weights once each.
+//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model. Where all sizes
+//! are known at load, it is a program of the GPU executor, which has a session for each of its streams
+//! (`program`). Each of these sessions has its own copy of the weights.
 //!
 //! Why and how: `docs/decisions/0003-onnx-runtime.md`.
 
@@ -52,7 +52,7 @@ use program::CudaBlueprint;
 use session::{SessionRecipe, SessionTarget, SharedSession};
 use weights::Weights;
 
-/// The oldest release whose interface is used (`api-17` of the crate `ort`).
+/// The oldest supported minor release, 1.x: the one whose C interface is used (`api-17` of the crate `ort`).
 const MINOR_VERSION_MIN: u32 = ort::MINOR_VERSION;
 
 /// The backend: an opened library. There is one in a process.
@@ -60,15 +60,16 @@ pub struct Onnxruntime {
     environment: Environment,
     name: String,
     name_on_gpus: String,
-    /// Why none of its sessions can be on a GPU, asked when the first is to be.
+    /// Why none of its sessions can be on a GPU; found out when it is first needed.
     why_no_gpu: OnceLock<Option<String>>,
 }
 
-/// The backend of models with instances on GPUs, and maybe others on the CPU.
+/// The backend of models with instances on GPUs, and possibly others on the CPU.
 pub struct OnnxruntimeOnGpus<'a> {
     engine: &'a Onnxruntime,
     name: &'a str,
     gpus: Gpus,
+    /// Whether an instance may have several batches in flight.
     answers_later: bool,
     device: SessionDevice,
 }
@@ -79,9 +80,13 @@ struct OnnxruntimeModel {
 }
 
 impl Onnxruntime {
-    /// Opens the library. The error says what is wrong with the file.
+    /// Opens the library.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is not ONNX Runtime, or one that is too old; the text says which.
     pub fn open(library: &Path) -> Result<Self, String> {
-        // A library of another kind, or of a later generation, breaks the crate's expectations.
+        // The crate panics on a library that is not ONNX Runtime, or of another major version.
         let outcome = catch_unwind(AssertUnwindSafe(|| Self::open_library(library)));
         outcome.unwrap_or_else(|_| Err("it does not answer as ONNX Runtime does".to_owned()))
     }
@@ -96,27 +101,28 @@ impl Onnxruntime {
             LoadDynamicError::BadVersion { version_str, .. } => {
                 format!("it is ONNX Runtime {version_str}, older than 1.{MINOR_VERSION_MIN}")
             }
-            LoadDynamicError::InvalidVersionString => "it does not tell its version".to_owned(),
+            LoadDynamicError::InvalidVersionString => "it does not report its version".to_owned(),
         })?;
         let Some(minor) = ort::util::probe(library) else {
-            return Err("it is of a generation that this server does not know".to_owned());
+            return Err("it is of a major version that this server does not support".to_owned());
         };
         let environment = builder.with_name("deuteron").with_telemetry(false).build();
         let environment = environment.map_err(|error| error.message().to_owned())?;
-        // What a run fails of goes to the client whose request it was, not into the log.
+        // The reason why a run failed goes to the client, not into the log.
         environment.set_log_level(LogLevel::Fatal);
         let name = format!("ONNX Runtime 1.{minor}");
         let name_on_gpus = format!("{name} on GPUs");
         Ok(Self { environment, name, name_on_gpus, why_no_gpu: OnceLock::new() })
     }
 
-    /// Why no model can run on GPUs with it, where none can.
+    /// Why it can run no model on GPUs; `None` if it can.
     pub fn why_no_gpu(&self) -> Option<&str> {
         self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()
     }
 
-    /// The backend of models with instances on some of these devices. `answers_later` says whether they
-    /// may have several batches under way: not those whose next batch is made of what the last gave.
+    /// The backend of models with instances on some of these devices. `answers_later` says whether an
+    /// instance may have several batches in flight: not where the next batch needs the states that the
+    /// previous one returns.
     pub fn on_gpus(&self, gpus: &Gpus, answers_later: bool) -> OnnxruntimeOnGpus<'_> {
         OnnxruntimeOnGpus {
             engine: self,
@@ -180,9 +186,9 @@ impl Backend for OnnxruntimeOnGpus<'_> {
 }
 
 impl OnnxruntimeOnGpus<'_> {
-    /// As a program of the executor where the model can be one, and a session for each of its streams is
-    /// not too much; else as sessions. Tried on each device, so that what a device cannot have is told
-    /// by the load.
+    /// Loads the model as a program of the executor where its sizes are known and it is small enough for
+    /// a session on each stream, else as plain sessions. Makes an instance on each device and drops it, so
+    /// that a device without room fails the load.
     fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
         let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
         let first = recipe()?;
@@ -193,7 +199,7 @@ impl OnnxruntimeOnGpus<'_> {
             let blueprint = Arc::new(CudaBlueprint::new(&shared, sizes));
             let on_cpu = Box::new(OnnxruntimeModel { shared });
             let model = GpuModel::new(spec, blueprint, &self.gpus, Some(on_cpu));
-            // Memory for the largest batch on each of its streams may be more than there is.
+            // The device may lack memory for the largest batch on every stream; plain sessions may still fit.
             if try_each(spec, &model).is_ok() {
                 return Ok(Box::new(model));
             }
@@ -204,7 +210,7 @@ impl OnnxruntimeOnGpus<'_> {
     }
 }
 
-/// Makes an instance on each device of a model, and ends it.
+/// Makes an instance on each device of a model, and drops it.
 fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
     let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
     gpus.sort_unstable();
@@ -213,7 +219,7 @@ fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
         .try_for_each(|gpu| threads::enter(1, |threads| model.new_instance(&threads.on(Some(gpu))).map(drop)))
 }
 
-/// Opens the session of the load, which is on the CPU, and holds the configuration against it.
+/// Opens the session of the load, which is on the CPU, and checks the configuration against it.
 fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Error> {
     let spec = Arc::clone(&recipe.spec);
     let session = recipe.open(SessionTarget::Cpu(1))?;
@@ -231,7 +237,7 @@ impl LoadedModel for OnnxruntimeModel {
     }
 
     fn may_run_inline(&self) -> bool {
-        // A shard has one core, and what runs in it one thread: its own.
+        // A shard has one core, and an inline model computes on the shard's own thread.
         self.shared.gpus.is_none() && self.shared.recipe.options.is_single_threaded()
     }
 
@@ -241,13 +247,13 @@ impl LoadedModel for OnnxruntimeModel {
 }
 
 impl OnnxruntimeModel {
-    /// The hold of a device for a new instance.
+    /// The device fence for a new instance on a GPU.
     fn fence(&self, index: u32) -> Result<DeviceFence, Error> {
         let SharedSession { spec, gpus, figures, .. } = &*self.shared;
         let name = &spec.name;
         let gpu: Option<&Arc<Gpu>> = gpus.as_ref().and_then(|gpus| gpus.find(index));
         let gpu = gpu.ok_or_else(|| {
-            Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
+            Error::unavailable(format!("model '{name}' needs GPU {index}, which this machine does not have"))
         })?;
         figures.admit_restart(spec)?;
         DeviceFence::new(gpu, figures).map_err(|error| {
@@ -256,7 +262,7 @@ impl OnnxruntimeModel {
     }
 }
 
-/// A failure inside the library, in the words of Triton's backend.
+/// The library's error as ours, in the words of Triton's backend.
 fn told(error: &ort::Error) -> Error {
     let code = ort::sys::OrtErrorCode::from(error.code()) as i32;
     let text = format!("onnx runtime error {code}: {}", error.message());
