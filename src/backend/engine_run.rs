@@ -40,12 +40,13 @@ pub trait EngineInstance: Send {
     /// [`output_differs`] where it came as another. The caller checks their shapes.
     fn outputs(&self, values: Self::Outputs, inputs: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>>;
 
-    /// A run ended after so long. Returns what its requests are answered with.
+    /// A run ended. Returns the outcome that its requests are answered with: an engine on a device may replace the
+    /// error by what the device reports.
     fn handle_end(&mut self, outcome: Result<Self::Outputs, Error>, _took: Duration) -> Result<Self::Outputs, Error> {
         outcome
     }
 
-    /// Whether [`Self::handle_end`] found that the device is lost, so that requests must not be tried again.
+    /// Whether a run or a poll found the device lost, so that requests must not be tried again.
     fn is_lost(&self) -> bool {
         false
     }
@@ -62,7 +63,7 @@ pub trait EngineInstance: Send {
     fn set_waker(&mut self, _waker: Waker) {}
 }
 
-/// The gathered inputs of one run.
+/// The gathered inputs of one run, by their places in the configuration.
 #[derive(Clone, Copy)]
 pub struct EngineInputs<'a> {
     gather: &'a Gather,
@@ -71,12 +72,12 @@ pub struct EngineInputs<'a> {
 }
 
 impl<'a> EngineInputs<'a> {
-    /// The shape of an input of the configuration; empty where an optional input was left out.
+    /// The shape of an input; empty where an optional input was left out.
     pub fn shape(&self, index: usize) -> &'a [i64] {
         self.gather.shape(index)
     }
 
-    /// The shape of an input in the model, which may lack the configuration's last dimension.
+    /// The shape of an input as the model has it: without the last dimension of 1 if `is_squeezed`.
     pub fn model_shape(&self, index: usize, is_squeezed: bool) -> &'a [i64] {
         let shape = self.shape(index);
         let rank = shape.len() - usize::from(is_squeezed && !shape.is_empty());
@@ -94,7 +95,8 @@ impl<'a> EngineInputs<'a> {
     }
 }
 
-/// An [`Instance`] around an engine's: it gathers each batch for it. Used on one thread at a time.
+/// The [`Instance`] of an ONNX engine: gathers each batch, runs the engine's own instance on it and answers the
+/// requests before [`Instance::run`] returns.
 pub struct BatchedInstance<E> {
     engine: E,
     spec: Arc<ModelSpec>,
@@ -116,6 +118,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
     fn run_together(&mut self, requests: Vec<Request>, clock: Clock) {
         let mut requests = self.gather.gather(requests);
         if requests.is_empty() {
+            // All were refused, and answered with their errors.
             return;
         }
         if let Err(error) = self.batch_inputs.make(&requests) {
@@ -139,6 +142,7 @@ impl<E: EngineInstance> BatchedInstance<E> {
                     Err(error) => answer_all(requests, &error),
                 }
             }
+            // One bad request fails the whole run, and the engine does not say which.
             Err(_) if requests.len() > 1 && !self.engine.is_lost() => self.run_apart(requests, clock),
             Err(error) => answer_all(requests, &error),
         }
@@ -147,10 +151,12 @@ impl<E: EngineInstance> BatchedInstance<E> {
     /// Runs each request as a batch of its own.
     fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
         for mut request in requests {
+            // An earlier one may have broken the device.
             if let Some(error) = self.engine.poll_lost() {
                 request.responder.send(Err(error));
                 continue;
             }
+            // Each of these runs counts as an execution of its own.
             request.responder.set_batch(request.rows, true);
             self.run_together(vec![request], clock);
         }
