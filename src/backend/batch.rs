@@ -1,9 +1,9 @@
-//! Batches as an engine takes them: the inputs of several requests behind one another along the
-//! batch axis, or all elements of a ragged input in one dimension, and the outputs cut apart
-//! again. Used by the backends; knows no engine. Bytes are copied at most once on the way in, and
-//! never on the way out.
+//! Gathers the inputs of a batch and scatters its outputs: the inputs of several requests are
+//! concatenated along the batch axis, or a ragged input's elements in one dimension, and the outputs are
+//! cut apart again. Used by the backends; knows no engine. Bytes are copied at most once on the way in,
+//! and never on the way out.
 //!
-//! What it holds is bounded by the rows of a batch times the size of a row: the staging buffers
+//! Memory is bounded by the rows of a batch times the size of a row: the staging buffers
 //! stay as large as the largest batch so far.
 
 use std::sync::Arc;
@@ -17,61 +17,63 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::strings::{LENGTH_SIZE, Strings};
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
-/// Appends the elements of a tensor in the engine's own datatype, or says which one cannot be.
+/// Appends the elements of a tensor in the engine's own datatype, or returns which element does not fit it.
 pub type Convert = fn(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error>;
 
 /// How an engine takes an input.
 #[derive(Clone, Copy, Debug)]
 pub struct InputConversion {
-    /// What the address of the bytes must be a multiple of.
+    /// What the address of the bytes must be a multiple of, in bytes.
     pub alignment: usize,
-    /// How elements change on their way; `None` where the engine takes them as they are.
+    /// Converts the elements; `None` where the engine takes them as they are.
     pub convert: Option<Convert>,
 }
 
-/// Gathers the inputs of batches. One belongs to each instance; its buffers are used again.
+/// Gathers the inputs of batches. Each instance has one, and reuses its buffers.
 pub struct Gather {
     spec: Arc<ModelSpec>,
     stages: Vec<InputStage>,
+    /// Requests in the batch so far.
     count: usize,
     rows: u32,
 }
 
-/// How the requests of a batch share an input.
+/// How the requests of a batch make up one input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StageKind {
-    /// Their rows lie behind one another.
+    /// Their rows are concatenated.
     Rows,
-    /// Their elements lie behind one another, and its shape is how many there are.
+    /// Their elements are concatenated, and the shape is the number of elements.
     Ragged,
-    /// A shape tensor: its values are the same for all, and before them stands the number of rows.
+    /// A shape tensor: its values are the same for all requests, after the number of rows of the batch.
     Values,
 }
 
 /// One input of the batch that is being gathered.
 struct InputStage {
-    feed: InputConversion,
+    conversion: InputConversion,
     buffer: AlignedBuffer,
-    /// Bytes of the requests that are wholly in.
+    /// Bytes of the accepted requests; what is behind them is rolled back where a request is refused.
     size: usize,
     shape: Shape,
     kind: StageKind,
-    /// The batch is one request, whose bytes the engine takes where they lie.
+    /// The batch is one request, and the engine reads its bytes in place, without a copy.
     is_direct: bool,
-    /// The values of a shape tensor, as the requests gave them.
+    /// The values of a shape tensor, as the requests brought them.
     values: Bytes,
 }
 
 impl Gather {
-    /// For a model whose inputs are taken as `feeds` say, in the order of the configuration.
-    pub fn new(spec: Arc<ModelSpec>, feeds: impl IntoIterator<Item = InputConversion>) -> Self {
+    /// For a model whose inputs are converted by `conversions`, in the order of the configuration.
+    pub fn new(spec: Arc<ModelSpec>, conversions: impl IntoIterator<Item = InputConversion>) -> Self {
         let kinds = spec.inputs.iter().map(StageKind::of).chain(std::iter::repeat(StageKind::Rows));
-        let stages = feeds.into_iter().zip(kinds).map(|(feed, kind)| InputStage::new(feed, kind)).collect();
+        let stages = conversions.into_iter().zip(kinds);
+        let stages = stages.map(|(conversion, kind)| InputStage::new(conversion, kind)).collect();
         Self { spec, stages, count: 0, rows: 0 }
     }
 
-    /// Takes in a batch and returns the requests that are part of it. The others are answered
-    /// with what is wrong with them.
+    /// Gathers a batch and returns the requests that it accepted. The others are answered with their
+    /// errors.
     pub fn gather(&mut self, requests: Vec<Request>) -> Vec<Request> {
         (self.count, self.rows) = (0, 0);
         self.stages.iter_mut().for_each(InputStage::clear);
@@ -111,7 +113,7 @@ impl Gather {
         self.stages.get(index).map_or(&[], |stage| &stage.shape)
     }
 
-    /// Adds a request, wholly or not at all.
+    /// Adds all of a request's inputs, or none.
     fn stage(&mut self, request: &Request, is_alone: bool) -> Result<(), Error> {
         check_request(&self.spec, request)?;
         let rows = self.rows.checked_add(request.rows).ok_or_else(|| Error::internal("a batch has too many rows"))?;
@@ -130,7 +132,8 @@ impl Gather {
         Ok(())
     }
 
-    /// Only what differs in nothing but its rows can be one batch.
+    /// Requests of one batch may differ in their rows only. The queue's batch key sees to that; an engine
+    /// that computes on raw memory does not rely on it.
     fn check_shapes(&self, request: &Request) -> Result<(), Error> {
         if !self.spec.has_batch_axis() {
             let text = format!("model '{}' has no batch axis, but a batch of several requests came", self.spec.name);
@@ -172,9 +175,9 @@ impl StageKind {
 }
 
 impl InputStage {
-    fn new(feed: InputConversion, kind: StageKind) -> Self {
+    fn new(conversion: InputConversion, kind: StageKind) -> Self {
         let (buffer, shape, values) = (AlignedBuffer::default(), Shape::new(), Bytes::new());
-        Self { feed, buffer, size: 0, shape, kind, is_direct: false, values }
+        Self { conversion, buffer, size: 0, shape, kind, is_direct: false, values }
     }
 
     fn clear(&mut self) {
@@ -188,8 +191,8 @@ impl InputStage {
         if self.kind == StageKind::Values {
             return self.append_values(tensor);
         }
-        let is_aligned = tensor.contents.as_ptr().addr().is_multiple_of(self.feed.alignment);
-        match self.feed.convert {
+        let is_aligned = tensor.contents.as_ptr().addr().is_multiple_of(self.conversion.alignment);
+        match self.conversion.convert {
             Some(convert) => convert(&tensor.contents, &mut self.buffer),
             None if is_alone && is_aligned => {
                 self.is_direct = true;
@@ -202,7 +205,7 @@ impl InputStage {
         }
     }
 
-    /// Puts the values of the first request into the buffer, behind a place for the rows.
+    /// Puts the values of the first request into the buffer, after a place for the number of rows.
     fn append_values(&mut self, tensor: &Tensor) -> Result<(), Error> {
         if self.size > 0 {
             return Ok(());
@@ -210,7 +213,7 @@ impl InputStage {
         let place = [0; size_of::<i64>()];
         let place = place.get(..tensor.datatype.size().unwrap_or_default()).unwrap_or_default();
         for part in [place, &tensor.contents] {
-            match self.feed.convert {
+            match self.conversion.convert {
                 Some(convert) => convert(part, &mut self.buffer)?,
                 None => self.buffer.extend_from_slice(part),
             }
@@ -218,8 +221,8 @@ impl InputStage {
         Ok(())
     }
 
-    /// The rows of the batch so far, in the place before the values; in as many bytes as the engine
-    /// has for each of them.
+    /// Writes the rows of the batch so far into the place before the values, in the size that a
+    /// converted value has.
     fn commit_values(&mut self, tensor: &Tensor, rows: u32) {
         self.values.clone_from(&tensor.contents);
         let count = tensor.shape.first().map_or(1, |count| count.saturating_add(1));
@@ -243,7 +246,7 @@ impl InputStage {
         }
         if self.kind == StageKind::Ragged {
             let before = self.shape.first().copied().unwrap_or(0);
-            // Its bytes are in memory, and so are those of the others.
+            // The counts cannot overflow: all these elements are in memory.
             let count = element_count(&tensor.shape).map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX));
             self.shape = Shape::from_slice(&[before.saturating_add(count)]);
             return;
@@ -255,14 +258,14 @@ impl InputStage {
     }
 }
 
-/// Answers every request of a batch with one failure.
+/// Answers every request of a batch with the same error.
 pub fn answer_all(requests: Vec<Request>, error: &Error) {
     requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
 }
 
-/// Answers the requests of a batch with their parts of its outputs, whose elements lie
-/// behind one another: their rows, or as much as the shape of an input says. They share the memory.
-/// Every output passed [`check_output`].
+/// Answers each request of a batch with its part of the outputs: its rows, or as many elements as the
+/// shape of the scatter source says. The parts share the memory of the output. Every output must have
+/// passed [`check_output`].
 pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
     let is_whole = |output: &TensorSpec| output.scatter_source.is_none() && !output.is_shape_tensor;
     if requests.len() == 1 && spec.outputs.iter().all(is_whole) {
@@ -271,7 +274,7 @@ pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
     }
     let mut offsets = vec![0; outputs.len()];
     for request in requests {
-        let cut = outputs.iter().zip(&mut offsets).enumerate().map(|(index, (output, offset))| {
+        let parts = outputs.iter().zip(&mut offsets).enumerate().map(|(index, (output, offset))| {
             let expected = spec.outputs.get(index);
             if let Some(expected) = expected.filter(|expected| expected.is_shape_tensor) {
                 return take_values(output, expected);
@@ -280,12 +283,12 @@ pub fn scatter(spec: &ModelSpec, outputs: Vec<Tensor>, requests: Vec<Request>) {
             let shape = scattered.unwrap_or_else(|| rows_shape(output, request.rows));
             take_part(output, offset, shape)
         });
-        let parts = cut.collect();
+        let parts = parts.collect();
         request.responder.send(parts);
     }
 }
 
-/// The values of a shape tensor, which all requests get, without the rows before them.
+/// The values of a shape tensor, without the number of rows before them. All requests get the same.
 fn take_values(output: &Tensor, expected: &TensorSpec) -> Result<Tensor, Error> {
     let size = output.datatype.size().unwrap_or_default();
     if output.contents.len() < size {
@@ -302,8 +305,8 @@ fn rows_shape(output: &Tensor, rows: u32) -> Shape {
     shape
 }
 
-/// The shape of a request's part of an output that is cut apart by the shape of an input: where the
-/// output's may be any, the input's.
+/// The shape of a request's part of an output with a scatter source: the output's own, with the source
+/// input's size where a dimension is variable.
 fn scattered_shape(output: &TensorSpec, request: &Request) -> Option<Shape> {
     let input = request.inputs.get(output.scatter_source?)?;
     let dimensions = output.model_shape.iter().enumerate();
@@ -339,7 +342,11 @@ fn is_whole(tensor: &Tensor) -> bool {
     }
 }
 
-/// Whether an output is what the configuration says, for a batch of so many rows.
+/// Checks that an output of a batch of this many rows is as configured.
+///
+/// # Errors
+///
+/// Internal, where its datatype, shape or size is not: the model is at fault, not the request.
 pub fn check_output(
     spec: &ModelSpec,
     index: usize,
@@ -370,7 +377,7 @@ pub fn check_output(
     Ok(())
 }
 
-/// Whether an output that is cut apart by the shape of an input has as many elements as its parts.
+/// Checks that an output with a scatter source has as many bytes as the parts of all requests.
 fn check_scattered(
     spec: &ModelSpec,
     expected: &TensorSpec,
@@ -393,7 +400,7 @@ fn check_scattered(
     )))
 }
 
-/// Whether a shape is one that the pattern, with -1 for any size, allows.
+/// Whether a shape matches a pattern, in which -1 is any size.
 pub fn fits(pattern: &[i64], shape: &[i64]) -> bool {
     pattern.len() == shape.len() && pattern.iter().zip(shape).all(|(want, came)| *want < 0 || want == came)
 }
@@ -412,8 +419,12 @@ fn shape_text(spec: &ModelSpec, expected: &TensorSpec, came: &[i64], rows: u32) 
     )
 }
 
-/// Whether a request is what the configuration says. A decoder checked it before it was queued; an engine that computes on raw memory is
-/// not left to trust that.
+/// Checks that a request is as configured. The decoder checked it before it was queued, but an engine that
+/// computes on raw memory does not rely on that.
+///
+/// # Errors
+///
+/// Internal, where the number, datatype, shape or size of its inputs is not as configured.
 pub fn check_request(spec: &ModelSpec, request: &Request) -> Result<(), Error> {
     if request.inputs.len() != spec.inputs.len() {
         let (want, came) = (spec.inputs.len(), request.inputs.len());

@@ -1,10 +1,10 @@
-//! `batch_input`: inputs of a model that no request brings but that tell what a batch is made of,
-//! so that a model can find the requests in the elements of a ragged input. One set belongs to each
-//! instance; its buffers are used again. Bounded by the rows of a batch times the rank of a shape,
-//! and, for `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`, by the elements of the largest request.
+//! Batch inputs (`batch_input`): inputs of a model that the server makes from the shapes of a batch's
+//! requests, so that the model can find the requests in the elements of a ragged input. Each instance has
+//! one set, and reuses its buffers. Bounded by the rows of a batch times the rank of a shape, and, for
+//! `BATCH_MAX_ELEMENT_COUNT_AS_SHAPE`, by the elements of the largest request.
 //!
-//! The values are those of Triton's backends (`backend_input_collector.cc`): a count is of a
-//! request with all its rows, a shape is of each row and without the batch axis.
+//! The values are those of Triton's backends (`backend_input_collector.cc`): a count is for a whole
+//! request with all its rows, a shape is for each row and without the batch axis.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::model::{BatchInput, BatchInputKind, ModelSpec};
 use crate::tensor::{AlignedBuffer, Datatype, Shape, element_count};
 
-/// The batch inputs of a model, for the last batch that [`Self::make`] was given.
+/// The batch inputs of a model, for the batch last given to [`Self::make`].
 pub struct BatchInputs {
     spec: Arc<ModelSpec>,
     made: Vec<MadeInputs>,
@@ -26,13 +26,17 @@ struct MadeInputs {
 }
 
 impl BatchInputs {
-    /// Those of a model; none for most.
+    /// For a model; most models have none.
     pub fn new(spec: Arc<ModelSpec>) -> Self {
         let made = spec.batch_inputs.iter().map(|_| MadeInputs::default()).collect();
         Self { spec, made }
     }
 
     /// Makes them for a batch of these requests.
+    ///
+    /// # Errors
+    ///
+    /// Invalid, where a value does not fit into INT32 or an input does not fit into memory.
     pub fn make(&mut self, requests: &[Request]) -> Result<(), Error> {
         for (input, made) in self.spec.batch_inputs.iter().zip(&mut self.made) {
             let fault = |reason: String| {
@@ -43,12 +47,12 @@ impl BatchInputs {
         Ok(())
     }
 
-    /// The shape of one.
+    /// The shape of one, by its index in the configuration's batch inputs.
     pub fn shape(&self, index: usize) -> &[i64] {
         self.made.get(index).map_or(&[], |made| &made.shape)
     }
 
-    /// The bytes of one.
+    /// The bytes of one, INT32 or FP32.
     pub fn contents(&self, index: usize) -> &[u8] {
         self.made.get(index).map_or(&[], |made| made.buffer.as_slice())
     }
@@ -69,7 +73,7 @@ impl MadeInputs {
                 let most = shapes.map(count).max().unwrap_or(0);
                 self.shape = Shape::from_slice(&[most]);
                 let size = usize::try_from(most).ok().and_then(|most| most.checked_mul(4));
-                // Triton leaves the values to chance; here they are zero.
+                // The model uses only the shape. Triton leaves the values uninitialised; here they are zero.
                 self.buffer.resize(size.ok_or("has more elements than memory has bytes")?);
                 Ok(())
             }
@@ -107,7 +111,7 @@ impl MadeInputs {
     }
 }
 
-/// Elements of a checked shape, whose bytes are in memory.
+/// Elements of a checked shape. The count cannot overflow: the bytes are in memory.
 fn count(shape: &[i64]) -> i64 {
     element_count(shape).map_or(0, |count| i64::try_from(count).unwrap_or(i64::MAX))
 }

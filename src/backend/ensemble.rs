@@ -1,10 +1,10 @@
-//! What stands in an engine's place for an ensemble: nothing. The shards run its steps, each on the model
-//! of its own.
+//! The loaded model of an ensemble: it has no engine and no instance. The shards run its steps, each on
+//! its own model.
 
 use crate::backend::{Instance, LoadedModel, Threads};
 use crate::error::Error;
 
-/// An ensemble, which has no instance.
+/// A loaded ensemble, which makes no instances.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EnsembleModel;
 

@@ -1,14 +1,16 @@
 //! Engines: a [`Backend`] loads a model version, the [`LoadedModel`] makes instances, an
 //! [`Instance`] runs batches. Each request of a batch carries its own [`Responder`], which may be
-//! used from any thread, so that an engine that answers later, or from threads of its own, fits
-//! the same trait. A backend never sees a queue or a socket.
+//! used from any thread, so that an engine may answer later or from its own threads. A backend
+//! never sees a queue or a socket.
 
 pub mod batch;
 pub mod batch_input;
 pub mod builtin;
+mod engine_run;
 pub mod ensemble;
 pub mod gpu;
 pub mod kernel;
+mod model_file;
 pub mod onnxruntime;
 pub mod rten;
 pub mod stateful;
@@ -50,11 +52,19 @@ pub trait Backend: Send + Sync {
     fn name(&self) -> &str;
 
     /// Loads one version of a model. `directory` is the version's own directory; the file inside
-    /// it is `spec.default_model_filename`. Fails with a text that names what was expected.
+    /// it is `spec.default_model_filename`.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is missing or broken, or does not fit the configuration; the text names what was expected.
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error>;
 
-    /// The same from the model's file as it was opened, which refers to no others: what its path leads to
-    /// may be another by now. The directory is for engines that take nothing else.
+    /// Loads one version of a model from its opened file, since the path may lead to another file by now. The file
+    /// refers to no other files. The directory is for engines that cannot read an open file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
@@ -67,58 +77,77 @@ pub trait Backend: Send + Sync {
 
 /// One loaded model version, whose weights its instances share where the engine can.
 pub trait LoadedModel: Send + Sync {
-    /// Makes one instance, whose engine computes on `threads`: those of the thread that will run it;
-    /// or on their GPU, where they have one.
+    /// Makes one instance, whose engine computes on `threads`, or on their GPU if they have one.
+    ///
+    /// # Errors
+    ///
+    /// Where the engine or the GPU has no room for another, or the GPU is lost.
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error>;
 
-    /// Whether an instance may run inside a shard if it is fast enough: it neither sleeps nor
-    /// waits.
+    /// Whether an instance may run inside a shard if it is fast enough, because it neither sleeps
+    /// nor waits for another thread.
     fn may_run_inline(&self) -> bool;
 
-    /// What its instances on GPUs count, where it has any.
+    /// The counters of its instances on GPUs, if it has any.
     fn gpu_figures(&self) -> Option<Arc<gpu::GpuInstanceFigures>> {
         None
     }
 }
 
-/// One loaded copy of a model version, used by one thread at a time: it may be made on the thread
-/// that loads, and end on another.
+/// One loaded copy of a model version, used by one thread at a time: it may be made on the loading
+/// thread and dropped on another.
+///
+/// ```
+/// use deuteron::backend::{Batch, Instance};
+///
+/// /// Answers each request with its own inputs.
+/// struct Echo;
+///
+/// impl Instance for Echo {
+///     fn run(&mut self, batch: Batch) {
+///         for request in batch.requests {
+///             request.responder.send(Ok(request.inputs));
+///         }
+///     }
+/// }
+/// ```
 pub trait Instance: Send {
     /// Runs one batch and answers its requests through their responders, now or later. Blocks
     /// while it computes. A request whose responder is dropped unanswered is answered with an
-    /// internal error. An instance that answers later tells so by [`Self::poll_flight`].
+    /// internal error. An instance that answers later reports its batches in [`Self::poll_flight`].
     fn run(&mut self, batch: Batch);
 
-    /// Answers what is done of the batches that it began, and says what is left. Never blocks. A batch
-    /// is run only where there is room for it.
+    /// Answers the batches in flight that are done, and reports what is left. Never blocks. The caller
+    /// runs another batch only if [`InFlightState::has_room`].
     fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
         InFlightState::default()
     }
 
-    /// From now on its engine computes on these threads, and no more on those that it was made with: one
-    /// that was made and warmed by a loading thread goes to the shard that it runs inside of.
+    /// Makes its engine compute on these threads from now on. An instance of a shard is made and
+    /// warmed up by a loading thread, which hands it the shard's threads at the end.
     fn set_threads(&mut self, _threads: &Threads) {}
 
-    /// Gives it what to call, from any thread, when [`Self::poll_flight`] may have something new.
+    /// Sets what to wake, from any thread, when [`Self::poll_flight`] may have something new.
     fn set_waker(&mut self, _waker: Waker) {}
 }
 
-/// What an instance has in flight: batches that it began and whose requests are not answered.
+/// What an instance has in flight: batches that it began and has not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InFlightState {
-    /// How many.
+    /// How many batches are in flight.
     pub batches: usize,
     /// Whether it may begin another.
     pub has_room: bool,
-    /// It wants to be asked again after so long, though nobody wakes it.
+    /// The longest time until the next poll, where the waker may not be called. A broken CUDA
+    /// context runs no callbacks.
     pub look_again: Option<Duration>,
-    /// The rows of the batch that ended last since it was asked before, and how long it took.
+    /// The rows and the duration of the batch that ended last since the previous poll.
     pub ended_batch: Option<(u32, Duration)>,
-    /// It can run nothing any more, has answered for all that it had, and is to be made anew.
+    /// Its device is lost: it has answered all its requests and must be replaced by a new instance.
     pub is_lost: bool,
 }
 
-/// Nothing: its runs answer.
+/// Nothing in flight: the state of an instance that answers inside [`Instance::run`].
 impl Default for InFlightState {
     fn default() -> Self {
         Self { batches: 0, has_room: true, look_again: None, ended_batch: None, is_lost: false }
@@ -134,24 +163,24 @@ pub fn run_to_end(instance: &mut dyn Instance, batch: Batch) {
         if flight.batches == 0 {
             return;
         }
-        // Whom it wakes is somebody else.
+        // The instance's waker, if any, is that of another thread: only the timeout ends this.
         std::thread::park_timeout(flight.look_again.unwrap_or(POLL_PAUSE).min(POLL_PAUSE));
     }
 }
 
-/// The longest pause between two looks of [`run_to_end`].
+/// The longest pause between two polls of [`run_to_end`].
 const POLL_PAUSE: Duration = Duration::from_millis(1);
 
 /// Requests that left the queue together.
 pub struct Batch {
-    /// The requests, in queue order; all with the same inputs, of the same shapes but for the batch
+    /// The requests, in queue order. All have the same inputs, of the same shapes except for the batch
     /// axis and for ragged inputs.
     pub requests: Vec<Request>,
     /// The sum of their rows.
     pub rows: u32,
-    /// What to stamp with.
+    /// The clock for the stamps.
     pub clock: Clock,
-    /// Slots whose sequences ended otherwise than by a request: what is kept of them goes.
+    /// Slots whose sequences ended without a last request (timeout, cancelled): their state is dropped.
     pub ended: Vec<usize>,
 }
 
@@ -160,11 +189,11 @@ pub struct Request {
     /// The tensors in the order of the model's inputs; see [`Tensor::is_given`] for what was left
     /// out.
     pub inputs: Vec<Tensor>,
-    /// Its rows.
+    /// Its size along the batch axis.
     pub rows: u32,
-    /// Takes its answer.
+    /// Sends its answer.
     pub responder: Responder,
-    /// Its place, where the model serves sequences.
+    /// Its slot, where the model serves sequences.
     pub sequence: Option<SequenceRow>,
 }
 
@@ -175,16 +204,16 @@ pub struct Answer {
     /// `batched` is set when the batch is formed; the backend sets `input_end`, `infer_end` and
     /// `output_end`.
     pub stamps: Stamps,
-    /// Rows of the batch that it was part of.
+    /// Rows of the batch that it was part of; 0 if it was refused before it ran.
     pub batch_rows: u32,
-    /// Whether this request counts the execution: the first of its batch does.
+    /// Whether the request is the first of its batch, which is the one that counts the execution.
     pub is_first: bool,
-    /// Whether others follow.
+    /// Which of the request's answers this is.
     pub part: AnswerPart,
 }
 
-/// The error of a request that is to run again where its model's sequences are not iterative, in
-/// Triton's words.
+/// The error of a request that a backend reschedules although the model's sequences are not iterative,
+/// in Triton's words.
 pub fn reschedule_refused() -> Error {
     Error::invalid(
         "Request is released with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE, while the model is not configured to handle \
@@ -193,74 +222,75 @@ pub fn reschedule_refused() -> Error {
 }
 
 impl Answer {
-    /// Whether a batch ran that had the request; it was refused before otherwise.
+    /// Whether the request ran in a batch. Otherwise it was refused before.
     pub const fn has_run(&self) -> bool {
         self.batch_rows > 0
     }
 }
 
-/// Which of a request's answers one is. All but those of decoupled models have one answer, the last.
+/// Which of a request's answers this is. A request has one answer, the last, except with decoupled models.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerPart {
-    /// None: the request is to run again in a later batch (iterative sequences). The outputs are what
-    /// its states become, if there are any. It never reaches a shard but where nobody has it run again.
+    /// No answer: the request runs again in a later batch (iterative sequences). The outputs are the new
+    /// values of its states, if there are any. It reaches the completion queue only where the model's
+    /// sequences are not iterative, and becomes [`reschedule_refused`] there.
     Again,
-    /// The end alone, without outputs: there are none, or they came before.
+    /// The end, without outputs: there are none, or earlier answers had them.
     End,
-    /// The last.
+    /// The last answer.
     #[default]
     Last,
     /// Others follow.
     More,
 }
 
-/// Where the batches that ran are counted: each once, by the first of its requests that is answered
-/// with outputs, as Triton's backends do. A batch of which all requests fail is not counted.
+/// Counts the batches that ran: each once, when its first request is answered with outputs, as Triton's
+/// backends do. A batch whose requests all fail is not counted.
 pub trait ExecutionCounter: Send + Sync {
     /// A batch of so many rows ran.
     fn count(&self, rows: u32, stamps: &Stamps);
 }
 
-/// Where answers go: the shard that holds the request's ticket.
+/// Where answers go: the completion queue of the shard that has the request's ticket.
 pub trait AnswerSink: Send + Sync {
-    /// Takes the answer of a ticket. Never blocks.
+    /// Puts the answer of a ticket into the queue. Never blocks.
     fn push(&self, ticket: Ticket, answer: Answer);
 
-    /// Sees to it that the shard looks at its answers. Never blocks.
+    /// Wakes the shard, so that it takes its answers. Never blocks.
     fn wake(&self);
 
-    /// Whether the answers of a ticket that are not read yet are few enough for another.
+    /// Whether the ticket's unread answers are few enough for another (backpressure of decoupled models).
     fn has_room(&self, _ticket: Ticket) -> bool {
         true
     }
 
-    /// Whether nobody waits for the answers of a ticket any more.
+    /// Whether the request was cancelled, so that no answer is needed any more.
     fn has_left(&self, _ticket: Ticket) -> bool {
         false
     }
 }
 
-/// The inboxes that a thread answered inside [`answering`], each once.
-type AnsweredInboxes = RefCell<Option<SmallVec<[Arc<dyn AnswerSink>; 2]>>>;
+/// The sinks that a thread pushed answers to inside [`answering`], each once.
+type AnsweredSinks = RefCell<Option<SmallVec<[Arc<dyn AnswerSink>; 2]>>>;
 
 #[cfg(not(all(test, feature = "loom")))]
 thread_local! {
-    static ANSWERED: AnsweredInboxes = const { RefCell::new(None) };
+    static ANSWERED: AnsweredSinks = const { RefCell::new(None) };
 }
 
 // Loom runs all threads on one.
 #[cfg(all(test, feature = "loom"))]
 loom::thread_local! {
-    static ANSWERED: AnsweredInboxes = RefCell::new(None);
+    static ANSWERED: AnsweredSinks = RefCell::new(None);
 }
 
-/// Runs `body`, in which requests are answered on this thread, and wakes each shard that got an
-/// answer once, afterwards: a burst costs one wake-up. Answers from other threads wake at once.
+/// Runs `body`, in which this thread answers requests, and then wakes each shard that got an answer
+/// once: a burst costs one wake-up. Answers from other threads wake at once.
 pub fn answering<T>(body: impl FnOnce() -> T) -> T {
     collect(true, body)
 }
 
-/// The same where the caller looks at the answers itself: nobody is woken.
+/// As [`answering`], for a caller that takes the answers itself: no shard is woken.
 pub fn answering_myself<T>(body: impl FnOnce() -> T) -> T {
     collect(false, body)
 }
@@ -271,7 +301,7 @@ fn collect<T>(wakes: bool, body: impl FnOnce() -> T) -> T {
     body()
 }
 
-/// The end of a burst, by a panic too.
+/// Wakes the answered shards when it is dropped, also by a panic of the engine.
 struct WakeBatch {
     wakes: bool,
 }
@@ -279,38 +309,38 @@ struct WakeBatch {
 impl Drop for WakeBatch {
     fn drop(&mut self) {
         let answered = ANSWERED.with(RefCell::take).unwrap_or_default();
-        answered.iter().filter(|_| self.wakes).for_each(|inbox| inbox.wake());
+        answered.iter().filter(|_| self.wakes).for_each(|sink| sink.wake());
     }
 }
 
-/// Whether the calling thread is inside [`answering`]: it looks at what came of it afterwards.
+/// Whether the calling thread is inside [`answering`], and so takes or announces the answers afterwards.
 pub fn is_answering() -> bool {
     ANSWERED.with(|answered| answered.borrow().is_some())
 }
 
-/// Wakes a shard that was answered: at the end of [`answering`], or now where this thread is not
-/// inside it.
-pub fn wake_afterwards(inbox: Arc<dyn AnswerSink>) {
+/// Wakes the shard of an answer at the end of [`answering`], or at once where this thread is not inside
+/// it.
+pub fn wake_afterwards(sink: Arc<dyn AnswerSink>) {
     ANSWERED.with(|answered| match &mut *answered.borrow_mut() {
-        Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &inbox)) => {}
-        Some(answered) => answered.push(inbox),
-        None => inbox.wake(),
+        Some(answered) if answered.iter().any(|have| Arc::ptr_eq(have, &sink)) => {}
+        Some(answered) => answered.push(sink),
+        None => sink.wake(),
     });
 }
 
 /// Names a request inside its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Its place in the shard's table.
+    /// Its index in the shard's table of requests.
     pub index: u32,
-    /// Tells it from earlier requests in the same place.
+    /// Tells it from earlier requests at the same index.
     pub generation: u32,
 }
 
-/// What of one output a request's answer needs.
+/// How much of one output a request's answer needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputNeed {
-    /// Its so many best classes. The whole will do: then they are found where the answer is written.
+    /// The best classes, this many. The whole output will do too: then the encoder finds them.
     Classes(u32),
     /// Nothing: an empty tensor will do.
     Nothing,
@@ -318,25 +348,26 @@ pub enum OutputNeed {
     Whole,
 }
 
-/// What of each output a request's answer needs, in the order of the model's outputs; all of those that
-/// are not here. An instance may do as it likes with it: nobody needs to look.
+/// How much of each output a request's answer needs, in the order of the model's outputs. Outputs
+/// beyond the end of the list are needed whole. A hint: an instance may ignore it and give all of each output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputNeeds(pub SmallVec<[OutputNeed; 2]>);
 
 impl OutputNeeds {
-    /// What of one output is needed.
+    /// How much of one output is needed.
     pub fn of(&self, index: usize) -> OutputNeed {
         self.0.get(index).copied().unwrap_or(OutputNeed::Whole)
     }
 }
 
-/// Answers one request exactly once: when it is dropped unanswered, it answers for the backend.
+/// Answers one request exactly once: when it is dropped unanswered, it sends an internal error.
 pub struct Responder {
-    inbox: Option<Arc<dyn AnswerSink>>,
+    /// `None` once the last answer is sent.
+    sink: Option<Arc<dyn AnswerSink>>,
     ticket: Ticket,
     /// The stamps so far; the backend completes them.
     pub stamps: Stamps,
-    /// What the answer needs.
+    /// How much of each output the answer needs.
     pub output_needs: OutputNeeds,
     batch_rows: u32,
     is_first: bool,
@@ -345,9 +376,9 @@ pub struct Responder {
 
 impl Responder {
     /// A responder for a ticket of a shard.
-    pub fn new(inbox: Arc<dyn AnswerSink>, ticket: Ticket, stamps: Stamps) -> Self {
+    pub fn new(sink: Arc<dyn AnswerSink>, ticket: Ticket, stamps: Stamps) -> Self {
         Self {
-            inbox: Some(inbox),
+            sink: Some(sink),
             ticket,
             stamps,
             output_needs: OutputNeeds::default(),
@@ -357,11 +388,11 @@ impl Responder {
         }
     }
 
-    /// A responder that answers nobody: for a row without a request.
+    /// A responder without a sink, for a row that has no request.
     pub fn nobody() -> Self {
         let ticket = Ticket { index: 0, generation: 0 };
         Self {
-            inbox: None,
+            sink: None,
             ticket,
             stamps: Stamps::default(),
             output_needs: OutputNeeds::default(),
@@ -371,18 +402,18 @@ impl Responder {
         }
     }
 
-    /// Has the answer pass by another inbox, if there will be one.
+    /// Wraps the sink, so that the answer passes through another first. Does nothing where there is no sink.
     pub fn answer_through(&mut self, wrap: impl FnOnce(Arc<dyn AnswerSink>) -> Arc<dyn AnswerSink>) {
-        self.inbox = self.inbox.take().map(wrap);
+        self.sink = self.sink.take().map(wrap);
     }
 
-    /// Says what batch the request became part of, and whether it is its first.
+    /// Sets the rows of the request's batch, and whether it is the first of the batch.
     pub fn set_batch(&mut self, rows: u32, is_first: bool) {
         self.batch_rows = rows;
         self.is_first = is_first;
     }
 
-    /// Says where its batch is counted, if it is to be.
+    /// Sets where its batch is counted.
     pub fn count_in(&mut self, executions: Arc<dyn ExecutionCounter>) {
         self.executions = Some(executions);
     }
@@ -392,52 +423,53 @@ impl Responder {
         self.ticket
     }
 
-    /// Whether nobody waits for the answer any more: what is still to come is for nothing.
+    /// Whether the request was cancelled, so that further work on it is wasted.
     pub fn has_left(&self) -> bool {
-        self.inbox.as_ref().is_none_or(|inbox| inbox.has_left(self.ticket))
+        self.sink.as_ref().is_none_or(|sink| sink.has_left(self.ticket))
     }
 
-    /// Whether the client has read so much that another answer of several should be sent. A model that
-    /// sends all the same is cut off where too much is unread.
+    /// Whether the client has read enough for a decoupled model to send another answer. A request whose
+    /// model sends regardless is ended when too much is unread.
     pub fn has_room(&self) -> bool {
-        self.inbox.as_ref().is_none_or(|inbox| inbox.has_room(self.ticket))
+        self.sink.as_ref().is_none_or(|sink| sink.has_room(self.ticket))
     }
 
-    /// Answers, for the last time. The stamps are those of [`Self::stamps`].
+    /// Sends the last answer, with the stamps in [`Self::stamps`].
     pub fn send(mut self, outputs: Result<Vec<Tensor>, Error>) {
         self.answer(outputs, AnswerPart::Last);
     }
 
-    /// One answer of several: a decoupled model may have any number. The last is [`Self::send`] or
-    /// [`Self::end`].
+    /// Sends one answer of several: a decoupled model may have any number. [`Self::send`] or
+    /// [`Self::end`] sends the last.
     pub fn send_more(&mut self, outputs: Vec<Tensor>) {
-        let inbox = self.inbox.clone();
+        let sink = self.sink.clone();
         self.answer(Ok(outputs), AnswerPart::More);
-        self.inbox = inbox;
+        self.sink = sink;
     }
 
-    /// The request is to run again, in a later batch of its sequence, as TRITONBACKEND_RequestRelease
-    /// with TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are what its states become, in the places
-    /// of the model's outputs, or none where they stay. Where the model's sequences are not iterative it
-    /// is answered with an error.
+    /// Has the request run again in a later batch of its sequence, as TRITONBACKEND_RequestRelease with
+    /// TRITONSERVER_REQUEST_RELEASE_RESCHEDULE. `outputs` are the new values of its states, in the order
+    /// of the model's outputs, or empty where the states do not change. Where the model's sequences are
+    /// not iterative, the request is answered with an error.
     pub fn reschedule(mut self, outputs: Vec<Tensor>) {
         self.answer(Ok(outputs), AnswerPart::Again);
     }
 
-    /// No answer comes any more.
+    /// Ends the request without another answer.
     pub fn end(mut self) {
         self.answer(Ok(Vec::new()), AnswerPart::End);
     }
 
     fn answer(&mut self, outputs: Result<Vec<Tensor>, Error>, part: AnswerPart) {
-        if let Some(inbox) = self.inbox.take() {
+        if let Some(sink) = self.sink.take() {
             if let Some(executions) = self.executions.take().filter(|_| self.is_first && outputs.is_ok()) {
                 executions.count(self.batch_rows, &self.stamps);
             }
             let Self { stamps, batch_rows, is_first, .. } = *self;
             let answer = Answer { outputs, stamps, batch_rows, is_first, part };
-            inbox.push(self.ticket, answer);
-            wake_afterwards(inbox);
+            // Pushed before the wake-up: a shard that wakes finds the answer.
+            sink.push(self.ticket, answer);
+            wake_afterwards(sink);
         }
     }
 }

@@ -15,7 +15,7 @@ pub const INT64: i64 = 7;
 /// One byte, 0 or 1.
 pub const BOOL: i64 = 9;
 
-/// A model under construction. Dimensions of -1 get a name of their own place.
+/// A model under construction. A dimension of -1 is symbolic, and named after its index.
 #[derive(Default)]
 pub struct Onnx {
     graph: Vec<u8>,
@@ -63,13 +63,13 @@ impl Onnx {
         self
     }
 
-    /// Adds a constant of floats whose bytes lie in another file.
+    /// Adds a constant of floats whose bytes are in another file.
     pub fn external(mut self, name: &str, dims: &[i64], place: &str) -> Self {
         let mut tensor = Vec::new();
         dims.iter().for_each(|dimension| int(1, *dimension, &mut tensor));
         int(2, FLOAT, &mut tensor);
         bytes(8, name, &mut tensor);
-        // FP32; the embedded engine wants to be told.
+        // In bytes of FP32. `length` is optional in ONNX, but the embedded engine needs it.
         let length = (4 * dims.iter().product::<i64>()).to_string();
         for (key, value) in [("location", place), ("offset", "0"), ("length", &length)] {
             let mut pair = Vec::new();

@@ -1,8 +1,8 @@
-//! Models that serve sequences: around an instance of any engine it tells the model of each row's
-//! sequence (control inputs) and keeps what the model wants kept of each (implicit state). The engine
-//! sees both as inputs and outputs like others. State lives with the instance, by slot; it is as the
-//! configuration says when a sequence begins, whatever the slot held before, and a row sees that of
-//! its own slot alone. Bounded in bytes by a flag: a sequence that would pass it is refused.
+//! Models that serve sequences: a wrapper around an instance of any engine. It adds the control inputs
+//! of each row's sequence and stores each sequence's implicit state between requests. The engine sees
+//! both as ordinary inputs and outputs. State belongs to the instance, by slot. It has its initial value
+//! when a sequence begins, whatever the slot held before, and a row sees the state of its own slot only.
+//! Bounded in bytes by `--sequence-state-bytes-max`: a sequence whose state does not fit is refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,14 +20,14 @@ use crate::model::{ControlKind, ControlSpec, CorrelationId, ModelSpec, SequenceB
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, strings};
 use crate::time::Clock;
 
-/// The place of one row in the slots of its instance.
+/// The slot and sequence of one row of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceRow {
-    /// The slot.
+    /// The slot of the instance.
     pub slot: usize,
-    /// What its request says; `None` where there is no request in the row.
+    /// What its request says about the sequence; `None` where the row has no request.
     pub mark: Option<SequenceMark>,
-    /// Whether the sequence of a row without a request was ended since the batch before.
+    /// Whether the sequence of a row without a request was ended since the previous batch.
     pub is_ended: bool,
 }
 
@@ -41,7 +41,8 @@ pub struct StatefulModel {
 }
 
 impl StatefulModel {
-    /// Around a model that was loaded as [`SequenceBatching::engine`] says.
+    /// Wraps a model that was loaded with the configuration [`SequenceBatching::engine`], which has the controls
+    /// and states as inputs and outputs. `state_bytes_max` is for each instance.
     pub fn new(
         inner: Box<dyn LoadedModel>,
         spec: &ModelSpec,
@@ -55,7 +56,7 @@ impl StatefulModel {
 
 impl LoadedModel for StatefulModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        let (sender, became) = channel();
+        let (sender, changes) = channel();
         Ok(Box::new(StatefulInstance {
             inner: self.inner.new_instance(threads)?,
             sequence: Arc::clone(&self.sequence),
@@ -63,11 +64,11 @@ impl LoadedModel for StatefulModel {
             has_batch_axis: self.has_batch_axis,
             states: SlotStates { by_slot: HashMap::new(), bytes: 0, bytes_max: self.state_bytes_max },
             sender,
-            became,
+            changes,
         }))
     }
 
-    /// A sequence stays with its instance: all shards reach the same ones.
+    /// Not inside a shard: requests of one sequence come from all shards, and must reach the same instance.
     fn may_run_inline(&self) -> bool {
         false
     }
@@ -84,11 +85,11 @@ struct StatefulInstance {
     has_batch_axis: bool,
     states: SlotStates,
     sender: Sender<StateChange>,
-    /// What the states of the last run became.
-    became: Receiver<StateChange>,
+    /// New states, from whatever thread the engine answers on.
+    changes: Receiver<StateChange>,
 }
 
-/// What the states of a slot became.
+/// The new states of a slot.
 struct StateChange {
     slot: usize,
     is_end: bool,
@@ -98,6 +99,7 @@ struct StateChange {
 /// The states of an instance's slots.
 struct SlotStates {
     by_slot: HashMap<usize, Vec<Tensor>>,
+    /// Bytes of all states, at most `bytes_max`.
     bytes: usize,
     bytes_max: usize,
 }
@@ -105,19 +107,20 @@ struct SlotStates {
 impl Instance for StatefulInstance {
     fn run(&mut self, batch: Batch) {
         let Batch { requests, clock, mut ended, .. } = batch;
-        // A decoupled model may have answered since.
-        self.keep();
+        // A decoupled model may have answered since the last run.
+        self.store_changes();
         ended.iter().for_each(|slot| self.states.forget(*slot));
-        // Rows whose states differ in shape cannot be one batch.
+        // The scheduler compares the shapes of clients' inputs only: rows whose states differ in shape
+        // must run as separate batches.
         let mut groups: Vec<Vec<Request>> = Vec::new();
         for request in requests {
-            let Some(request) = self.equip(request) else { continue };
+            let Some(request) = self.add_inputs(request) else { continue };
             let inputs = request.inputs.len() - self.sequence.states.len();
             let shapes = |request: &Request| -> Vec<Shape> {
                 request.inputs.iter().skip(inputs).map(|tensor| tensor.shape.clone()).collect()
             };
-            let mine = shapes(&request);
-            match groups.iter_mut().find(|group| group.first().is_some_and(|first| shapes(first) == mine)) {
+            let wanted = shapes(&request);
+            match groups.iter_mut().find(|group| group.first().is_some_and(|first| shapes(first) == wanted)) {
                 Some(group) => group.push(request),
                 None => groups.push(vec![request]),
             }
@@ -126,7 +129,7 @@ impl Instance for StatefulInstance {
             let rows = requests.iter().fold(0_u32, |sum, request| sum.saturating_add(request.rows));
             self.inner.run(Batch { requests, rows, clock, ended: std::mem::take(&mut ended) });
         }
-        self.keep();
+        self.store_changes();
     }
 
     fn poll_flight(&mut self, clock: Clock) -> InFlightState {
@@ -139,9 +142,9 @@ impl Instance for StatefulInstance {
 }
 
 impl StatefulInstance {
-    /// Adds the inputs that no client brings, and sees to it that what the states become is kept.
-    /// A request that goes on without what was kept of its sequence is refused.
-    fn equip(&mut self, mut request: Request) -> Option<Request> {
+    /// Adds controls and states to a request's inputs, and wraps its sink so that the new states are
+    /// stored. Refuses a request that continues a sequence whose state is not there.
+    fn add_inputs(&mut self, mut request: Request) -> Option<Request> {
         let Some(row) = request.sequence.clone() else {
             request.responder.send(Err(Error::internal("a request without a sequence came to a model of sequences")));
             return None;
@@ -150,13 +153,13 @@ impl StatefulInstance {
         if row.mark.as_ref().is_some_and(|mark| mark.is_start) {
             self.states.forget(row.slot);
             if self.sequence.is_iterative && !self.sequence.states.is_empty() {
-                // Its model may let it run again without a word about its states.
+                // The model may reschedule the request without new states, which must then be there.
                 let initial = self.sequence.states.iter().map(|state| state.initial.clone());
                 self.states.put(row.slot, initial.collect());
             }
         }
-        let kept = self.states.by_slot.get(&row.slot);
-        if kept.is_none() && !is_start && !self.sequence.states.is_empty() {
+        let stored = self.states.by_slot.get(&row.slot);
+        if stored.is_none() && !is_start && !self.sequence.states.is_empty() {
             let id = row.mark.map_or_else(String::new, |mark| mark.id.to_string());
             let text = format!(
                 "the state of sequence {id} of model '{}' is not there: a request of it failed, or it did not fit into \
@@ -167,8 +170,8 @@ impl StatefulInstance {
             return None;
         }
         request.inputs.extend(self.sequence.controls.iter().map(|spec| control(spec, &row, self.has_batch_axis)));
-        match kept {
-            Some(kept) => request.inputs.extend(kept.iter().cloned()),
+        match stored {
+            Some(stored) => request.inputs.extend(stored.iter().cloned()),
             None => request.inputs.extend(self.sequence.states.iter().map(|state| state.initial.clone())),
         }
         if !self.sequence.states.is_empty() {
@@ -179,9 +182,9 @@ impl StatefulInstance {
         Some(request)
     }
 
-    /// Keeps what the states became, as far as there is room.
-    fn keep(&mut self) {
-        for StateChange { slot, is_end, states } in self.became.try_iter() {
+    /// Stores the new states, as far as there is room.
+    fn store_changes(&mut self) {
+        for StateChange { slot, is_end, states } in self.changes.try_iter() {
             self.states.forget(slot);
             if !is_end {
                 self.states.put(slot, states);
@@ -196,7 +199,7 @@ impl SlotStates {
         self.bytes -= states.iter().flatten().map(|state| state.contents.len()).sum::<usize>();
     }
 
-    /// Beyond the bound it is not kept, and the sequence cannot go on.
+    /// Beyond the bound the state is not stored, and the next request of the sequence is refused.
     fn put(&mut self, slot: usize, states: Vec<Tensor>) {
         let size: usize = states.iter().map(|state| state.contents.len()).sum();
         if let Some(bytes) = self.bytes.checked_add(size).filter(|bytes| *bytes <= self.bytes_max) {
@@ -206,7 +209,7 @@ impl SlotStates {
     }
 }
 
-/// Takes the states out of an answer on its way to the shard.
+/// A sink that takes the states out of an answer on its way to the shard.
 struct StateRule {
     inner: Arc<dyn AnswerSink>,
     sequence: Arc<SequenceBatching>,
@@ -219,9 +222,9 @@ impl AnswerSink for StateRule {
         if let (Ok(outputs), Some(mark)) = (&mut answer.outputs, &self.row.mark) {
             let own = |state: &crate::model::StateSpec| outputs.get(state.output).map(copied);
             if let Some(states) = self.sequence.states.iter().map(own).collect() {
-                let became = StateChange { slot: self.row.slot, is_end: mark.is_end, states };
-                // The instance may be gone; nobody goes on with the sequence then.
-                let _ = self.sender.send(became);
+                let change = StateChange { slot: self.row.slot, is_end: mark.is_end, states };
+                // This fails when the instance was dropped: its sequences end with it.
+                let _ = self.sender.send(change);
             }
         }
         if let Ok(outputs) = &mut answer.outputs {
@@ -231,7 +234,7 @@ impl AnswerSink for StateRule {
         wake_afterwards(Arc::clone(&self.inner));
     }
 
-    /// Its shard is woken as the answer is pushed.
+    /// Nothing: `push` has the shard woken already.
     fn wake(&self) {}
 
     fn has_room(&self, ticket: Ticket) -> bool {
@@ -243,8 +246,8 @@ impl AnswerSink for StateRule {
     }
 }
 
-/// What a model is told of a sequence that begins and ends with one request, in the order of its
-/// inputs behind those that requests bring.
+/// The controls and states of a sequence that is one request long, in the order of the model's inputs
+/// after those of requests.
 pub fn begun_inputs(sequence: &SequenceBatching, has_batch_axis: bool) -> Vec<Tensor> {
     let mark = SequenceMark { id: CorrelationId::Own(0), is_start: true, is_end: true };
     let row = SequenceRow { slot: 0, mark: Some(mark), is_ended: false };
@@ -252,14 +255,14 @@ pub fn begun_inputs(sequence: &SequenceBatching, has_batch_axis: bool) -> Vec<Te
     controls.chain(sequence.states.iter().map(|state| state.initial.clone())).collect()
 }
 
-/// A tensor with memory of its own: a part of a batch's output would keep all of it.
+/// A copy of a tensor. A slice of a batch's output would keep the memory of the whole output.
 fn copied(tensor: &Tensor) -> Tensor {
     let mut buffer = AlignedBuffer::with_capacity(tensor.contents.len());
     buffer.extend_from_slice(&tensor.contents);
     Tensor { contents: buffer.freeze(), ..tensor.clone() }
 }
 
-/// What a control tells of a row, as one element.
+/// The value of a control input for a row, one element.
 fn control(spec: &ControlSpec, row: &SequenceRow, has_batch_axis: bool) -> Tensor {
     let mark = row.mark.as_ref();
     let flag = match spec.kind {
@@ -276,8 +279,8 @@ fn control(spec: &ControlSpec, row: &SequenceRow, has_batch_axis: bool) -> Tenso
     Tensor { datatype: spec.datatype, shape, contents: Bytes::from(bytes) }
 }
 
-/// An id as an element; numbers are cut to the size, as Triton does. The types agree: the request was
-/// checked.
+/// A correlation id as an element. Numbers are truncated to the datatype's size, as in Triton. A text
+/// never meets a numeric datatype: the request was checked.
 fn correlation_id(datatype: Datatype, id: Option<&CorrelationId>) -> Vec<u8> {
     let number = match id {
         Some(CorrelationId::Number(number) | CorrelationId::Own(number)) => *number,
@@ -344,7 +347,7 @@ mod tests {
     impl Trial {
         fn new(more: &str, bytes_max: usize) -> Self {
             let (seen_sender, seen) = channel();
-            let (sender, became) = channel();
+            let (sender, changes) = channel();
             let instance = StatefulInstance {
                 inner: Box::new(Adder(seen_sender)),
                 sequence: spec(more).sequence.unwrap(),
@@ -352,7 +355,7 @@ mod tests {
                 has_batch_axis: true,
                 states: SlotStates { by_slot: HashMap::new(), bytes: 0, bytes_max },
                 sender,
-                became,
+                changes,
             };
             Self { instance, seen }
         }

@@ -1,7 +1,10 @@
-//! Shapes and datatypes as Triton's texts write them, for the errors of the backends.
+//! Shapes, datatypes and load errors as Triton's texts write them, for the errors of the backends.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::error::Error;
+use crate::model::ModelSpec;
 use crate::tensor::Datatype;
 
 /// A shape as Triton writes it: `[-1,16]`.
@@ -22,6 +25,25 @@ impl fmt::Display for ShapeText<'_> {
 pub fn config_name(datatype: Datatype) -> String {
     let name = if datatype == Datatype::Bytes { "STRING" } else { datatype.name() };
     format!("TYPE_{name}")
+}
+
+/// The error of a model that has another number of inputs than its configuration.
+pub fn input_count_differs(spec: &ModelSpec, want: usize, came: usize) -> Error {
+    let text = format!("configuration expects {want} inputs, model provides {came}");
+    Error::invalid(format!("unable to load model '{}', {text}", spec.name))
+}
+
+/// The error of a configured input or output (`side`) that is not among those of the model.
+pub fn unexpected_tensor<'a>(side: &str, name: &str, allowed: impl Iterator<Item = &'a str>) -> Error {
+    let allowed = allowed.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
+    Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {allowed}"))
+}
+
+/// The error of a configured input or output (`side`) whose datatype in the model is another.
+pub fn datatype_differs(spec: &ModelSpec, side: &str, name: &str, want: Datatype, came: &str) -> Error {
+    let want = config_name(want);
+    let text = format!("configuration expects datatype {want} for {side} '{name}', model provides {came}");
+    Error::invalid(format!("unable to load model '{}', {text}", spec.name))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! The threads that an engine computes on. A worker, or a shard with inline models, runs its whole
-//! life inside [`enter`], so that the engine finds itself on a thread of its own pool and starts
-//! at once: from a foreign thread each run would wake another thread and wait for it.
+//! The threads that an engine computes on. A worker, or a shard with inline models, runs from start to
+//! end inside [`enter`], so that it is a thread of the engine's pool and a run starts on it
+//! directly: from a foreign thread each run would wake another thread and wait for it.
 //!
 //! The operating system sees one more thread for each [`enter`]: the caller, which only waits.
 
@@ -8,8 +8,15 @@ use std::sync::Arc;
 
 use rten::ThreadPool;
 
-/// A pool of engine threads; the one that was handed it belongs to it. With them goes the GPU of the
-/// instance that they run, where it has one.
+/// A pool of engine threads, and the GPU of the instance that they run, if it is on one. The thread that
+/// was given this by [`enter`] belongs to the pool.
+///
+/// ```
+/// use deuteron::backend::threads::enter;
+///
+/// let count = enter(2, |threads| threads.count());
+/// assert_eq!(count, 2);
+/// ```
 #[derive(Clone)]
 pub struct Threads {
     pool: Arc<ThreadPool>,
@@ -18,17 +25,17 @@ pub struct Threads {
 }
 
 impl Threads {
-    /// The same, beside a GPU.
+    /// These threads with a GPU, or without one.
     pub fn on(&self, gpu: Option<u32>) -> Self {
         Self { gpu, ..self.clone() }
     }
 
-    /// The GPU that an instance on these threads computes on, if it does on one.
+    /// The GPU that an instance on these threads computes on, if any, by its index.
     pub const fn gpu(&self) -> Option<u32> {
         self.gpu
     }
 
-    /// How many there are, with the one that runs the instance.
+    /// How many threads there are, including the one that runs the instance.
     pub const fn count(&self) -> usize {
         self.count
     }
@@ -42,8 +49,8 @@ impl Threads {
 /// Runs `body` on a thread of a new pool of `count` threads (at least one) and returns what it
 /// returns; a panic in it is passed on. With one thread the engine computes on that very thread.
 ///
-/// New threads take over the caller's affinity: who wants all of them on one core pins itself
-/// first; who wants to pin only the thread of `body` does so in `body`.
+/// New threads inherit the caller's affinity: to pin all of them, pin the caller first; to pin only
+/// the thread of `body`, do so in `body`.
 pub fn enter<R: Send>(count: usize, body: impl FnOnce(&Threads) -> R + Send) -> R {
     let count = count.max(1);
     let pool = Arc::new(ThreadPool::with_num_threads(count));

@@ -1,5 +1,5 @@
-//! What the tests of the backends stand on: specs and tensors from a line of text each, and an
-//! inbox that keeps what responders answer.
+//! Test support for the backends: specs and tensors from a line of text each, and a sink that stores
+//! what responders answer.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -63,7 +63,7 @@ pub fn tensor<T: NoUninit>(shape: &[i64], elements: &[T]) -> Tensor {
     Tensor { datatype, shape: shape.iter().copied().collect(), contents: buffer.freeze() }
 }
 
-/// The same tensor under another datatype of the same size.
+/// A tensor's bytes under another datatype of the same size.
 pub fn retyped(tensor: Tensor, datatype: Datatype) -> Tensor {
     Tensor { datatype, ..tensor }
 }
@@ -73,9 +73,9 @@ pub fn no_clock() -> Instant {
     Instant::ZERO
 }
 
-/// Makes batches and keeps their answers by ticket.
+/// Makes batches and stores their answers by ticket.
 pub struct TrialAnswers {
-    inbox: Arc<TrialSink>,
+    sink: Arc<TrialSink>,
     receiver: Receiver<(Ticket, Answer)>,
 }
 
@@ -94,7 +94,7 @@ impl AnswerSink for TrialSink {
 impl Default for TrialAnswers {
     fn default() -> Self {
         let (sender, receiver) = channel();
-        Self { inbox: Arc::new(TrialSink { sender }), receiver }
+        Self { sink: Arc::new(TrialSink { sender }), receiver }
     }
 }
 
@@ -103,8 +103,8 @@ impl TrialAnswers {
     pub fn batch(&self, requests: Vec<(Vec<Tensor>, u32)>) -> Batch {
         let rows = requests.iter().map(|(_, rows)| rows).sum();
         let request = |(index, (inputs, request_rows))| {
-            let inbox = Arc::clone(&self.inbox) as Arc<dyn AnswerSink>;
-            let mut responder = Responder::new(inbox, Ticket { index, generation: 0 }, Stamps::default());
+            let sink = Arc::clone(&self.sink) as Arc<dyn AnswerSink>;
+            let mut responder = Responder::new(sink, Ticket { index, generation: 0 }, Stamps::default());
             responder.set_batch(rows, index == 0);
             Request { inputs, rows: request_rows, responder, sequence: None }
         };

@@ -1,35 +1,33 @@
-//! Holds a configuration against the inputs and outputs that the library found in the model, in
-//! the words of Triton's backend. Dimensions that differ are refused by the library at each run;
-//! the catalogue has held them against the file already.
-
-use std::collections::BTreeSet;
+//! Binds the configuration's inputs and outputs to those that the library found in the model, and
+//! refuses mismatches in the words of Triton's backend. Dimensions are not compared here:
+//! `model::config::validate` has checked them against the file, and the library refuses others at each run.
 
 use ort::value::{Outlet, ValueType};
 
-use crate::backend::text::config_name;
+use crate::backend::text::{config_name, datatype_differs, input_count_differs, unexpected_tensor};
 use crate::error::Error;
 use crate::model::{ModelSpec, TensorSpec};
 use crate::tensor::Datatype;
 
 use super::datatype::{element_type, natural};
 
-/// An input or output: where it is in the configuration, and how it differs from it.
+/// An input or output of the model and its counterpart in the configuration.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OrtBinding {
-    /// Its place in the configuration.
+    /// Its index in the configuration's inputs or outputs.
     pub(super) index: usize,
     pub(super) datatype: Datatype,
-    /// The model's tensor has not the last dimension of the configuration, which is 1: a
-    /// configuration cannot express a scalar.
+    /// The model's tensor lacks the configuration's last dimension, which is 1: a configuration
+    /// cannot express a scalar.
     pub(super) is_squeezed: bool,
 }
 
 /// Where an input of the model comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum InputSource {
-    /// It is made of each batch.
+    /// A batch input, which the server makes.
     Batch {
-        /// Its place among the batch inputs.
+        /// Its index in the configuration's batch inputs.
         index: usize,
         /// INT32 or FP32.
         datatype: Datatype,
@@ -38,15 +36,18 @@ pub(super) enum InputSource {
     Request(OrtBinding),
 }
 
-/// Finds the model's inputs in the configuration, in the model's order: a run takes them so.
+/// Finds the model's inputs in the configuration, in the model's order, which is that of a run.
+///
+/// # Errors
+///
+/// Where the model and the configuration have other inputs, or the same of another datatype.
 pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<InputSource>, Error> {
     let required = spec.inputs.iter().filter(|input| !input.is_optional);
     let (want, came) = (required.clone().count() + spec.batch_inputs.len(), outlets.len());
     if want != came {
-        let text = format!("configuration expects {want} inputs, model provides {came}");
-        return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
+        return Err(input_count_differs(spec, want, came));
     }
-    // The name that is not there is of more use than the one that is not configured.
+    // A configured name that the model lacks is the more helpful error, so it is looked for first.
     let mut names = required.map(|input| &input.name).chain(spec.batch_inputs.iter().map(|input| &input.name));
     names.try_for_each(|name| find(outlets, "input", name).map(drop))?;
     outlets.iter().map(|outlet| bind_input(spec, outlet)).collect()
@@ -55,7 +56,7 @@ pub(super) fn bind_inputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<In
 fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<InputSource, Error> {
     let name = outlet.name();
     if let Some((index, input)) = spec.input_index(name).and_then(|index| Some((index, spec.inputs.get(index)?))) {
-        return port(spec, "input", index, input, outlet).map(InputSource::Request);
+        return bind_tensor(spec, "input", index, input, outlet).map(InputSource::Request);
     }
     if let Some((index, input)) = spec.batch_inputs.iter().enumerate().find(|(_, input)| input.name == name) {
         check_datatype(spec, "input", name, input.datatype, outlet)?;
@@ -65,39 +66,46 @@ fn bind_input(spec: &ModelSpec, outlet: &Outlet) -> Result<InputSource, Error> {
     Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)))
 }
 
-/// The inputs that a request may leave out, by their places: the library lists none that has an
-/// initial value. The catalogue has held them against the file.
+/// The inputs that a request may leave out. The library does not list inputs with an initial value, so
+/// they are not checked here; `model::config::validate` has checked them against the file.
 pub(super) fn optional_inputs(spec: &ModelSpec) -> Vec<OrtBinding> {
     let inputs = spec.inputs.iter().enumerate().filter(|(_, input)| input.is_optional);
     inputs.map(|(index, input)| OrtBinding { index, datatype: input.datatype, is_squeezed: false }).collect()
 }
 
-/// Finds the configured outputs in the model, which may have more of them.
+/// Finds the configured outputs in the model, which may have others too.
+///
+/// # Errors
+///
+/// Where the model lacks one, or has it in another datatype.
 pub(super) fn bind_outputs(spec: &ModelSpec, outlets: &[Outlet]) -> Result<Vec<OrtBinding>, Error> {
     let outputs = spec.outputs.iter().enumerate();
     let bind = |(index, output): (usize, &TensorSpec)| {
         let outlet = find(outlets, "output", &output.name)?;
-        port(spec, "output", index, output, outlet)
+        bind_tensor(spec, "output", index, output, outlet)
     };
     outputs.map(bind).collect()
 }
 
 fn find<'a>(outlets: &'a [Outlet], side: &str, name: &str) -> Result<&'a Outlet, Error> {
-    outlets.iter().find(|outlet| outlet.name() == name).ok_or_else(|| {
-        let names: BTreeSet<_> = outlets.iter().map(Outlet::name).collect();
-        let names = names.into_iter().collect::<Vec<_>>().join(", ");
-        Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {names}"))
-    })
+    let found = outlets.iter().find(|outlet| outlet.name() == name);
+    found.ok_or_else(|| unexpected_tensor(side, name, outlets.iter().map(Outlet::name)))
 }
 
-fn port(spec: &ModelSpec, side: &str, index: usize, tensor: &TensorSpec, outlet: &Outlet) -> Result<OrtBinding, Error> {
+fn bind_tensor(
+    spec: &ModelSpec,
+    side: &str,
+    index: usize,
+    tensor: &TensorSpec,
+    outlet: &Outlet,
+) -> Result<OrtBinding, Error> {
     let rank = check_datatype(spec, side, &tensor.name, tensor.datatype, outlet)?;
     let is_whole = tensor.is_ragged || tensor.scatter_source.is_some();
     let is_squeezed = !is_whole && tensor.may_be_scalar() && rank + 1 == tensor.model_shape.len();
     Ok(OrtBinding { index, datatype: tensor.datatype, is_squeezed })
 }
 
-/// The rank of the model's tensor, where its datatype is the configured one.
+/// Checks the datatype of the model's tensor, and returns its rank.
 fn check_datatype(
     spec: &ModelSpec,
     side: &str,
@@ -105,8 +113,7 @@ fn check_datatype(
     datatype: Datatype,
     outlet: &Outlet,
 ) -> Result<usize, Error> {
-    let (model, want) = (&spec.name, config_name(datatype));
-    let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{model}', {text}")));
+    let refuse = |text: String| Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
     let (ty, shape) = match outlet.dtype() {
         ValueType::Tensor { ty, shape, .. } => (*ty, shape),
         ValueType::Sequence(_) => return refuse(format!("{side} '{name}' is a sequence, not a tensor; leave it out")),
@@ -115,7 +122,7 @@ fn check_datatype(
     };
     if ty != element_type(datatype) {
         let came = natural(ty).map_or_else(|| format!("{ty}, which the protocol cannot carry"), config_name);
-        return refuse(format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"));
+        return Err(datatype_differs(spec, side, name, datatype, &came));
     }
     Ok(shape.len())
 }

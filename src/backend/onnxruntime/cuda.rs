@@ -1,9 +1,9 @@
 //! ONNX Runtime's CUDA provider: whether the library has it and can load it, its options, and what a
-//! failure of a run leaves behind. Its sessions run in the primary context of their device, since CUDA's
-//! runtime knows no other.
+//! failed run means for the device. Its sessions run in the primary context of their device, since CUDA's
+//! runtime API uses no other.
 //!
-//! CUDA graphs stay out: a graph is played again at fixed addresses, and which inputs the library wants on
-//! the host it does not tell in the oldest interface that is used here, so they are fed from the host.
+//! CUDA graphs are not used. A graph is replayed at fixed addresses, so inputs would have to be bound on the
+//! device; but some must be on the host, and the oldest interface used here does not say which.
 
 use ort::environment::Environment;
 use ort::ep::{self, ArbitrarilyConfigurableExecutionProvider, ExecutionProvider, ExecutionProviderDispatch};
@@ -18,8 +18,8 @@ use crate::model::{Accelerator, ModelSpec};
 /// The accelerator's name in a configuration.
 const NAME: &str = "cuda";
 
-/// Options that are this server's own.
-const OWN: &[&str] = &[
+/// Options that only this server sets: a model that sets one is refused.
+const RESERVED: &[&str] = &[
     "default_memory_arena_cfg",
     "device_id",
     "enable_cuda_graph",
@@ -30,8 +30,8 @@ const OWN: &[&str] = &[
     "user_compute_stream",
 ];
 
-/// Parameters of a model that are options of the provider too, as in Triton's backend, which has these
-/// from before there was an accelerator of that name; and what their numbers mean.
+/// Model parameters that are also options of the provider, as in Triton's backend, which had them before it
+/// had the accelerator `cuda`; each with the names of its numbers, if it has names.
 const PARAMETERS: &[(&str, &[&str])] = &[
     ("arena_extend_strategy", &["kNextPowerOfTwo", "kSameAsRequested"]),
     ("cudnn_conv_algo_search", &["EXHAUSTIVE", "HEURISTIC", "DEFAULT"]),
@@ -39,18 +39,18 @@ const PARAMETERS: &[(&str, &[&str])] = &[
     ("gpu_mem_limit", &[]),
 ];
 
-/// Where the sessions of GPU instances compute: the one place where tests put the CPU in CUDA's stead.
+/// Where the sessions of GPU instances compute. Tests replace CUDA by the CPU here, and only here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SessionDevice {
     Cuda,
-    /// The host, whose memory is that of the fake driver's devices.
+    /// The host: the devices of the fake driver have host memory.
     #[cfg(test)]
     Host,
 }
 
 impl SessionDevice {
-    /// What a session on a GPU is given first, with the stream that it is to use, if it is not to make
-    /// one; the CPU comes behind it for what it lacks.
+    /// The first provider of a session on a GPU; operators that it lacks fall back to the CPU. `None` has
+    /// the library make its own stream.
     pub(super) fn provider(
         self,
         options: &CudaOptions,
@@ -64,7 +64,11 @@ impl SessionDevice {
         }
     }
 
-    /// The memory of a GPU as the library names it.
+    /// The library's description of a GPU's memory.
+    ///
+    /// # Errors
+    ///
+    /// The library's.
     pub(super) fn memory(self, index: u32) -> ort::Result<MemoryInfo<'static>> {
         let index = i32::try_from(index).unwrap_or(i32::MAX);
         match self {
@@ -75,8 +79,8 @@ impl SessionDevice {
     }
 }
 
-/// Why no session can be on a GPU, if none can: the library was built without the provider, or what the
-/// provider needs is not installed.
+/// Why no session can be on a GPU: the library was built without the provider, or libraries that the provider
+/// needs are not installed. `None` if one can.
 pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String> {
     if !ep::CUDA::is_available().unwrap_or(false) {
         return Some(format!("{name} was built without the CUDA provider (the wheel 'onnxruntime-gpu' has it)"));
@@ -87,17 +91,21 @@ pub(super) fn why_absent(environment: &Environment, name: &str) -> Option<String
     };
     append().err().map(|error: ort::Error| {
         let text = brief(error.message());
-        let way_out = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
-        format!("{name} has the CUDA provider, which cannot be loaded: {text} ({way_out})")
+        let advice = "LD_LIBRARY_PATH says where the libraries of CUDA and cuDNN are";
+        format!("{name} has the CUDA provider, which cannot be loaded: {text} ({advice})")
     })
 }
 
-/// What a configuration says of the provider, checked.
+/// The provider's options in a model's configuration, checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CudaOptions(Vec<(String, String)>);
 
 impl CudaOptions {
-    /// Reads them; refuses other accelerators, and what is this server's own.
+    /// Reads them from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Where it names another accelerator, sets a reserved option or has a malformed value.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         let mut options = Vec::new();
         for accelerator in &spec.optimization.gpu_accelerators {
@@ -117,7 +125,7 @@ impl CudaOptions {
             options.retain(|(have, _)| have != key);
             options.push(((*key).to_owned(), value));
         }
-        // The library would tell of another number.
+        // Checked here: the library's own error would name another number.
         let is_unread = |(key, value): &&(String, String)| key == "gpu_mem_limit" && value.parse::<usize>().is_err();
         if let Some((key, value)) = options.iter().find(is_unread) {
             let of = format!("'{key}' of model '{}'", spec.name);
@@ -128,15 +136,15 @@ impl CudaOptions {
 
     fn provider(&self, on: &OpenDevice, stream: Option<GpuStream>) -> ExecutionProviderDispatch {
         let mut provider = ep::CUDA::default().with_arbitrary_config("device_id", on.context().device().index);
-        // The arena of a session may have what all of the server may; a configuration may say less.
+        // A session's arena may take all that the server may take of the device; a configuration can lower it.
         let limit = on.device_account().limit();
         if limit < usize::MAX {
             provider = provider.with_memory_limit(limit);
         }
         for (key, value) in &self.0 {
-            let own = if key == "gpu_mem_limit" { value.parse::<usize>().ok() } else { None };
-            provider = match own {
-                Some(own) => provider.with_memory_limit(own.min(limit)),
+            let configured = if key == "gpu_mem_limit" { value.parse::<usize>().ok() } else { None };
+            provider = match configured {
+                Some(size) => provider.with_memory_limit(size.min(limit)),
                 None => provider.with_arbitrary_config(key, value),
             };
         }
@@ -163,7 +171,7 @@ fn read_accelerator(
     }
     for (key, value) in &accelerator.parameters {
         let is_off = key == "enable_cuda_graph" && matches!(value.as_str(), "0" | "false" | "False");
-        if OWN.contains(&key.as_str()) && !is_off {
+        if RESERVED.contains(&key.as_str()) && !is_off {
             return Err(Error::unsupported(format!("parameter '{key}' of {of} is this server's own; remove it")));
         }
         options.push((key.clone(), value.clone()));
@@ -171,10 +179,10 @@ fn read_accelerator(
     Ok(())
 }
 
-/// What a failure of the library leaves behind of a device: known by the numbers of CUDA's runtime in its
-/// words, and where there are none, by asking the driver.
+/// The device failure behind an error of the library: by the CUDA error number in its text, or else by asking
+/// the driver whether the context still works.
 pub(super) fn failure(text: &str, opened: &OpenDevice) -> DriverError {
-    let error = told(text);
+    let error = read_failure(text);
     match error.fault {
         GpuFault::Transient => match opened.context().free_memory() {
             Err(found) if found.is_sticky() => {
@@ -186,8 +194,8 @@ pub(super) fn failure(text: &str, opened: &OpenDevice) -> DriverError {
     }
 }
 
-/// What happened, of the library's words: its sources and functions stand before it, and its sources
-/// and the host's name behind.
+/// The part of the library's error text that says what happened: without the source files and functions before
+/// it, and the source files and the host's name after it.
 pub(super) fn brief(text: &str) -> &str {
     let begin = MARKS.iter().filter_map(|mark| text.rfind(mark)).max();
     let text = begin.and_then(|begin| text.get(begin..)).unwrap_or(text);
@@ -196,11 +204,11 @@ pub(super) fn brief(text: &str) -> &str {
     text.trim().lines().next().unwrap_or_default()
 }
 
-/// How the library begins to tell what CUDA, or a library beside it, said.
+/// How the library introduces an error of CUDA or of one of its libraries.
 const MARKS: &[&str] =
     &["CUDA failure ", "CUBLAS failure ", "CUDNN failure ", "CUDNN_FE failure ", "CUFFT failure ", "CURAND failure "];
 
-fn told(text: &str) -> DriverError {
+fn read_failure(text: &str) -> DriverError {
     let short = if MARKS.iter().any(|mark| text.contains(mark)) { brief(text) } else { text.trim() };
     let number = text.split_once("CUDA failure ").map_or("", |(_, rest)| rest);
     let number: String = number.chars().take_while(char::is_ascii_digit).collect();

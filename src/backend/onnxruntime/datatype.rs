@@ -1,5 +1,6 @@
-//! The datatypes of the protocol at the boundary of ONNX Runtime, which has all of them: requests'
-//! bytes seen as its tensors, and its tensors' memory as answers' bytes, both without a copy.
+//! The datatypes of the protocol at the boundary of ONNX Runtime, which has all of them. Requests'
+//! bytes become its tensors, and its tensors' memory becomes answers' bytes, both without a copy
+//! (except BYTES).
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::tensor::{AlignedBuffer, Datatype};
 
 use super::{strings, told};
 
-/// The library's name of a datatype.
+/// The library's name for a datatype.
 pub(super) const fn element_type(datatype: Datatype) -> TensorElementType {
     match datatype {
         Datatype::Bool => TensorElementType::Bool,
@@ -35,21 +36,25 @@ pub(super) const fn element_type(datatype: Datatype) -> TensorElementType {
     }
 }
 
-/// The datatype of a library's name; `None` where the protocol has none.
+/// The datatype for a library's name; `None` where the protocol has none.
 pub(super) fn natural(ty: TensorElementType) -> Option<Datatype> {
     Datatype::ALL.into_iter().find(|datatype| element_type(*datatype) == ty)
 }
 
-/// How inputs of a datatype get to the library: as they are, where their bytes lie as its elements
-/// do. A BOOL that is neither 0 nor 1 would be undefined for it.
-pub(super) fn feed(datatype: Datatype) -> InputConversion {
+/// How inputs of a datatype are converted for the library: not at all, if their address is aligned for
+/// its elements. A BOOL becomes 0 or 1, since any other value is undefined behaviour in C++.
+pub(super) fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
-        Datatype::Bool => InputConversion { alignment: 1, convert: Some(truths) },
+        Datatype::Bool => InputConversion { alignment: 1, convert: Some(bools_to_bits) },
         _ => InputConversion { alignment: datatype.size().unwrap_or(1), convert: None },
     }
 }
 
-/// An input as the library sees it. The contents are as [`feed`] made them.
+/// An input as the library's tensor, which borrows the contents. They went through [`conversion`].
+///
+/// # Errors
+///
+/// Internal, where the contents are not aligned or do not have the size of the shape.
 pub(super) fn value<'a>(
     datatype: Datatype,
     shape: &'a [i64],
@@ -76,8 +81,12 @@ pub(super) fn value<'a>(
     }
 }
 
-/// The bytes of an output that has this datatype: the library's own memory, which is given back to
-/// it when the last part of the answer is gone.
+/// The bytes of an output of this datatype. They are the library's own memory, which is released when
+/// the last answer that has a part of it is dropped.
+///
+/// # Errors
+///
+/// The library's, where the value is of another datatype.
 pub(super) fn contents(value: DynValue, datatype: Datatype, session: &Arc<SharedSessionInner>) -> Result<Bytes, Error> {
     match datatype {
         Datatype::Bool => shared::<bool>(value, session),
@@ -97,7 +106,7 @@ pub(super) fn contents(value: DynValue, datatype: Datatype, session: &Arc<Shared
     }
 }
 
-/// Elements as both sides know them.
+/// An element type that has the same layout here and in the library.
 trait Element: PrimitiveTensorElementType + NoUninit + std::fmt::Debug {}
 
 impl<T: PrimitiveTensorElementType + NoUninit + std::fmt::Debug> Element for T {}
@@ -106,11 +115,11 @@ fn view<'a, T: Element + bytemuck::AnyBitPattern>(
     shape: &'a [i64],
     contents: &'a [u8],
 ) -> Result<SessionInputValue<'a>, Error> {
-    // The address of no bytes may be any.
+    // An empty slice may have any address, so the alignment of its elements is not checked.
     let elements = if contents.is_empty() { Ok(&[][..]) } else { bytemuck::try_cast_slice(contents) };
     match elements {
         Ok(elements) => of_elements::<T>(shape, elements),
-        Err(_) => Err(Error::internal("an input was staged where its elements cannot lie")),
+        Err(_) => Err(Error::internal("an input was staged at an address that is not aligned for its elements")),
     }
 }
 
@@ -118,8 +127,8 @@ fn of_elements<'a, T: Element>(shape: &'a [i64], elements: &'a [T]) -> Result<Se
     TensorRef::from_array_view((shape, elements)).map(SessionInputValue::from).map_err(|error| told(&error))
 }
 
-/// An output that clients are sent. The session is kept as well: an output that is one of the
-/// model's constants lies in its memory.
+/// The owner of an output's bytes. It keeps the session alive as well: an output that is one of the
+/// model's constants is in the session's memory.
 struct SessionOutput<T> {
     value: DynValue,
     _session: Arc<SharedSessionInner>,
@@ -134,7 +143,7 @@ impl<T: Element> AsRef<[u8]> for SessionOutput<T> {
 }
 
 fn shared<T: Element>(value: DynValue, session: &Arc<SharedSessionInner>) -> Result<Bytes, Error> {
-    // What cannot be seen is told now, since `as_ref` has no way to.
+    // Checked here, since `as_ref` cannot return an error.
     match value.try_extract_tensor::<T>() {
         Ok((_, [])) => return Ok(Bytes::new()),
         Ok(_) => {}
@@ -144,7 +153,7 @@ fn shared<T: Element>(value: DynValue, session: &Arc<SharedSessionInner>) -> Res
     Ok(Bytes::from_owner(SessionOutput::<T> { value, _session, _element: std::marker::PhantomData }))
 }
 
-fn truths(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
+fn bools_to_bits(contents: &[u8], out: &mut AlignedBuffer) -> Result<(), Error> {
     let from = out.len();
     out.extend_from_slice(contents);
     let new = out.as_mut_slice().get_mut(from..).unwrap_or_default();
@@ -157,21 +166,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_datatype_has_one_name_and_a_feed_that_suits_it() {
+    fn every_datatype_has_one_name_and_a_conversion_that_suits_it() {
         for datatype in Datatype::ALL {
             assert_eq!(natural(element_type(datatype)), Some(datatype));
-            let feed = feed(datatype);
-            assert_eq!(feed.alignment, datatype.size().unwrap_or(1), "{datatype:?}");
+            let conversion = conversion(datatype);
+            assert_eq!(conversion.alignment, datatype.size().unwrap_or(1), "{datatype:?}");
         }
         assert_eq!(natural(TensorElementType::Complex64), None);
         assert_eq!(natural(TensorElementType::Int4), None);
     }
 
     #[test]
-    fn truths_are_one_or_zero_behind_what_is_there() {
+    fn bools_become_one_or_zero_after_what_is_there() {
         let mut out = AlignedBuffer::default();
         out.extend_from_slice(&[7]);
-        truths(&[0, 1, 2, 255], &mut out).unwrap();
+        bools_to_bits(&[0, 1, 2, 255], &mut out).unwrap();
         assert_eq!(out.as_slice(), [7, 0, 1, 1, 1]);
     }
 }

@@ -1,5 +1,5 @@
-//! What stands between an instance on a GPU and a device that fails: an instance whose device broke
-//! is lost, and runs nothing more there.
+//! Fences an instance on a GPU off from a broken device: after a failure that breaks the context, all
+//! instances of the device are lost and run nothing more there.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,17 +14,22 @@ use crate::error::Error;
 
 use super::cuda;
 
-/// One instance's hold of a device, and what it counts.
+/// One instance's reference to a device's context, and its counters.
 pub(super) struct DeviceFence {
     opened: Arc<OpenDevice>,
     figures: Arc<GpuInstanceFigures>,
-    /// Called when the device is lost.
+    /// Woken when the device is lost.
     waker: Option<Arc<Waker>>,
+    /// The instance knows that its context broke, and has counted it once.
     is_lost: bool,
 }
 
 impl DeviceFence {
-    /// Takes hold of a device's primary context.
+    /// Takes a reference to a device's primary context.
+    ///
+    /// # Errors
+    ///
+    /// Where the context cannot be opened, or is broken and not released by all yet.
     pub(super) fn new(gpu: &Gpu, figures: &Arc<GpuInstanceFigures>) -> Result<Self, DriverError> {
         Ok(Self { opened: gpu.open_primary()?, figures: Arc::clone(figures), waker: None, is_lost: false })
     }
@@ -34,12 +39,13 @@ impl DeviceFence {
         &self.opened
     }
 
-    /// Has this called when the device is lost.
+    /// Wakes this when the device is lost.
     pub(super) fn set_waker(&mut self, waker: Waker) {
         self.waker = Some(self.opened.keep(waker));
     }
 
-    /// Why nothing can be run any more, where that is so.
+    /// Why nothing can be run any more; `None` while the context works. Any instance of the device may
+    /// have found it broken.
     pub(super) fn poll_lost(&mut self) -> Option<Error> {
         if !self.is_lost && self.opened.is_broken() {
             self.figures.count_failure(GpuFault::Sticky);
@@ -54,13 +60,13 @@ impl DeviceFence {
         self.figures.flights_peak.raise(1);
     }
 
-    /// A run gave outputs after so long.
+    /// A run returned outputs. `took` is the time of the whole run, copies included.
     pub(super) fn handle_success(&self, took: Duration) {
         self.opened.context().handle_foreign_call();
         self.figures.handle_success(&DeviceTimes { compute: took, ..DeviceTimes::default() });
     }
 
-    /// A run failed: what its requests are told.
+    /// A run failed. Returns the error for its requests: that of the device, if the device is at fault.
     pub(super) fn handle_failure(&mut self, error: Error) -> Error {
         self.opened.context().handle_foreign_call();
         let failure = cuda::failure(error.text(), &self.opened);
@@ -76,7 +82,7 @@ impl DeviceFence {
         }
     }
 
-    /// Whether an instance must not be used again.
+    /// Whether this instance must not be used again.
     pub(super) const fn is_lost(&self) -> bool {
         self.is_lost
     }

@@ -1,15 +1,15 @@
-//! ONNX Runtime, the fast ONNX engine: a library that is opened when the server starts, if there
-//! is one. Each instance has a session of its own, since `ort` lets one run at a time; where there
-//! are many, they share weights.
+//! ONNX Runtime, the fast ONNX engine: a shared library that the server opens when it starts, if it
+//! finds one. Each instance has its own session, since `ort` lets a session run once at a time; where
+//! there are many instances, they share weights.
 //!
 //! Called by the server, which finds the library and chooses the engine of each model. It knows no
-//! queue and reads no environment variable. What it holds is the models' weights, and the arena of
-//! each session, which stays as large as the largest run so far unless its model's parameter
-//! `memory.enable_memory_arena_shrinkage` says otherwise.
+//! queue and reads no environment variable. Its memory is the models' weights, and the arena of
+//! each session, which stays as large as the largest run so far unless the model's parameter
+//! `memory.enable_memory_arena_shrinkage` is set.
 //!
-//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model; where all sizes
-//! are known beforehand it is a program of the GPU executor, which has a session for each of its streams
-//! (`program`). Those hold the weights once each.
+//! On a GPU an instance is a session with the CUDA provider (`cuda`), for any model. Where all sizes
+//! are known at load, it is a program of the GPU executor, which has a session for each of its streams
+//! (`program`). Each of these sessions has its own copy of the weights.
 //!
 //! Why and how: `docs/decisions/0003-onnx-runtime.md`.
 
@@ -27,16 +27,18 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use ort::environment::Environment;
 use ort::logging::LogLevel;
 use ort::{ErrorCode, LoadDynamicError};
 
+use crate::backend::engine_run::BatchedInstance;
 use crate::backend::gpu::{Gpu, GpuInstanceFigures, GpuModel, Gpus};
+use crate::backend::model_file::ModelFile;
 use crate::backend::{Backend, Instance, LoadedModel, Threads, threads};
 use crate::error::Error;
 use crate::limits::GPU_COPIED_MODEL_SIZE_MAX;
@@ -50,7 +52,7 @@ use program::CudaBlueprint;
 use session::{SessionRecipe, SessionTarget, SharedSession};
 use weights::Weights;
 
-/// The oldest release whose interface is used (`api-17` of the crate `ort`).
+/// The oldest supported minor release, 1.x: the one whose C interface is used (`api-17` of the crate `ort`).
 const MINOR_VERSION_MIN: u32 = ort::MINOR_VERSION;
 
 /// The backend: an opened library. There is one in a process.
@@ -58,15 +60,16 @@ pub struct Onnxruntime {
     environment: Environment,
     name: String,
     name_on_gpus: String,
-    /// Why none of its sessions can be on a GPU, asked when the first is to be.
+    /// Why none of its sessions can be on a GPU; found out when it is first needed.
     why_no_gpu: OnceLock<Option<String>>,
 }
 
-/// The backend of models with instances on GPUs, and maybe others on the CPU.
+/// The backend of models with instances on GPUs, and possibly others on the CPU.
 pub struct OnnxruntimeOnGpus<'a> {
     engine: &'a Onnxruntime,
     name: &'a str,
     gpus: Gpus,
+    /// Whether an instance may have several batches in flight.
     answers_later: bool,
     device: SessionDevice,
 }
@@ -77,9 +80,13 @@ struct OnnxruntimeModel {
 }
 
 impl Onnxruntime {
-    /// Opens the library. The error says what is wrong with the file.
+    /// Opens the library.
+    ///
+    /// # Errors
+    ///
+    /// Where the file is not ONNX Runtime, or one that is too old; the text says which.
     pub fn open(library: &Path) -> Result<Self, String> {
-        // A library of another kind, or of a later generation, breaks the crate's expectations.
+        // The crate panics on a library that is not ONNX Runtime, or of another major version.
         let outcome = catch_unwind(AssertUnwindSafe(|| Self::open_library(library)));
         outcome.unwrap_or_else(|_| Err("it does not answer as ONNX Runtime does".to_owned()))
     }
@@ -94,27 +101,28 @@ impl Onnxruntime {
             LoadDynamicError::BadVersion { version_str, .. } => {
                 format!("it is ONNX Runtime {version_str}, older than 1.{MINOR_VERSION_MIN}")
             }
-            LoadDynamicError::InvalidVersionString => "it does not tell its version".to_owned(),
+            LoadDynamicError::InvalidVersionString => "it does not report its version".to_owned(),
         })?;
         let Some(minor) = ort::util::probe(library) else {
-            return Err("it is of a generation that this server does not know".to_owned());
+            return Err("it is of a major version that this server does not support".to_owned());
         };
         let environment = builder.with_name("deuteron").with_telemetry(false).build();
         let environment = environment.map_err(|error| error.message().to_owned())?;
-        // What a run fails of goes to the client whose request it was, not into the log.
+        // The reason why a run failed goes to the client, not into the log.
         environment.set_log_level(LogLevel::Fatal);
         let name = format!("ONNX Runtime 1.{minor}");
         let name_on_gpus = format!("{name} on GPUs");
         Ok(Self { environment, name, name_on_gpus, why_no_gpu: OnceLock::new() })
     }
 
-    /// Why no model can run on GPUs with it, where none can.
+    /// Why it can run no model on GPUs; `None` if it can.
     pub fn why_no_gpu(&self) -> Option<&str> {
         self.why_no_gpu.get_or_init(|| cuda::why_absent(&self.environment, &self.name)).as_deref()
     }
 
-    /// The backend of models with instances on some of these devices. `answers_later` says whether they
-    /// may have several batches under way: not those whose next batch is made of what the last gave.
+    /// The backend of models with instances on some of these devices. `answers_later` says whether an
+    /// instance may have several batches in flight: not where the next batch needs the states that the
+    /// previous one returns.
     pub fn on_gpus(&self, gpus: &Gpus, answers_later: bool) -> OnnxruntimeOnGpus<'_> {
         OnnxruntimeOnGpus {
             engine: self,
@@ -132,38 +140,29 @@ impl Backend for Onnxruntime {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let recipe = self.recipe(spec, model_path(spec, directory)?, None, SessionDevice::Cuda)?;
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+        self.load_file(spec, ModelFile::in_directory(spec, directory)?)
     }
 
-    /// By the name that Linux gives to a descriptor, where `/proc` is mounted.
     fn load_opened(
         &self,
         spec: &Arc<ModelSpec>,
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        let path = opened_path(&opened);
-        if !path.exists() {
-            return self.load(spec, directory);
-        }
-        let recipe = self.recipe(spec, path, Some(opened), SessionDevice::Cuda)?;
-        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+        self.load_file(spec, ModelFile::opened(spec, directory, file)?)
     }
 }
 
 impl Onnxruntime {
-    fn recipe(
-        &self,
-        spec: &Arc<ModelSpec>,
-        path: PathBuf,
-        _opened: Option<OwnedFd>,
-        device: SessionDevice,
-    ) -> Result<SessionRecipe, Error> {
-        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &path)?);
+    fn load_file(&self, spec: &Arc<ModelSpec>, file: ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = self.recipe(spec, file, SessionDevice::Cuda)?;
+        Ok(Box::new(OnnxruntimeModel { shared: Arc::new(share(recipe, None)?) }))
+    }
+
+    fn recipe(&self, spec: &Arc<ModelSpec>, file: ModelFile, device: SessionDevice) -> Result<SessionRecipe, Error> {
+        let (options, weights) = (SessionOptions::new(spec)?, Weights::new(spec, &file.path)?);
         let (spec, environment) = (Arc::clone(spec), self.environment.clone());
-        Ok(SessionRecipe { spec, environment, path, _opened, options, weights, device })
+        Ok(SessionRecipe { spec, environment, file, options, weights, device })
     }
 }
 
@@ -173,8 +172,7 @@ impl Backend for OnnxruntimeOnGpus<'_> {
     }
 
     fn load(&self, spec: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
-        let path = model_path(spec, directory)?;
-        self.load_recipe(|| self.engine.recipe(spec, path.clone(), None, self.device))
+        self.load_file(spec, &ModelFile::in_directory(spec, directory)?)
     }
 
     fn load_opened(
@@ -183,45 +181,36 @@ impl Backend for OnnxruntimeOnGpus<'_> {
         directory: &Path,
         file: BorrowedFd<'_>,
     ) -> Result<Box<dyn LoadedModel>, Error> {
-        let Ok(opened) = file.try_clone_to_owned() else { return self.load(spec, directory) };
-        if !opened_path(&opened).exists() {
-            return self.load(spec, directory);
-        }
-        self.load_recipe(|| match opened.try_clone() {
-            Ok(opened) => self.engine.recipe(spec, opened_path(&opened), Some(opened), self.device),
-            Err(error) => Err(Error::unavailable(format!("the model's file cannot be kept open: {error}"))),
-        })
+        self.load_file(spec, &ModelFile::opened(spec, directory, file)?)
     }
 }
 
 impl OnnxruntimeOnGpus<'_> {
-    /// As a program of the executor where the model can be one, and a session for each of its streams is
-    /// not too much; else as sessions. Tried on each device, so that what a device cannot have is told
-    /// by the load.
-    fn load_recipe(&self, recipe: impl Fn() -> Result<SessionRecipe, Error>) -> Result<Box<dyn LoadedModel>, Error> {
+    /// Loads the model as a program of the executor where its sizes are known and it is small enough for
+    /// a session on each stream, else as plain sessions. Makes an instance on each device and drops it, so
+    /// that a device without room fails the load.
+    fn load_file(&self, spec: &Arc<ModelSpec>, file: &ModelFile) -> Result<Box<dyn LoadedModel>, Error> {
+        let recipe = || self.engine.recipe(spec, file.try_clone()?, self.device);
         let first = recipe()?;
-        let is_small = std::fs::metadata(&first.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
-        let sizes = program::sizes(&first.spec).filter(|_| self.answers_later && is_small);
+        let is_small = std::fs::metadata(&first.file.path).is_ok_and(|file| file.len() <= GPU_COPIED_MODEL_SIZE_MAX);
+        let sizes = program::sizes(spec).filter(|_| self.answers_later && is_small);
         if let Some(sizes) = sizes {
-            let spec = Arc::clone(&first.spec);
             let shared = Arc::new(share(first, None)?);
             let blueprint = Arc::new(CudaBlueprint::new(&shared, sizes));
             let on_cpu = Box::new(OnnxruntimeModel { shared });
-            let model = GpuModel::new(&spec, blueprint, &self.gpus, Some(on_cpu));
-            // Memory for the largest batch on each of its streams may be more than there is.
-            if try_each(&spec, &model).is_ok() {
+            let model = GpuModel::new(spec, blueprint, &self.gpus, Some(on_cpu));
+            // The device may lack memory for the largest batch on every stream; plain sessions may still fit.
+            if try_each(spec, &model).is_ok() {
                 return Ok(Box::new(model));
             }
         }
-        let recipe = recipe()?;
-        let spec = Arc::clone(&recipe.spec);
-        let model = OnnxruntimeModel { shared: Arc::new(share(recipe, Some(&self.gpus))?) };
-        try_each(&spec, &model)?;
+        let model = OnnxruntimeModel { shared: Arc::new(share(recipe()?, Some(&self.gpus))?) };
+        try_each(spec, &model)?;
         Ok(Box::new(model))
     }
 }
 
-/// Makes an instance on each device of a model, and ends it.
+/// Makes an instance on each device of a model, and drops it.
 fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
     let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
     gpus.sort_unstable();
@@ -230,7 +219,7 @@ fn try_each(spec: &ModelSpec, model: &dyn LoadedModel) -> Result<(), Error> {
         .try_for_each(|gpu| threads::enter(1, |threads| model.new_instance(&threads.on(Some(gpu))).map(drop)))
 }
 
-/// Opens the session of the load, which is on the CPU, and holds the configuration against it.
+/// Opens the session of the load, which is on the CPU, and checks the configuration against it.
 fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Error> {
     let spec = Arc::clone(&recipe.spec);
     let session = recipe.open(SessionTarget::Cpu(1))?;
@@ -243,11 +232,12 @@ fn share(recipe: SessionRecipe, gpus: Option<&Gpus>) -> Result<SharedSession, Er
 impl LoadedModel for OnnxruntimeModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
         let fence = threads.gpu().map(|index| self.fence(index)).transpose()?;
-        Ok(Box::new(OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?))
+        let instance = OnnxruntimeInstance::new(Arc::clone(&self.shared), threads.count(), fence)?;
+        Ok(Box::new(BatchedInstance::new(instance)))
     }
 
     fn may_run_inline(&self) -> bool {
-        // A shard has one core, and what runs in it one thread: its own.
+        // A shard has one core, and an inline model computes on the shard's own thread.
         self.shared.gpus.is_none() && self.shared.recipe.options.is_single_threaded()
     }
 
@@ -257,13 +247,13 @@ impl LoadedModel for OnnxruntimeModel {
 }
 
 impl OnnxruntimeModel {
-    /// The hold of a device for a new instance.
+    /// The device fence for a new instance on a GPU.
     fn fence(&self, index: u32) -> Result<DeviceFence, Error> {
         let SharedSession { spec, gpus, figures, .. } = &*self.shared;
         let name = &spec.name;
         let gpu: Option<&Arc<Gpu>> = gpus.as_ref().and_then(|gpus| gpus.find(index));
         let gpu = gpu.ok_or_else(|| {
-            Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
+            Error::unavailable(format!("model '{name}' needs GPU {index}, which this machine does not have"))
         })?;
         figures.admit_restart(spec)?;
         DeviceFence::new(gpu, figures).map_err(|error| {
@@ -272,26 +262,7 @@ impl OnnxruntimeModel {
     }
 }
 
-/// The path of an opened file, as long as it is open.
-fn opened_path(opened: &OwnedFd) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()))
-}
-
-/// Where the model is.
-fn model_path(spec: &ModelSpec, directory: &Path) -> Result<PathBuf, Error> {
-    let name = Path::new(&spec.default_model_filename);
-    if !name.components().all(|component| matches!(component, Component::Normal(_))) {
-        let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
-        return Err(Error::invalid(text));
-    }
-    let path = directory.join(name);
-    if path.is_file() {
-        return Ok(path);
-    }
-    Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)))
-}
-
-/// A failure inside the library, in the words of Triton's backend.
+/// The library's error as ours, in the words of Triton's backend.
 fn told(error: &ort::Error) -> Error {
     let code = ort::sys::OrtErrorCode::from(error.code()) as i32;
     let text = format!("onnx runtime error {code}: {}", error.message());

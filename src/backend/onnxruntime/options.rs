@@ -1,9 +1,9 @@
-//! What a model's configuration asks of ONNX Runtime: the parameters of Triton's backend and the
+//! The options of ONNX Runtime in a model's configuration: the parameters of Triton's backend and the
 //! field `optimization`, checked when the model is loaded and put into each session's options.
 //!
-//! Where nothing is asked: as many threads as the instance's worker has cores, which do not spin,
-//! all graph optimisations, and memory patterns only where requests cannot differ in shape but for
-//! their rows, since a pattern is kept for each shape that ever came.
+//! Defaults: as many threads as the instance's worker has cores, which do not spin; all graph
+//! optimisations; and memory patterns only where requests can differ in their rows only, since the
+//! library stores a pattern for each shape that it ever ran and never drops one.
 
 use std::str::FromStr;
 
@@ -22,9 +22,9 @@ use super::cuda::CudaOptions;
 /// The options of a model's sessions.
 #[derive(Debug)]
 pub(super) struct SessionOptions {
-    /// `intra_op_thread_count`; `None` for what the instance's worker has.
+    /// `intra_op_thread_count`; `None` for the number that the instance's worker has.
     intra_threads: Option<usize>,
-    /// `inter_op_thread_count`; `None` for as many.
+    /// `inter_op_thread_count`; `None` for the same number.
     inter_threads: Option<usize>,
     /// `execution_mode: 1`.
     is_parallel: bool,
@@ -36,11 +36,11 @@ pub(super) struct SessionOptions {
     has_pattern: bool,
     /// `memory.enable_memory_arena_shrinkage`: the devices, as in `cpu:0`.
     shrinkage: Option<String>,
-    /// `session.*`, as the library names them.
+    /// `session.*`, passed to the library as they are.
     entries: Vec<(String, String)>,
     /// `optimization.execution_accelerators`.
     accelerators: Vec<Accelerator>,
-    /// Those of sessions on GPUs.
+    /// The options of sessions on GPUs.
     pub(super) cuda: CudaOptions,
 }
 
@@ -54,7 +54,11 @@ enum OptimizationLevel {
 }
 
 impl SessionOptions {
-    /// Reads them from a configuration; refuses what this library or server lacks.
+    /// Reads them from a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Invalid or unsupported, where a value is malformed or this library or server lacks what is asked for.
     pub(super) fn new(spec: &ModelSpec) -> Result<Self, Error> {
         for accelerator in &spec.optimization.cpu_accelerators {
             check_accelerator(spec, accelerator)?;
@@ -75,18 +79,22 @@ impl SessionOptions {
         })
     }
 
-    /// Whether a run never leaves the thread that asks for it, if that thread is all there is.
+    /// Whether a run stays on the calling thread, where the instance has one thread.
     pub(super) fn is_single_threaded(&self) -> bool {
         self.intra_threads.unwrap_or(1) == 1 && !self.is_parallel && self.accelerators.is_empty()
     }
 
-    /// Whether the configuration says how many threads a session has.
+    /// Whether the configuration sets the number of threads, so that a session fits any instance.
     pub(super) const fn fixes_threads(&self) -> bool {
         self.intra_threads.is_some() && (self.inter_threads.is_some() || !self.is_parallel)
     }
 
-    /// A builder for a session of an instance whose worker has so many threads, and which has what a
-    /// provider can do done there.
+    /// A builder for a session of an instance whose worker has this many threads. Operators that the
+    /// provider supports run there, the others on the accelerators or the CPU.
+    ///
+    /// # Errors
+    ///
+    /// The library's.
     pub(super) fn builder(
         &self,
         environment: &Environment,
@@ -112,12 +120,17 @@ impl SessionOptions {
         for (key, value) in &self.entries {
             builder = builder.with_config_entry(key, value)?;
         }
-        let mut providers: Vec<_> = provider.into_iter().chain(self.accelerators.iter().filter_map(of_name)).collect();
+        let mut providers: Vec<_> =
+            provider.into_iter().chain(self.accelerators.iter().filter_map(provider_of)).collect();
         providers.push(CPU::default().with_arena_allocator(self.has_arena).build().error_on_failure());
         Ok(builder.with_execution_providers(providers)?)
     }
 
     /// The options of a run that computes these outputs, in this order.
+    ///
+    /// # Errors
+    ///
+    /// The library's.
     pub(super) fn run_options<'a>(
         &self,
         outputs: impl Iterator<Item = &'a str>,
@@ -130,7 +143,7 @@ impl SessionOptions {
     }
 }
 
-/// Triton's numbers: -1 and 1 leave something out, 2 everything.
+/// Triton's numbers: -1 is basic, 1 extended, 2 none, and 0, the default, all.
 fn level(spec: &ModelSpec) -> Result<OptimizationLevel, Error> {
     match spec.optimization.graph_level {
         0 => Ok(OptimizationLevel::All),
@@ -148,7 +161,7 @@ fn has_fixed_shapes(spec: &ModelSpec) -> bool {
     spec.inputs.iter().all(|input| input.dims.iter().all(|size| *size >= 0))
 }
 
-/// 0 is for the default, as in Triton.
+/// 0 means the default, as in Triton.
 fn threads(spec: &ModelSpec, key: &str) -> Result<Option<usize>, Error> {
     let count: Option<u16> = parameter(spec, key, "a whole number")?;
     Ok(count.map(usize::from).filter(|count| *count > 0))
@@ -174,7 +187,7 @@ fn unexpected(spec: &ModelSpec, key: &str, expected: &str) -> Error {
 }
 
 fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), Error> {
-    let is_there = match accelerator.name.as_str() {
+    let is_available = match accelerator.name.as_str() {
         "dnnl" => OneDNN::is_available(),
         "openvino" => OpenVINO::is_available(),
         "xnnpack" => XNNPACK::is_available(),
@@ -186,7 +199,7 @@ fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), 
             )));
         }
     };
-    if is_there.unwrap_or(false) {
+    if is_available.unwrap_or(false) {
         return Ok(());
     }
     Err(Error::unsupported(format!(
@@ -196,7 +209,7 @@ fn check_accelerator(spec: &ModelSpec, accelerator: &Accelerator) -> Result<(), 
     )))
 }
 
-fn of_name(accelerator: &Accelerator) -> Option<ExecutionProviderDispatch> {
+fn provider_of(accelerator: &Accelerator) -> Option<ExecutionProviderDispatch> {
     let provider = match accelerator.name.as_str() {
         "dnnl" => OneDNN::default().with_arena_allocator(true).build(),
         "openvino" => configured(OpenVINO::default(), accelerator).build(),

@@ -1,10 +1,8 @@
-//! The sessions of a model version: what they are opened from, and the one that is kept for the next
-//! instance on the CPU. One on a GPU is never kept: who has it has the primary context, which cannot be
-//! made anew while anybody does.
+//! The sessions of a model version: what they are opened from, and a spare one for the next instance on
+//! the CPU. A session on a GPU is never a spare: it holds a reference to the primary context, which
+//! cannot be reset before all references are gone.
 
-use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_queue::ArrayQueue;
@@ -13,6 +11,7 @@ use ort::session::Session;
 
 use crate::backend::gpu::driver::{GpuFault, GpuStream};
 use crate::backend::gpu::{GpuInstanceFigures, Gpus, OpenDevice};
+use crate::backend::model_file::ModelFile;
 use crate::error::Error;
 use crate::model::ModelSpec;
 
@@ -27,24 +26,22 @@ pub(super) struct SharedSession {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) recipe: SessionRecipe,
     pub(super) inputs: Vec<InputSource>,
-    /// Inputs that a request may leave out, which the library does not list.
+    /// Inputs that a request may leave out: those with an initial value, which the library does not list.
     pub(super) optional: Vec<OrtBinding>,
     pub(super) outputs: Vec<OrtBinding>,
-    /// The devices of instances on GPUs, where it has any.
+    /// The devices, where the model has instances on GPUs.
     pub(super) gpus: Option<Gpus>,
     pub(super) figures: Arc<GpuInstanceFigures>,
-    /// The session of the load, and that of an instance on the CPU that is gone, with its threads, until
-    /// another wants it: a large model takes a second to load.
+    /// A session for the next instance on the CPU, with its number of threads: that of the load, or that
+    /// of a dropped instance. Opening one takes a second for a large model.
     spare: ArrayQueue<(usize, Session)>,
 }
 
-/// What sessions are opened from.
+/// All that is needed to open another session.
 pub(super) struct SessionRecipe {
     pub(super) spec: Arc<ModelSpec>,
     pub(super) environment: Environment,
-    pub(super) path: PathBuf,
-    /// What the path leads to, where it is that of an opened file.
-    pub(super) _opened: Option<OwnedFd>,
+    pub(super) file: ModelFile,
     pub(super) options: SessionOptions,
     pub(super) weights: Weights,
     pub(super) device: SessionDevice,
@@ -53,30 +50,34 @@ pub(super) struct SessionRecipe {
 /// Where a session computes.
 #[derive(Clone, Copy)]
 pub(super) enum SessionTarget<'a> {
-    /// On so many threads.
+    /// On this many threads.
     Cpu(usize),
-    /// On a device, and on so many threads for what the device lacks; on this stream, if it is not to
-    /// make one.
+    /// On a device, with this many threads for the operators that run on the CPU. `None` has the library
+    /// make its own stream.
     Gpu(&'a Arc<OpenDevice>, usize, Option<GpuStream>),
 }
 
 impl SessionRecipe {
     /// Opens a session.
-    pub(super) fn open(&self, seat: SessionTarget<'_>) -> Result<Session, Error> {
-        let Self { spec, environment, options, weights, path, device, .. } = self;
-        let open = || match seat {
+    ///
+    /// # Errors
+    ///
+    /// The library's, in Triton's words; unavailable where the device lacks memory or is lost.
+    pub(super) fn open(&self, target: SessionTarget<'_>) -> Result<Session, Error> {
+        let Self { spec, environment, options, weights, file, device, .. } = self;
+        let open = || match target {
             SessionTarget::Cpu(threads) => {
-                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(path)
+                weights.share(options.builder(environment, threads, None)?)?.commit_from_file(&file.path)
             }
             SessionTarget::Gpu(on, threads, stream) => {
                 let provider = device.provider(&options.cuda, on, stream);
-                options.builder(environment, threads, Some(provider))?.commit_from_file(path)
+                options.builder(environment, threads, Some(provider))?.commit_from_file(&file.path)
             }
         };
         let outcome = catch_unwind(AssertUnwindSafe(open));
-        let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime gave what its interface does not allow"));
+        let outcome = outcome.map_err(|_| Error::internal("ONNX Runtime returned what its interface does not allow"));
         let outcome = outcome.and_then(|session| session.map_err(|error| told(&error)));
-        let outcome = match seat {
+        let outcome = match target {
             SessionTarget::Cpu(_) => outcome,
             SessionTarget::Gpu(on, ..) => {
                 on.context().handle_foreign_call();
@@ -87,7 +88,8 @@ impl SessionRecipe {
     }
 }
 
-/// What a session that could not be opened on a device leaves there, and what is told.
+/// The error of a session that could not be opened on a device. Marks the context as broken if the failure
+/// broke it.
 fn failed_on(opened: &OpenDevice, error: &Error) -> Error {
     let failure = cuda::failure(error.text(), opened);
     if failure.is_sticky() {
@@ -100,7 +102,7 @@ fn failed_on(opened: &OpenDevice, error: &Error) -> Error {
 }
 
 impl SharedSession {
-    /// With the session of the load, on one thread, and what was found in it.
+    /// With the session of the load, which has one thread, and the bindings found in it.
     pub(super) fn new(
         recipe: SessionRecipe,
         (inputs, optional, outputs): (Vec<InputSource>, Vec<OrtBinding>, Vec<OrtBinding>),
@@ -115,18 +117,22 @@ impl SharedSession {
         Self { spec, recipe, inputs, optional, outputs, gpus, figures: Arc::default(), spare }
     }
 
-    /// A session for an instance.
-    pub(super) fn take_session(&self, seat: SessionTarget<'_>) -> Result<Session, Error> {
-        let SessionTarget::Cpu(threads) = seat else { return self.recipe.open(seat) };
+    /// Takes the spare session if it fits, or opens one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SessionRecipe::open`].
+    pub(super) fn take_session(&self, target: SessionTarget<'_>) -> Result<Session, Error> {
+        let SessionTarget::Cpu(threads) = target else { return self.recipe.open(target) };
         match self.spare.pop() {
             Some((count, session)) if count == threads || self.recipe.options.fixes_threads() => Ok(session),
-            _ => self.recipe.open(seat),
+            _ => self.recipe.open(target),
         }
     }
 
-    /// Keeps the session of an instance on the CPU that is no longer wanted for the next.
+    /// Makes the session of a dropped instance on the CPU the spare.
     pub(super) fn keep_session(&self, threads: usize, session: Session) {
-        // There may be one already; the other is closed.
+        // If there is a spare already, this session is closed.
         drop(self.spare.push((threads, session)));
     }
 }

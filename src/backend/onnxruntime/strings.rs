@@ -1,6 +1,6 @@
-//! BYTES tensors in and out of ONNX Runtime, which keeps each string on its own: one copy each
-//! way. The crate `ort` takes and gives text only, without a zero byte in it; the protocol's BYTES
-//! hold any bytes, and so do the library's strings, which is why this file calls it directly.
+//! BYTES tensors into and out of ONNX Runtime, which allocates each string separately: one copy in
+//! each direction. The crate `ort` passes only text without zero bytes. The protocol's BYTES
+//! may be any bytes, and so may the library's strings, so this file calls the C interface directly.
 #![expect(unsafe_code, reason = "the library's interface to strings that are not text")]
 
 use std::ffi::c_char;
@@ -16,9 +16,13 @@ use crate::tensor::strings::{Strings, encode};
 
 use super::told;
 
-/// A tensor of strings from a BYTES tensor's contents, which hold as many as its shape says.
+/// Makes a tensor of strings from the contents of a BYTES tensor.
+///
+/// # Errors
+///
+/// Internal, where the contents do not have as many strings as the shape says.
 pub(super) fn value(shape: &[i64], contents: &[u8]) -> Result<DynTensor, Error> {
-    let mismatch = || Error::internal("a BYTES tensor was staged that has not the strings of its shape");
+    let mismatch = || Error::internal("a BYTES tensor was staged whose strings do not match its shape");
     let count = element_count(shape).map_err(|_| mismatch())?;
     let shape = Shape::new(shape.iter().copied());
     let tensor = DynTensor::new(&Allocator::default(), TensorElementType::String, shape);
@@ -31,12 +35,16 @@ pub(super) fn value(shape: &[i64], contents: &[u8]) -> Result<DynTensor, Error> 
     if strings.next().is_none() { Ok(tensor) } else { Err(mismatch()) }
 }
 
-/// The contents of a BYTES tensor from a tensor of strings.
+/// Makes the contents of a BYTES tensor from a tensor of strings.
+///
+/// # Errors
+///
+/// Internal, where the value is no tensor of strings, or the library fails.
 pub(super) fn contents(value: &DynValue) -> Result<Vec<u8>, Error> {
     let Some((TensorElementType::String, shape)) = value.dtype().tensor_type().zip(value.dtype().tensor_shape()) else {
-        return Err(Error::internal("an output that must be strings is something else"));
+        return Err(Error::internal("an output that must be strings has another datatype"));
     };
-    let count = element_count(shape).map_err(|_| Error::internal("an output has a shape that cannot be"))?;
+    let count = element_count(shape).map_err(|_| Error::internal("an output has an impossible shape"))?;
     let mut size = 0;
     // SAFETY: the value lives, and is a tensor of strings, as was just seen; `size` is written to.
     let status = unsafe { (ort::api().GetStringTensorDataLength)(value.ptr(), &raw mut size) };
@@ -65,7 +73,7 @@ fn set(tensor: &mut DynTensor, index: usize, string: &[u8]) -> Result<(), Error>
     };
     check(status)?;
     if place.is_null() && !string.is_empty() {
-        return Err(Error::internal("ONNX Runtime gave no room for a string"));
+        return Err(Error::internal("ONNX Runtime allocated no room for a string"));
     }
     if !string.is_empty() {
         // SAFETY: `place` is not null and begins `string.len()` bytes of the element, which belongs

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use super::*;
 use crate::backend::gpu::fake::Fake;
 use crate::backend::onnx_builder::{FLOAT, INT32, INT64, Onnx, UINT8};

@@ -1,7 +1,7 @@
-//! The weights that the sessions of a model version share. By itself each session holds all
-//! weights, in the form that its kernels want. Those that matrix products alone take are handed to
-//! every session instead: then the library prepares them once, but needs the originals to stay, so
-//! that memory is saved from the third instance on.
+//! The weights that the sessions of a model version share. By default each session has its own copy of
+//! all weights, in the layout that its kernels need. Weights that only matrix products use are handed to
+//! every session instead: the library then prepares them once, but needs the originals to stay, so
+//! this saves memory from the third instance on.
 
 use std::fs;
 use std::path::Path;
@@ -16,10 +16,11 @@ use crate::model::{InstanceGroup, ModelSpec};
 
 use super::told;
 
-/// Instances from which on memory is saved.
+/// The number of instances from which sharing saves memory: the originals and one prepared copy are as large as
+/// two sessions' copies.
 const INSTANCES_MIN: u64 = 3;
 
-/// Shared weights; none where that saves nothing.
+/// Shared weights; none where sharing saves nothing.
 #[derive(Default)]
 pub(super) struct Weights {
     values: Vec<(String, Arc<DynValue>)>,
@@ -28,6 +29,10 @@ pub(super) struct Weights {
 
 impl Weights {
     /// Reads them from a model's file.
+    ///
+    /// # Errors
+    ///
+    /// Invalid, where the file cannot be read or has a weight that is not well-formed.
     pub(super) fn new(spec: &ModelSpec, path: &Path) -> Result<Self, Error> {
         let instances: u64 =
             spec.instance_groups.iter().filter(|group| group.gpus.is_empty()).map(InstanceGroup::instance_count).sum();
@@ -40,7 +45,11 @@ impl Weights {
         Ok(Self { values, prepared })
     }
 
-    /// Hands them to a session.
+    /// Hands them to a session that is being opened.
+    ///
+    /// # Errors
+    ///
+    /// The library's.
     pub(super) fn share(&self, mut builder: SessionBuilder) -> ort::Result<SessionBuilder> {
         let Some(prepared) = &self.prepared else { return Ok(builder) };
         for (name, value) in &self.values {

@@ -1,41 +1,48 @@
-//! Holds a configuration against the model's own inputs and outputs, as Triton's ONNX Runtime
-//! backend does and in its words, so that a mismatch is found at load and not by a client.
-
-use std::collections::BTreeSet;
+//! Binds the configuration's inputs and outputs to the model's own, and refuses mismatches as Triton's
+//! ONNX Runtime backend does and in its words, so that they are found at load and not by a client.
 
 use rten::{DataType, Dimension, Model, NodeId, ValueType};
 
-use crate::backend::text::{ShapeText, config_name};
+use crate::backend::text::{ShapeText, config_name, datatype_differs, input_count_differs, unexpected_tensor};
 use crate::error::Error;
 use crate::model::{BatchInput, ModelSpec, TensorSpec};
 use crate::tensor::{Datatype, Shape};
 
-use super::datatype::{WAY_OUT, held_as, natural};
+use super::datatype::{ALTERNATIVE, held_as, natural};
 
-/// An input or output: where it is in the model, and how it differs from its configuration.
+/// An input or output of the configuration and its counterpart in the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RtenBinding {
     pub(super) node: NodeId,
     pub(super) datatype: Datatype,
+    /// The engine's datatype that represents it.
     pub(super) held: DataType,
-    /// The model's tensor has not the last dimension of the configuration, which is 1: a
-    /// configuration cannot express a scalar.
+    /// The model's tensor lacks the configuration's last dimension, which is 1: a configuration
+    /// cannot express a scalar.
     pub(super) is_squeezed: bool,
 }
 
-/// An input that is made of each batch: INT32 or FP32, which the engine has as they are.
+/// A batch input in the model: INT32 or FP32, which need no conversion.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchBinding {
     pub(super) node: NodeId,
     pub(super) held: DataType,
 }
 
-/// What the inputs are held as; refuses those that the engine cannot hold.
+/// The engine's datatypes of the inputs.
+///
+/// # Errors
+///
+/// Unsupported, where the engine lacks one.
 pub(super) fn held_inputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
     spec.inputs.iter().map(|input| held(spec, "input", input)).collect()
 }
 
-/// What the outputs are held as; refuses those that the engine cannot hold.
+/// The engine's datatypes of the outputs.
+///
+/// # Errors
+///
+/// Unsupported, where the engine lacks one.
 pub(super) fn held_outputs(spec: &ModelSpec) -> Result<Vec<DataType>, Error> {
     spec.outputs.iter().map(|output| held(spec, "output", output)).collect()
 }
@@ -44,7 +51,7 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
     held_as(tensor.datatype).ok_or_else(|| {
         Error::unsupported(format!(
             "unable to load model '{}': {side} '{}' is {}, which the embedded engine does not have (it has BOOL, UINT8, \
-             INT8, INT32, INT64 and FP32); {WAY_OUT}",
+             INT8, INT32, INT64 and FP32); {ALTERNATIVE}",
             spec.name,
             tensor.name,
             tensor.datatype.name()
@@ -52,19 +59,26 @@ fn held(spec: &ModelSpec, side: &str, tensor: &TensorSpec) -> Result<DataType, E
     })
 }
 
-/// Finds the inputs in the model.
+/// Finds the configured inputs in the model.
+///
+/// # Errors
+///
+/// Where the model has other inputs, or the same of another datatype or shape.
 pub(super) fn bind_inputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.input_ids();
     let (want, came) = (spec.inputs.len() + spec.batch_inputs.len(), nodes.len());
     if came != want {
-        let text = format!("configuration expects {want} inputs, model provides {came}");
-        return Err(Error::invalid(format!("unable to load model '{}', {text}", spec.name)));
+        return Err(input_count_differs(spec, want, came));
     }
     let bind = |(input, held)| bind_tensor(spec, model, "input", nodes, input, held);
     spec.inputs.iter().zip(held.iter().copied()).map(bind).collect()
 }
 
-/// Finds the inputs that are made of each batch.
+/// Finds the batch inputs in the model.
+///
+/// # Errors
+///
+/// Where the model lacks one, or has it in another datatype.
 pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<BatchBinding>, Error> {
     let bind = |input: &BatchInput| {
         let nodes = model.input_ids();
@@ -78,7 +92,11 @@ pub(super) fn bind_batch_inputs(spec: &ModelSpec, model: &Model) -> Result<Vec<B
     spec.batch_inputs.iter().map(bind).collect()
 }
 
-/// Finds the outputs in the model, which may have more of them.
+/// Finds the configured outputs in the model, which may have others too.
+///
+/// # Errors
+///
+/// Where the model lacks one, or declares another datatype or shape.
 pub(super) fn bind_outputs(spec: &ModelSpec, model: &Model, held: &[DataType]) -> Result<Vec<RtenBinding>, Error> {
     let nodes = model.output_ids();
     let bind = |(output, held)| bind_tensor(spec, model, "output", nodes, output, held);
@@ -97,8 +115,8 @@ fn bind_tensor(
     let node = node.ok_or_else(|| unexpected(model, side, nodes, &tensor.name))?;
     let node_info = model.node_info(node);
     let declared = node_info.as_ref().and_then(rten::NodeInfo::dtype);
-    // What the model says of an output may be less than what it gives: that is held against the
-    // configuration after each run. An input without a datatype is of one the engine lacks.
+    // A model need not declare an output's datatype: then it is checked after each run. An input without a
+    // datatype has one that the engine lacks.
     if side == "input" || declared.is_some() {
         check_datatype(spec, side, &tensor.name, tensor.datatype, held, declared)?;
     }
@@ -120,12 +138,12 @@ fn size(dimension: &Dimension) -> i64 {
 }
 
 fn unexpected(model: &Model, side: &str, nodes: &[NodeId], name: &str) -> Error {
-    let names: BTreeSet<_> = nodes.iter().filter_map(|node| model.node_info(*node)?.name()).collect();
-    let names = names.into_iter().collect::<Vec<_>>().join(", ");
-    Error::invalid(format!("unexpected inference {side} '{name}', allowed {side}s are: {names}"))
+    let infos: Vec<_> = nodes.iter().filter_map(|node| model.node_info(*node)).collect();
+    unexpected_tensor(side, name, infos.iter().filter_map(rten::NodeInfo::name))
 }
 
-/// The engine does not tell INT64 and BOOL from INT32, nor FP16 and FP64 from FP32.
+/// Checks the declared datatype. The engine reports INT64 and BOOL as INT32, and FP16 and FP64 as FP32, so these
+/// cannot be told apart here.
 fn check_datatype(
     spec: &ModelSpec,
     side: &str,
@@ -139,15 +157,17 @@ fn check_datatype(
         Some(ValueType::Tensor(came)) => natural(came).map(config_name),
         _ => None,
     };
-    let (model, want) = (&spec.name, config_name(datatype));
-    let text = match came {
-        Some(came) => format!("configuration expects datatype {want} for {side} '{name}', model provides {came}"),
-        None => format!("{side} '{name}' is of a datatype that the embedded engine does not have; {WAY_OUT}"),
-    };
-    Err(Error::invalid(format!("unable to load model '{model}', {text}")))
+    Err(match came {
+        Some(came) => datatype_differs(spec, side, name, datatype, &came),
+        None => {
+            let text =
+                format!("{side} '{name}' is of a datatype that the embedded engine does not have; {ALTERNATIVE}");
+            Error::invalid(format!("unable to load model '{}', {text}", spec.name))
+        }
+    })
 }
 
-/// The model takes all elements of a ragged input in one dimension.
+/// Checks that a ragged input has one dimension of any size, for the elements of all requests.
 fn check_ragged(spec: &ModelSpec, tensor: &TensorSpec, shape: &[i64]) -> Result<bool, Error> {
     if shape == [-1] {
         return Ok(false);
@@ -161,11 +181,11 @@ fn check_ragged(spec: &ModelSpec, tensor: &TensorSpec, shape: &[i64]) -> Result<
     )))
 }
 
-/// Whether the model's shape is the configured one; returns whether it lacks the last 1 of it.
+/// Checks the model's shape against the configured one, and returns whether it lacks its last dimension of 1.
 fn check_shape(spec: &ModelSpec, side: &str, tensor: &TensorSpec, shape: &[i64]) -> Result<bool, Error> {
     let text = |detail: String| Error::invalid(format!("model '{}', tensor '{}': {detail}", spec.name, tensor.name));
-    // The engine works out shapes of outputs that the file leaves open; what it found is not held
-    // against a configuration that leaves them open too.
+    // The engine infers output shapes that the file leaves open. A configuration may leave the same
+    // dimensions open, so only inputs must match exactly.
     let is_strict = side == "input";
     let has_axis = spec.has_batch_axis() && !tensor.is_shape_tensor;
     if is_strict && has_axis && shape.first() != Some(&-1) {

@@ -1,5 +1,5 @@
 //! The datatypes at the boundary of the embedded engine, which computes on f32, i32, i8 and u8:
-//! what each datatype of the protocol is held as, and the exact conversions both ways.
+//! which of these represents each datatype of the protocol, and the exact conversions both ways.
 
 use bytemuck::NoUninit;
 use bytes::Bytes;
@@ -10,10 +10,11 @@ use crate::backend::batch::InputConversion;
 use crate::error::Error;
 use crate::tensor::{AlignedBuffer, Datatype};
 
-/// The way out of everything that this engine lacks.
-pub(super) const WAY_OUT: &str = "serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)";
+/// What to do about anything that this engine lacks.
+pub(super) const ALTERNATIVE: &str = "serve the model with ONNX Runtime (--backend-config=onnxruntime,library=PATH)";
 
-/// What a datatype is held as; `None` where the engine has nothing that holds it exactly.
+/// The engine's datatype that represents a datatype; `None` where none represents all its values, except that
+/// INT64 is 32 bits: inputs beyond them are refused.
 pub(super) const fn held_as(datatype: Datatype) -> Option<DataType> {
     match datatype {
         Datatype::Fp32 => Some(DataType::Float),
@@ -24,7 +25,7 @@ pub(super) const fn held_as(datatype: Datatype) -> Option<DataType> {
     }
 }
 
-/// The datatype that is held as itself.
+/// The datatype that an engine's datatype is without conversion.
 pub(super) const fn natural(held: DataType) -> Option<Datatype> {
     match held {
         DataType::Float => Some(Datatype::Fp32),
@@ -35,8 +36,8 @@ pub(super) const fn natural(held: DataType) -> Option<Datatype> {
     }
 }
 
-/// How inputs of a datatype get to the engine.
-pub(super) const fn feed(datatype: Datatype) -> InputConversion {
+/// How inputs of a datatype are converted for the engine.
+pub(super) const fn conversion(datatype: Datatype) -> InputConversion {
     match datatype {
         Datatype::Bool => InputConversion { alignment: 4, convert: Some(bools_to_ints) },
         Datatype::Int64 => InputConversion { alignment: 4, convert: Some(longs_to_ints) },
@@ -45,7 +46,7 @@ pub(super) const fn feed(datatype: Datatype) -> InputConversion {
     }
 }
 
-/// An input as the engine sees it. The contents are as [`feed`] made them.
+/// An input as the engine's tensor, which borrows the contents. They went through [`conversion`].
 pub(super) fn view<'a>(held: DataType, shape: &[usize], contents: &'a [u8]) -> Option<ValueView<'a>> {
     match held {
         DataType::Float => ValueView::from_shape::<f32>(shape, bytemuck::try_cast_slice(contents).ok()?).ok(),
@@ -56,21 +57,21 @@ pub(super) fn view<'a>(held: DataType, shape: &[usize], contents: &'a [u8]) -> O
     }
 }
 
-/// The bytes of an output in its datatype: the engine's own memory wherever nothing changes.
-/// `None` where the engine's output is of another kind than the datatype is held as.
+/// The bytes of an output in its datatype: the engine's own memory wherever no conversion is needed.
+/// `None` where the engine's output has another datatype than [`held_as`] says.
 pub(super) fn contents(value: Value, datatype: Datatype) -> Option<Bytes> {
     match (value, datatype) {
         (Value::FloatTensor(tensor), Datatype::Fp32) => Some(shared(tensor.into_data())),
         (Value::Int32Tensor(tensor), Datatype::Int32) => Some(shared(tensor.into_data())),
         (Value::Int32Tensor(tensor), Datatype::Int64) => Some(widened(tensor)),
-        (Value::Int32Tensor(tensor), Datatype::Bool) => Some(truths(tensor)),
+        (Value::Int32Tensor(tensor), Datatype::Bool) => Some(ints_to_bools(tensor)),
         (Value::Int8Tensor(tensor), Datatype::Int8) => Some(shared(tensor.into_data())),
         (Value::UInt8Tensor(tensor), Datatype::Uint8) => Some(Bytes::from(tensor.into_data())),
         _ => None,
     }
 }
 
-/// What an output came as, for an error.
+/// The name of an output's datatype, for an error.
 pub(super) fn kind_name(kind: ValueType) -> &'static str {
     match kind {
         ValueType::Tensor(held) => natural(held).map_or("an unknown datatype", Datatype::name),
@@ -84,7 +85,7 @@ pub(super) fn shape(value: &Value) -> impl Iterator<Item = i64> {
     shape.into_iter().map(|dimension| i64::try_from(dimension).unwrap_or(i64::MAX))
 }
 
-/// Elements that an engine gave, kept as the bytes that clients are sent.
+/// The owner of an output's bytes.
 struct Elements<T>(Vec<T>);
 
 impl<T: NoUninit> AsRef<[u8]> for Elements<T> {
@@ -101,7 +102,7 @@ fn widened(tensor: RtenTensor<i32>) -> Bytes {
     shared(tensor.into_data().into_iter().map(i64::from).collect())
 }
 
-fn truths(tensor: RtenTensor<i32>) -> Bytes {
+fn ints_to_bools(tensor: RtenTensor<i32>) -> Bytes {
     Bytes::from_iter(tensor.into_data().into_iter().map(|value| u8::from(value != 0)))
 }
 
@@ -131,7 +132,7 @@ fn out_of_range(value: i64) -> Error {
     ))
 }
 
-/// The buffer's last so many bytes, which are new.
+/// Appends `size` bytes to the buffer and returns them.
 fn grown(out: &mut AlignedBuffer, size: Option<usize>) -> &mut [u8] {
     let from = out.len();
     out.resize(from.saturating_add(size.unwrap_or(0)));
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_held_at_all_has_a_feed_that_suits_it() {
+    fn what_is_held_at_all_has_a_conversion_that_suits_it() {
         let names: Vec<_> = Datatype::ALL.into_iter().filter(|datatype| held_as(*datatype).is_some()).collect();
         assert_eq!(
             names.iter().map(|datatype| datatype.name()).collect::<Vec<_>>().join(" "),
@@ -204,14 +205,14 @@ mod tests {
         for datatype in names {
             let bytes = vec![0; 8];
             let mut out = AlignedBuffer::default();
-            let feed = feed(datatype);
-            match feed.convert {
+            let conversion = conversion(datatype);
+            match conversion.convert {
                 Some(convert) => convert(&bytes, &mut out).unwrap(),
                 None => out.extend_from_slice(&bytes),
             }
             let held = held_as(datatype).unwrap();
             let size = natural(held).and_then(Datatype::size).unwrap();
-            assert_eq!(feed.alignment, size, "{datatype:?}");
+            assert_eq!(conversion.alignment, size, "{datatype:?}");
             assert!(view(held, &[out.len() / size], out.as_slice()).is_some(), "{datatype:?}");
         }
     }

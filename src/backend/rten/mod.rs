@@ -1,5 +1,5 @@
-//! The embedded ONNX engine: `rten`, pure Rust, on the CPU. One loaded model is shared by all its
-//! instances. It holds its weights once, and what one run needs for its intermediate results.
+//! The embedded ONNX engine: `rten`, pure Rust, on the CPU. All instances share one loaded model. Its
+//! memory is the weights, once, and the intermediate results of each run.
 //!
 //! Why this engine, and what it cannot run: `docs/decisions/0001-embedded-engine.md`.
 
@@ -13,12 +13,14 @@ mod tests;
 use std::io::{Read, Seek};
 use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Component, Path};
+use std::path::Path;
 use std::sync::Arc;
 
 use rten::{LoadError, LoadErrorKind, Model, ModelOptions, NodeId};
 
 use crate::backend::batch::fits;
+use crate::backend::engine_run::BatchedInstance;
+use crate::backend::model_file::model_path;
 use crate::backend::text::ShapeText;
 use crate::backend::{Backend, Instance, LoadedModel, Threads};
 use crate::error::Error;
@@ -27,7 +29,7 @@ use crate::model::onnx::initializer::take_initial_values;
 use crate::tensor::Tensor;
 
 use bind::{BatchBinding, RtenBinding};
-use datatype::WAY_OUT;
+use datatype::ALTERNATIVE;
 use instance::RtenInstance;
 
 /// The backend.
@@ -45,7 +47,8 @@ struct SharedGraph {
     model: Model,
     inputs: Vec<RtenBinding>,
     batch_inputs: Vec<BatchBinding>,
-    /// What each input is when a request leaves it out, for those that may be.
+    /// The default of each optional input, in the order of the configuration; empty if no input is
+    /// optional.
     defaults: Vec<Option<Tensor>>,
     outputs: Vec<RtenBinding>,
     output_nodes: Vec<NodeId>,
@@ -70,7 +73,7 @@ impl Backend for Rten {
     }
 }
 
-/// A model, and what its optional inputs are where they are left out.
+/// A model and the defaults of its optional inputs ([`SharedGraph::defaults`]).
 type WholeBatch = (Model, Vec<Option<Tensor>>);
 
 fn load(
@@ -92,7 +95,7 @@ fn load(
 
 impl LoadedModel for RtenModel {
     fn new_instance(&self, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-        Ok(Box::new(RtenInstance::new(Arc::clone(&self.shared), threads)))
+        Ok(Box::new(BatchedInstance::new(RtenInstance::new(Arc::clone(&self.shared), threads))))
     }
 
     fn may_run_inline(&self) -> bool {
@@ -100,34 +103,27 @@ impl LoadedModel for RtenModel {
     }
 }
 
-/// A graph level says how much work goes into speed, not what is computed: this engine has one.
+/// Refuses execution accelerators. A graph level is accepted and ignored: it changes the speed and not the
+/// result, and this engine has one level.
 fn check_optimization(spec: &ModelSpec) -> Result<(), Error> {
     let optimization = &spec.optimization;
     match optimization.cpu_accelerators.iter().chain(&optimization.gpu_accelerators).next() {
         None => Ok(()),
         Some(accelerator) => Err(Error::unsupported(format!(
-            "execution accelerator '{}' of model '{}' is not in the embedded engine; {WAY_OUT}",
+            "execution accelerator '{}' of model '{}' is not in the embedded engine; {ALTERNATIVE}",
             accelerator.name, spec.name
         ))),
     }
 }
 
-/// Reads the model's file, and with it the files of weights that it names beside it; and what each
-/// optional input is when it is left out.
+/// Reads the model's file, the files of weights that it names beside it, and the defaults of optional
+/// inputs.
 fn read(spec: &ModelSpec, directory: &Path) -> Result<WholeBatch, Error> {
-    let name = Path::new(&spec.default_model_filename);
-    if !name.components().all(|component| matches!(component, Component::Normal(_))) {
-        let text = format!("file '{}' of model '{}' must lie in the version's directory", name.display(), spec.name);
-        return Err(Error::invalid(text));
-    }
-    let path = directory.join(name);
-    if !path.is_file() {
-        return Err(Error::not_found(format!("unable to find '{}' for model '{}'", path.display(), spec.name)));
-    }
-    guarded(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
+    let path = model_path(spec, directory)?;
+    catching(spec, || read_whole(spec, || read_file(&path), || read_bytes(&path)))
 }
 
-/// The same from a file that was opened, and refers to no others.
+/// Reads a model from its opened file, which refers to no other files.
 fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<WholeBatch, Error> {
     let bytes = || {
         let mut bytes = Vec::new();
@@ -137,11 +133,11 @@ fn read_opened(spec: &ModelSpec, file: BorrowedFd<'_>) -> Result<WholeBatch, Err
         });
         outcome.map(|_| bytes).map_err(|error| Error::internal(error.to_string()))
     };
-    guarded(spec, || read_whole(spec, || ModelOptions::with_all_ops().load(bytes()?).map_err(engine_error), bytes))
+    catching(spec, || read_whole(spec, || ModelOptions::with_all_ops().load(bytes()?).map_err(engine_error), bytes))
 }
 
-/// A file that breaks the engine's reader costs this model only.
-fn guarded(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeBatch, Error>) -> Result<WholeBatch, Error> {
+/// Catches a panic of the engine's reader: a broken file fails this load only.
+fn catching(spec: &ModelSpec, read: impl FnOnce() -> Result<WholeBatch, Error>) -> Result<WholeBatch, Error> {
     let outcome = catch_unwind(AssertUnwindSafe(read));
     let outcome = outcome.unwrap_or_else(|_| Err(Error::internal("the embedded engine failed to read the file")));
     outcome.map_err(|error| error.with_prefix(&format!("unable to load model '{}': ", spec.name)))
@@ -157,8 +153,9 @@ fn read_whole(
     if names.is_empty() {
         return Ok((model()?, Vec::new()));
     }
-    // The engine computes with initial values when it loads, and would not look at others: it gets
-    // the model without them, and is given them with each request that leaves them out.
+    // The engine folds initial values into the graph as constants, and would then ignore an input that a
+    // request brings. So they are taken out of the model, and passed with each request that left
+    // them out.
     let bytes = bytes()?;
     let (bytes, values) = take_initial_values(&bytes, &names).map_err(Error::invalid)?;
     let mut values = values.into_iter();
@@ -184,21 +181,21 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Error> {
 
 fn read_file(path: &Path) -> Result<Model, Error> {
     let options = ModelOptions::with_all_ops();
-    // The engine tells formats by extension, and finds files of weights by the model's place; a
-    // model under another name must be whole.
+    // The engine recognises the format by the extension, and finds files of weights beside the model. A
+    // model under another name is read from memory, and so must contain its weights.
     let has_known_name = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"));
     let outcome = if has_known_name { options.load_file(path) } else { options.load(read_bytes(path)?) };
     outcome.map_err(engine_error)
 }
 
 fn engine_error(error: LoadError) -> Error {
-    let can_elsewhere = !matches!(
+    let other_engine_may_run_it = !matches!(
         error.kind(),
         LoadErrorKind::IoError
             | LoadErrorKind::ParseError
             | LoadErrorKind::UnknownFileType
             | LoadErrorKind::ExternalDataError
     );
-    let way_out = if can_elsewhere { format!("; {WAY_OUT}") } else { String::new() };
-    Error::invalid(format!("the embedded engine cannot run it: {error}{way_out}"))
+    let alternative = if other_engine_may_run_it { format!("; {ALTERNATIVE}") } else { String::new() };
+    Error::invalid(format!("the embedded engine cannot run it: {error}{alternative}"))
 }

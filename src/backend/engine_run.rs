@@ -1,0 +1,208 @@
+//! One run of a batch, for both ONNX engines: gathers the inputs, runs the engine, checks the outputs and cuts them
+//! apart. What differs between the engines is an [`EngineInstance`].
+//!
+//! A batch whose run fails is run again request by request, so that a bad request fails alone.
+
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::backend::batch::{Gather, InputConversion, answer_all, check_output, scatter};
+use crate::backend::batch_input::BatchInputs;
+use crate::backend::{Batch, InFlightState, Instance, Request, Threads};
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::tensor::{Datatype, Tensor};
+use crate::time::Clock;
+
+/// One loaded copy of a model in an engine, which runs gathered inputs.
+pub trait EngineInstance: Send {
+    /// What a run returns.
+    type Outputs;
+
+    /// How the engine takes inputs of a datatype.
+    fn conversion(datatype: Datatype) -> InputConversion;
+
+    /// The model.
+    fn spec(&self) -> &Arc<ModelSpec>;
+
+    /// Sets the inputs that requests left out, where the engine has no default of its own.
+    fn fill_defaults(&self, _requests: &mut [Request]) {}
+
+    /// Runs the engine once. A panic of the engine is caught here and returned as an error.
+    ///
+    /// # Errors
+    ///
+    /// Where an input is not what the engine takes, or the run failed; the text names the model.
+    fn compute(&mut self, inputs: EngineInputs<'_>) -> Result<Self::Outputs, Error>;
+
+    /// The outputs of a run in the order of the configuration, each in the configured datatype and rank, or
+    /// [`output_differs`] where it came as another. The caller checks their shapes.
+    fn outputs(&self, values: Self::Outputs, inputs: EngineInputs<'_>) -> impl Iterator<Item = Result<Tensor, Error>>;
+
+    /// A run ended. Returns the outcome that its requests are answered with: an engine on a device may replace the
+    /// error by what the device reports.
+    fn handle_end(&mut self, outcome: Result<Self::Outputs, Error>, _took: Duration) -> Result<Self::Outputs, Error> {
+        outcome
+    }
+
+    /// Whether a run or a poll found the device lost, so that requests must not be tried again.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
+    /// Why the instance can run nothing any more, if it cannot.
+    fn poll_lost(&mut self) -> Option<Error> {
+        None
+    }
+
+    /// Makes the engine compute on these threads from now on.
+    fn set_threads(&mut self, _threads: &Threads) {}
+
+    /// Sets what to wake when the device is lost.
+    fn set_waker(&mut self, _waker: Waker) {}
+}
+
+/// The gathered inputs of one run, by their places in the configuration.
+#[derive(Clone, Copy)]
+pub struct EngineInputs<'a> {
+    gather: &'a Gather,
+    batch_inputs: &'a BatchInputs,
+    requests: &'a [Request],
+}
+
+impl<'a> EngineInputs<'a> {
+    /// The shape of an input; empty where an optional input was left out.
+    pub fn shape(&self, index: usize) -> &'a [i64] {
+        self.gather.shape(index)
+    }
+
+    /// The shape of an input as the model has it: without the last dimension of 1 if `is_squeezed`.
+    pub fn model_shape(&self, index: usize, is_squeezed: bool) -> &'a [i64] {
+        let shape = self.shape(index);
+        let rank = shape.len() - usize::from(is_squeezed && !shape.is_empty());
+        shape.get(..rank).unwrap_or_default()
+    }
+
+    /// The bytes of an input, in the engine's datatype.
+    pub fn contents(&self, index: usize) -> &'a [u8] {
+        self.gather.contents(index, self.requests)
+    }
+
+    /// The shape and the bytes of a batch input.
+    pub fn batch_input(&self, index: usize) -> (&'a [i64], &'a [u8]) {
+        (self.batch_inputs.shape(index), self.batch_inputs.contents(index))
+    }
+}
+
+/// The [`Instance`] of an ONNX engine: gathers each batch, runs the engine's own instance on it and answers the
+/// requests before [`Instance::run`] returns.
+pub struct BatchedInstance<E> {
+    engine: E,
+    spec: Arc<ModelSpec>,
+    gather: Gather,
+    batch_inputs: BatchInputs,
+}
+
+impl<E: EngineInstance> BatchedInstance<E> {
+    /// Around an engine's instance.
+    pub fn new(engine: E) -> Self {
+        let spec = Arc::clone(engine.spec());
+        let conversions = spec.inputs.iter().map(|input| E::conversion(input.datatype));
+        let gather = Gather::new(Arc::clone(&spec), conversions);
+        let batch_inputs = BatchInputs::new(Arc::clone(&spec));
+        Self { engine, spec, gather, batch_inputs }
+    }
+
+    /// Runs requests as one batch.
+    fn run_together(&mut self, requests: Vec<Request>, clock: Clock) {
+        let mut requests = self.gather.gather(requests);
+        if requests.is_empty() {
+            // All were refused, and answered with their errors.
+            return;
+        }
+        if let Err(error) = self.batch_inputs.make(&requests) {
+            return answer_all(requests, &error);
+        }
+        let Self { engine, gather, batch_inputs, .. } = self;
+        let inputs = EngineInputs { gather, batch_inputs, requests: &requests };
+        let input_end = clock();
+        let outcome = engine.compute(inputs);
+        let infer_end = clock();
+        match engine.handle_end(outcome, infer_end.since(input_end)) {
+            Ok(values) => {
+                let outputs = self.outputs(values, &requests);
+                let output_end = clock();
+                for request in &mut requests {
+                    let stamps = &mut request.responder.stamps;
+                    (stamps.input_end, stamps.infer_end, stamps.output_end) = (input_end, infer_end, output_end);
+                }
+                match outputs {
+                    Ok(outputs) => scatter(&self.spec, outputs, requests),
+                    Err(error) => answer_all(requests, &error),
+                }
+            }
+            // One bad request fails the whole run, and the engine does not say which.
+            Err(_) if requests.len() > 1 && !self.engine.is_lost() => self.run_apart(requests, clock),
+            Err(error) => answer_all(requests, &error),
+        }
+    }
+
+    /// Runs each request as a batch of its own.
+    fn run_apart(&mut self, requests: Vec<Request>, clock: Clock) {
+        for mut request in requests {
+            // An earlier one may have broken the device.
+            if let Some(error) = self.engine.poll_lost() {
+                request.responder.send(Err(error));
+                continue;
+            }
+            // Each of these runs counts as an execution of its own.
+            request.responder.set_batch(request.rows, true);
+            self.run_together(vec![request], clock);
+        }
+    }
+
+    /// The outputs as the configuration declares them.
+    fn outputs(&self, values: E::Outputs, requests: &[Request]) -> Result<Vec<Tensor>, Error> {
+        let Self { engine, spec, gather, batch_inputs } = self;
+        let inputs = EngineInputs { gather, batch_inputs, requests };
+        let check = |(index, output): (usize, Result<Tensor, Error>)| {
+            let output = output?;
+            check_output(spec, index, &output, gather.rows(), requests)?;
+            Ok(output)
+        };
+        engine.outputs(values, inputs).enumerate().map(check).collect()
+    }
+}
+
+impl<E: EngineInstance> Instance for BatchedInstance<E> {
+    fn run(&mut self, mut batch: Batch) {
+        if let Some(error) = self.engine.poll_lost() {
+            return answer_all(batch.requests, &error);
+        }
+        self.engine.fill_defaults(&mut batch.requests);
+        if batch.requests.len() > 1 && !self.spec.has_batch_axis() {
+            self.run_apart(batch.requests, batch.clock);
+        } else {
+            self.run_together(batch.requests, batch.clock);
+        }
+    }
+
+    fn poll_flight(&mut self, _clock: Clock) -> InFlightState {
+        InFlightState { is_lost: self.engine.poll_lost().is_some(), ..InFlightState::default() }
+    }
+
+    fn set_threads(&mut self, threads: &Threads) {
+        self.engine.set_threads(threads);
+    }
+
+    fn set_waker(&mut self, waker: Waker) {
+        self.engine.set_waker(waker);
+    }
+}
+
+/// The error of an output that came as something else than the configured datatype.
+pub fn output_differs(spec: &ModelSpec, index: usize, came: &str) -> Error {
+    let (name, want) = spec.outputs.get(index).map_or(("", ""), |output| (&output.name, output.datatype.name()));
+    Error::internal(format!("output '{name}' of model '{}' must be {want} but came as {came}", spec.name))
+}
