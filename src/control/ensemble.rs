@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::config::ControlMode;
-use crate::control::load::LoadFailure;
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, LoadOutcome, ModelOrigin, ReadyVersion};
 use crate::control::{ControlThread, PendingAction};
 use crate::log;

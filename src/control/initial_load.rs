@@ -9,9 +9,12 @@ use std::thread;
 use std::time::Duration;
 
 use crate::config::{ControlMode, Settings};
-use crate::control::load::{self, LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::ModelOrigin;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::model_record::ModelRecords;
+use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::error::Error;
 use crate::log;
@@ -151,7 +154,7 @@ impl InitialLoad {
     fn take(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
         let FinishedTask { task, outcome, took } = done;
         let name = task.directory.name.clone();
-        let outcome = outcome.and_then(|loaded| load::register(loaded, limiter));
+        let outcome = outcome.and_then(|loaded| rate_limit::register(loaded, limiter));
         let model = self.models.entry(name.clone()).or_default();
         (model.origin, model.is_asked) = (Some(task.origin), task.is_asked);
         model.composing.clone_from(&task.composing);

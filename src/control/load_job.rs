@@ -11,8 +11,11 @@ use crate::backend::threads;
 use crate::config::Settings;
 use crate::control::ControlMessage;
 use crate::control::cores::CorePlan;
-use crate::control::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions, register};
+use crate::control::load_failure::LoadFailure;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::plan::PlannedModel;
+use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
@@ -189,7 +192,7 @@ impl LoadJob {
         if is_brought {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
-        let loaded = register(loaded, tools.limiter.as_ref())?;
+        let loaded = rate_limit::register(loaded, tools.limiter.as_ref())?;
         self.progress.set_stage(LoadStage::Starting);
         let mut taken = self.taken;
         let mut standing = Vec::with_capacity(loaded.len());

@@ -8,6 +8,7 @@
 //! each shard has its answer, it is freed.
 
 pub mod beneath;
+pub mod config_completion;
 pub mod cores;
 pub mod engine;
 mod ensemble;
@@ -15,14 +16,18 @@ pub mod gpu_check;
 pub mod gpu_engine;
 pub mod initial_load;
 mod internal_sink;
-pub mod load;
+pub mod load_failure;
 pub mod load_job;
+pub mod loaded_version;
+pub mod model_loader;
 pub mod model_record;
 pub mod model_source;
 pub mod onnxruntime_library;
 mod order;
+mod pinned_files;
 pub mod placement;
 pub mod plan;
+pub mod rate_limit;
 pub mod repositories;
 mod retire;
 pub mod shared_memory;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::load::{LoadFailure, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::ModelOrigin;
+use crate::control::model_loader::ServingVersions;
 use crate::control::threads::WorkerGroup;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::model::ensemble::ComposingModel;

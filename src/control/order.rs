@@ -4,8 +4,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::control::load::{LoadFailure, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
+use crate::control::model_loader::ServingVersions;
 use crate::control::model_record::VersionRecord;
 use crate::control::repositories::RepositoryScan;
 use crate::control::spawn::spawn;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::{ControlMode, Io, Settings};
 use crate::control::cores::{self, CorePlan, CoreRequest};
-use crate::control::load::LoadedVersion;
+use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
 use crate::error::Error;
 use crate::log;

@@ -14,15 +14,15 @@ use signal_hook::iterator::Signals;
 
 use crate::config::{ControlMode, Settings};
 use crate::control::initial_load::InitialLoad;
-use crate::control::load::ModelLoader;
 use crate::control::load_job::LoadContext;
+use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, load, shared_memory, trim_memory, uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, rate_limit, shared_memory, trim_memory, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
@@ -63,7 +63,7 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     }
     let loader = Arc::new(ModelLoader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
-    let limiter = load::limiter(&settings);
+    let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use prost::Message;
 
 use crate::config::{ConfigForm, Settings};
-use crate::control::load;
+use crate::control::config_completion;
 use crate::control::model_source::ModelSource;
 use crate::error::Error;
 use crate::model::config::write;
@@ -47,10 +47,10 @@ fn show(settings: &Settings, form: ConfigForm) -> Result<String, Error> {
         }
     };
     let draft = source.draft(model, settings)?;
-    let labels = load::read_labels(&source, model, &draft)?;
+    let labels = config_completion::read_labels(&source, model, &draft)?;
     let versions = model.choose_versions(&draft.version_policy())?.versions;
     let version = versions.first().copied().unwrap_or_default();
-    let spec = load::complete(&source, model, version, &draft, &labels, settings)?;
+    let spec = config_completion::complete(&source, model, version, &draft, &labels, settings)?;
     let config = ModelConfig::decode(&*spec.config_message).map_err(|error| Error::internal(error.to_string()))?;
     let notation = match form {
         ConfigForm::Json => Notation::Json,

@@ -1,0 +1,354 @@
+//! Loads models.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backend::gpu::{GpuModel, Gpus};
+use crate::backend::stateful::begun_inputs;
+use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
+use crate::config::Settings;
+use crate::control::config_completion::{complete, read_labels};
+use crate::control::engine::Engines;
+use crate::control::gpu_engine::{GpuEngine, HostGpus};
+use crate::control::load_failure::LoadFailure;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_source::ModelSource;
+use crate::control::pinned_files::PinnedFiles;
+use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::warm_up;
+use crate::error::Error;
+use crate::limits::MODEL_SIZE_MAX;
+use crate::log;
+use crate::metrics::GpuBoard;
+use crate::model::config::ConfigDraft;
+use crate::model::ensemble::ComposingModels;
+use crate::model::labels::Labels;
+use crate::model::repository::changes::{VersionChanges, version_changes};
+use crate::model::repository::index::{LoadProgress, LoadStage};
+use crate::model::repository::{ChangeMark, ModelDirectory};
+use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
+use crate::runtime::clock;
+use crate::time::Instant;
+
+/// A model, and the path that holds it.
+#[derive(Clone, Copy)]
+pub struct ModelLocation<'a> {
+    /// Its files are read beneath this.
+    pub source: &'a ModelSource,
+    /// What of it lies there.
+    pub directory: &'a ModelDirectory,
+}
+
+/// The configuration of a model, read, and what it asks for.
+pub struct OpenedConfig {
+    draft: ConfigDraft,
+    labels: BTreeMap<String, Arc<Labels>>,
+    /// The versions that its policy serves, the highest first.
+    pub versions: Vec<u64>,
+    /// The models that it is made of, where it is an ensemble.
+    composing: Vec<String>,
+}
+
+/// What serves of a model while it is loaded again.
+#[derive(Clone, Debug, Default)]
+pub struct ServingVersions {
+    /// The mark of what all its versions share; none where all are to be loaded again.
+    pub shared: Option<u64>,
+    /// Its versions, each with the mark of its directory.
+    pub versions: Vec<(u64, u64)>,
+}
+
+/// Loads model versions. Shared by the helpers of the control thread.
+pub struct ModelLoader {
+    settings: Arc<Settings>,
+    engines: Engines,
+    machine: HostGpus,
+}
+
+impl ModelLoader {
+    /// Opens what engines the flags name.
+    pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { settings: Arc::clone(settings), engines, machine: HostGpus::new(settings) })
+    }
+
+    /// The GPUs of this machine, which are looked for when this is first asked.
+    pub fn devices(&self) -> &Gpus {
+        self.machine.gpus()
+    }
+
+    /// What is known of the GPUs.
+    pub const fn gpus(&self) -> &Arc<GpuBoard> {
+        self.machine.board()
+    }
+
+    /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
+    /// fails them all.
+    pub fn load_model(
+        &self,
+        location: ModelLocation<'_>,
+        held: &ServingVersions,
+        members: &ComposingModels,
+        progress: &LoadProgress,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
+        progress.set_stage(LoadStage::Reading);
+        let opened = self.open(location)?;
+        if !opened.composing.is_empty() {
+            return self.load_ensemble(location, held, &opened, members);
+        }
+        let ChangeMark { shared, versions } = &location.directory.mark;
+        let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
+        let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
+        progress.set_stage(LoadStage::Loading);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            progress.set_versions(loaded.len(), changes.loaded.len());
+            let outcome = self.load_version(location, &opened, *version);
+            loaded.push(outcome.map_err(|error| LoadFailure::Version(*version, error))?);
+        }
+        Ok((loaded, changes))
+    }
+
+    /// Loads an ensemble: held against the models that it is made of, every time.
+    fn load_ensemble(
+        &self,
+        location: ModelLocation<'_>,
+        held: &ServingVersions,
+        opened: &OpenedConfig,
+        members: &ComposingModels,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
+        let changes = version_changes(&held.versions, &wanted, false);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            let began = clock::now();
+            let OpenedConfig { draft, labels, .. } = opened;
+            let spec = complete(location.source, location.directory, *version, draft, labels, &self.settings);
+            let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
+            let spec = Arc::new(members.resolve(spec).map_err(LoadFailure::Composition)?);
+            let took = clock::now().since(began);
+            log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
+            let choice =
+                PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(LoadedVersion {
+                spec,
+                version: *version,
+                model: Arc::new(EnsembleModel),
+                choice,
+                took,
+                registration: None,
+            });
+        }
+        Ok((loaded, changes))
+    }
+
+    /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
+    /// load will.
+    pub fn composing(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Vec<String> {
+        source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
+    }
+
+    /// Reads the configuration of a model, and labels.
+    pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
+        let name = &directory.name;
+        let draft = source.draft(directory, &self.settings)?;
+        draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        let labels = read_labels(source, directory, &draft)?;
+        let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
+        if let VersionPolicy::Specific(_) = draft.version_policy() {
+            for version in &choice.missing {
+                log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
+            }
+        }
+        let composing = draft.composing();
+        Ok(OpenedConfig { draft, labels, versions: choice.versions, composing })
+    }
+
+    /// Loads one version of a model, warms it up and decides where it runs. One that nobody asked to have
+    /// on a GPU runs on the CPU where its load fails there.
+    pub fn load_version(
+        &self,
+        location: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+    ) -> Result<LoadedVersion, Error> {
+        let began = clock::now();
+        let settled = self.settle(location, opened, version)?;
+        match (self.load_settled(location, opened, version, &settled, began), settled.on_cpu) {
+            (Err(why), Some(spec)) => {
+                tell_fallback(&spec, &why);
+                let settled = CompletedConfig { spec, gpu_engine: None, on_cpu: None };
+                self.load_settled(location, opened, version, &settled, began)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+/// What is decided of a version before it is loaded.
+struct CompletedConfig<'a> {
+    spec: Arc<ModelSpec>,
+    /// What its instances on GPUs run, where it has any.
+    gpu_engine: Option<GpuEngine<'a>>,
+    /// The same on the CPU alone, where nobody asked for a GPU.
+    on_cpu: Option<Arc<ModelSpec>>,
+}
+
+fn tell_fallback(spec: &ModelSpec, why: &Error) {
+    log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+}
+
+impl ModelLoader {
+    /// The configuration of a version, and what its instances on GPUs run, where it has any.
+    fn settle(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        OpenedConfig { draft, labels, .. }: &OpenedConfig,
+        version: u64,
+    ) -> Result<CompletedConfig<'_>, Error> {
+        let complete =
+            |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, on_cpu: None });
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let spec = with(self.settings.uses_gpu_unasked)?;
+        if !spec.is_on_gpu() {
+            return Ok(CompletedConfig { spec, gpu_engine: None, on_cpu: None });
+        }
+        let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
+        let folder = directory.version_path(version);
+        let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
+        let reference = || {
+            let opening = PinnedFiles::new(source, &folder, draft)?;
+            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
+        };
+        match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
+            (Ok(gpu_engine), on_cpu) => Ok(CompletedConfig { spec, gpu_engine: Some(gpu_engine), on_cpu }),
+            (Err(why), Some(on_cpu)) => {
+                tell_fallback(&spec, &why);
+                Ok(CompletedConfig { spec: on_cpu, gpu_engine: None, on_cpu: None })
+            }
+            (Err(why), None) => {
+                let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+                Err(why.with_prefix(&asked))
+            }
+        }
+    }
+
+    fn load_settled(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+        CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
+        began: Instant,
+    ) -> Result<LoadedVersion, Error> {
+        let path = source.root.join(directory.version_path(version));
+        let on_cpu = || self.engines.choose(spec);
+        let backend = match gpu_engine {
+            Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(GpuEngine::Plan(_)) | None => Some(on_cpu()?),
+        };
+        let (model, choice) = threads::enter(1, |threads: &Threads| {
+            let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let opening = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
+            let model = match (gpu_engine, backend) {
+                (Some(GpuEngine::Plan(plan)), backend) => {
+                    let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
+                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
+                    warm_up::warmed(Box::new(model), spec, &[], read)?
+                }
+                (_, Some(backend)) => load_engine(backend, spec, (&path, &opening), &self.settings, read)?,
+                (_, None) => return Err(Error::internal("a model has no instance anywhere")),
+            };
+            opening.check(source)?;
+            if !spec.warm_ups.is_empty() {
+                // What fails is to fail the load, and not the first worker.
+                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
+            }
+            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
+            Ok::<_, Error>((model, choice))
+        })?;
+        let took = clock::now().since(began);
+        let place = match choice.site {
+            InstanceSite::Ensemble => "in its steps",
+            InstanceSite::Inline => "inline",
+            InstanceSite::Worker => "on workers",
+        };
+        log::info(&format!(
+            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            spec.name,
+            backend.map_or("the GPU's plan", |backend| backend.name()),
+            choice.why
+        ));
+        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
+        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+    }
+}
+
+/// Loads a model with its engine, whose instances are warm when they are made: one that serves
+/// sequences as the engine sees it.
+fn load_engine(
+    backend: &dyn Backend,
+    spec: &Arc<ModelSpec>,
+    (path, opened): (&Path, &PinnedFiles),
+    settings: &Settings,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
+    let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };
+    let told = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
+    let bytes_max = settings.sequence_state_bytes_max;
+    Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::config::OnnxruntimeConfig;
+
+    #[test]
+    fn what_no_engine_runs_on_a_gpu_is_on_the_cpu_where_nobody_asked_and_refused_with_both_reasons_where_one_did() {
+        let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
+        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let graph =
+            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
+        let loader = ModelLoader {
+            settings: Arc::new(settings),
+            engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
+            machine: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+        };
+        let load = |name: &str, config: &str| {
+            let version = root.join(name).join("1");
+            fs::create_dir_all(&version).unwrap();
+            fs::write(version.join("model.onnx"), &file).unwrap();
+            fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+            let source = ModelSource::of_directory(root.clone()).unwrap();
+            let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
+            let location = ModelLocation { source: &source, directory: &directory };
+            let opened = loader.open(location).map_err(|failure| failure.error().clone())?;
+            loader.load_version(location, &opened, 1)
+        };
+        for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
+            let loaded = load(name, group).unwrap();
+            assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
+        }
+        let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+        assert_eq!(error.text(), want);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
