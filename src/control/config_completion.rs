@@ -15,7 +15,10 @@ use crate::model::labels::Labels;
 use crate::model::onnx::OnnxSignature;
 use crate::model::repository::ModelDirectory;
 
-/// The configuration of a version with what its file says, checked.
+/// Completes and checks the configuration of one version.
+///
+/// # Errors
+/// When the model file or the file of an initial state cannot be read, or the configuration does not fit them.
 pub fn complete(
     source: &ModelSource,
     directory: &ModelDirectory,
@@ -33,8 +36,8 @@ pub fn complete(
     };
     let states = read_states(source, directory, draft)?;
     let draft = draft.clone().with_state_files(states);
-    let completion = completion(settings, draft.backend());
-    let mut spec = draft.complete(onnx.as_ref(), labels, completion)?;
+    let rules = completion_rules(settings, draft.backend());
+    let mut spec = draft.complete(onnx.as_ref(), labels, rules)?;
     if spec.is_cached && settings.cache_size == 0 {
         let name = &spec.name;
         log::warning(&format!("'{name}' has a response cache, but the server has none: see --cache-config"));
@@ -43,13 +46,16 @@ pub fn complete(
     Ok(spec)
 }
 
-fn completion(settings: &Settings, backend: &str) -> CompletionRules {
+fn completion_rules(settings: &Settings, backend: &str) -> CompletionRules {
     let default = CompletionRules::default();
     let rows_max_default = settings.backend_config.rows_max_default(backend).unwrap_or(default.rows_max_default);
     CompletionRules { is_on: settings.auto_complete, rows_max_default }
 }
 
-/// The label files that a configuration names.
+/// Reads the label files that a configuration names.
+///
+/// # Errors
+/// When a file cannot be read, is larger than `LABELS_SIZE_MAX`, or is not UTF-8.
 pub fn read_labels(
     source: &ModelSource,
     directory: &ModelDirectory,
@@ -65,7 +71,7 @@ pub fn read_labels(
     Ok(labels)
 }
 
-/// The initial states of sequences, from the files that the configuration names.
+/// Reads the initial states of sequences from the files that the configuration names.
 fn read_states(
     source: &ModelSource,
     directory: &ModelDirectory,

@@ -5,20 +5,20 @@ use crate::error::{Code, Error};
 /// Why a model is not loaded.
 #[derive(Clone, Debug)]
 pub enum LoadFailure {
-    /// There is no such model, or there are several.
+    /// No repository has the model, or more than one has.
     Absent(Error),
-    /// Its directory or its configuration will not do.
+    /// The directory or the configuration is invalid.
     Config(Error),
-    /// It is an ensemble, and what it is made of will not do.
+    /// The model is an ensemble that does not fit its composing models.
     Composition(Error),
-    /// It has no version that its policy serves.
+    /// There is no version that the version policy selects.
     Policy(Error),
-    /// This version will not do.
+    /// This version cannot be loaded.
     Version(u64, Error),
 }
 
 impl LoadFailure {
-    /// What happened.
+    /// The error without the context of the load.
     pub const fn error(&self) -> &Error {
         match self {
             Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
@@ -26,7 +26,7 @@ impl LoadFailure {
         }
     }
 
-    /// What the index says: with the kind of the failure where a version had one, as Triton does.
+    /// The reason in the index. As in Triton, that of a version begins with the kind of the error.
     pub fn reason(&self) -> String {
         match self {
             Self::Version(_, error) => format!("{}: {error}", kind(error.code())),
@@ -34,9 +34,9 @@ impl LoadFailure {
         }
     }
 
-    /// What a client is told who asked for the load, in Triton's words
-    /// (`model_repository_manager.cc`), and why, where Triton tells that to its log alone.
-    pub fn told(&self, name: &str) -> Error {
+    /// The answer to the client that asked for the load, in Triton's words (`model_repository_manager.cc`). For a
+    /// bad configuration it has the reason too, which Triton only logs.
+    pub fn answer(&self, name: &str) -> Error {
         let unpolled = format!("failed to load '{name}', failed to poll from model repository");
         match self {
             Self::Absent(_) => Error::internal(unpolled),
@@ -58,7 +58,7 @@ impl From<Error> for LoadFailure {
     }
 }
 
-/// A code in the words of Triton's `Status`.
+/// The name of a code in Triton's `Status`.
 const fn kind(code: Code) -> &'static str {
     match code {
         Code::AlreadyExists => "Already exists",

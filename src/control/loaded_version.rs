@@ -1,4 +1,4 @@
-//! A model version that was loaded and not yet placed: its instances are still to be made.
+//! A loaded model version whose instances do not exist yet, and the scheduling policy that its configuration asks for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,37 +10,37 @@ use crate::queue::rate_limiter::RateRegistration;
 use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
 use crate::scheduler::{Policy, QueuePolicy, TimeoutAction};
 
-/// One model version, ready to be placed.
+/// One loaded model version.
 pub struct LoadedVersion {
     /// Its checked configuration.
     pub spec: Arc<ModelSpec>,
-    /// Its version.
+    /// Its version number.
     pub version: u64,
-    /// Where its instances come from.
+    /// Makes its instances.
     pub model: Arc<dyn LoadedModel>,
-    /// Where they run.
+    /// Where its instances will run.
     pub choice: PlacementChoice,
     /// How long its load took.
     pub took: Duration,
-    /// Those that take resources, where there is a rate limit.
+    /// The registration of its instances with the rate limiter; none without `--rate-limit`.
     pub registration: Option<RateRegistration>,
 }
 
 impl LoadedVersion {
-    /// The groups whose instances have a worker thread each, those that are passive last.
+    /// The instance groups that get worker threads, passive ones last.
     pub fn worker_groups(&self) -> impl Iterator<Item = &InstanceGroup> {
         let groups = || self.spec.instance_groups.iter().filter(|_| self.choice.site == InstanceSite::Worker);
         groups().filter(|group| !group.is_passive).chain(groups().filter(|group| group.is_passive))
     }
 
-    /// How it serves sequences, where it does; the number of instances is the queue's.
+    /// How it schedules sequences, if it serves any. The queue fills in the number of instances.
     pub fn sequence_policy(&self) -> Option<SequencePolicy> {
         let sequence = self.spec.sequence.as_ref()?;
         let rows_max = self.spec.rows_max;
         let rows = usize::try_from(rows_max).unwrap_or(usize::MAX).max(1);
         let (strategy, slots) = match &sequence.strategy {
             SequenceStrategy::Direct { queue_delay_max, utilization_min } => {
-                // The least count whose share of the slots is enough.
+                // The smallest number of busy slots that reaches minimum_slot_utilization.
                 let least = (0..=rows).find(|count| *count as f64 >= f64::from(*utilization_min) * rows as f64);
                 (SlotStrategy::Direct { queue_delay_max: *queue_delay_max, slots_least: least.unwrap_or(rows) }, rows)
             }
@@ -55,11 +55,11 @@ impl LoadedVersion {
         Some(SequencePolicy { strategy, instances: 0, slots, idle_max, is_iterative })
     }
 
-    /// How it batches.
+    /// How it forms batches.
     pub fn policy(&self) -> Policy {
         let rows_max = self.spec.rows_max;
         let Some(batching) = &self.spec.batching else { return Policy { rows_max, ..Policy::default() } };
-        // The largest batch alone is what is preferred where nothing is.
+        // A preference for the largest batch alone is the same as none.
         let rows_preferred = Some(batching.rows_preferred.clone()).filter(|sizes| *sizes != [rows_max]);
         Policy {
             rows_max,

@@ -1,4 +1,5 @@
-//! Loads models.
+//! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a model's
+//! directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,76 +32,81 @@ use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
 use crate::runtime::clock;
 use crate::time::Instant;
 
-/// A model, and the path that holds it.
+/// A model's directory and the source that its files are read from.
 #[derive(Clone, Copy)]
 pub struct ModelLocation<'a> {
-    /// Its files are read beneath this.
+    /// Files are read beneath it.
     pub source: &'a ModelSource,
-    /// What of it lies there.
+    /// The listing of the model's directory.
     pub directory: &'a ModelDirectory,
 }
 
-/// The configuration of a model, read, and what it asks for.
+/// A model's configuration as read, before it is completed for each version.
 pub struct OpenedConfig {
     draft: ConfigDraft,
     labels: BTreeMap<String, Arc<Labels>>,
-    /// The versions that its policy serves, the highest first.
+    /// The versions that the version policy selects, the highest first.
     pub versions: Vec<u64>,
-    /// The models that it is made of, where it is an ensemble.
+    /// The composing models of an ensemble.
     composing: Vec<String>,
 }
 
-/// What serves of a model while it is loaded again.
+/// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
 #[derive(Clone, Debug, Default)]
 pub struct ServingVersions {
-    /// The mark of what all its versions share; none where all are to be loaded again.
+    /// The mark of what all versions share (configuration, labels); none to load all versions again.
     pub shared: Option<u64>,
-    /// Its versions, each with the mark of its directory.
+    /// Each version's number and the mark of its directory.
     pub versions: Vec<(u64, u64)>,
 }
 
-/// Loads model versions. Shared by the helpers of the control thread.
+/// Loads model versions. Shared by all load threads.
 pub struct ModelLoader {
     settings: Arc<Settings>,
     engines: Engines,
-    machine: HostGpus,
+    host_gpus: HostGpus,
 }
 
 impl ModelLoader {
-    /// Opens what engines the flags name.
+    /// Opens the engine library that the flags name, if they name one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when that library cannot be used.
     pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
         let engines = Engines::new(&settings.backend_config.onnxruntime)?;
-        Ok(Self { settings: Arc::clone(settings), engines, machine: HostGpus::new(settings) })
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings) })
     }
 
-    /// The GPUs of this machine, which are looked for when this is first asked.
-    pub fn devices(&self) -> &Gpus {
-        self.machine.gpus()
+    /// The GPUs of this machine. The first call searches for them.
+    pub fn gpus(&self) -> &Gpus {
+        self.host_gpus.gpus()
     }
 
-    /// What is known of the GPUs.
-    pub const fn gpus(&self) -> &Arc<GpuBoard> {
-        self.machine.board()
+    /// The metrics of the GPUs.
+    pub const fn gpu_board(&self) -> &Arc<GpuBoard> {
+        self.host_gpus.board()
     }
 
-    /// Loads what is wanted of a model and does not serve as it lies there. One version that fails
-    /// fails them all.
+    /// Loads the versions that the version policy selects and that do not already serve unchanged.
+    ///
+    /// # Errors
+    /// Why the model cannot be loaded. One version that fails, fails the whole load: nothing of it is published.
     pub fn load_model(
         &self,
         location: ModelLocation<'_>,
-        held: &ServingVersions,
-        members: &ComposingModels,
+        serving: &ServingVersions,
+        composing_models: &ComposingModels,
         progress: &LoadProgress,
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         progress.set_stage(LoadStage::Reading);
         let opened = self.open(location)?;
         if !opened.composing.is_empty() {
-            return self.load_ensemble(location, held, &opened, members);
+            return self.load_ensemble(location, serving, &opened, composing_models);
         }
         let ChangeMark { shared, versions } = &location.directory.mark;
         let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
-        let changes = version_changes(&held.versions, &wanted, held.shared == Some(*shared));
+        let changes = version_changes(&serving.versions, &wanted, serving.shared == Some(*shared));
         progress.set_stage(LoadStage::Loading);
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
@@ -111,25 +117,26 @@ impl ModelLoader {
         Ok((loaded, changes))
     }
 
-    /// Loads an ensemble: held against the models that it is made of, every time.
+    /// Loads an ensemble. All its versions are checked against the composing models every time, whatever their marks:
+    /// those models may have changed.
     fn load_ensemble(
         &self,
         location: ModelLocation<'_>,
-        held: &ServingVersions,
+        serving: &ServingVersions,
         opened: &OpenedConfig,
-        members: &ComposingModels,
+        composing_models: &ComposingModels,
     ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
         let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
-        let changes = version_changes(&held.versions, &wanted, false);
+        let changes = version_changes(&serving.versions, &wanted, false);
         let mut loaded = Vec::with_capacity(changes.loaded.len());
         for version in &changes.loaded {
             let began = clock::now();
             let OpenedConfig { draft, labels, .. } = opened;
             let spec = complete(location.source, location.directory, *version, draft, labels, &self.settings);
             let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
-            let spec = Arc::new(members.resolve(spec).map_err(LoadFailure::Composition)?);
+            let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
             let took = clock::now().since(began);
-            log::info(&format!("loaded '{}' version {version}, made of {}", spec.name, opened.composing.join(", ")));
+            log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
             let choice =
                 PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
             loaded.push(LoadedVersion {
@@ -144,13 +151,16 @@ impl ModelLoader {
         Ok((loaded, changes))
     }
 
-    /// The models that one is made of, where it is an ensemble; none where that cannot be told, which its
-    /// load will.
+    /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read: the
+    /// load then fails with the reason.
     pub fn composing(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Vec<String> {
         source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
     }
 
-    /// Reads the configuration of a model, and labels.
+    /// Reads a model's configuration and labels, and applies the version policy.
+    ///
+    /// # Errors
+    /// [`LoadFailure::Config`] for an unreadable or invalid file, [`LoadFailure::Policy`] when no version is selected.
     pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
         let name = &directory.name;
         let draft = source.draft(directory, &self.settings)?;
@@ -166,8 +176,11 @@ impl ModelLoader {
         Ok(OpenedConfig { draft, labels, versions: choice.versions, composing })
     }
 
-    /// Loads one version of a model, warms it up and decides where it runs. One that nobody asked to have
-    /// on a GPU runs on the CPU where its load fails there.
+    /// Loads one version of a model, checks its warm-up and decides where it runs. If the load on a GPU fails and the
+    /// configuration does not require a GPU, the model is loaded on the CPU.
+    ///
+    /// # Errors
+    /// The error of the configuration, the engine, the warm-up or the placement.
     pub fn load_version(
         &self,
         location: ModelLocation<'_>,
@@ -175,34 +188,34 @@ impl ModelLoader {
         version: u64,
     ) -> Result<LoadedVersion, Error> {
         let began = clock::now();
-        let settled = self.settle(location, opened, version)?;
-        match (self.load_settled(location, opened, version, &settled, began), settled.on_cpu) {
+        let completed = self.complete_config(location, opened, version)?;
+        match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
             (Err(why), Some(spec)) => {
-                tell_fallback(&spec, &why);
-                let settled = CompletedConfig { spec, gpu_engine: None, on_cpu: None };
-                self.load_settled(location, opened, version, &settled, began)
+                log_cpu_fallback(&spec, &why);
+                let completed = CompletedConfig { spec, gpu_engine: None, cpu_spec: None };
+                self.load_completed(location, opened, version, &completed, began)
             }
             (outcome, _) => outcome,
         }
     }
 }
 
-/// What is decided of a version before it is loaded.
+/// The completed configuration of a version, and the engine of its instances on GPUs.
 struct CompletedConfig<'a> {
     spec: Arc<ModelSpec>,
-    /// What its instances on GPUs run, where it has any.
+    /// None without instances on GPUs.
     gpu_engine: Option<GpuEngine<'a>>,
-    /// The same on the CPU alone, where nobody asked for a GPU.
-    on_cpu: Option<Arc<ModelSpec>>,
+    /// The configuration with all instances on the CPU, if it does not require a GPU.
+    cpu_spec: Option<Arc<ModelSpec>>,
 }
 
-fn tell_fallback(spec: &ModelSpec, why: &Error) {
+fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
     log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
 }
 
 impl ModelLoader {
-    /// The configuration of a version, and what its instances on GPUs run, where it has any.
-    fn settle(
+    /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
+    fn complete_config(
         &self,
         ModelLocation { source, directory }: ModelLocation<'_>,
         OpenedConfig { draft, labels, .. }: &OpenedConfig,
@@ -211,34 +224,35 @@ impl ModelLoader {
         let complete =
             |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
         if !draft.may_use_gpu() {
-            return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, on_cpu: None });
+            return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
         }
-        let with = |takes_auto| complete(&draft.clone().with_gpus(self.machine.support(takes_auto)));
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.host_gpus.support(takes_auto)));
         let spec = with(self.settings.uses_gpu_unasked)?;
         if !spec.is_on_gpu() {
-            return Ok(CompletedConfig { spec, gpu_engine: None, on_cpu: None });
+            return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
         }
-        let on_cpu = Some(with(false)?).filter(|on_cpu| !on_cpu.is_on_gpu());
+        // A second completion in which KIND_AUTO means CPU: the fallback, unless a group is of KIND_GPU.
+        let cpu_spec = Some(with(false)?).filter(|cpu_spec| !cpu_spec.is_on_gpu());
         let folder = directory.version_path(version);
         let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
         let reference = || {
-            let opening = PinnedFiles::new(source, &folder, draft)?;
-            opening.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
+            let pinned = PinnedFiles::new(source, &folder, draft)?;
+            pinned.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
         };
-        match (self.machine.choose(&spec, &file, &self.engines, reference), on_cpu) {
-            (Ok(gpu_engine), on_cpu) => Ok(CompletedConfig { spec, gpu_engine: Some(gpu_engine), on_cpu }),
-            (Err(why), Some(on_cpu)) => {
-                tell_fallback(&spec, &why);
-                Ok(CompletedConfig { spec: on_cpu, gpu_engine: None, on_cpu: None })
+        match (self.host_gpus.choose(&spec, &file, &self.engines, reference), cpu_spec) {
+            (Ok(gpu_engine), cpu_spec) => Ok(CompletedConfig { spec, gpu_engine: Some(gpu_engine), cpu_spec }),
+            (Err(why), Some(cpu_spec)) => {
+                log_cpu_fallback(&spec, &why);
+                Ok(CompletedConfig { spec: cpu_spec, gpu_engine: None, cpu_spec: None })
             }
             (Err(why), None) => {
-                let asked = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
-                Err(why.with_prefix(&asked))
+                let prefix = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+                Err(why.with_prefix(&prefix))
             }
         }
     }
 
-    fn load_settled(
+    fn load_completed(
         &self,
         ModelLocation { source, directory }: ModelLocation<'_>,
         opened: &OpenedConfig,
@@ -255,19 +269,19 @@ impl ModelLoader {
         };
         let (model, choice) = threads::enter(1, |threads: &Threads| {
             let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
-            let opening = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
+            let pinned = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
             let model = match (gpu_engine, backend) {
                 (Some(GpuEngine::Plan(plan)), backend) => {
-                    let on_cpu = backend.map(|backend| opening.load(backend, spec, &path)).transpose()?;
-                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.machine.gpus(), on_cpu);
-                    warm_up::warmed(Box::new(model), spec, &[], read)?
+                    let on_cpu = backend.map(|backend| pinned.load(backend, spec, &path)).transpose()?;
+                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.host_gpus.gpus(), on_cpu);
+                    warm_up::with_warm_up(Box::new(model), spec, &[], read)?
                 }
-                (_, Some(backend)) => load_engine(backend, spec, (&path, &opening), &self.settings, read)?,
+                (_, Some(backend)) => load_engine(backend, spec, (&path, &pinned), &self.settings, read)?,
                 (_, None) => return Err(Error::internal("a model has no instance anywhere")),
             };
-            opening.check(source)?;
+            pinned.check(source)?;
             if !spec.warm_ups.is_empty() {
-                // What fails is to fail the load, and not the first worker.
+                // One instance is made and dropped, so that a failing warm-up fails the load before any worker starts.
                 let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
                 drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
             }
@@ -291,8 +305,8 @@ impl ModelLoader {
     }
 }
 
-/// Loads a model with its engine, whose instances are warm when they are made: one that serves
-/// sequences as the engine sees it.
+/// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up see
+/// the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.
 fn load_engine(
     backend: &dyn Backend,
     spec: &Arc<ModelSpec>,
@@ -301,9 +315,9 @@ fn load_engine(
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
-    let Some(sequence) = &spec.sequence else { return warm_up::warmed(load(spec)?, spec, &[], read) };
-    let told = begun_inputs(sequence, spec.has_batch_axis());
-    let inner = warm_up::warmed(load(&sequence.engine)?, &sequence.engine, &told, read)?;
+    let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
+    let start_inputs = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::with_warm_up(load(&sequence.engine)?, &sequence.engine, &start_inputs, read)?;
     let bytes_max = settings.sequence_state_bytes_max;
     Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
 }
@@ -318,7 +332,7 @@ mod tests {
     use crate::config::OnnxruntimeConfig;
 
     #[test]
-    fn what_no_engine_runs_on_a_gpu_is_on_the_cpu_where_nobody_asked_and_refused_with_both_reasons_where_one_did() {
+    fn a_model_that_no_gpu_engine_runs_falls_back_to_the_cpu_and_kind_gpu_is_refused_with_both_reasons() {
         let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
         let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
         let graph =
@@ -328,7 +342,7 @@ mod tests {
         let loader = ModelLoader {
             settings: Arc::new(settings),
             engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
-            machine: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+            host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
         };
         let load = |name: &str, config: &str| {
             let version = root.join(name).join("1");

@@ -1,4 +1,5 @@
-//! pinned
+//! The model file of one version, opened beneath the repository and pinned while an engine loads it, so that the engine
+//! loads the file that was checked and not what the path leads to by then.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -13,20 +14,25 @@ use crate::model::ModelSpec;
 use crate::model::config::ConfigDraft;
 use crate::model::onnx::external_data::external_files;
 
-/// A model's file as it was opened beneath the repository. Where it keeps tensors in other files the engine
-/// goes by its path; what the paths lead to lies beneath the repository, and must be the same before and
-/// after.
+/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Only an ONNX file
+/// with tensors in other files is loaded by its path, because the engine must find those files: then all of them must
+/// be beneath the repository and must not change during the load.
 pub struct PinnedFiles {
     file: Option<PinnedFile>,
 }
 
 struct PinnedFile {
     file: File,
-    /// Its path and those of the files in which it keeps tensors, each with its stamp.
+    /// The path and the stamp of the file and of each file that it keeps tensors in.
     stamps: Vec<(String, u64)>,
 }
 
 impl PinnedFiles {
+    /// Opens the model file in a version's directory and stamps the files that it refers to.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a file cannot be read beneath the repository, or a tensor's file is not beside or below
+    /// the model file.
     pub fn new(source: &ModelSource, directory: &str, draft: &ConfigDraft) -> Result<Self, Error> {
         let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
         let path = format!("{directory}/{name}");
@@ -37,20 +43,24 @@ impl PinnedFiles {
         let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
         let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
         for place in external_files(&bytes)? {
-            let told = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
-            // The paths of ONNX begin where the file lies, and go down only.
+            let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
+            // ONNX: a location is relative to the model file's directory and has no "..".
             if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-                return Err(told("which does not lie beside it or below"));
+                return Err(refused("which does not lie beside it or below"));
             }
             let place = format!("{beside}/{place}");
             let opened = source.repository.open_file(&place);
-            opened.map_err(|error| told(&format!("which cannot be read beneath the repository: {error}")))?;
+            opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
             let stamp = source.repository.stamp(&place);
             stamps.push((place, stamp));
         }
         Ok(Self { file: Some(PinnedFile { file, stamps }) })
     }
 
+    /// Called after the load: checks that the files did not change meanwhile.
+    ///
+    /// # Errors
+    /// `Unavailable` when one did.
     pub fn check(&self, source: &ModelSource) -> Result<(), Error> {
         let stamps = self.file.iter().flat_map(|opened| &opened.stamps);
         match stamps.into_iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
@@ -61,7 +71,10 @@ impl PinnedFiles {
         }
     }
 
-    /// Loads it with an engine.
+    /// Loads the model with an engine. `path` is the version's directory.
+    ///
+    /// # Errors
+    /// The engine's error.
     pub fn load(
         &self,
         backend: &dyn Backend,
@@ -85,12 +98,12 @@ mod tests {
     use super::*;
     use crate::model::config::CompletionRules;
 
-    /// An engine that tells which way it was given a model.
-    struct Told;
+    /// An engine that reports by which of the two methods it was called.
+    struct Reporting;
 
-    impl Backend for Told {
+    impl Backend for Reporting {
         fn name(&self) -> &str {
-            "told"
+            "reporting"
         }
 
         fn load(&self, _: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
@@ -117,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_keeps_its_tensors_goes_as_it_was_opened_and_others_by_their_path() {
+    fn a_file_without_external_tensors_is_loaded_from_its_descriptor_and_others_by_path() {
         let root = std::env::temp_dir().join(format!("deuteron-ways-{}", std::process::id()));
         let version = root.join("models/m/1");
         fs::create_dir_all(version.join("deep")).unwrap();
@@ -135,27 +148,27 @@ mod tests {
             let draft = ConfigDraft::new("m", Some(text), &[]).unwrap();
             Arc::new(draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap())
         };
-        let told = |place: Option<&str>| {
+        let outcome = |place: Option<&str>| {
             fs::write(version.join("model.onnx"), onnx(place)).unwrap();
             let opening = PinnedFiles::new(&source, "m/1", &draft);
-            let outcome = opening.and_then(|opening| opening.load(&Told, &spec, Path::new("P")));
+            let outcome = opening.and_then(|opening| opening.load(&Reporting, &spec, Path::new("P")));
             outcome.err().unwrap().text().to_owned()
         };
-        assert_eq!(told(None), "as it was opened, 7 bytes");
+        assert_eq!(outcome(None), "as it was opened, 7 bytes");
         for beneath in ["w.bin", "./w.bin", "deep/w.bin", "in"] {
-            assert_eq!(told(Some(beneath)), "by its path P", "{beneath}");
+            assert_eq!(outcome(Some(beneath)), "by its path P", "{beneath}");
         }
         let outside = root.join("outside").display().to_string();
         for place in ["../x", "../../../outside", "deep/../../x", &outside] {
             let want = format!("'m/1/model.onnx' keeps tensors in '{place}', which does not lie beside it or below");
-            assert_eq!(told(Some(place)), want);
+            assert_eq!(outcome(Some(place)), want);
         }
         for place in ["out", "folder_out/outside", "absent", "deep"] {
             let want =
                 format!("'m/1/model.onnx' keeps tensors in '{place}', which cannot be read beneath the repository");
-            assert!(told(Some(place)).starts_with(&want), "{place}: {}", told(Some(place)));
+            assert!(outcome(Some(place)).starts_with(&want), "{place}: {}", outcome(Some(place)));
         }
-        // What it keeps there must be the same before and after, too.
+        // The files of its tensors must not change either.
         fs::write(version.join("model.onnx"), onnx(Some("w.bin"))).unwrap();
         let opening = PinnedFiles::new(&source, "m/1", &draft).unwrap();
         assert!(opening.check(&source).is_ok());
@@ -178,20 +191,20 @@ mod tests {
         let source = ModelSource::of_directory(root.join("models")).unwrap();
         let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
         let open = || PinnedFiles::new(&source, "m/1", &draft);
-        let told = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
+        let text = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
         let opened = open().unwrap();
-        assert_eq!(told(opened.check(&source)), "");
+        assert_eq!(text(opened.check(&source)), "");
         fs::rename(&version, root.join("models/m/away")).unwrap();
         symlink(root.join("elsewhere"), &version).unwrap();
         let swapped = "'m/1/model.onnx' was changed while it was loaded; load it again";
-        assert_eq!(told(opened.check(&source)), swapped, "a directory that leads out");
-        assert!(told(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
+        assert_eq!(text(opened.check(&source)), swapped, "a directory that leads out");
+        assert!(text(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
         fs::remove_file(&version).unwrap();
         fs::rename(root.join("models/m/away"), &version).unwrap();
-        assert_eq!(told(opened.check(&source)), "");
+        assert_eq!(text(opened.check(&source)), "");
         fs::remove_file(version.join("model.onnx")).unwrap();
         fs::write(version.join("model.onnx"), [onnx(None), onnx(None)].concat()).unwrap();
-        assert_eq!(told(opened.check(&source)), swapped, "another file");
+        assert_eq!(text(opened.check(&source)), swapped, "another file");
         fs::remove_dir_all(&root).unwrap();
     }
 }

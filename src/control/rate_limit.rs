@@ -25,7 +25,8 @@ pub fn limiter(settings: &Settings) -> Option<Arc<RateLimiter>> {
 /// gives its registration back.
 ///
 /// # Errors
-/// [`LoadFailure::Version`] when an instance needs more of a resource than there is.
+/// [`LoadFailure::Version`] when an instance needs more of a resource than there is, or when a resource is global for
+/// one instance and per device for another.
 pub fn register(
     mut versions: Vec<LoadedVersion>,
     limiter: Option<&Arc<RateLimiter>>,
@@ -46,7 +47,7 @@ fn demands(loaded: &LoadedVersion) -> impl Iterator<Item = Demand> {
     active.flat_map(|group| group.instances().map(|(_, gpu)| demand(&group.rate, gpu)))
 }
 
-/// An instance on the CPU is on device 0, as in Triton.
+/// What one instance needs. For resources per device an instance on the CPU counts as on device 0, as in Triton.
 fn demand(rules: &RateRules, gpu: Option<u32>) -> Demand {
     let needs = rules.resources.iter().map(|resource| Need {
         name: resource.name.clone(),
