@@ -13,12 +13,12 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use crate::loadgen::client_connection::ClientConnection;
 use crate::loadgen::clock;
 use crate::loadgen::exchange::{Exchange, FinishedRequest};
 use crate::loadgen::failure::{FailureKind, RequestFailure};
 use crate::loadgen::http1::Http1Exchange;
 use crate::loadgen::http2::Http2Exchange;
-use crate::loadgen::link::ClientConnection;
 use crate::loadgen::request::{OutgoingRequest, Requests};
 use crate::loadgen::schedule::Schedule;
 use crate::loadgen::sequence::LoadSequences;
@@ -69,7 +69,7 @@ pub struct ThreadPlan {
 /// When requests are sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many are in flight at any time: the next is sent when one ends.
+    /// So many are in request at any time: the next is sent when one ends.
     Closed(usize),
     /// When they are due, whatever became of the others.
     Open(Schedule),
@@ -124,7 +124,7 @@ pub struct LoadShared {
 /// A request between its submission and its end.
 #[derive(Debug)]
 struct SubmittedRequest {
-    link: usize,
+    connection: usize,
     /// When it was due, where latency counts from then.
     due: Option<Instant>,
     /// When its first byte was sent.
@@ -155,14 +155,14 @@ struct LoadThread<'a> {
     shared: &'a LoadShared,
     reports: &'a Sender<ThreadReport>,
     poller: Poller,
-    links: Vec<ClientConnection>,
+    connections: Vec<ClientConnection>,
     /// Connections by free place on them.
-    free: VecDeque<usize>,
+    free_slots: VecDeque<usize>,
     /// Links with something to send.
-    touched: Vec<usize>,
+    to_flush: Vec<usize>,
     /// Links that are to be made again.
-    down: Vec<usize>,
-    flights: Slab<SubmittedRequest>,
+    to_reconnect: Vec<usize>,
+    in_flight: Slab<SubmittedRequest>,
     pending: VecDeque<UnsentRequest>,
     /// Of the open loop: when the next request is due.
     next_due: Option<Instant>,
@@ -170,11 +170,11 @@ struct LoadThread<'a> {
     window: LoadWindow,
     phase: LoadPhase,
     /// Windows handed on.
-    windows: usize,
+    windows_sent: usize,
     ended: u64,
     /// Requests that may still be sent.
-    left: Option<u64>,
-    number: u64,
+    requests_left: Option<u64>,
+    next_number: u64,
     unsent: u64,
     timeouts_checked: Instant,
     buffer: Vec<u8>,
@@ -182,10 +182,10 @@ struct LoadThread<'a> {
 
 /// Runs one lane to its end. All lanes meet at the barrier when their connections are made.
 pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &Sender<ThreadReport>) {
-    let lane = LoadThread::new(plan, shared, reports).and_then(|mut lane| lane.connect().map(|()| lane));
+    let thread = LoadThread::new(plan, shared, reports).and_then(|mut thread| thread.connect().map(|()| thread));
     barrier.wait();
     // Nobody listens any more where the watcher has given up.
-    let _ = match lane.and_then(LoadThread::run) {
+    let _ = match thread.and_then(LoadThread::run) {
         Ok(done) => reports.send(done),
         Err(error) => reports.send(ThreadReport::Failed(error.to_string())),
     };
@@ -194,27 +194,27 @@ pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &S
 impl<'a> LoadThread<'a> {
     fn new(plan: ThreadPlan, shared: &'a LoadShared, reports: &'a Sender<ThreadReport>) -> std::io::Result<Self> {
         let connections = plan.connections.max(1);
-        let links: Vec<_> = (0..connections).map(|index| new_link(&plan, index)).collect();
-        let free = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
+        let connections_made: Vec<_> = (0..connections).map(|index| new_connection(&plan, index)).collect();
+        let free_slots = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
         let now = clock::now();
         Ok(Self {
             shared,
             reports,
             poller: Poller::new()?,
-            links,
-            free,
-            touched: Vec::new(),
-            down: (0..connections).collect(),
-            flights: Slab::new(),
+            connections: connections_made,
+            free_slots,
+            to_flush: Vec::new(),
+            to_reconnect: (0..connections).collect(),
+            in_flight: Slab::new(),
             pending: VecDeque::new(),
             next_due: None,
             start: now,
             window: LoadWindow::new(now),
             phase: LoadPhase::WarmUp,
-            windows: 0,
+            windows_sent: 0,
             ended: 0,
-            left: plan.request_count,
-            number: 0,
+            requests_left: plan.request_count,
+            next_number: 0,
             unsent: 0,
             timeouts_checked: now,
             buffer: vec![0; READ_SIZE],
@@ -227,16 +227,18 @@ impl<'a> LoadThread<'a> {
     fn connect(&mut self) -> std::io::Result<()> {
         let mut ready = Vec::new();
         let start = clock::now();
-        for link in &mut self.links {
-            let _ = link.connect(&self.poller, start);
+        for connection in &mut self.connections {
+            let _ = connection.connect(&self.poller, start);
         }
-        while self.links.iter().any(ClientConnection::is_connecting) && clock::now().since(start) < CONNECT_TIMEOUT {
+        while self.connections.iter().any(ClientConnection::is_connecting)
+            && clock::now().since(start) < CONNECT_TIMEOUT
+        {
             self.poller.wait(WAIT_MAX, &mut ready)?;
             for ready in ready.drain(..).filter(|ready| ready.is_writable) {
-                let Some(link) = self.links.get_mut(ready.index) else { continue };
-                let outcome = link.handle_writable(&self.poller).and_then(|()| link.flush(&self.poller));
+                let Some(connection) = self.connections.get_mut(ready.index) else { continue };
+                let outcome = connection.handle_writable(&self.poller).and_then(|()| connection.flush(&self.poller));
                 if let Err(failure) = outcome {
-                    link.close(Some(&failure), clock::now());
+                    connection.close(Some(&failure), clock::now());
                 }
             }
         }
@@ -255,7 +257,7 @@ impl<'a> LoadThread<'a> {
         loop {
             let now = clock::now();
             self.handle_time(now);
-            self.advance(now);
+            self.send_due(now);
             if self.is_done() {
                 self.window.ended = clock::now();
                 return Ok(ThreadReport::Done(Box::new(self.window), self.unsent));
@@ -274,32 +276,32 @@ impl<'a> LoadThread<'a> {
             self.begin_draining(now);
         }
         self.end_window(now);
-        for index in std::mem::take(&mut self.down) {
-            let Some(link) = self.links.get_mut(index) else { continue };
-            match link.connect(&self.poller, now) {
-                Ok(()) if link.is_down() => self.down.push(index),
+        for index in std::mem::take(&mut self.to_reconnect) {
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            match connection.connect(&self.poller, now) {
+                Ok(()) if connection.is_down() => self.to_reconnect.push(index),
                 Ok(()) => {}
-                Err(failure) => self.fail_link(index, &failure, now),
+                Err(failure) => self.fail_connection(index, &failure, now),
             }
         }
         if now.since(self.timeouts_checked) >= TIMEOUT_CHECK_INTERVAL {
             self.timeouts_checked = now;
-            self.end_late(now);
+            self.cancel_late(now);
         }
     }
 
     /// Sends what is due and can be sent.
-    fn advance(&mut self, now: Instant) {
+    fn send_due(&mut self, now: Instant) {
         self.release_due(now);
-        self.dispatch(now);
-        while let Some(index) = self.touched.pop() {
+        self.assign_pending(now);
+        while let Some(index) = self.to_flush.pop() {
             self.flush(index);
         }
     }
 
     fn release_due(&mut self, now: Instant) {
         while let Some(due) = self.next_due.filter(|due| *due <= now) {
-            if self.phase == LoadPhase::Draining || self.left == Some(0) {
+            if self.phase == LoadPhase::Draining || self.requests_left == Some(0) {
                 self.next_due = None;
                 return;
             }
@@ -310,26 +312,27 @@ impl<'a> LoadThread<'a> {
     }
 
     fn push_pending(&mut self, due: Instant) {
-        if self.left == Some(0) {
+        if self.requests_left == Some(0) {
             return;
         }
-        self.left = self.left.map(|left| left - 1);
+        self.requests_left = self.requests_left.map(|left| left - 1);
         self.pending.push_back(UnsentRequest { due, has_waited: false });
     }
 
     /// Gives pending requests to connections.
-    fn dispatch(&mut self, now: Instant) {
-        while let (Some(pending), Some(link)) = (self.pending.front().copied(), self.free.front().copied()) {
+    fn assign_pending(&mut self, now: Instant) {
+        while let (Some(pending), Some(connection)) = (self.pending.front().copied(), self.free_slots.front().copied())
+        {
             let Some((outgoing, slot)) = self.next_request() else { break };
             self.pending.pop_front();
             let counts_from_due = pending.has_waited || matches!(self.plan.pace, Pace::Open(_));
-            self.submit(link, &outgoing, slot, counts_from_due.then_some(pending.due), now);
+            self.submit(connection, &outgoing, slot, counts_from_due.then_some(pending.due), now);
         }
         if self.phase == LoadPhase::Draining {
-            while let Some(link) = self.free.front().copied() {
-                let Some(step) = self.plan.sequences.as_mut().and_then(LoadSequences::poll_close) else { break };
-                let outgoing = self.plan.requests.in_sequence(&step);
-                self.submit(link, &outgoing, Some(step.slot), None, now);
+            while let Some(connection) = self.free_slots.front().copied() {
+                let Some(step) = self.plan.sequences.as_mut().and_then(LoadSequences::poll_final_step) else { break };
+                let outgoing = self.plan.requests.for_step(&step);
+                self.submit(connection, &outgoing, Some(step.slot), None, now);
             }
         }
         // What is left waits from now on; those behind a marked one were marked before.
@@ -341,10 +344,10 @@ impl<'a> LoadThread<'a> {
     fn next_request(&mut self) -> Option<(OutgoingRequest, Option<usize>)> {
         if let Some(sequences) = &mut self.plan.sequences {
             let step = sequences.poll_step()?;
-            return Some((self.plan.requests.in_sequence(&step), Some(step.slot)));
+            return Some((self.plan.requests.for_step(&step), Some(step.slot)));
         }
-        self.number += 1;
-        Some((self.plan.requests.plain(self.number - 1), None))
+        self.next_number += 1;
+        Some((self.plan.requests.by_number(self.next_number - 1), None))
     }
 
     fn submit(
@@ -355,71 +358,72 @@ impl<'a> LoadThread<'a> {
         due: Option<Instant>,
         now: Instant,
     ) {
-        self.free.pop_front();
-        let token = self.flights.insert(SubmittedRequest { link: index, due, sent: None, submitted: now, slot });
-        let Some(link) = self.links.get_mut(index) else { return };
-        link.submit(token, outgoing);
-        if self.touched.last() != Some(&index) {
-            self.touched.push(index);
+        self.free_slots.pop_front();
+        let token =
+            self.in_flight.insert(SubmittedRequest { connection: index, due, sent: None, submitted: now, slot });
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.submit(token, outgoing);
+        if self.to_flush.last() != Some(&index) {
+            self.to_flush.push(index);
         }
-        if link.is_down() {
-            match link.connect(&self.poller, now) {
-                Ok(()) if link.is_down() && !self.down.contains(&index) => self.down.push(index),
+        if connection.is_down() {
+            match connection.connect(&self.poller, now) {
+                Ok(()) if connection.is_down() && !self.to_reconnect.contains(&index) => self.to_reconnect.push(index),
                 Ok(()) => {}
-                Err(failure) => self.fail_link(index, &failure, now),
+                Err(failure) => self.fail_connection(index, &failure, now),
             }
         }
     }
 
     fn flush(&mut self, index: usize) {
-        let Some(link) = self.links.get_mut(index) else { return };
-        if link.is_up() && !link.unsent.is_empty() {
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.is_up() && !connection.unsent.is_empty() {
             // The last thing before the first byte goes out.
             let now = clock::now();
-            for token in link.unsent.drain(..) {
-                let Some(flight) = self.flights.get_mut(token) else { continue };
-                flight.sent = Some(now);
+            for token in connection.unsent.drain(..) {
+                let Some(request) = self.in_flight.get_mut(token) else { continue };
+                request.sent = Some(now);
                 self.window.sent += 1;
-                if let (Some(due), Pace::Open(_)) = (flight.due, &self.plan.pace) {
+                if let (Some(due), Pace::Open(_)) = (request.due, &self.plan.pace) {
                     self.window.lag.record(now.since(due));
                 }
             }
         }
-        if let Err(failure) = link.flush(&self.poller) {
-            self.fail_link(index, &failure, clock::now());
+        if let Err(failure) = connection.flush(&self.poller) {
+            self.fail_connection(index, &failure, clock::now());
         }
     }
 
     fn handle_ready(&mut self, ready: ReadyConnection) {
-        let Some(link) = self.links.get_mut(ready.index) else { return };
+        let Some(connection) = self.connections.get_mut(ready.index) else { return };
         let outcome = if ready.is_writable {
-            link.handle_writable(&self.poller)
+            connection.handle_writable(&self.poller)
         } else {
-            let mut outcome = link.handle_readable(&mut self.buffer);
+            let mut outcome = connection.handle_readable(&mut self.buffer);
             while outcome == Ok(true) {
-                outcome = link.handle_readable(&mut self.buffer);
+                outcome = connection.handle_readable(&mut self.buffer);
             }
             outcome.map(drop)
         };
         let now = clock::now();
-        let is_over = link.exchange().is_over();
+        let is_over = connection.exchange().is_over();
         self.take_finished(ready.index, now);
         match outcome {
-            Err(failure) => self.fail_link(ready.index, &failure, now),
+            Err(failure) => self.fail_connection(ready.index, &failure, now),
             Ok(()) if is_over => {
                 let failure =
                     RequestFailure::new(FailureKind::Closed, "the server takes no more requests on the connection");
-                self.fail_link(ready.index, &failure, now);
+                self.fail_connection(ready.index, &failure, now);
             }
-            Ok(()) => self.touched.push(ready.index),
+            Ok(()) => self.to_flush.push(ready.index),
         }
         self.end_window(now);
-        self.advance(now);
+        self.send_due(now);
     }
 
     fn take_finished(&mut self, index: usize, now: Instant) {
         while let Some(FinishedRequest { token, outcome }) =
-            self.links.get_mut(index).and_then(|link| link.exchange().poll_finished())
+            self.connections.get_mut(index).and_then(|connection| connection.exchange().poll_finished())
         {
             self.complete(token, outcome.map(drop), now);
         }
@@ -427,8 +431,8 @@ impl<'a> LoadThread<'a> {
 
     /// A request has ended.
     fn complete(&mut self, token: usize, outcome: Result<(), RequestFailure>, now: Instant) {
-        let Some(flight) = self.flights.try_remove(token) else { return };
-        let from = flight.due.or(flight.sent).unwrap_or(flight.submitted);
+        let Some(request) = self.in_flight.try_remove(token) else { return };
+        let from = request.due.or(request.sent).unwrap_or(request.submitted);
         let latency = now.since(from);
         let counter = if outcome.is_ok() { &self.shared.succeeded } else { &self.shared.failed };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -436,8 +440,8 @@ impl<'a> LoadThread<'a> {
         self.shared.latency_nanos.fetch_add(if outcome.is_ok() { nanos } else { 0 }, Ordering::Relaxed);
         self.window.handle_outcome(latency, outcome);
         self.ended += 1;
-        self.free.push_back(flight.link);
-        if let (Some(slot), Some(sequences)) = (flight.slot, &mut self.plan.sequences) {
+        self.free_slots.push_back(request.connection);
+        if let (Some(slot), Some(sequences)) = (request.slot, &mut self.plan.sequences) {
             sequences.handle_done(slot);
         }
         if matches!(self.plan.pace, Pace::Closed(_)) && self.phase != LoadPhase::Draining {
@@ -445,38 +449,39 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// A connection has ended: so has all that was in flight on it.
-    fn fail_link(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
+    /// A connection has ended: so has all that was in request on it.
+    fn fail_connection(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
         self.take_finished(index, now);
-        let Some(link) = self.links.get_mut(index) else { return };
-        link.close(Some(failure), now);
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.close(Some(failure), now);
         let tokens: Vec<usize> =
-            self.flights.iter().filter(|(_, flight)| flight.link == index).map(|(token, _)| token).collect();
+            self.in_flight.iter().filter(|(_, request)| request.connection == index).map(|(token, _)| token).collect();
         for token in tokens {
             self.complete(token, Err(failure.clone()), now);
         }
     }
 
     /// Gives up what has waited longer than allowed.
-    fn end_late(&mut self, now: Instant) {
-        let is_late = |flight: &SubmittedRequest| now.since(flight.submitted) > self.plan.timeout;
+    fn cancel_late(&mut self, now: Instant) {
+        let is_late = |request: &SubmittedRequest| now.since(request.submitted) > self.plan.timeout;
         let late: Vec<(usize, usize)> = self
-            .flights
+            .in_flight
             .iter()
-            .filter(|(_, flight)| is_late(flight))
-            .map(|(token, flight)| (token, flight.link))
+            .filter(|(_, request)| is_late(request))
+            .map(|(token, request)| (token, request.connection))
             .collect();
         for (token, index) in late {
-            let goes_on = self.links.get_mut(index).is_some_and(|link| link.exchange().handle_cancel(token));
+            let goes_on =
+                self.connections.get_mut(index).is_some_and(|connection| connection.exchange().handle_cancel(token));
             self.complete(token, Err(RequestFailure::new(FailureKind::Timeout, "no answer in time")), now);
             if goes_on {
-                self.touched.push(index);
+                self.to_flush.push(index);
             } else {
                 let failure = RequestFailure::new(
                     FailureKind::Closed,
                     "another request on the connection was not answered in time",
                 );
-                self.fail_link(index, &failure, now);
+                self.fail_connection(index, &failure, now);
             }
         }
     }
@@ -488,18 +493,18 @@ impl<'a> LoadThread<'a> {
             (LoadPhase::WarmUp, _) => {
                 now.since(self.start) >= self.plan.warm_up && self.ended >= self.plan.warm_up_requests
             }
-            _ if self.left == Some(0) => self.pending.is_empty() && self.flights.is_empty(),
+            _ if self.requests_left == Some(0) => self.pending.is_empty() && self.in_flight.is_empty(),
             (LoadPhase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
             (LoadPhase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
         };
         if is_over {
-            let is_last = self.phase == LoadPhase::Measured && self.left == Some(0);
+            let is_last = self.phase == LoadPhase::Measured && self.requests_left == Some(0);
             let window = self.take_window(now);
             let report = if self.phase == LoadPhase::WarmUp {
                 ThreadReport::WarmUp(window)
             } else {
-                self.windows += 1;
-                ThreadReport::Window(self.windows - 1, window)
+                self.windows_sent += 1;
+                ThreadReport::Window(self.windows_sent - 1, window)
             };
             let _ = self.reports.send(report);
             self.phase = if is_last { LoadPhase::Draining } else { LoadPhase::Measured };
@@ -517,12 +522,12 @@ impl<'a> LoadThread<'a> {
     fn take_window(&mut self, now: Instant) -> Box<LoadWindow> {
         let mut window = std::mem::replace(&mut self.window, LoadWindow::new(now));
         window.ended = now;
-        window.backlog = (self.pending.len() + self.flights.len()) as u64;
+        window.backlog = (self.pending.len() + self.in_flight.len()) as u64;
         Box::new(window)
     }
 
     fn is_done(&self) -> bool {
-        self.phase == LoadPhase::Draining && self.flights.is_empty() && self.touched.is_empty()
+        self.phase == LoadPhase::Draining && self.in_flight.is_empty() && self.to_flush.is_empty()
     }
 
     /// How long there is nothing to do unless bytes come.
@@ -532,7 +537,7 @@ impl<'a> LoadThread<'a> {
     }
 }
 
-fn new_link(plan: &ThreadPlan, index: usize) -> ClientConnection {
+fn new_connection(plan: &ThreadPlan, index: usize) -> ClientConnection {
     let requests = Arc::clone(&plan.requests);
     let new_exchange = move || -> Box<dyn Exchange> {
         let plan = requests.plan();

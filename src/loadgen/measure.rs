@@ -85,7 +85,7 @@ struct ServerReading {
 }
 
 impl MeasuredServer {
-    fn read(&mut self) -> Result<ServerReading, String> {
+    fn take_reading(&mut self) -> Result<ServerReading, String> {
         let usage = if self.processes.is_empty() { None } else { Some(Usage::of(&self.processes)?) };
         // Of this program itself there is nothing to complain of.
         let client = Usage::of(&[std::process::id()]).ok();
@@ -96,14 +96,14 @@ impl MeasuredServer {
 /// Puts a load on a server and measures it.
 pub fn measure(target: &mut MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Result<LoadReport, String> {
     let shared = LoadShared::default();
-    let lanes = plan_lanes(target, load, method);
-    let count = lanes.len();
+    let plans = plan_threads(target, load, method);
+    let count = plans.len();
     let barrier = Barrier::new(count);
     let (sender, receiver) = channel();
     thread::scope(|scope| {
-        for lane in lanes {
+        for plan in plans {
             let (sender, shared, barrier) = (sender.clone(), &shared, &barrier);
-            scope.spawn(move || load_thread::run(lane, shared, barrier, &sender));
+            scope.spawn(move || load_thread::run(plan, shared, barrier, &sender));
         }
         drop(sender);
         let watcher = Watcher { target, load, method, shared: &shared, receiver: &receiver, count };
@@ -114,7 +114,7 @@ pub fn measure(target: &mut MeasuredServer, load: OfferedLoad, method: &MeasureM
     })
 }
 
-fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Vec<ThreadPlan> {
+fn plan_threads(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Vec<ThreadPlan> {
     let is_grpc = target.requests.plan().protocol == crate::loadgen::target::Protocol::Grpc;
     let (parallel, connections) = match load {
         OfferedLoad::Concurrency(count) => (count, method.connections.unwrap_or(count)),
@@ -123,12 +123,12 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
     let count = method.threads.min(parallel).min(connections).max(1);
     let share = |total: usize, index: usize| total / count + usize::from(index < total % count);
     let plan = |index: usize| {
-        let lane = ThreadShare { index, count };
+        let thread_share = ThreadShare { index, count };
         let connections = share(connections, index);
         let (pace, sequences) = match load {
             OfferedLoad::Concurrency(total) => (Pace::Closed(share(total, index)), share(total, index)),
             OfferedLoad::Rate(rate) => {
-                let schedule = Schedule::new(rate, method.distribution, method.seed, lane);
+                let schedule = Schedule::new(rate, method.distribution, method.seed, thread_share);
                 let total = target.sequences.as_ref().map_or(0, |plan| plan.count);
                 (Pace::Open(schedule), share(total, index).max(1))
             }
@@ -139,7 +139,7 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
             (true, Pace::Open(_)) => STREAMS_OPEN,
         };
         let lengths = || target.requests.stream_lengths();
-        let per_lane = |total: u64| total / count as u64 + u64::from((index as u64) < total % count as u64);
+        let per_thread = |total: u64| total / count as u64 + u64::from((index as u64) < total % count as u64);
         ThreadPlan {
             address: target.address,
             connections,
@@ -149,14 +149,14 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
             sequences: target
                 .sequences
                 .clone()
-                .map(|plan| LoadSequences::new(plan, sequences, lengths(), lane, method.seed)),
+                .map(|plan| LoadSequences::new(plan, sequences, lengths(), thread_share, method.seed)),
             warm_up: method.warm_up,
-            warm_up_requests: per_lane(method.warm_up_requests),
+            warm_up_requests: per_thread(method.warm_up_requests),
             window: match method.window {
-                WindowEnd::Count(count) => WindowEnd::Count(per_lane(count).max(1)),
+                WindowEnd::Count(count) => WindowEnd::Count(per_thread(count).max(1)),
                 window => window,
             },
-            request_count: method.request_count.map(per_lane),
+            request_count: method.request_count.map(per_thread),
             timeout: method.timeout,
         }
     };
@@ -190,7 +190,7 @@ impl Watcher<'_> {
             };
             // The first thread to end a phase decides when the server is read.
             if verdict.is_none() && report.boundary() == Some(readings.len()) {
-                readings.push(self.target.read()?);
+                readings.push(self.target.take_reading()?);
             }
             collected.handle_report(report)?;
             while let Some(window) = collected.take_window() {
@@ -252,20 +252,20 @@ impl Watcher<'_> {
         verdict: StabilityVerdict,
         collected: &Collected,
     ) -> LoadReport {
-        let kept = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
+        let reported = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
         let end = windows.len().min(readings.len().saturating_sub(1));
-        let last = windows.get(end - kept..end).unwrap_or_default();
+        let last = windows.get(end - reported..end).unwrap_or_default();
         let mut merged = LoadWindow::new(last.first().map_or(Instant::ZERO, |window| window.began));
         last.iter().for_each(|window| merged.merge_counts(window));
         merged.ended = last.last().map_or(merged.began, |window| window.ended);
-        let between = readings.get(end - kept).zip(readings.get(end));
+        let between = readings.get(end - reported).zip(readings.get(end));
         let needs_stability = self.method.request_count.is_none() && self.method.trials_max > 1;
         LoadReport {
             load: self.load,
             rows: self.target.requests.plan().rows,
             duration: last.iter().map(LoadWindow::duration).sum(),
             window: merged,
-            windows: kept,
+            windows: reported,
             is_stable: needs_stability.then_some(verdict == StabilityVerdict::Stable),
             server: between.and_then(|(from, to)| Some(to.statistics?.since(&from.statistics?))),
             usage: between.and_then(|(from, to)| Some(to.usage?.since(&from.usage?))),
@@ -309,7 +309,7 @@ impl Collected {
                 match self.open.iter_mut().find(|(have, ..)| *have == number) {
                     Some((_, threads, open)) => {
                         *threads += 1;
-                        open.merge_lane(&window);
+                        open.merge_thread(&window);
                     }
                     None => self.open.push((number, 1, *window)),
                 }

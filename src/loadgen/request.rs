@@ -130,9 +130,9 @@ pub struct Requests {
 #[derive(Clone, Debug)]
 struct RequestTemplate {
     /// JSON behind the first brace of a request; a gRPC message without sequence parameters.
-    first: Vec<u8>,
+    header: Vec<u8>,
     /// The binary section.
-    second: Vec<u8>,
+    binary: Vec<u8>,
 }
 
 impl Requests {
@@ -140,20 +140,20 @@ impl Requests {
     pub fn new(plan: RequestPlan, input_names: &[String], inputs: &Inputs) -> Result<Self, String> {
         let mut streams = Vec::new();
         for (stream, samples) in inputs.streams.iter().enumerate() {
-            let parts = (0..samples.len()).map(|index| {
+            let templates = (0..samples.len()).map(|index| {
                 let tensors = inputs.batch(stream, index, plan.rows)?;
                 let named: Option<Vec<_>> =
                     tensors.iter().map(|(input, tensor)| Some((input_names.get(*input)?.as_str(), tensor))).collect();
                 let named = named.ok_or("more tensors than inputs")?;
                 match plan.protocol {
-                    Protocol::Http => http_parts(&plan, &named),
-                    Protocol::Grpc => Ok(grpc_parts(&plan, &named)),
+                    Protocol::Http => http_template(&plan, &named),
+                    Protocol::Grpc => Ok(grpc_template(&plan, &named)),
                 }
             });
-            streams.push(parts.collect::<Result<Vec<_>, String>>()?);
+            streams.push(templates.collect::<Result<Vec<_>, String>>()?);
         }
         let mut requests = Self { plan, streams, whole: Vec::new() };
-        requests.whole = requests.streams.iter().flatten().map(|parts| requests.assemble(parts, None)).collect();
+        requests.whole = requests.streams.iter().flatten().map(|template| requests.assemble(template, None)).collect();
         Ok(requests)
     }
 
@@ -163,17 +163,17 @@ impl Requests {
     }
 
     /// The request of a number: samples take turns.
-    pub fn plain(&self, number: u64) -> OutgoingRequest {
+    pub fn by_number(&self, number: u64) -> OutgoingRequest {
         let index = number % self.whole.len().max(1) as u64;
         let bytes = usize::try_from(index).ok().and_then(|index| self.whole.get(index)).cloned().unwrap_or_default();
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
     /// A request of a sequence.
-    pub fn in_sequence(&self, step: &SequenceStep) -> OutgoingRequest {
+    pub fn for_step(&self, step: &SequenceStep) -> OutgoingRequest {
         let samples = self.streams.get(step.stream).map(Vec::as_slice).unwrap_or_default();
-        let parts = samples.get(step.index % samples.len().max(1));
-        let bytes = parts.map(|parts| self.assemble(parts, Some(step))).unwrap_or_default();
+        let template = samples.get(step.index % samples.len().max(1));
+        let bytes = template.map(|template| self.assemble(template, Some(step))).unwrap_or_default();
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
@@ -187,24 +187,24 @@ impl Requests {
         self.whole.first().map_or(0, Bytes::len)
     }
 
-    fn assemble(&self, parts: &RequestTemplate, step: Option<&SequenceStep>) -> Bytes {
+    fn assemble(&self, template: &RequestTemplate, step: Option<&SequenceStep>) -> Bytes {
         match self.plan.protocol {
             Protocol::Grpc => {
                 let parameters = step.map(grpc_sequence).unwrap_or_default();
-                framed(&[&parts.first, &parameters])
+                framed(&[&template.header, &parameters])
             }
             Protocol::Http => {
                 let parameters = http_parameters(&self.plan, step);
-                let json_size = 1 + parameters.len() + parts.first.len();
+                let json_size = 1 + parameters.len() + template.header.len();
                 let mut fields = match self.plan.input_encoding {
                     Encoding::Binary => format!(
                         "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {json_size}\r\n"
                     ),
                     Encoding::Json => "Content-Type: application/json\r\n".to_owned(),
                 };
-                fields += &format!("Content-Length: {}\r\n\r\n{{", json_size + parts.second.len());
+                fields += &format!("Content-Length: {}\r\n\r\n{{", json_size + template.binary.len());
                 let head = self.plan.head("POST", RequestMethod::ModelInfer, &fields);
-                [&head[..], &parameters, &parts.first, &parts.second].concat().into()
+                [&head[..], &parameters, &template.header, &template.binary].concat().into()
             }
         }
     }
@@ -250,7 +250,7 @@ fn http_parameters(plan: &RequestPlan, step: Option<&SequenceStep>) -> Vec<u8> {
     out
 }
 
-fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<RequestTemplate, String> {
+fn http_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<RequestTemplate, String> {
     let (mut json, mut raw) = (b"\"inputs\":[".to_vec(), Vec::new());
     for (index, (name, tensor)) in tensors.iter().enumerate() {
         writer::comma(index, &mut json);
@@ -278,7 +278,7 @@ fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<Request
         }
     }
     json.extend_from_slice(b"]}");
-    Ok(RequestTemplate { first: json, second: raw })
+    Ok(RequestTemplate { header: json, binary: raw })
 }
 
 fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
@@ -323,7 +323,7 @@ fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), 
 }
 
 /// `ModelInferRequest`, by its field numbers in `grpc_service.proto`.
-fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
+fn grpc_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
     let mut message = Vec::new();
     protobuf::put_str(1, &plan.model, &mut message);
     protobuf::put_str(2, &plan.version, &mut message);
@@ -340,7 +340,7 @@ fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplat
     for (_, tensor) in tensors {
         put_bytes(7, &tensor.contents, &mut message);
     }
-    RequestTemplate { first: message, second: Vec::new() }
+    RequestTemplate { header: message, binary: Vec::new() }
 }
 
 /// The parameters of a sequence as entries of field 4, which may stand anywhere in the message.
@@ -442,13 +442,13 @@ mod tests {
             Content-Length: 178
 
             {"parameters":{"note":"a\"b","weight":0.5},"inputs":[{"name":"A","shape":[2,1],"datatype":"FP32","data":[0.1,2.0]},{"name":"B","shape":[2,1],"datatype":"BYTES","data":["x",""]}]}"#]]
-        .assert_eq(&text(&requests.plain(0)));
+        .assert_eq(&text(&requests.by_number(0)));
     }
 
     #[test]
     fn binary_requests_tell_the_size_of_their_json_with_the_parameters_of_a_sequence() {
         let requests = requests(plan(Protocol::Http, Encoding::Binary));
-        let outgoing = requests.in_sequence(&STEP);
+        let outgoing = requests.for_step(&STEP);
         let all = text(&outgoing);
         let body = all.split_once("\n\n").unwrap().1;
         let length = |name: &str| {
@@ -468,7 +468,7 @@ mod tests {
     #[test]
     fn grpc_requests_decode_to_what_was_asked() {
         let requests = requests(plan(Protocol::Grpc, Encoding::Binary));
-        let outgoing = requests.in_sequence(&STEP);
+        let outgoing = requests.for_step(&STEP);
         assert_eq!(outgoing.bytes[..5], grpc::prefix(outgoing.bytes.len() - 5).unwrap());
         let message = proto::ModelInferRequest::decode(&outgoing.bytes[5..]).unwrap();
         assert_eq!((&*message.model_name, &*message.model_version), ("m", "3"));
@@ -497,8 +497,8 @@ mod tests {
         let mut own = plan(Protocol::Http, Encoding::Binary);
         own.fields = vec![("host".to_owned(), "model.example".to_owned())];
         let requests = requests(own);
-        assert_eq!(requests.plain(0), requests.plain(2));
-        assert_ne!(requests.plain(0), requests.plain(1));
+        assert_eq!(requests.by_number(0), requests.by_number(2));
+        assert_ne!(requests.by_number(0), requests.by_number(1));
         let control = text(&requests.plan().control(RequestMethod::ModelStatistics));
         assert_eq!(control, "GET /base/v2/models/m/versions/3/stats HTTP/1.1\nhost: model.example\n\n");
     }

@@ -53,7 +53,7 @@ pub fn run(settings: &BenchSettings) -> ExitCode {
 
 /// Whether any request succeeded.
 fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
-    let mut target = open(settings, settings.url.as_ref(), &settings.processes)?;
+    let mut target = open_server(settings, settings.url.as_ref(), &settings.processes)?;
     let mut output = ResultWriter::new(settings)?;
     match (&settings.goal, &settings.compare) {
         (BenchTask::Loads(loads), None) => {
@@ -66,7 +66,7 @@ fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
             output.finish_loads(&target.name)
         }
         (BenchTask::Loads(loads), Some(address)) => {
-            let mut other = open(settings, Some(address), &settings.processes_b)?;
+            let mut other = open_server(settings, Some(address), &settings.processes_b)?;
             output.write(&heading_text(settings, &target))?;
             for load in loads {
                 let comparison = compare(&mut target, &mut other, *load, settings)?;
@@ -99,9 +99,13 @@ fn heading_text(settings: &BenchSettings, target: &MeasuredServer) -> String {
 }
 
 /// Asks a server about the model and makes the requests for it.
-fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) -> Result<MeasuredServer, String> {
-    let usual = Address::parse("localhost", settings.protocol);
-    let address = address.cloned().map_or(usual, Ok)?;
+fn open_server(
+    settings: &BenchSettings,
+    address: Option<&Address>,
+    processes: &[u32],
+) -> Result<MeasuredServer, String> {
+    let default = Address::parse("localhost", settings.protocol);
+    let address = address.cloned().map_or(default, Ok)?;
     let mut plan = RequestPlan {
         address: address.clone(),
         protocol: settings.protocol,
@@ -118,9 +122,9 @@ fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) 
     let mut control = ControlClient::new(socket, plan.clone());
     let model = control.describe().map_err(|why| format!("{name}: {why}"))?;
     if settings.protocol == Protocol::Http {
-        let usual = control.encoding();
-        plan.input_encoding = settings.input_encoding.unwrap_or(usual);
-        plan.output_encoding = settings.output_encoding.unwrap_or(usual);
+        let default = control.encoding();
+        plan.input_encoding = settings.input_encoding.unwrap_or(default);
+        plan.output_encoding = settings.output_encoding.unwrap_or(default);
     }
     if model.config.as_ref().is_some_and(|config| config.is_decoupled) && settings.protocol == Protocol::Grpc {
         return Err(format!("{name}: the model is decoupled, which needs ModelStreamInfer; it is not supported"));
@@ -251,7 +255,7 @@ fn search(
             "{rate:>12.1} requests/s   {:>10.1} answered/s   p{} {:>9}   {} failed   {}\n",
             measured.throughput,
             goal.percentile,
-            table::show(measured.latency),
+            table::format_time(measured.latency),
             report.window.failures.total(),
             outcome.map_or_else(|miss| format!("missed: {}", miss.text()), |()| "met".to_owned())
         ))?;

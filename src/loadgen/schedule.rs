@@ -20,7 +20,7 @@ pub struct Schedule {
     distribution: Distribution,
     /// Requests per second of all threads.
     rate: f64,
-    lane: ThreadShare,
+    share: ThreadShare,
     random: Random,
     index: u64,
     /// Seconds from the start of the last arrival drawn.
@@ -38,20 +38,20 @@ pub struct ThreadShare {
 
 impl Schedule {
     /// The arrivals of one thread at a rate in requests per second of all threads together.
-    pub const fn new(rate: f64, distribution: Distribution, seed: u64, lane: ThreadShare) -> Self {
+    pub const fn new(rate: f64, distribution: Distribution, seed: u64, share: ThreadShare) -> Self {
         // Poisson processes that are independent add up to one of the sum of their rates.
-        let random = Random::new(seed.wrapping_add((lane.index as u64).wrapping_mul(0x9e37_79b9)));
-        Self { distribution, rate, lane, random, index: 0, drawn: 0.0 }
+        let random = Random::new(seed.wrapping_add((share.index as u64).wrapping_mul(0x9e37_79b9)));
+        Self { distribution, rate, share, random, index: 0, drawn: 0.0 }
     }
 
     /// When the next request is due, from the start.
     pub fn next_due(&mut self) -> Duration {
-        let lanes = self.lane.count.max(1) as f64;
+        let threads = self.share.count.max(1) as f64;
         let seconds = match self.distribution {
             // From the index, so that no error adds up.
-            Distribution::Constant => (self.index as f64).mul_add(lanes, self.lane.index as f64) / self.rate,
+            Distribution::Constant => (self.index as f64).mul_add(threads, self.share.index as f64) / self.rate,
             Distribution::Poisson => {
-                self.drawn -= (1.0 - self.random.next_unit()).ln() * lanes / self.rate;
+                self.drawn -= (1.0 - self.random.next_unit()).ln() * threads / self.rate;
                 self.drawn
             }
         };
@@ -79,16 +79,16 @@ mod tests {
 
     #[test]
     fn lanes_of_a_constant_rate_take_turns() {
-        let lane = |index| Schedule::new(1000.0, Distribution::Constant, 1, ThreadShare { index, count: 2 });
-        assert_eq!(arrivals(lane(0), 3), [0, 2, 4].map(Duration::from_millis));
-        assert_eq!(arrivals(lane(1), 3), [1, 3, 5].map(Duration::from_millis));
+        let share = |index| Schedule::new(1000.0, Distribution::Constant, 1, ThreadShare { index, count: 2 });
+        assert_eq!(arrivals(share(0), 3), [0, 2, 4].map(Duration::from_millis));
+        assert_eq!(arrivals(share(1), 3), [1, 3, 5].map(Duration::from_millis));
     }
 
     #[test]
     fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
         for count in [1, 4] {
-            let lane = ThreadShare { index: count - 1, count };
-            let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, lane), 100_000);
+            let share = ThreadShare { index: count - 1, count };
+            let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, share), 100_000);
             let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
             let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;

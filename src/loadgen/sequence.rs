@@ -40,7 +40,7 @@ pub struct SequenceStep {
 #[derive(Clone, Debug)]
 pub struct LoadSequences {
     plan: SequencePlan,
-    lane: ThreadShare,
+    share: ThreadShare,
     /// Inputs in each stream.
     stream_lengths: Vec<usize>,
     active: Vec<ActiveSequence>,
@@ -61,9 +61,9 @@ struct ActiveSequence {
 
 impl LoadSequences {
     /// The share of one thread: `count` sequences over streams of so many inputs each.
-    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, lane: ThreadShare, seed: u64) -> Self {
+    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, share: ThreadShare, seed: u64) -> Self {
         let random = Random::new(seed ^ 0x05e9_0e9c);
-        let mut sequences = Self { plan, lane, stream_lengths, active: Vec::new(), begun: 0, cursor: 0, random };
+        let mut sequences = Self { plan, share, stream_lengths, active: Vec::new(), begun: 0, cursor: 0, random };
         for _ in 0..count {
             let fresh = sequences.begin();
             sequences.active.push(fresh);
@@ -81,7 +81,7 @@ impl LoadSequences {
 
     /// A last request for a sequence that was begun and has none in flight: so that a load that
     /// stops leaves none open in the server.
-    pub fn poll_close(&mut self) -> Option<SequenceStep> {
+    pub fn poll_final_step(&mut self) -> Option<SequenceStep> {
         let slot = self.find_idle(|active| active.sent > 0)?;
         Some(self.active.get_mut(slot)?.take_step(slot, true))
     }
@@ -108,7 +108,7 @@ impl LoadSequences {
     }
 
     fn begin(&mut self) -> ActiveSequence {
-        let number = self.begun * self.lane.count.max(1) as u64 + self.lane.index as u64;
+        let number = self.begun * self.share.count.max(1) as u64 + self.share.index as u64;
         self.begun += 1;
         let ids = self.plan.id_last.saturating_sub(self.plan.id_first).saturating_add(1);
         let streams = self.stream_lengths.len().max(1);
@@ -199,11 +199,11 @@ mod tests {
     fn what_was_begun_is_closed_and_nothing_else() {
         let mut sequences = LoadSequences::new(plan(Some(9), 0.0), 2, vec![9], ALONE, 1);
         let first = sequences.poll_step().unwrap();
-        assert_eq!(show(sequences.poll_close()), "-", "one is in flight, the other was not begun");
+        assert_eq!(show(sequences.poll_final_step()), "-", "one is in flight, the other was not begun");
         sequences.handle_done(first.slot);
-        assert_eq!(show(sequences.poll_close()), "10 0.1 end");
+        assert_eq!(show(sequences.poll_final_step()), "10 0.1 end");
         sequences.handle_done(first.slot);
-        assert_eq!(show(sequences.poll_close()), "-");
+        assert_eq!(show(sequences.poll_final_step()), "-");
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub fn block(title: &str, report: &LoadReport) -> String {
     }
     if matches!(report.load, OfferedLoad::Rate(_)) && window.lag.count() > 0 {
         let (p99, max) = (window.lag.percentile(99.0), window.lag.max());
-        let _ = writeln!(out, "  Send lag      p99 {}    max {}", show(p99), show(max));
+        let _ = writeln!(out, "  Send lag      p99 {}    max {}", format_time(p99), format_time(max));
     }
     if report.totals.unsent > 0 {
         let _ = writeln!(out, "  Never sent    {} requests that were due when the load ended", report.totals.unsent);
@@ -57,9 +57,9 @@ pub fn block(title: &str, report: &LoadReport) -> String {
         let _ = writeln!(
             out,
             "  Process       CPU {} per request (user {}, system {})    {switches:.2} context switches    RSS {:.1} MiB",
-            show(cpu),
-            show(each(usage.user)),
-            show(each(usage.system)),
+            format_time(cpu),
+            format_time(each(usage.user)),
+            format_time(each(usage.system)),
             usage.resident_size as f64 / f64::from(1 << 20)
         );
     }
@@ -72,7 +72,7 @@ pub fn block(title: &str, report: &LoadReport) -> String {
 /// What measuring took. A client that has no time left measures itself.
 fn client_line(report: &LoadReport, client: &Usage) -> String {
     let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
-    let each = show(report.each(client.cpu()).unwrap_or_default());
+    let each = format_time(report.each(client.cpu()).unwrap_or_default());
     let is_spinning = matches!(report.load, OfferedLoad::Rate(_));
     let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
     format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
@@ -85,10 +85,10 @@ fn latency(window: &LoadWindow) -> String {
     let times = &window.latency;
     let mut out = String::from("  Latency     ");
     for percentile in PERCENTILES {
-        let _ = write!(out, "  p{percentile} {}", show(times.percentile(percentile)));
+        let _ = write!(out, "  p{percentile} {}", format_time(times.percentile(percentile)));
     }
-    let (mean, deviation) = (show(times.mean()), show(times.deviation()));
-    let (min, max) = (show(times.min()), show(times.max()));
+    let (mean, deviation) = (format_time(times.mean()), format_time(times.deviation()));
+    let (min, max) = (format_time(times.min()), format_time(times.max()));
     let _ = writeln!(out, "\n                mean {mean} ± {deviation}    min {min}    max {max}");
     out
 }
@@ -97,11 +97,11 @@ fn latency(window: &LoadWindow) -> String {
 fn server_line(server: &ServerStatistics) -> String {
     format!(
         "  Server        {} (queue {}, compute input {}, infer {}, output {})    {} requests    {:.1} rows a batch\n",
-        show(server.success.mean()),
-        show(server.queue.mean()),
-        show(server.compute_input.mean()),
-        show(server.compute_infer.mean()),
-        show(server.compute_output.mean()),
+        format_time(server.success.mean()),
+        format_time(server.queue.mean()),
+        format_time(server.compute_input.mean()),
+        format_time(server.compute_infer.mean()),
+        format_time(server.compute_output.mean()),
         server.success.count,
         server.batch_size()
     )
@@ -120,11 +120,11 @@ pub fn summary(reports: &[LoadReport]) -> String {
         let times = &report.window.latency;
         let _ = write!(out, "{:>12} {:>12.1}", report.load.to_string(), report.throughput());
         for percentile in [50.0, 90.0, 99.0, 99.9] {
-            let _ = write!(out, " {:>9}", show(times.percentile(percentile)));
+            let _ = write!(out, " {:>9}", format_time(times.percentile(percentile)));
         }
-        let _ = write!(out, " {:>9} {:>8}", show(times.mean()), report.window.failures.total());
+        let _ = write!(out, " {:>9} {:>8}", format_time(times.mean()), report.window.failures.total());
         if has_usage {
-            let _ = write!(out, " {:>9}", report.cpu_per_request().map_or("-".to_owned(), show));
+            let _ = write!(out, " {:>9}", report.cpu_per_request().map_or("-".to_owned(), format_time));
         }
         out += if report.is_stable == Some(false) { "  not stable\n" } else { "\n" };
     }
@@ -140,11 +140,11 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     for (name, ratio) in &comparison.ratios {
         let figure = |report: &LoadReport| match name.as_str() {
             "throughput" => format!("{:.1}/s", report.throughput()),
-            "latency mean" => show(report.window.latency.mean()),
-            "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), show),
+            "latency mean" => format_time(report.window.latency.mean()),
+            "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), format_time),
             name => {
                 let percentile = name.strip_prefix("latency p").and_then(|number| number.parse().ok());
-                show(report.window.latency.percentile(percentile.unwrap_or(50.0)))
+                format_time(report.window.latency.percentile(percentile.unwrap_or(50.0)))
             }
         };
         let verdict = if ratio.is_significant() { "" } else { "  no difference shown" };
@@ -170,7 +170,7 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
 }
 
 /// A time in microseconds, or what suits it.
-pub fn show(time: Duration) -> String {
+pub fn format_time(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     match micros {
         ..99.95 => format!("{micros:.1}us"),
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn times_have_a_unit_that_suits_them() {
         let got: Vec<_> = [0, 999, 99_940, 123_456, 9_999_400, 12_345_678, 123_456_789, 12_345_678_901]
-            .map(|nanos| show(Duration::from_nanos(nanos)))
+            .map(|nanos| format_time(Duration::from_nanos(nanos)))
             .into();
         assert_eq!(got, ["0.0us", "1.0us", "99.9us", "123us", "9999us", "12.35ms", "123ms", "12.3s"]);
     }

@@ -114,7 +114,7 @@ impl LoadWindow {
     }
 
     /// Adds the window of another thread at the same time: it lasts as long as both together.
-    pub fn merge_lane(&mut self, other: &Self) {
+    pub fn merge_thread(&mut self, other: &Self) {
         self.began = self.began.min(other.began);
         self.ended = self.ended.max(other.ended);
         self.backlog += other.backlog;
@@ -179,7 +179,7 @@ mod tests {
         let mut other = LoadWindow::new(Instant::from_micros(6));
         other.ended = Instant::from_micros(11);
         other.sent = 4;
-        one.merge_lane(&other);
+        one.merge_thread(&other);
         assert_eq!((one.duration(), one.sent), (Duration::from_micros(6), 7));
     }
 }
