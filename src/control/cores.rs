@@ -19,6 +19,15 @@ pub struct CoreRequest {
 }
 
 /// The cores of the shards and of the workers.
+///
+/// ```
+/// use deuteron::control::cores::{CorePlan, CoreRequest};
+///
+/// let core_request = CoreRequest { workers: 2, ..CoreRequest::default() };
+/// let plan = CorePlan::new(&[0, 1, 2, 3, 4, 5, 6, 7], &core_request)?;
+/// assert_eq!((plan.shards, plan.workers), (vec![0, 1], vec![2, 3, 4, 5, 6, 7]));
+/// # Ok::<(), deuteron::error::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorePlan {
     /// The core of each shard.

@@ -164,7 +164,9 @@ impl<'a> InputLayout<'a> {
             Ok(None) => {
                 let read: Result<Vec<_>, _> = strings::Strings::new(&contents).collect();
                 match read {
-                    Err(_) => Err(format!("input '{name}' is not a list of strings, each behind its length in 4 bytes")),
+                    Err(_) => {
+                        Err(format!("input '{name}' is not a list of strings, each behind its length in 4 bytes"))
+                    }
                     Ok(read) if read.len() != count => {
                         Err(format!("input '{name}' of shape {shape:?} needs {count} strings, got {}", read.len()))
                     }

@@ -1,8 +1,7 @@
-//! One thread of a load: its connections, its share of the requests, its clock readings. It sends
-//! what is due, reads what came, and hands a window of counts on whenever one is over; it never
-//! stops the load to do so. What it costs is kept small, since it runs beside what it measures:
-//! requests lie ready as bytes, one wait serves many sockets, one read and one write serve a
-//! request.
+//! One load thread: an epoll, its connections and its share of the requests. It sends what is due, reads answers, and
+//! reports each window of counts without stopping the load. It must be cheap, since it usually runs on the machine of the
+//! server that it measures: requests are encoded before the load, one wait serves many sockets, and a request takes one
+//! write and one read.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -27,40 +26,39 @@ use crate::loadgen::target::Protocol;
 use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
-/// How long a wait lasts at most: a stop and the end of a window are noticed as late as that.
+/// The longest wait. The stop flag and the end of a window are noticed at most this late.
 const WAIT_MAX: Duration = Duration::from_millis(10);
-/// How long before a request is due the thread stops sleeping: a thread that sleeps is woken up to
-/// 100 µs late.
+/// The thread stops sleeping and spins this long before a request is due: a sleeping thread wakes up to 100 µs late.
 const SPIN: Duration = Duration::from_micros(150);
-/// How long connections may take to be made before the load begins.
+/// Time for all connections to connect before the load starts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often requests are looked at that may have waited too long.
+/// Interval of the scan for requests past their timeout: each scan visits all requests in flight.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 128 * 1024;
 
-/// What one thread is to do.
+/// The work of one load thread.
 #[derive(Clone, Debug)]
 pub struct ThreadPlan {
-    /// Where the server is.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Requests at the same time on each.
+    /// Requests in flight on each connection, at most.
     pub streams: usize,
     /// When requests are sent.
     pub pace: Pace,
-    /// What is sent.
+    /// The encoded requests.
     pub requests: Arc<Requests>,
-    /// The sequences that requests belong to, if they do.
+    /// The sequences of this thread; none if requests belong to no sequences.
     pub sequences: Option<LoadSequences>,
-    /// How long the load runs before it is measured, at least.
+    /// Minimum duration of the warm-up.
     pub warm_up: Duration,
-    /// How many requests end before it is measured, at least.
+    /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
     /// When a window ends.
     pub window: WindowEnd,
-    /// How many requests are sent at all.
+    /// The total number of requests to send; none for no limit.
     pub request_count: Option<u64>,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -69,36 +67,36 @@ pub struct ThreadPlan {
 /// When requests are sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many are in request at any time: the next is sent when one ends.
+    /// Closed loop: this many requests are in flight, and the next is sent when one ends.
     Closed(usize),
-    /// When they are due, whatever became of the others.
+    /// Open loop: each request is sent when it is due, whether or not earlier ones have ended.
     Open(Schedule),
 }
 
 /// When a window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEnd {
-    /// After so many requests have ended.
+    /// After this many requests have ended.
     Count(u64),
-    /// After so long.
+    /// After this time.
     Time(Duration),
 }
 
-/// What a lane tells, in this order: `WarmUp`, `LoadWindow` any number of times, `Done`.
+/// What a load thread reports, in this order: `WarmUp` once, `Window` any number of times, `Done`.
 #[derive(Debug)]
 pub enum ThreadReport {
     /// The warm-up is over.
     WarmUp(Box<LoadWindow>),
-    /// A window is over: its number from 0.
+    /// A window is over: its number from 0, and its counts.
     Window(usize, Box<LoadWindow>),
-    /// All is over: what ended after the last window, and the requests that were due but never sent.
+    /// The thread ends: the counts after the last window, and the number of requests that were due but never sent.
     Done(Box<LoadWindow>, u64),
-    /// The lane could not begin.
+    /// The thread could not start, or its poller failed.
     Failed(String),
 }
 
 impl ThreadReport {
-    /// Which boundary it tells of: 0 between the warm-up and the first window.
+    /// The boundary that it marks: 0 is the end of the warm-up, n the end of window n - 1.
     pub const fn boundary(&self) -> Option<usize> {
         match self {
             Self::WarmUp(_) => Some(0),
@@ -108,24 +106,25 @@ impl ThreadReport {
     }
 }
 
-/// What all lanes and the one that watches them share.
+/// Shared by the load threads and the watcher. All orderings are relaxed: the numbers are only displayed, and the reports
+/// come through a channel.
 #[derive(Debug, Default)]
 pub struct LoadShared {
-    /// No further requests are to be sent.
+    /// Set by the watcher: send no further requests.
     pub is_stopping: AtomicBool,
     /// Requests that succeeded so far.
     pub succeeded: AtomicU64,
     /// Requests that failed so far.
     pub failed: AtomicU64,
-    /// Nanoseconds of latency so far.
+    /// Sum of the latencies of successes so far, in nanoseconds.
     pub latency_nanos: AtomicU64,
 }
 
-/// A request between its submission and its end.
+/// A request that was submitted to a connection and has not ended.
 #[derive(Debug)]
 struct SubmittedRequest {
     connection: usize,
-    /// When it was due, where latency counts from then.
+    /// When it was due, if its latency counts from then.
     due: Option<Instant>,
     /// When its first byte was sent.
     sent: Option<Instant>,
@@ -134,15 +133,15 @@ struct SubmittedRequest {
     slot: Option<usize>,
 }
 
-/// A request that has not been given to a connection.
+/// A request that is due and not yet submitted to a connection.
 #[derive(Clone, Copy, Debug)]
 struct UnsentRequest {
     due: Instant,
-    /// Whether it had to wait: for a connection, or for its sequence.
+    /// Whether it had to wait for a connection or for its sequence.
     has_waited: bool,
 }
 
-/// Which phase the lane is in.
+/// The phase of a load thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadPhase {
     WarmUp,
@@ -156,23 +155,24 @@ struct LoadThread<'a> {
     reports: &'a Sender<ThreadReport>,
     poller: Poller,
     connections: Vec<ClientConnection>,
-    /// Connections by free place on them.
+    /// The connections that can take a request, each once per free stream. A queue, so that connections take turns.
     free_slots: VecDeque<usize>,
-    /// Links with something to send.
+    /// Connections with bytes to send.
     to_flush: Vec<usize>,
-    /// Links that are to be made again.
+    /// Connections that are down.
     to_reconnect: Vec<usize>,
     in_flight: Slab<SubmittedRequest>,
     pending: VecDeque<UnsentRequest>,
-    /// Of the open loop: when the next request is due.
+    /// When the next request of an open loop is due.
     next_due: Option<Instant>,
     start: Instant,
     window: LoadWindow,
     phase: LoadPhase,
-    /// Windows handed on.
+    /// Windows reported so far.
     windows_sent: usize,
+    /// Requests that have ended so far.
     ended: u64,
-    /// Requests that may still be sent.
+    /// How many more requests to send; none for no limit.
     requests_left: Option<u64>,
     next_number: u64,
     unsent: u64,
@@ -180,11 +180,12 @@ struct LoadThread<'a> {
     buffer: Vec<u8>,
 }
 
-/// Runs one lane to its end. All lanes meet at the barrier when their connections are made.
+/// Runs one load thread to its end. The barrier makes all threads start the load together, when every one has connected;
+/// a thread that cannot start waits there too, or the others would wait for ever.
 pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &Sender<ThreadReport>) {
     let thread = LoadThread::new(plan, shared, reports).and_then(|mut thread| thread.connect().map(|()| thread));
     barrier.wait();
-    // Nobody listens any more where the watcher has given up.
+    // Fails only when the watcher has given up.
     let _ = match thread.and_then(LoadThread::run) {
         Ok(done) => reports.send(done),
         Err(error) => reports.send(ThreadReport::Failed(error.to_string())),
@@ -222,8 +223,8 @@ impl<'a> LoadThread<'a> {
         })
     }
 
-    /// Makes all connections, so that no request's latency has that in it. One that cannot be made
-    /// is left for later, when it fails the requests that are given to it.
+    /// Connects all connections before the load, so that no latency includes a connect. One that fails is tried again
+    /// during the load, and fails the requests submitted to it.
     fn connect(&mut self) -> std::io::Result<()> {
         let mut ready = Vec::new();
         let start = clock::now();
@@ -256,7 +257,7 @@ impl<'a> LoadThread<'a> {
         let mut ready = Vec::new();
         loop {
             let now = clock::now();
-            self.handle_time(now);
+            self.handle_timeout(now);
             self.send_due(now);
             if self.is_done() {
                 self.window.ended = clock::now();
@@ -270,8 +271,8 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// What the clock brings about: the end of a window, of a connection's back-off, of patience.
-    fn handle_time(&mut self, now: Instant) {
+    /// Handles everything that time decides: the end of a window, reconnects, timeouts of requests.
+    fn handle_timeout(&mut self, now: Instant) {
         if self.phase != LoadPhase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
             self.begin_draining(now);
         }
@@ -290,7 +291,7 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// Sends what is due and can be sent.
+    /// Submits the requests that are due, as far as connections are free, and writes to the sockets.
     fn send_due(&mut self, now: Instant) {
         self.release_due(now);
         self.assign_pending(now);
@@ -319,7 +320,7 @@ impl<'a> LoadThread<'a> {
         self.pending.push_back(UnsentRequest { due, has_waited: false });
     }
 
-    /// Gives pending requests to connections.
+    /// Submits pending requests to free connections. While draining, also ends the sequences that are open at the server.
     fn assign_pending(&mut self, now: Instant) {
         while let (Some(pending), Some(connection)) = (self.pending.front().copied(), self.free_slots.front().copied())
         {
@@ -335,7 +336,8 @@ impl<'a> LoadThread<'a> {
                 self.submit(connection, &outgoing, Some(step.slot), None, now);
             }
         }
-        // What is left waits from now on; those behind a marked one were marked before.
+        // The rest must wait, so their latency counts from when they were due. From the back, until the first that an
+        // earlier call has marked.
         self.pending.iter_mut().rev().take_while(|pending| !pending.has_waited).for_each(|pending| {
             pending.has_waited = true;
         });
@@ -378,7 +380,7 @@ impl<'a> LoadThread<'a> {
     fn flush(&mut self, index: usize) {
         let Some(connection) = self.connections.get_mut(index) else { return };
         if connection.is_up() && !connection.unsent.is_empty() {
-            // The last thing before the first byte goes out.
+            // The clock is read as late as possible, right before the write.
             let now = clock::now();
             for token in connection.unsent.drain(..) {
                 let Some(request) = self.in_flight.get_mut(token) else { continue };
@@ -429,7 +431,7 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended. In a closed loop the next one is due now.
     fn complete(&mut self, token: usize, outcome: Result<(), RequestFailure>, now: Instant) {
         let Some(request) = self.in_flight.try_remove(token) else { return };
         let from = request.due.or(request.sent).unwrap_or(request.submitted);
@@ -449,7 +451,7 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// A connection has ended: so has all that was in request on it.
+    /// A connection has ended: fails all requests in flight on it.
     fn fail_connection(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
         self.take_finished(index, now);
         let Some(connection) = self.connections.get_mut(index) else { return };
@@ -461,7 +463,7 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// Gives up what has waited longer than allowed.
+    /// Cancels the requests past their timeout. Where the protocol cannot cancel, the whole connection fails.
     fn cancel_late(&mut self, now: Instant) {
         let is_late = |request: &SubmittedRequest| now.since(request.submitted) > self.plan.timeout;
         let late: Vec<(usize, usize)> = self
@@ -486,13 +488,14 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// Hands the window on if it is over.
+    /// Reports the window if it is over, and starts the next.
     fn end_window(&mut self, now: Instant) {
         let is_over = match (self.phase, self.plan.window) {
             (LoadPhase::Draining, _) => false,
             (LoadPhase::WarmUp, _) => {
                 now.since(self.start) >= self.plan.warm_up && self.ended >= self.plan.warm_up_requests
             }
+            // All requests were sent: the last window ends with the last answer.
             _ if self.requests_left == Some(0) => self.pending.is_empty() && self.in_flight.is_empty(),
             (LoadPhase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
             (LoadPhase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
@@ -512,7 +515,7 @@ impl<'a> LoadThread<'a> {
     }
 
     fn begin_draining(&mut self, now: Instant) {
-        // The watcher waits for no more windows: what this one holds is counted with the rest.
+        // The watcher takes no more windows: this one is reported with `Done` and counts only in the totals.
         self.phase = LoadPhase::Draining;
         self.window.began = now;
         self.unsent = self.pending.len() as u64;
@@ -530,7 +533,7 @@ impl<'a> LoadThread<'a> {
         self.phase == LoadPhase::Draining && self.in_flight.is_empty() && self.to_flush.is_empty()
     }
 
-    /// How long there is nothing to do unless bytes come.
+    /// How long to wait for sockets. Shorter than the time until the next request is due by [`SPIN`]; then 0, which spins.
     fn poll_timeout(&self, now: Instant) -> Duration {
         let Some(due) = self.next_due else { return WAIT_MAX };
         due.since(now).checked_sub(SPIN).unwrap_or(Duration::ZERO).min(WAIT_MAX)

@@ -1,6 +1,5 @@
-//! The bytes of every request, made before the load begins: what is sent while it runs is a
-//! reference to them. Only the requests of a sequence, whose parameters differ each time, are put
-//! together as they are sent. Pure.
+//! The encoded requests. They are made before the load starts, and sending one clones a reference to its bytes. Only
+//! requests of a sequence are assembled when they are sent, since their parameters differ each time. Pure.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,7 +10,7 @@ use crate::tensor::{Datatype, Tensor, strings::Strings};
 use crate::wire::json::writer;
 use crate::wire::{grpc, protobuf};
 
-/// A gRPC method, or for HTTP only a name for what is asked.
+/// The method of a request: a gRPC method, or the HTTP endpoint that corresponds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestMethod {
     /// `ModelConfig`.
@@ -38,7 +37,7 @@ impl RequestMethod {
         }
     }
 
-    /// What follows the model in the path of the HTTP request; `None` where no model is asked about.
+    /// The part of the HTTP path behind the model; `None` for a request without a model.
     const fn suffix(self) -> Option<&'static str> {
         match self {
             Self::ModelConfig => Some("/config"),
@@ -50,40 +49,40 @@ impl RequestMethod {
     }
 }
 
-/// A request as a connection takes it.
+/// An encoded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// What is asked; an HTTP message says it itself.
+    /// The method. gRPC needs it for `:path`; an HTTP message contains it.
     pub method: RequestMethod,
-    /// The HTTP message, or the gRPC message with its prefix.
+    /// The HTTP message with its head, or the gRPC message with its prefix.
     pub bytes: Bytes,
 }
 
 /// How requests are addressed and encoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestPlan {
-    /// Where to.
+    /// The server's address.
     pub address: Address,
-    /// How they travel.
+    /// HTTP or gRPC.
     pub protocol: Protocol,
     /// The model's name.
     pub model: String,
-    /// Its version; empty for the one the server chooses.
+    /// The model's version; empty to let the server choose.
     pub version: String,
-    /// How inputs travel over HTTP.
+    /// The encoding of inputs over HTTP.
     pub input_encoding: Encoding,
-    /// How outputs are asked for over HTTP.
+    /// The encoding requested for outputs over HTTP.
     pub output_encoding: Encoding,
     /// Rows in a request.
     pub rows: usize,
     /// Parameters of every request.
     pub parameters: Vec<(String, RequestParameter)>,
-    /// Fields of every request's head, over gRPC metadata.
+    /// Additional header fields of every request; over gRPC, metadata.
     pub fields: Vec<(String, String)>,
 }
 
 impl RequestPlan {
-    /// A request that asks about the model.
+    /// Encodes a request without tensors: for metadata, configuration or statistics.
     pub fn control(&self, method: RequestMethod) -> OutgoingRequest {
         let bytes = match self.protocol {
             Protocol::Http => self.head("GET", method, "\r\n").into(),
@@ -99,7 +98,7 @@ impl RequestPlan {
         OutgoingRequest { method, bytes }
     }
 
-    /// The head of an HTTP request, up to the fields of its own.
+    /// The head of an HTTP request. `rest` is the end of it: the fields of this request, and the empty line.
     fn head(&self, verb: &str, method: RequestMethod, rest: &str) -> Vec<u8> {
         let version = if self.version.is_empty() { String::new() } else { format!("/versions/{}", self.version) };
         let model = method.suffix().map(|suffix| format!("/models/{}{version}{suffix}", self.model));
@@ -120,23 +119,27 @@ impl RequestPlan {
 #[derive(Clone, Debug)]
 pub struct Requests {
     plan: RequestPlan,
-    /// The parts of each sample's request, by stream.
+    /// The request template of each sample, by stream.
     streams: Vec<Vec<RequestTemplate>>,
-    /// Each sample's request whole, all streams in turn.
+    /// The complete request of each sample without a sequence, stream after stream.
     whole: Vec<Bytes>,
 }
 
-/// What is the same in each request of a sample.
+/// The part that all requests of a sample have in common.
 #[derive(Clone, Debug)]
 struct RequestTemplate {
-    /// JSON behind the first brace of a request; a gRPC message without sequence parameters.
+    /// HTTP: the JSON after the opening brace, without the parameters. gRPC: the message without the parameters of a
+    /// sequence.
     header: Vec<u8>,
-    /// The binary section.
+    /// HTTP: the binary section of the body.
     binary: Vec<u8>,
 }
 
 impl Requests {
-    /// Makes them.
+    /// Encodes the requests for all samples.
+    ///
+    /// # Errors
+    /// A line for the user: the rows of a batch do not fit together, or a tensor cannot be encoded as JSON.
     pub fn new(plan: RequestPlan, input_names: &[String], inputs: &Inputs) -> Result<Self, String> {
         let mut streams = Vec::new();
         for (stream, samples) in inputs.streams.iter().enumerate() {
@@ -157,19 +160,19 @@ impl Requests {
         Ok(requests)
     }
 
-    /// How they are addressed and encoded.
+    /// How the requests are addressed and encoded.
     pub const fn plan(&self) -> &RequestPlan {
         &self.plan
     }
 
-    /// The request of a number: samples take turns.
+    /// The request with a number, without a sequence: the samples take turns.
     pub fn by_number(&self, number: u64) -> OutgoingRequest {
         let index = number % self.whole.len().max(1) as u64;
         let bytes = usize::try_from(index).ok().and_then(|index| self.whole.get(index)).cloned().unwrap_or_default();
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
-    /// A request of a sequence.
+    /// The request for a step of a sequence.
     pub fn for_step(&self, step: &SequenceStep) -> OutgoingRequest {
         let samples = self.streams.get(step.stream).map(Vec::as_slice).unwrap_or_default();
         let template = samples.get(step.index % samples.len().max(1));
@@ -177,12 +180,12 @@ impl Requests {
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
-    /// Samples in each stream.
+    /// The number of samples in each stream.
     pub fn stream_lengths(&self) -> Vec<usize> {
         self.streams.iter().map(Vec::len).collect()
     }
 
-    /// Bytes of the first request.
+    /// The size of the first request in bytes.
     pub fn request_size(&self) -> usize {
         self.whole.first().map_or(0, Bytes::len)
     }
@@ -210,7 +213,7 @@ impl Requests {
     }
 }
 
-/// The `parameters` of an HTTP request, with a comma behind; empty where there are none.
+/// The member `parameters` of an HTTP request's JSON with a comma behind it; empty without parameters.
 fn http_parameters(plan: &RequestPlan, step: Option<&SequenceStep>) -> Vec<u8> {
     let mut members: Vec<(&str, Vec<u8>)> = Vec::new();
     let text = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -322,7 +325,7 @@ fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// `ModelInferRequest`, by its field numbers in `grpc_service.proto`.
+/// Encodes a `ModelInferRequest` by the field numbers of `grpc_service.proto`: without prost, which would copy the tensors.
 fn grpc_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
     let mut message = Vec::new();
     protobuf::put_str(1, &plan.model, &mut message);
@@ -343,7 +346,8 @@ fn grpc_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemp
     RequestTemplate { header: message, binary: Vec::new() }
 }
 
-/// The parameters of a sequence as entries of field 4, which may stand anywhere in the message.
+/// The parameters of a sequence, as entries of the map in field 4. Fields of a message may be in any order, so these can be
+/// appended to the template.
 fn grpc_sequence(step: &SequenceStep) -> Vec<u8> {
     let mut out = Vec::new();
     put_parameter("sequence_id", &RequestParameter::Int(step.id.cast_signed()), &mut out);
@@ -379,11 +383,11 @@ fn put_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A gRPC message with its prefix.
+/// Joins the parts of a gRPC message behind its length prefix.
 fn framed(parts: &[&[u8]]) -> Bytes {
     let size = parts.iter().map(|part| part.len()).sum();
     let mut out = BytesMut::with_capacity(size + grpc::PREFIX_SIZE);
-    // No tensor of 4 GiB is read from a file or made up here.
+    // Fails only from 4 GiB on, larger than any request made here.
     out.extend_from_slice(&grpc::prefix(size).unwrap_or_default());
     parts.iter().for_each(|part| out.extend_from_slice(part));
     out.freeze()

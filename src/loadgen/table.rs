@@ -8,10 +8,10 @@ use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
 
-/// The percentiles that are always told.
+/// The percentiles in every report.
 pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// One report at length.
+/// Formats one report in full.
 pub fn block(title: &str, report: &LoadReport) -> String {
     let mut out = format!("{title}{}: {}\n", report.load.name(), report.load);
     let window = &report.window;
@@ -69,16 +69,16 @@ pub fn block(title: &str, report: &LoadReport) -> String {
     out
 }
 
-/// What measuring took. A client that has no time left measures itself.
+/// The line on this program's own CPU time, with a warning when it is so busy that it may be the limit.
 fn client_line(report: &LoadReport, client: &Usage) -> String {
     let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
     let each = format_time(report.each(client.cpu()).unwrap_or_default());
     let is_spinning = matches!(report.load, OfferedLoad::Rate(_));
-    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
+    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be the limit" } else { "" };
     format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
 }
 
-/// From here on a thread of the client has hardly any time left; an open loop spins and always does.
+/// Cores in use from which the client counts as busy. Not applied to an open loop, which spins and is always busy.
 const CLIENT_CORES_MAX: f64 = 0.95;
 
 fn latency(window: &LoadWindow) -> String {
@@ -93,7 +93,7 @@ fn latency(window: &LoadWindow) -> String {
     out
 }
 
-/// What the server says of its own time, for each request that it says it answered well.
+/// The line on the server's own times, per successful request.
 fn server_line(server: &ServerStatistics) -> String {
     format!(
         "  Server        {} (queue {}, compute input {}, infer {}, output {})    {} requests    {:.1} rows a batch\n",
@@ -107,7 +107,7 @@ fn server_line(server: &ServerStatistics) -> String {
     )
 }
 
-/// All reports, a line each.
+/// Formats all reports as a table, a line each.
 pub fn summary(reports: &[LoadReport]) -> String {
     let has_usage = reports.iter().any(|report| report.usage.is_some());
     let name = reports.first().map_or("", |report| report.load.name());
@@ -131,7 +131,7 @@ pub fn summary(reports: &[LoadReport]) -> String {
     out
 }
 
-/// Two servers side by side.
+/// Formats a comparison, the servers side by side.
 pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     let (a, b) = (&comparison.a, &comparison.b);
     let rounds = comparison.ratios.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
@@ -169,7 +169,7 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     out
 }
 
-/// A time in microseconds, or what suits it.
+/// Formats a time in microseconds, milliseconds or seconds, by its size.
 pub fn format_time(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     match micros {
@@ -199,7 +199,7 @@ mod tests {
                             mean 1500us ± 289us    min 1000us    max 2000us
               Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
               Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
-              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be what limits
+              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be the limit
         "#]].assert_eq(&block("", &sample(OfferedLoad::Concurrency(4), 1.0)));
         let mut open = sample(OfferedLoad::Rate(1000.5), 1.0);
         open.is_stable = Some(false);
