@@ -229,11 +229,11 @@ fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, Lo
         ));
     }
     let Some(config) = load.config.clone() else {
-        let text = "its files were brought without the load parameter 'config', which must come with them";
+        let text = "the load request has files but no parameter 'config', which they require";
         return Err(LoadFailure::Config(Error::invalid(text)));
     };
     let uploaded_files = UploadedFiles::new(&load)
-        .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
+        .map_err(|error| Error::internal(format!("the uploaded files cannot be written: {error}")))?;
     let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
     Ok(((None, directory), true, Some(Arc::new(uploaded_files))))

@@ -197,7 +197,7 @@ impl ControlThread {
         if self.trim_at.is_some_and(|at| at <= now) {
             self.trim_at = None;
             trim_memory::trim();
-            log::info("gave memory back that loads and unloads had left free");
+            log::info("returned the memory that loads and unloads had freed to the system");
         }
         if self.scan_at.is_some_and(|at| at <= now) {
             self.start_scan();

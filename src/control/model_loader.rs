@@ -277,7 +277,7 @@ impl ModelLoader {
                     warm_up::with_warm_up(Box::new(model), spec, &[], read)?
                 }
                 (_, Some(backend)) => load_engine(backend, spec, (&path, &pinned), &self.settings, read)?,
-                (_, None) => return Err(Error::internal("a model has no instance anywhere")),
+                (_, None) => return Err(Error::internal("the model has no instances")),
             };
             pinned.check(source)?;
             if !spec.warm_ups.is_empty() {

@@ -157,7 +157,7 @@ fn file_model(
     };
     if given.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("onnx")) {
         return Err(Error::invalid(format!(
-            "'{}' is no ONNX file by its name: give a file ending in .onnx, or a directory",
+            "the name of '{}' does not end in .onnx: give an ONNX file or a directory",
             given.display()
         )));
     }

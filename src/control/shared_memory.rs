@@ -124,7 +124,8 @@ impl RegionOwner {
         let (Some(gpu), Ok(handle)) = (gpu, handle.try_into()) else { return Err(description.invalid()) };
         // cudarc panics when the driver lacks a function, and an old driver may lack those for shared memory.
         let opened = catch_unwind(AssertUnwindSafe(|| self.contexts.open(gpu, handle)));
-        let opened = opened.unwrap_or_else(|_| Err(DriverError::transient("the CUDA driver opens no shared memory")));
+        let opened =
+            opened.unwrap_or_else(|_| Err(DriverError::transient("the CUDA driver cannot open shared memory")));
         let memory = opened.map_err(|error| {
             log::warning(&format!("shared memory region '{}' on GPU {device}: {error}", description.name));
             description.invalid()

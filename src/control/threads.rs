@@ -77,7 +77,7 @@ impl StartSignal {
 
 impl Drop for StartSignal {
     fn drop(&mut self) {
-        self.send(Err(Error::internal("a thread ended before it served")));
+        self.send(Err(Error::internal("a thread ended before it was ready")));
     }
 }
 
@@ -158,7 +158,7 @@ fn start_worker(
         let exit = exit;
         if let Err(error) = pin(&placement.cores) {
             let cores = cores::text(&placement.cores);
-            log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
+            log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
         }
         // After the pinning: the engine's threads inherit the cores of the thread that starts them.
         threads::enter(placement.cores.len(), move |threads| {
@@ -241,7 +241,7 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
     for _ in 0..count {
         match ready.recv() {
             Ok(outcome) => outcome?,
-            Err(_) => return Err(Error::internal("a thread ended before it served")),
+            Err(_) => return Err(Error::internal("a thread ended before it was ready")),
         }
     }
     Ok(())

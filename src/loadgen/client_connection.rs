@@ -171,7 +171,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Closes the connection. It may connect again at once, or after [`RETRY_DELAY`] if the failure was a connect.
+    /// Closes the connection. It may connect again at once, or after `RETRY_DELAY` if the failure was a connect.
     pub fn close(&mut self, failure: Option<&RequestFailure>, now: Instant) {
         let is_refused = failure.is_some_and(|failure| failure.kind == FailureKind::Connect);
         self.state = LinkState::Down(if is_refused { now + RETRY_DELAY } else { now });

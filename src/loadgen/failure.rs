@@ -67,7 +67,7 @@ pub struct RequestFailure {
 }
 
 impl RequestFailure {
-    /// A failure with a message, cut to [`TEXT_CHARS_MAX`] characters.
+    /// A failure with a message, cut to `TEXT_CHARS_MAX` characters.
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {

@@ -48,7 +48,7 @@ pub struct MeasuredServer {
 /// How a load is measured.
 #[derive(Clone, Debug)]
 pub struct MeasureMethod {
-    /// Number of connections; `None` for one per request in flight, or in an open loop [`CONNECTIONS_OPEN`].
+    /// Number of connections; `None` for one per request in flight, or in an open loop `CONNECTIONS_OPEN`.
     pub connections: Option<usize>,
     /// Load threads, at most.
     pub threads: usize,
