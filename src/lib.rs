@@ -1,6 +1,6 @@
 //! Deuteron, a light inference server: ONNX models over HTTP/1.1 and gRPC.
 //!
-//! `docs/architecture.md` holds the drawing, the layers and what each may import.
+//! `docs/architecture.md` describes the path of a request, the threads, and the layers with what each may import.
 
 pub mod backend;
 pub mod budget;

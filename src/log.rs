@@ -1,5 +1,5 @@
-//! Log lines on standard error, in tritonserver's form. What a client sent is never logged as it
-//! came: control bytes are escaped.
+//! Log lines on standard error, in tritonserver's format. Control characters are escaped, so that text from a client
+//! cannot forge a line or control a terminal.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -7,50 +7,51 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::settings::LogSettings;
 
+/// Until [`start`], all levels but the verbose one are logged.
 static SETTINGS: OnceLock<LogSettings> = OnceLock::new();
 
-/// Says what is logged, once, before the first line.
+/// Sets what is logged. Only the first call counts.
 pub fn start(settings: LogSettings) {
     SETTINGS.get_or_init(|| settings);
 }
 
-/// What a person wants to know.
+/// Logs normal operation.
 pub fn info(text: &str) {
     if SETTINGS.get().is_none_or(|settings| settings.info) {
         write('I', text);
     }
 }
 
-/// What a person should look at.
+/// Logs what somebody should look into, though the server goes on.
 pub fn warning(text: &str) {
     if SETTINGS.get().is_none_or(|settings| settings.warning) {
         write('W', text);
     }
 }
 
-/// What failed.
+/// Logs a failure.
 pub fn error(text: &str) {
     if SETTINGS.get().is_none_or(|settings| settings.error) {
         write('E', text);
     }
 }
 
-/// What a person asked to hear more of (`--log-verbose`).
+/// Logs details, with `--log-verbose`.
 pub fn verbose(text: &str) {
     if SETTINGS.get().is_some_and(|settings| settings.verbose > 0) {
         write('I', text);
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a log line carries the time of day; nothing is decided by it")]
+#[expect(clippy::disallowed_methods, reason = "a log line has the time of day; nothing is decided by it")]
 fn write(level: char, text: &str) {
     let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let line = line(level, now, std::process::id(), text);
-    // A full disk or a closed pipe must not end the server.
+    // Errors are ignored: a full disk or a closed pipe must not end the server.
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
 }
 
-/// `I1121 10:03:25.829575 3355 deuteron] text`
+/// Formats a line: `I1121 10:03:25.829575 3355 deuteron] text`.
 fn line(level: char, since_epoch: Duration, process: u32, text: &str) -> String {
     let seconds = since_epoch.as_secs();
     let (month, day) = month_and_day(seconds / 86_400);
@@ -64,9 +65,9 @@ fn escape(character: char) -> Box<dyn Iterator<Item = char>> {
     if character.is_control() { Box::new(character.escape_default()) } else { Box::new(std::iter::once(character)) }
 }
 
-/// The month and day of a count of days since 1970-01-01 (proleptic Gregorian).
+/// The month and day of a number of days since 1970-01-01 (proleptic Gregorian).
 fn month_and_day(days: u64) -> (u64, u64) {
-    // Years are counted from March, so that the leap day is the last of its year.
+    // Years start in March here, so that the leap day is the last day of its year.
     let day_of_era = (days + 719_468) % 146_097;
     let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);

@@ -1,4 +1,4 @@
-//! The command line of deuteron.
+//! The `deuteron` program: reads the command line and runs the server, the load generator or `config show`.
 
 use std::io::Write;
 use std::path::Path;

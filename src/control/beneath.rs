@@ -1,5 +1,5 @@
-//! Files of a model repository, opened beneath its directory only: neither `..` nor a link leads
-//! out of it (`openat2` with `RESOLVE_BENEATH`).
+//! File access beneath the directory of a model repository: neither `..` nor a symbolic link leads out of it
+//! (`openat2` with `RESOLVE_BENEATH`).
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
@@ -14,26 +14,33 @@ use rustix::io::Errno;
 use crate::limits::{MODEL_ENTRIES_MAX, MODELS_MAX};
 use crate::model::repository::{Listing, ListingEntry};
 
-/// Levels below a model's directory that are looked at: a version's files, and those that they
+/// Levels below a model's directory that are listed: enough for a version's files and the files that these
 /// refer to.
 const LEVELS: usize = 6;
-/// Levels at which a link to a directory is followed: models and versions may be mounted so, and
-/// what lies deeper could lead back.
+/// Levels below the repository's at which a link to a directory is followed. Mounts of models and versions are
+/// often links; a deeper link could lead back up and make the listing endless.
 const LINKED_LEVELS: usize = 1;
 
-/// A directory that is a model repository.
+/// An open model repository. All paths are relative to it.
 pub struct RepositoryRoot {
     directory: OwnedFd,
 }
 
 impl RepositoryRoot {
-    /// Opens it.
+    /// Opens a repository's directory.
+    ///
+    /// # Errors
+    /// The error of `open` when the path is no readable directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { directory: rustix::fs::open(path, flags, Mode::empty())? })
     }
 
-    /// The names in it, and what each directory holds. One that cannot be looked at says so itself.
+    /// Lists the repository and each model's directory. A model that cannot be listed has the reason in its entry's
+    /// `fault` and does not fail the others.
+    ///
+    /// # Errors
+    /// When the repository itself cannot be listed, or has more than `MODELS_MAX` names.
     pub fn list(&self) -> io::Result<Listing> {
         let entry = |entry: ListingEntry| match entry.is_directory && !entry.name.starts_with('.') {
             true => self.list_model(&entry.name),
@@ -42,24 +49,27 @@ impl RepositoryRoot {
         Ok(Listing { entries: self.names()?.into_iter().map(entry).collect() })
     }
 
-    /// The names in it, and whether each is a directory.
+    /// Lists the names in the repository, and whether each is a directory.
+    ///
+    /// # Errors
+    /// When the repository cannot be listed, or has more than `MODELS_MAX` names.
     pub fn names(&self) -> io::Result<Vec<ListingEntry>> {
         let mut count = MODELS_MAX;
         self.entries(".", 0, &mut count)
     }
 
-    /// What changes when a file does; 0 where there is none.
+    /// A number that changes when the file changes; 0 when there is no such file.
     pub fn stamp(&self, path: &str) -> u64 {
         let status = self.open_beneath(path, OFlags::PATH).and_then(|file| Ok(rustix::fs::fstat(file)?));
         status.as_ref().map_or(0, stamp)
     }
 
-    /// Whether a directory of a name lies in it.
-    pub fn has(&self, name: &str) -> bool {
+    /// Whether the repository has a directory of this name.
+    pub fn contains(&self, name: &str) -> bool {
         self.open_beneath(name, OFlags::RDONLY | OFlags::DIRECTORY).is_ok()
     }
 
-    /// What one directory holds, with the marks by which a change is seen.
+    /// Lists one model's directory, with the stamps by which a change is detected.
     pub fn list_model(&self, name: &str) -> ListingEntry {
         let mut count = MODEL_ENTRIES_MAX;
         let listed = self.entries(name, LEVELS, &mut count);
@@ -70,8 +80,10 @@ impl RepositoryRoot {
         ListingEntry { name: name.to_owned(), is_directory: true, children, stamp: 0, fault }
     }
 
-    /// The bytes of a file, at most so many. What is larger is refused unread, and what is no
-    /// regular file is not read at all.
+    /// Reads a file of at most `size_max` bytes.
+    ///
+    /// # Errors
+    /// When the file cannot be opened, is not a regular file, or is larger; a larger file is not read.
     pub fn read(&self, path: &str, size_max: usize) -> io::Result<Vec<u8>> {
         let file = self.open_file(path)?;
         let too_large = || io::Error::other(format!("it is larger than {size_max} bytes"));
@@ -80,12 +92,15 @@ impl RepositoryRoot {
             return Err(too_large());
         }
         let mut bytes = Vec::new();
-        // It may grow while it is read.
+        // The file may grow while it is read.
         file.take(limit.saturating_add(1)).read_to_end(&mut bytes)?;
         if bytes.len() > size_max { Err(too_large()) } else { Ok(bytes) }
     }
 
-    /// A regular file.
+    /// Opens a regular file.
+    ///
+    /// # Errors
+    /// When the file cannot be opened beneath the repository, or is not a regular file.
     pub fn open_file(&self, path: &str) -> io::Result<File> {
         let file = File::from(self.open_beneath(path, OFlags::RDONLY)?);
         if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is not a regular file")) }
@@ -93,40 +108,41 @@ impl RepositoryRoot {
 
     fn open_beneath(&self, path: &str, flags: OFlags) -> io::Result<OwnedFd> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-        // A pipe must not hold the open up; with `O_PATH` nothing is opened, and the flag is refused.
+        // Without O_NONBLOCK the open of a pipe blocks until it has a writer. `openat2` refuses the flag together
+        // with O_PATH, which opens nothing that could block.
         let extra = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
         Ok(openat2(&self.directory, path, flags | OFlags::CLOEXEC | extra, Mode::empty(), resolve)?)
     }
 
-    /// What a directory holds, so many levels deep below it, as long as `left` lasts.
+    /// Lists a directory and `levels` levels below it. `left` is the number of names that may still be listed.
     fn entries(&self, path: &str, levels: usize, left: &mut usize) -> io::Result<Vec<ListingEntry>> {
         let directory = self.open_beneath(path, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
         for found in Dir::read_from(&directory)? {
             let found = found?;
-            // A name that is not text names no model and no version.
+            // A name that is not UTF-8 cannot be a model or a version.
             let Ok(name) = found.file_name().to_str() else { continue };
             if name == "." || name == ".." {
                 continue;
             }
-            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("it holds more names than are looked at"))?;
+            *left = left.checked_sub(1).ok_or_else(|| io::Error::other("it has more names than are listed"))?;
             let below = format!("{path}/{name}");
             let is_followed = path == "." || levels + LINKED_LEVELS > LEVELS;
             entries.push(self.entry(&below, name, &directory, is_followed)?);
         }
-        // Only now, so that a flood of names is refused before anything in them is opened.
+        // In a second pass, so that a directory with too many names is refused before any of them is opened.
         for entry in entries.iter_mut().filter(|entry| entry.is_directory && levels > 0) {
             entry.children = self.entries(&format!("{path}/{}", entry.name), levels - 1, left)?;
         }
         Ok(entries)
     }
 
-    /// One name of a directory: a file with its stamp, or a directory. What a link leads to counts
-    /// as long as it lies beneath, a directory where such links are followed.
+    /// One name in a directory: a file with its stamp, or a directory. A link counts as its target if the target
+    /// is beneath the repository; a link to a directory counts as a directory only where `is_followed`.
     fn entry(&self, path: &str, name: &str, directory: &OwnedFd, is_followed: bool) -> io::Result<ListingEntry> {
         let plain = match rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(plain) => plain,
-            // It was there a moment ago.
+            // Removed between the listing and now.
             Err(Errno::NOENT) => return Ok(ListingEntry { name: name.to_owned(), ..ListingEntry::default() }),
             Err(error) => return Err(error.into()),
         };
@@ -139,7 +155,7 @@ impl RepositoryRoot {
     }
 }
 
-/// What changes when a file does.
+/// A hash of what changes when a file is replaced or written: device, inode, size and time of the last write.
 fn stamp(status: &Stat) -> u64 {
     let mut hasher = DefaultHasher::new();
     (status.st_dev, status.st_ino, status.st_size, status.st_mtime, status.st_mtime_nsec).hash(&mut hasher);

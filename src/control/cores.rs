@@ -1,36 +1,48 @@
-//! Which cores the threads run on: each shard on one, the workers on those that are left, or on
-//! those that they were given.
+//! Which cores the threads run on: each shard on one core, the workers on the remaining cores or on those that
+//! the flags give them.
 
 use rustix::thread::{CpuSet, sched_getaffinity};
 
 use crate::error::Error;
 
-/// What was asked for.
+/// What the flags and the models ask for.
 #[derive(Clone, Debug, Default)]
 pub struct CoreRequest {
     /// `--shards`.
     pub shards: Option<usize>,
     /// `--worker-cores`.
     pub worker_cores: Option<Vec<usize>>,
-    /// The cores of the host policies that instances follow, with the policies' names.
+    /// The host policies that instances follow: name and cores of each.
     pub policy_cores: Vec<(String, Vec<usize>)>,
-    /// Workers that follow none.
+    /// Number of workers that follow no host policy.
     pub workers: usize,
 }
 
-/// Which cores are whose.
+/// The cores of the shards and of the workers.
+///
+/// ```
+/// use deuteron::control::cores::{CorePlan, CoreRequest};
+///
+/// let core_request = CoreRequest { workers: 2, ..CoreRequest::default() };
+/// let plan = CorePlan::new(&[0, 1, 2, 3, 4, 5, 6, 7], &core_request)?;
+/// assert_eq!((plan.shards, plan.workers), (vec![0, 1], vec![2, 3, 4, 5, 6, 7]));
+/// # Ok::<(), deuteron::error::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorePlan {
     /// The core of each shard.
     pub shards: Vec<usize>,
-    /// The cores that the workers share which follow no host policy.
+    /// The cores that all workers without a host policy share.
     pub workers: Vec<usize>,
 }
 
 impl CorePlan {
-    /// Deals out the cores that there are. A shard has a core that no worker was given, unless
-    /// there are too few; workers that were given none have those without a shard, if there are
-    /// any.
+    /// Distributes the available cores. Shards get the cores that no flag gives to workers, and share with workers
+    /// only when these are too few. Workers without cores of their own get the cores without a shard, or all of
+    /// them when every core has a shard.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a flag names a core that this process may not use.
     pub fn new(available: &[usize], core_request: &CoreRequest) -> Result<Self, Error> {
         if let Some(cores) = &core_request.worker_cores {
             check("--worker-cores", cores, available)?;
@@ -54,13 +66,14 @@ impl CorePlan {
     }
 }
 
-/// A shard on every core where nothing else runs. Models that run on workers compute much longer
-/// than a shard works for them: they get three quarters of the cores, which their instances share.
+/// The number of shards without `--shards`: one per core if there are no workers. A model on workers computes much
+/// longer than a shard works for its requests, so workers get at least three quarters of the cores.
 fn default_shards(cores: usize, workers: usize) -> usize {
     if workers == 0 { cores } else { cores.saturating_sub(workers).min(cores / 4) }
 }
 
-/// The cores of one of so many that share some evenly: its own where there are enough.
+/// The cores of worker `index` of `count` workers that share `cores` evenly. With more workers than cores, each
+/// gets one core in turn.
 pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
     let size = cores.len();
     let of = |part: usize| part.saturating_mul(size) / count.max(1);
@@ -70,10 +83,9 @@ pub fn share(cores: &[usize], index: usize, count: usize) -> Vec<usize> {
     cores.get(of(index)..of(index + 1)).unwrap_or_default().to_vec()
 }
 
-/// The cores of so many that come later, where others share the cores already: each gets as large a
-/// part as if all were dealt out anew, of those that the fewest have. `taken` are the cores of each
-/// that is there.
-pub fn least_taken(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<Vec<usize>> {
+/// The cores for `count` workers added at run time. Each gets as many cores as if all workers were distributed
+/// again, and those with the fewest workers. `taken` has the cores of each existing worker.
+pub fn least_loaded(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<Vec<usize>> {
     let mut loads: Vec<usize> =
         cores.iter().map(|core| taken.iter().filter(|taken| taken.contains(core)).count()).collect();
     let sharing = taken.iter().filter(|taken| taken.iter().any(|core| cores.contains(core))).count();
@@ -90,13 +102,13 @@ pub fn least_taken(cores: &[usize], taken: &[Vec<usize>], count: usize) -> Vec<V
     dealt
 }
 
-/// The cores this process may use.
+/// The cores that this process may use (its affinity mask).
 pub fn available() -> Vec<usize> {
     let cores = sched_getaffinity(None).map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect());
     cores.ok().filter(|cores: &Vec<usize>| !cores.is_empty()).unwrap_or_else(|| vec![0])
 }
 
-/// `0-2,7`.
+/// Formats cores as ranges: `0-2,7`.
 pub fn text(cores: &[usize]) -> String {
     let mut cores = cores.to_vec();
     cores.sort_unstable();
@@ -109,7 +121,10 @@ pub fn text(cores: &[usize]) -> String {
     ranges.collect::<Vec<_>>().join(",")
 }
 
-/// Fails where a core that something names is not there.
+/// Checks that the cores of a flag exist.
+///
+/// # Errors
+/// `InvalidArgument`, naming the flag, when this process may not use one of them.
 pub fn check(flag: &str, cores: &[usize], available: &[usize]) -> Result<(), Error> {
     match cores.iter().find(|core| !available.contains(core)) {
         None => Ok(()),
@@ -195,7 +210,7 @@ mod tests {
     fn who_comes_later_goes_where_the_fewest_are() {
         let check = |taken: &[&[usize]], count, want: &[&[usize]]| {
             let taken: Vec<_> = taken.iter().map(|cores| cores.to_vec()).collect();
-            assert_eq!(least_taken(&[2, 3, 4, 5], &taken, count), want, "{taken:?} {count}");
+            assert_eq!(least_loaded(&[2, 3, 4, 5], &taken, count), want, "{taken:?} {count}");
         };
         check(&[], 1, &[&[2, 3, 4, 5]]);
         check(&[], 2, &[&[2, 3], &[4, 5]]);
@@ -204,7 +219,7 @@ mod tests {
         check(&[&[2], &[3], &[3]], 2, &[&[4], &[5]]);
         check(&[&[0], &[1]], 1, &[&[2, 3, 4, 5]]); // of another policy
         check(&[&[2], &[3], &[4], &[5], &[2]], 2, &[&[3], &[4]]);
-        assert_eq!(least_taken(&[7], &[vec![7]], 2), [[7], [7]]);
+        assert_eq!(least_loaded(&[7], &[vec![7]], 2), [[7], [7]]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Which engine runs a model: a built-in backend, ONNX Runtime where its library is found, or the
-//! embedded engine. The library is looked for when the first ONNX model may use it, and the log
-//! tells what came of it; a library that a flag names must load.
+//! The choice of a model's engine: a built-in backend, ONNX Runtime if its library is found, or the embedded
+//! engine. The library is searched for when the first ONNX model may use it, and the log says what was found. A
+//! library named by a flag must load, or the server does not start.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,34 +13,41 @@ use crate::log;
 use crate::model::ModelSpec;
 use crate::settings::{Engine, OnnxruntimeConfig};
 
-/// The engines of this server. Shared by the helpers of the control thread.
+/// The engines of this server. Shared by all load threads.
 pub struct Engines {
     config: OnnxruntimeConfig,
-    /// ONNX Runtime, or why there is none.
+    /// ONNX Runtime, or why there is none. Empty until the first search.
     onnxruntime: OnceLock<Result<Onnxruntime, String>>,
 }
 
 impl Engines {
-    /// Opens the library that a flag names; fails where it cannot be used.
+    /// Opens the library that `--backend-config` names, if it names one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when that library cannot be used.
     pub fn new(config: &OnnxruntimeConfig) -> Result<Self, Error> {
         let engines = Self { config: config.clone(), onnxruntime: OnceLock::new() };
         if let Some(library) = &config.library {
             let opened = open(library, "--backend-config").map_err(|why| {
                 Error::invalid(format!("--backend-config=onnxruntime,library={}: {why}", library.display()))
             })?;
-            // The cell is new.
+            // Cannot fail: the cell was just created.
             let _ = engines.onnxruntime.set(Ok(opened));
         }
         Ok(engines)
     }
 
-    /// Engines of a server that finds no ONNX Runtime.
+    /// Engines for a test in which ONNX Runtime is not found, for this reason.
     #[cfg(test)]
     pub fn without(config: OnnxruntimeConfig, why: &str) -> Self {
         Self { config, onnxruntime: OnceLock::from(Err(why.to_owned())) }
     }
 
-    /// The engine of a model. Its parameter `engine` goes before the flag.
+    /// The engine of a model. The model's parameter `engine` overrides the flag.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for an unknown engine name; `Unavailable` when the model or the flag requires ONNX Runtime
+    /// and there is none.
     pub fn choose(&self, spec: &ModelSpec) -> Result<&dyn Backend, Error> {
         match spec.backend.as_str() {
             "dyna_sequence" => return Ok(&Accumulate::ById),
@@ -51,7 +58,7 @@ impl Engines {
             "square" => return Ok(&Decoupled::Square),
             _ => {}
         }
-        match own(spec)?.or(self.config.engine) {
+        match named_engine(spec)?.or(self.config.engine) {
             Some(Engine::Embedded) => Ok(&Rten),
             Some(Engine::Onnxruntime) => match self.onnxruntime() {
                 Ok(onnxruntime) => Ok(onnxruntime),
@@ -64,7 +71,11 @@ impl Engines {
         }
     }
 
-    /// ONNX Runtime for a model with instances on GPUs, or why it cannot run there.
+    /// ONNX Runtime for a model with instances on GPUs.
+    ///
+    /// # Errors
+    /// Why it cannot run there: the flag chooses the embedded engine, there is no library, or the library has no
+    /// CUDA provider.
     pub fn on_gpus(&self, spec: &ModelSpec, gpus: &Gpus) -> Result<OnnxruntimeOnGpus<'_>, String> {
         if self.config.engine == Some(Engine::Embedded) && !spec.parameters.contains_key(ENGINE) {
             return Err("--backend-config=onnxruntime,engine=embedded is given".to_owned());
@@ -84,8 +95,11 @@ impl Engines {
 /// The parameter of a model that names its engine.
 pub const ENGINE: &str = "engine";
 
-/// The engine that a model names, if it does.
-pub fn own(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
+/// The engine that a model's parameter names, if it has one.
+///
+/// # Errors
+/// `InvalidArgument` for a name that is no engine.
+pub fn named_engine(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
     let named = spec.parameters.get(ENGINE).map(|name| {
         Engine::from_name(name)
             .map_err(|why| Error::invalid(format!("parameter '{ENGINE}' of model '{}' is '{name}', {why}", spec.name)))
@@ -93,9 +107,9 @@ pub fn own(spec: &ModelSpec) -> Result<Option<Engine>, Error> {
     named.transpose()
 }
 
-/// The first library that can be used.
-fn find(surroundings: &LibrarySearch) -> Result<Onnxruntime, String> {
-    for candidate in surroundings.candidates() {
+/// Opens the first candidate that can be used. Candidates that cannot are logged.
+fn find(search: &LibrarySearch) -> Result<Onnxruntime, String> {
+    for candidate in search.candidates() {
         match open(&candidate.path, candidate.source) {
             Ok(onnxruntime) => return Ok(onnxruntime),
             Err(why) => {

@@ -1,10 +1,10 @@
-//! Ensembles among the models that come and go: their loads wait for those of what they are made of, and
-//! they are held against it again whenever it changes. One that cannot serve any more is taken out with
-//! the reason, and comes back when what was missing does.
+//! Ensembles while models are loaded and unloaded: the load of an ensemble waits for the loads of its composing
+//! models, and it is checked against them again whenever one changes. An ensemble that no longer fits is
+//! unloaded, with the reason in the index, and loaded again when its composing models fit again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::control::load::LoadFailure;
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, LoadOutcome, ModelOrigin, ReadyVersion};
 use crate::control::{ControlThread, PendingAction};
 use crate::log;
@@ -14,10 +14,10 @@ use crate::model::repository::changes::{Dependence, only_for};
 use crate::settings::ControlMode;
 
 impl ControlThread {
-    /// A load has found an ensemble: it goes on when nothing of what it is made of loads any more. In
-    /// explicit mode what does not serve yet, or was changed, is loaded for it.
-    pub(super) fn handle_composed(&mut self, job: Box<LoadJob>, composing: Vec<String>) {
-        self.running = self.running.saturating_sub(1);
+    /// The model to load is an ensemble: the load goes on when none of its composing models is loading any more.
+    /// In explicit mode those that do not serve yet, or changed on disk, are loaded for it.
+    pub(super) fn handle_ensemble_found(&mut self, job: Box<LoadJob>, composing: Vec<String>) {
+        self.loads_running = self.loads_running.saturating_sub(1);
         self.start_jobs();
         let name = job.name.clone();
         if self.is_draining || !self.busy.contains_key(&name) {
@@ -25,35 +25,36 @@ impl ControlThread {
         }
         let model = self.models.entry(name.clone()).or_default();
         model.composing.clone_from(&composing);
-        model.place = Some(job.place.clone());
-        if let ModelOrigin::Known(origin, directory) = &job.place {
+        model.ensemble_origin = Some(job.origin.clone());
+        if let ModelOrigin::Known(origin, directory) = &job.origin {
             (model.origin, model.mark) = (Some(*origin), directory.mark.clone());
         }
         if let Some(from) = ensemble::find_cycle(&name, |model| self.waits_for(model, &name, &composing)) {
             let outcome = Err(LoadFailure::Composition(ensemble::cycle_error(&name, &from)));
-            return self.finish(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
+            return self.finish_load(FinishedLoad { name, found: None, outcome, took: std::time::Duration::ZERO });
         }
-        // What was unloaded on request stays so where the ensemble is only looked at again.
-        let is_again = self.busy.get(&name).is_some_and(|busy| busy.is_again);
-        let is_explicit = self.tools.settings.control_mode == ControlMode::Explicit && !is_again;
+        // A revalidation must not load what a client has unloaded.
+        let is_revalidation = self.busy.get(&name).is_some_and(|busy| busy.is_revalidation);
+        let is_explicit = self.context.settings.control_mode == ControlMode::Explicit && !is_revalidation;
         let mut awaited = BTreeSet::new();
         for needed in composing {
-            // What a client brought for it stays.
-            let is_brought = |model: &crate::control::ModelRecord| model.is_brought && !model.serving.is_empty();
-            if is_explicit && !self.busy.contains_key(&needed) && !self.models.get(&needed).is_some_and(is_brought) {
-                self.want(needed.clone(), PendingAction::Need);
+            // A model whose files or configuration a client sent is not replaced by the repository's.
+            let is_uploaded = |model: &crate::control::ModelRecord| model.is_uploaded && !model.serving.is_empty();
+            if is_explicit && !self.busy.contains_key(&needed) && !self.models.get(&needed).is_some_and(is_uploaded) {
+                self.schedule(needed.clone(), PendingAction::LoadDependency);
             }
             awaited.insert(needed);
         }
         awaited.retain(|needed| self.busy.contains_key(needed));
         if awaited.is_empty() {
-            self.go_on_with(*job);
+            self.start_ensemble_load(*job);
         } else if let Some(busy) = self.busy.get_mut(&name) {
             busy.awaiting = Some((job, awaited));
         }
     }
 
-    /// The models that the load of a model waits for.
+    /// The models whose loads the load of `model` waits for. `name` is the ensemble that is about to wait for
+    /// `composing` and is not in `busy.awaiting` yet.
     fn waits_for(&self, model: &str, name: &str, composing: &[String]) -> Vec<String> {
         if model == name {
             return composing.to_vec();
@@ -62,8 +63,8 @@ impl ControlThread {
         awaiting.map(|(_, awaited)| awaited.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// A load has ended: those that waited for it alone go on.
-    pub(super) fn release(&mut self, name: &str) {
+    /// A load has ended: starts the ensembles that waited for it and for nothing else.
+    pub(super) fn resume_ensembles(&mut self, name: &str) {
         let mut jobs = Vec::new();
         for busy in self.busy.values_mut() {
             let Some((_, awaited)) = &mut busy.awaiting else { continue };
@@ -71,53 +72,56 @@ impl ControlThread {
                 jobs.extend(busy.awaiting.take().map(|(job, _)| job));
             }
         }
-        jobs.into_iter().for_each(|job| self.go_on_with(*job));
+        jobs.into_iter().for_each(|job| self.start_ensemble_load(*job));
     }
 
-    fn go_on_with(&mut self, job: LoadJob) {
-        let members = Some(self.members());
-        self.jobs.push_back(LoadJob { members, ..job });
+    fn start_ensemble_load(&mut self, job: LoadJob) {
+        let composing_models = Some(self.composing_models());
+        self.jobs.push_back(LoadJob { composing_models, ..job });
         self.start_jobs();
     }
 
-    /// What came of a load, by now: what an ensemble is made of may have changed while it loaded. One that
-    /// is what serves already is left alone.
-    pub(super) fn settle(
+    /// Checks a loaded ensemble once more when its load has ended: its composing models may have changed
+    /// meanwhile. An ensemble equal to the one that serves is dropped from the outcome. Other models pass through.
+    pub(super) fn recheck_ensemble(
         &self,
         name: &str,
         outcome: LoadOutcome,
-        waiting: &mut VecDeque<PendingAction>,
+        queued: &mut VecDeque<PendingAction>,
     ) -> LoadOutcome {
-        let (mut standing, mut changes) = outcome?;
-        if standing.iter().all(|standing| standing.served.spec.ensemble.is_none()) {
-            return Ok((standing, changes));
+        let (mut ready, mut changes) = outcome?;
+        if ready.iter().all(|ready| ready.served.spec.ensemble.is_none()) {
+            return Ok((ready, changes));
         }
-        let members = self.members();
-        for ReadyVersion { served, .. } in &standing {
+        let members = self.composing_models();
+        for ReadyVersion { served, .. } in &ready {
             let resolved = members.resolve((*served.spec).clone()).map_err(LoadFailure::Composition)?;
             if !is_same(&resolved, &served.spec) {
-                waiting.push_back(PendingAction::Again);
+                queued.push_back(PendingAction::Revalidate);
             }
         }
         let serving = self.models.get(name).map(|model| &model.serving);
-        standing.retain(|ReadyVersion { served, .. }| {
+        ready.retain(|ReadyVersion { served, .. }| {
             let same = serving.and_then(|serving| serving.get(&served.version));
             !same.is_some_and(|same| is_same(&same.served.spec, &served.spec))
         });
-        let is_loaded = |version: &u64| standing.iter().any(|standing| standing.served.version == *version);
+        let is_loaded = |version: &u64| ready.iter().any(|ready| ready.served.version == *version);
         let (loaded, kept) = changes.loaded.iter().copied().partition(is_loaded);
         changes.loaded = loaded;
         changes.kept.extend::<Vec<u64>>(kept);
-        Ok((standing, changes))
+        Ok((ready, changes))
     }
 
-    fn members(&self) -> ComposingModels {
-        ComposingModels { models: self.models.iter().map(|(name, model)| (name.clone(), model.member())).collect() }
+    fn composing_models(&self) -> ComposingModels {
+        ComposingModels {
+            models: self.models.iter().map(|(name, model)| (name.clone(), model.composing_model())).collect(),
+        }
     }
 
-    /// A model has changed: the ensembles that are made of it are held against it again.
-    pub(super) fn revise(&mut self, changed: &str) {
-        let members = self.members();
+    /// A model has changed: checks the ensembles with a step that uses it. Those that no longer fit are
+    /// unloaded, those that would look different are loaded again.
+    pub(super) fn revalidate_dependents(&mut self, changed: &str) {
+        let members = self.composing_models();
         let (mut broken, mut again) = (Vec::new(), Vec::new());
         for (name, model) in self.models.iter().filter(|(name, _)| *name != changed) {
             let is_made_of = |spec: &ModelSpec| {
@@ -137,47 +141,47 @@ impl ControlThread {
             }
         }
         for (name, error) in broken {
-            log::error(&format!("'{name}' serves no more: {error}"));
+            log::error(&format!("unloading ensemble '{name}', which no longer fits its composing models: {error}"));
             if let Some(model) = self.models.get_mut(&name) {
                 (model.failure, model.is_invalid) = (Some(error.text().to_owned()), true);
             }
-            self.break_up(&name);
+            self.unload_broken_ensemble(&name);
         }
         for name in again {
             let will_see = |busy: &crate::control::BusyModel| {
-                busy.awaiting.is_some() || busy.waiting.iter().any(|wanted| matches!(wanted, PendingAction::Again))
+                busy.awaiting.is_some() || busy.queued.iter().any(|action| matches!(action, PendingAction::Revalidate))
             };
             if !self.busy.get(&name).is_some_and(will_see) {
-                self.want(name, PendingAction::Again);
+                self.schedule(name, PendingAction::Revalidate);
             }
         }
     }
 
-    /// An ensemble cannot serve: it is taken out, and what is made of it is looked at.
-    pub(super) fn break_up(&mut self, name: &str) {
+    /// Unloads an ensemble that cannot serve, and checks the ensembles that use it as a step.
+    pub(super) fn unload_broken_ensemble(&mut self, name: &str) {
         let Some(model) = self.models.get_mut(name) else { return };
         let numbers: Vec<u64> = model.serving.keys().copied().collect();
-        let retired = Self::take_out(model, name, &numbers);
+        let retired = Self::retire_versions(model, name, &numbers);
         model.shared = None;
         let has_changed = !retired.is_empty();
         self.publish(Vec::new(), retired, Vec::new());
         if has_changed {
-            self.revise(name);
+            self.revalidate_dependents(name);
         }
     }
 
-    /// The models that are there for one alone, and that nothing is being done about.
+    /// The models that only the ensemble `name` uses, that no client asked for, and that are not loading.
     pub(super) fn only_for(&self, name: &str) -> Vec<String> {
         let dependence = |(name, model): (&String, &crate::control::ModelRecord)| {
-            let is_asked = model.is_asked || self.busy.contains_key(name);
-            (name.clone(), Dependence { composing: model.composing.clone(), is_asked })
+            let is_requested = model.is_requested || self.busy.contains_key(name);
+            (name.clone(), Dependence { composing: model.composing.clone(), is_asked: is_requested })
         };
         let all: BTreeMap<_, _> = self.models.iter().map(dependence).collect();
         only_for(name, &all)
     }
 }
 
-/// Whether an ensemble that was held against its models again is what serves.
+/// Whether a newly resolved ensemble equals the one that serves.
 fn is_same(resolved: &ModelSpec, serving: &ModelSpec) -> bool {
     let mut labels = resolved.outputs.iter().zip(&serving.outputs);
     resolved.config_message == serving.config_message && labels.all(|(one, other)| one.labels == other.labels)

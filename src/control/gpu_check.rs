@@ -1,6 +1,6 @@
-//! Whether a model gives on a GPU what it gives on the CPU, found out when it is loaded: with rows drawn from a fixed
-//! seed, one and as many as the largest batch has. Where it does not, it is not run there, so that a mistake in a layout
-//! or a driver shows in the log and not in an answer. The CPU is asked once for all GPUs.
+//! The check, at load, that a model computes the same on a GPU as on the CPU: one row and the largest batch, of random
+//! numbers from a fixed seed. A model that fails it does not run on the GPU, so a wrong layout or a faulty driver shows
+//! in the log and not in an answer. The CPU runs once for all GPUs.
 
 use std::sync::Arc;
 
@@ -12,8 +12,11 @@ use crate::model::{ModelSpec, TensorSpec};
 use crate::runtime::clock;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
-/// Holds instances on GPUs, by their numbers, to one of the model that `on_cpu` loads. Inputs are FP32 and of known
-/// sizes, as the GPU's plan has them.
+/// Compares the outputs of instances on GPUs, given with their GPU's index, with those of an instance of the model that
+/// `on_cpu` loads. Inputs must be FP32 with known dimensions, as the GPU plan requires.
+///
+/// # Errors
+/// `Internal` when an output differs by more than [`GPU_CHECK_TOLERANCE`]; otherwise the error of the run that failed.
 pub fn check(
     spec: &ModelSpec,
     on_gpus: Vec<(u32, Box<dyn Instance>)>,
@@ -21,14 +24,14 @@ pub fn check(
 ) -> Result<(), Error> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let batches: Vec<_> = row_counts(spec).into_iter().map(|rows| (rows, inputs(spec, rows))).collect();
-    let wanted = threads::enter(cores, |threads| {
+    let expected = threads::enter(cores, |threads| {
         let mut instance = on_cpu()?.new_instance(threads)?;
         let outputs = batches.iter().map(|(rows, inputs)| run(&mut *instance, *rows, inputs.clone()));
         outputs.collect::<Result<Vec<_>, Error>>()
     });
-    let wanted = wanted.map_err(|error| error.with_prefix("it cannot be held to the CPU: "))?;
+    let expected = expected.map_err(|error| error.with_prefix("it cannot be compared with the CPU: "))?;
     for (gpu, mut instance) in on_gpus {
-        for ((rows, inputs), want) in batches.iter().zip(&wanted) {
+        for ((rows, inputs), want) in batches.iter().zip(&expected) {
             let got = run(&mut *instance, *rows, inputs.clone())
                 .map_err(|error| error.with_prefix(&format!("a batch of {rows} rows on GPU {gpu} failed: ")))?;
             if let Some(difference) = difference(spec, &got, want) {
@@ -41,14 +44,14 @@ pub fn check(
     Ok(())
 }
 
-/// One row and the most; where there are no rows, one of what there is.
+/// The batch sizes to check: 1 and the largest; only 1 for a model without a batch axis.
 fn row_counts(spec: &ModelSpec) -> Vec<u32> {
     let mut counts = vec![1, spec.rows_max.max(1)];
     counts.dedup();
     counts
 }
 
-/// Inputs of so many rows, of values between -1 and 1.
+/// Inputs of `rows` rows with values from -1 to 1.
 fn inputs(spec: &ModelSpec, rows: u32) -> Vec<Tensor> {
     let mut seed = SEED;
     let input = |tensor: &TensorSpec| {
@@ -83,14 +86,16 @@ fn draw(seed: &mut u64) -> f32 {
 }
 
 fn run(instance: &mut dyn Instance, rows: u32, inputs: Vec<Tensor>) -> Result<Vec<Tensor>, Error> {
-    let kept = Arc::new(InternalSink::default());
-    let request = Request { inputs, rows, responder: kept.responder(0, rows), sequence: None };
+    let sink = Arc::new(InternalSink::default());
+    let request = Request { inputs, rows, responder: sink.responder(0, rows), sequence: None };
     run_to_end(instance, Batch { requests: vec![request], rows, clock: clock::now, ended: Vec::new() });
-    let answer = kept.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
+    let answer = sink.pop().ok_or_else(|| Error::internal("a batch was not answered"))?;
     answer.outputs
 }
 
-/// Where outputs differ by more than [`GPU_CHECK_TOLERANCE`], told for the first that does.
+/// The first element that differs by more than [`GPU_CHECK_TOLERANCE`], as a text. The tolerance is relative to the
+/// largest value of the output: sums are taken in another order on a GPU, so small elements of a large output differ
+/// much by themselves. A NaN equals a NaN.
 fn difference(spec: &ModelSpec, got: &[Tensor], want: &[Tensor]) -> Option<String> {
     for (index, (output, want)) in spec.outputs.iter().zip(want).enumerate() {
         let name = &output.name;
@@ -198,7 +203,7 @@ mod tests {
     fn what_the_cpu_cannot_run_is_not_trusted() {
         let on_gpus: Vec<(u32, Box<dyn Instance>)> = vec![(0, Box::new(Copies { wrong_rows: 0, by: 0.0 }))];
         let error = check(&spec(2), on_gpus, || Err(Error::unsupported("it is odd"))).unwrap_err();
-        assert_eq!(error.text(), "it cannot be held to the CPU: it is odd");
+        assert_eq!(error.text(), "it cannot be compared with the CPU: it is odd");
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Which models run on GPUs: the devices are looked for when the first model may use one, and the log
-//! tells what came of it. A model whose group says `KIND_AUTO`, or that has none, goes there if it can;
-//! what it lacks is told, and it runs on the CPU. One whose group says `KIND_GPU` is refused.
+//! Which models run on GPUs, and by which engine. The devices are searched for when the first model may use one, and
+//! the log says what was found. A model with a group of `KIND_AUTO`, or without groups, runs on the GPUs if it can,
+//! else on the CPU with the reason in the log. A model with a group of `KIND_GPU` that cannot run there is refused.
 //!
-//! What runs there is the native plan where it has every operator of the model, else ONNX Runtime with
-//! its CUDA provider. A model that names an engine or an accelerator gets that one or none.
+//! The engine is the native plan if it has every operator of the model, else ONNX Runtime with its CUDA provider. A
+//! model that names an engine or an accelerator gets that one or is refused.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,29 +22,31 @@ use crate::model::ModelSpec;
 use crate::model::config::GpuSupport;
 use crate::settings::{Engine, Settings};
 
-/// The GPUs of this machine. Shared by the helpers of the control thread.
+/// The GPUs of this machine. Shared by all load threads.
 pub struct HostGpus {
     limits: MemoryLimits,
+    /// `--gpu-run-secs-max`.
     run_max: Duration,
+    /// Empty until the first search.
     gpus: OnceLock<Gpus>,
     board: Arc<GpuBoard>,
 }
 
 impl HostGpus {
-    /// One that was not looked at.
+    /// GPUs that are not searched for yet.
     pub fn new(settings: &Settings) -> Self {
         let limits = MemoryLimits { device: settings.gpu_memory_bytes_max, pinned: settings.pinned_memory_bytes_max };
         Self { limits, run_max: settings.gpu_run_max, gpus: OnceLock::new(), board: Arc::default() }
     }
 
-    /// One with these devices, which are not watched.
+    /// These devices, without metrics.
     #[cfg(test)]
     pub fn of(gpus: Gpus) -> Self {
         let limits = MemoryLimits { device: 0, pinned: 0 };
         Self { limits, run_max: gpus.run_max(), gpus: OnceLock::from(gpus), board: Arc::default() }
     }
 
-    /// Its devices, which are watched from the first time on.
+    /// The devices. The first call searches for them and starts the metrics thread.
     pub fn gpus(&self) -> &Gpus {
         self.gpus.get_or_init(|| {
             let gpus = find(self.limits).with_run_max(self.run_max);
@@ -55,20 +57,23 @@ impl HostGpus {
         })
     }
 
-    /// What is known of its devices.
+    /// The metrics of the devices.
     pub const fn board(&self) -> &Arc<GpuBoard> {
         &self.board
     }
 
-    /// What a configuration can have of them.
+    /// What the configuration of a model needs to know of the devices. `takes_auto`: whether `KIND_AUTO` means GPU.
     pub fn support(&self, takes_auto: bool) -> GpuSupport {
         let gpus = self.gpus();
         let devices = gpus.all().iter().map(|gpu| gpu.properties().index).collect();
         GpuSupport { devices, why_absent: gpus.why_absent().unwrap_or_default().to_owned(), takes_auto }
     }
 
-    /// What the instances of a model on GPUs run, or why nothing can. The plan must give what one of the model that
-    /// `on_cpu` loads gives.
+    /// Chooses the engine for the instances of a model on GPUs. A plan must compute the same as the model that `on_cpu`
+    /// loads.
+    ///
+    /// # Errors
+    /// `Unsupported` with the reasons of every engine that was tried; `InvalidArgument` for an unknown engine name.
     pub fn choose<'a>(
         &self,
         spec: &Arc<ModelSpec>,
@@ -77,7 +82,7 @@ impl HostGpus {
         on_cpu: impl FnOnce() -> Result<Box<dyn LoadedModel>, Error> + Send,
     ) -> Result<GpuEngine<'a>, Error> {
         let by_engine = || engines.on_gpus(spec, self.gpus()).map(GpuEngine::Onnxruntime);
-        match engine::own(spec)? {
+        match engine::named_engine(spec)? {
             Some(Engine::Embedded) => {
                 return Err(Error::unsupported("its parameter 'engine' is 'embedded', which runs on the CPU"));
             }
@@ -95,7 +100,7 @@ impl HostGpus {
         by_engine().map_err(|engine| Error::unsupported(format!("the GPU's plan: {why}; ONNX Runtime: {engine}")))
     }
 
-    /// The native plan of a model, if there is one; tried once on each GPU.
+    /// Makes the native plan of a model, and one instance of it on each GPU for the check.
     fn plan(
         &self,
         spec: &Arc<ModelSpec>,
@@ -107,7 +112,8 @@ impl HostGpus {
         let mut gpus: Vec<u32> = spec.instance_groups.iter().flat_map(|group| group.gpus.clone()).collect();
         gpus.sort_unstable();
         gpus.dedup();
-        // A place where none can be made is told before the CPU is set to work.
+        // All instances before the check: a GPU where none can be made is reported before the CPU computes, which can
+        // take long.
         let mut instances = Vec::with_capacity(gpus.len());
         for gpu in gpus {
             instances.push((gpu, threads::enter(1, |threads| trial.new_instance(&threads.on(Some(gpu))))?));
@@ -117,7 +123,7 @@ impl HostGpus {
     }
 }
 
-/// What the instances of a model on GPUs run.
+/// The engine of a model's instances on GPUs.
 pub enum GpuEngine<'a> {
     /// Sessions of ONNX Runtime.
     Onnxruntime(OnnxruntimeOnGpus<'a>),
@@ -144,10 +150,10 @@ fn find(limits: MemoryLimits) -> Gpus {
     }
 }
 
-/// Starts the thread that asks after the devices, until nobody reads what it finds.
+/// Starts the thread that samples the devices for `/metrics`. It ends when the board has been dropped.
 fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
     let cells = |gpu: &Arc<Gpu>| GpuCells { uuid: gpu.properties().uuid.clone(), ..GpuCells::default() };
-    // The cell is new: this is called once.
+    // Cannot fail: this is called once, from a `OnceLock`.
     let _ = board.set(gpus.all().iter().map(cells).collect());
     let nvml = Nvml::find().inspect_err(|why| log::info(&format!("/metrics has no rows of NVML: {why}"))).ok();
     let (gpus, board) = (gpus.clone(), Arc::downgrade(board));
@@ -157,7 +163,7 @@ fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
         while let Some(board) = board.upgrade() {
             for ((gpu, cells), handle) in gpus.all().iter().zip(board.get().into_iter().flatten()).zip(&handles) {
                 let known = nvml.as_ref().zip(*handle).map(|(nvml, handle)| nvml.sample(handle));
-                show(cells, known.unwrap_or_default(), gpu.account().used());
+                write_sample(cells, known.unwrap_or_default(), gpu.account().used());
             }
             drop(board);
             std::thread::park_timeout(GPU_WATCH_INTERVAL);
@@ -168,7 +174,7 @@ fn watch(gpus: &Gpus, board: &Arc<GpuBoard>) {
     }
 }
 
-fn show(cells: &GpuCells, sample: NvmlSample, taken: usize) {
+fn write_sample(cells: &GpuCells, sample: NvmlSample, taken: usize) {
     cells.utilization.set(sample.utilization);
     cells.memory_total.set(sample.memory_total);
     cells.memory_used.set(sample.memory_used);

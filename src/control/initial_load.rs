@@ -1,6 +1,5 @@
-//! The models that are there when the server starts: all in the repositories, or those that flags
-//! name. Several load at a time; a load that takes long is told of. Ensembles come last, each after the
-//! models that it is made of.
+//! Loads the models at start: all in the repositories, or those that flags name. Several load at a time, and the log
+//! says what is still loading. Ensembles are loaded last, each after its composing models.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -8,9 +7,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::control::load::{self, LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::ModelOrigin;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::model_record::ModelRecords;
+use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::error::Error;
 use crate::log;
@@ -22,77 +24,81 @@ use crate::queue::rate_limiter::RateLimiter;
 use crate::runtime::clock;
 use crate::settings::{ControlMode, Settings};
 
-/// How often a person is told what still loads.
-const TELL_INTERVAL: Duration = Duration::from_secs(5);
+/// How often the log says what is still loading.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What was loaded.
+/// The result of the loads at start.
 pub struct InitialLoad {
-    /// The model versions, by name, the highest version of each first.
+    /// The loaded versions, by name, the highest version of each first.
     pub loaded: Vec<LoadedVersion>,
-    /// What is known of all models that were asked for.
+    /// The records of all models, also of those that failed.
     pub models: ModelRecords,
 }
 
-/// One model that is to be loaded.
+/// One model to load.
 struct LoadTask {
+    /// The index of its repository.
     origin: usize,
     directory: ModelDirectory,
     progress: Arc<LoadProgress>,
-    /// The models that it is made of, where it is an ensemble.
+    /// The composing models of an ensemble.
     composing: Vec<String>,
-    /// Whether it is loaded for its own sake, and not for an ensemble's.
-    is_asked: bool,
+    /// Whether it is loaded by itself, and not only as a step of an ensemble.
+    is_requested: bool,
 }
 
-/// What came of it.
+/// One model whose load has ended.
 struct FinishedTask {
     task: LoadTask,
     outcome: Result<Vec<LoadedVersion>, LoadFailure>,
     took: Duration,
 }
 
-/// Loads what the flags ask for. A model that fails ends the server unless `--exit-on-error=false`.
+/// Loads the models that the flags ask for.
+///
+/// # Errors
+/// When a repository cannot be read, or a model fails to load and `--exit-on-error` is on.
 pub fn load(
     settings: &Settings,
     loader: &ModelLoader,
     repositories: &Repositories,
     limiter: Option<&Arc<RateLimiter>>,
 ) -> Result<InitialLoad, Error> {
-    let mut start = InitialLoad { loaded: Vec::new(), models: ModelRecords::new() };
-    let tasks = start.find(settings, repositories)?;
+    let mut initial = InitialLoad { loaded: Vec::new(), models: ModelRecords::new() };
+    let tasks = initial.find_tasks(settings, repositories)?;
     let tasks = with_composing(tasks, settings, loader, repositories);
     let (ensembles, others): (Vec<_>, Vec<_>) = tasks.into_iter().partition(|task| !task.composing.is_empty());
-    for done in load_side_by_side(others.into(), settings.load_threads, loader, repositories) {
-        start.take(done, limiter);
+    for done in load_in_parallel(others.into(), settings.load_threads, loader, repositories) {
+        initial.record(done, limiter);
     }
-    start.load_ensembles(ensembles, loader, repositories);
-    let has_failed = start.models.values().any(|model| model.failure.is_some());
+    initial.load_ensembles(ensembles, loader, repositories);
+    let has_failed = initial.models.values().any(|model| model.failure.is_some());
     if has_failed && settings.exit_on_error {
         return Err(Error::internal("Internal - failed to load all models"));
     }
-    start.loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
-    Ok(start)
+    initial.loaded.sort_by(|a, b| (&a.spec.name, b.version).cmp(&(&b.spec.name, a.version)));
+    Ok(initial)
 }
 
 impl InitialLoad {
-    /// What there is to load. Fails where a repository cannot be read at all: nobody waits for a mistyped
-    /// path to come.
-    fn find(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<LoadTask>, Error> {
+    /// Finds the models to load. A repository that cannot be read is an error here, unlike for a later scan: at start
+    /// it is most likely a mistyped path.
+    fn find_tasks(&mut self, settings: &Settings, repositories: &Repositories) -> Result<VecDeque<LoadTask>, Error> {
         let is_explicit = settings.control_mode == ControlMode::Explicit;
         let mut tasks = VecDeque::new();
         if !is_explicit || settings.load_models.iter().any(|name| name == "*") {
-            let mut look = repositories.look();
-            if let Some(error) = look.error {
+            let mut scan = repositories.scan();
+            if let Some(error) = scan.error {
                 return Err(error);
             }
-            for action in actions(&[], &look.sightings) {
+            for action in actions(&[], &scan.sightings) {
                 match action {
                     ModelAction::Load { name, origin } => {
-                        let directory = look.directories.remove(&(origin, name));
+                        let directory = scan.directories.remove(&(origin, name));
                         tasks.extend(directory.map(|directory| task(origin, directory)));
                     }
                     ModelAction::Refuse { name, why } | ModelAction::Unload { name, why: Some(why) } => {
-                        self.refuse(&name, why);
+                        self.record_refusal(&name, why);
                     }
                     ModelAction::Unload { why: None, .. } => {}
                 }
@@ -104,14 +110,14 @@ impl InitialLoad {
             for name in names {
                 match repositories.find(&name) {
                     Ok((origin, directory)) => tasks.push_back(task(origin, directory)),
-                    Err(error) => self.refuse(&name, error.text().to_owned()),
+                    Err(error) => self.record_refusal(&name, error.text().to_owned()),
                 }
             }
         }
         Ok(tasks)
     }
 
-    /// Loads ensembles, those first that others are made of.
+    /// Loads ensembles in dependency order, one at a time: no engine is involved, so this is quick.
     fn load_ensembles(&mut self, ensembles: Vec<LoadTask>, loader: &ModelLoader, repositories: &Repositories) {
         let names: Vec<_> =
             ensembles.iter().map(|task| (task.directory.name.clone(), task.composing.clone())).collect();
@@ -122,16 +128,16 @@ impl InitialLoad {
                 Some(error) => {
                     FinishedTask { outcome: Err(LoadFailure::Composition(error)), took: Duration::ZERO, task }
                 }
-                None => run(task, loader, repositories, &self.members()),
+                None => run(task, loader, repositories, &self.composing_models()),
             };
-            // It takes no resources itself.
-            self.take(done, None);
+            // An ensemble has no instances, so it needs no resources of the rate limiter.
+            self.record(done, None);
         }
     }
 
-    /// What was loaded so far, for the ensembles that are made of it.
-    fn members(&self) -> ComposingModels {
-        let known = self.models.iter().map(|(name, model)| (name.clone(), model.member()));
+    /// The models loaded so far, as possible steps of ensembles.
+    fn composing_models(&self) -> ComposingModels {
+        let known = self.models.iter().map(|(name, model)| (name.clone(), model.composing_model()));
         let mut members = ComposingModels { models: known.collect() };
         for loaded in &self.loaded {
             let member = members.models.entry(loaded.spec.name.clone()).or_default();
@@ -141,21 +147,21 @@ impl InitialLoad {
         members
     }
 
-    fn refuse(&mut self, name: &str, why: String) {
+    fn record_refusal(&mut self, name: &str, why: String) {
         log::error(&format!("failed to poll model '{name}': {why}"));
         let model = self.models.entry(name.to_owned()).or_default();
         model.failure = Some(why);
         model.loads.failed += 1;
     }
 
-    fn take(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
+    fn record(&mut self, done: FinishedTask, limiter: Option<&Arc<RateLimiter>>) {
         let FinishedTask { task, outcome, took } = done;
         let name = task.directory.name.clone();
-        let outcome = outcome.and_then(|loaded| load::register(loaded, limiter));
+        let outcome = outcome.and_then(|loaded| rate_limit::register(loaded, limiter));
         let model = self.models.entry(name.clone()).or_default();
-        (model.origin, model.is_asked) = (Some(task.origin), task.is_asked);
+        (model.origin, model.is_requested) = (Some(task.origin), task.is_requested);
         model.composing.clone_from(&task.composing);
-        model.place =
+        model.ensemble_origin =
             (!task.composing.is_empty()).then(|| ModelOrigin::Known(task.origin, Box::new(task.directory.clone())));
         model.mark = task.directory.mark;
         model.loads.time += took;
@@ -174,11 +180,11 @@ impl InitialLoad {
 }
 
 fn task(origin: usize, directory: ModelDirectory) -> LoadTask {
-    LoadTask { origin, directory, progress: Arc::default(), composing: Vec::new(), is_asked: true }
+    LoadTask { origin, directory, progress: Arc::default(), composing: Vec::new(), is_requested: true }
 }
 
-/// The same tasks with what ensembles among them are made of; where the flags name the models to load,
-/// that is loaded too.
+/// Reads the composing models of the ensembles among the tasks. If flags name the models to load, tasks for the
+/// composing models are added; otherwise all models of the repositories are in the list already.
 fn with_composing(
     mut tasks: VecDeque<LoadTask>,
     settings: &Settings,
@@ -197,17 +203,17 @@ fn with_composing(
         }
         for name in composing {
             let is_there = all.iter().chain(&tasks).any(|task| task.directory.name == name);
-            // One that is not found is missed when the ensemble is loaded.
+            // A composing model that is not found fails the load of the ensemble later.
             if let (false, Ok((origin, directory))) = (is_there, repositories.find(&name)) {
-                tasks.push_back(LoadTask { is_asked: false, ..task(origin, directory) });
+                tasks.push_back(LoadTask { is_requested: false, ..task(origin, directory) });
             }
         }
     }
     all
 }
 
-/// Loads so many at a time.
-fn load_side_by_side(
+/// Loads models on up to `threads` threads at a time.
+fn load_in_parallel(
     mut tasks: VecDeque<LoadTask>,
     threads: usize,
     loader: &ModelLoader,
@@ -222,16 +228,15 @@ fn load_side_by_side(
                 let Some(task) = tasks.pop_front() else { break };
                 running.insert(task.directory.name.clone(), Arc::clone(&task.progress));
                 let ended = ended.clone();
-                // Its outcome is awaited below.
                 scope.spawn(move || drop(ended.send(run(task, loader, repositories, &ComposingModels::default()))));
             }
-            match outcomes.recv_timeout(TELL_INTERVAL) {
+            match outcomes.recv_timeout(PROGRESS_INTERVAL) {
                 Ok(done) => {
                     running.remove(&done.task.directory.name);
                     all.push(done);
                 }
-                Err(RecvTimeoutError::Timeout) => tell(&running),
-                // This thread holds a sender itself.
+                Err(RecvTimeoutError::Timeout) => log_progress(&running),
+                // Cannot happen: this thread has a sender.
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -242,7 +247,7 @@ fn load_side_by_side(
 fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, members: &ComposingModels) -> FinishedTask {
     let began = clock::now();
     let load = || {
-        let gone = || Error::internal("its repository is gone");
+        let gone = || Error::internal("its repository no longer exists");
         let source = repositories.source(task.origin).ok_or_else(gone)?;
         let location = ModelLocation { source, directory: &task.directory };
         loader.load_model(location, &ServingVersions::default(), members, &task.progress).map(|(loaded, _)| loaded)
@@ -254,7 +259,7 @@ fn run(task: LoadTask, loader: &ModelLoader, repositories: &Repositories, member
     FinishedTask { outcome, took: clock::now().since(began), task }
 }
 
-fn tell(running: &BTreeMap<String, Arc<LoadProgress>>) {
+fn log_progress(running: &BTreeMap<String, Arc<LoadProgress>>) {
     let text = |(name, progress): (&String, &Arc<LoadProgress>)| {
         let (done, versions) = progress.versions();
         format!("'{name}' ({}, {done} of {versions} versions)", progress.stage().as_str())

@@ -1,5 +1,4 @@
-//! Where answers go that no client waits for: those of runs that this server makes by itself, when it loads
-//! a model.
+//! Sink for the server's own runs: warm-up, the measurement of a model, the check of a GPU against the CPU.
 
 use std::sync::Arc;
 
@@ -9,15 +8,15 @@ use crate::backend::{Answer, AnswerSink, Responder, Ticket};
 use crate::runtime::clock;
 use crate::time::Stamps;
 
-/// Answers, in the order in which they came. Every responder has answered when a run is over: those of
-/// our engines answer while they run, and one that is dropped answers with a failure.
+/// A queue of answers in order of arrival. When a run has returned, every responder has answered: engines answer
+/// during the run, and a dropped responder answers with a failure. So nobody has to be woken.
 #[derive(Default)]
 pub struct InternalSink {
     answers: SegQueue<Answer>,
 }
 
 impl InternalSink {
-    /// Who answers here the request with a number of a batch of so many rows, which begins now.
+    /// A responder that answers into this sink, for request `index` of a batch of `batch_rows` rows.
     pub fn responder(self: &Arc<Self>, index: u32, batch_rows: u32) -> Responder {
         let now = clock::now();
         let stamps = Stamps { received: now, batched: now, ..Stamps::default() };
@@ -27,7 +26,7 @@ impl InternalSink {
         responder
     }
 
-    /// The next answer.
+    /// Takes the oldest answer.
     pub fn pop(&self) -> Option<Answer> {
         self.answers.pop()
     }

@@ -1,6 +1,6 @@
-//! One load while the server runs: from the model's directory to instances that stand ready beside
-//! those that serve. Runs on a thread of its own, of which there are `--model-load-thread-count` at
-//! a time; nothing that serves is touched.
+//! One load while the server runs: from the model's directory to instances that are ready to serve. Runs on a
+//! thread of its own, at most `--model-load-thread-count` at a time, and touches nothing that serves: the control
+//! thread publishes the result.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,8 +10,11 @@ use std::time::Duration;
 use crate::backend::threads;
 use crate::control::ControlMessage;
 use crate::control::cores::CorePlan;
-use crate::control::load::{LoadFailure, LoadedVersion, ModelLoader, ModelLocation, ServingVersions, register};
+use crate::control::load_failure::LoadFailure;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_loader::{ModelLoader, ModelLocation, ServingVersions};
 use crate::control::plan::PlannedModel;
+use crate::control::rate_limit;
 use crate::control::repositories::Repositories;
 use crate::control::threads::{ThreadHooks, WorkerGroup};
 use crate::control::uploaded_files::UploadedFiles;
@@ -31,226 +34,239 @@ use crate::settings::Settings;
 use crate::shard::ServerContext;
 use crate::shard::mailbox::{HandleRoute, ModelHandle};
 
-/// What every load works with.
+/// Shared by the control thread and all loads.
 pub struct LoadContext {
-    /// How the server was asked to run.
+    /// The server's settings.
     pub settings: Arc<Settings>,
     /// Loads model versions.
     pub loader: Arc<ModelLoader>,
-    /// Where models lie.
+    /// The model repositories.
     pub repositories: Arc<Repositories>,
-    /// Hands out the resources that models share, where there is a rate limit.
+    /// The rate limiter; none without `--rate-limit`.
     pub limiter: Option<Arc<RateLimiter>>,
-    /// What all threads share.
+    /// What all threads of the server share.
     pub server_context: Arc<ServerContext>,
-    /// Which cores are whose.
+    /// The cores of shards and workers.
     pub cores: CorePlan,
-    /// Where workers say that they have ended.
+    /// How worker threads report their end.
     pub thread_hooks: ThreadHooks,
-    /// Where the outcome goes.
-    pub events: Sender<ControlMessage>,
+    /// To the control thread.
+    pub messages: Sender<ControlMessage>,
 }
 
-/// What is to be loaded.
+/// One model to load.
 pub struct LoadJob {
-    /// The model.
+    /// The model's name.
     pub name: String,
-    /// Where it lies.
-    pub place: ModelOrigin,
-    /// What serves of it and need not be loaded again.
-    pub held: ServingVersions,
-    /// The versions that serve.
+    /// Where to find the model.
+    pub origin: ModelOrigin,
+    /// The versions that serve, with their change marks: a version whose mark is the same is not loaded again.
+    pub serving_marks: ServingVersions,
+    /// The numbers of the versions that serve.
     pub serving: Vec<u64>,
-    /// The cores of each worker that will stay.
-    pub taken: Vec<Vec<usize>>,
-    /// The models that there are, where it is known to be an ensemble.
-    pub members: Option<ComposingModels>,
-    /// How far it is.
+    /// The cores of each worker of all other models: the new workers go to the cores with the fewest.
+    pub worker_cores: Vec<Vec<usize>>,
+    /// All known models, for an ensemble whose composing models are loaded; none in the first run of a job.
+    pub composing_models: Option<ComposingModels>,
+    /// How far the load is; the shards show it.
     pub progress: Arc<LoadProgress>,
 }
 
-/// Where a model lies.
+/// Where to find a model.
 #[derive(Clone)]
 pub enum ModelOrigin {
-    /// That is to be found out, for what a client asks.
-    Asked(Box<LoadOrder>),
-    /// In one of the repositories.
+    /// In the repository with this index, found by a scan.
     Known(usize, Box<ModelDirectory>),
+    /// For a client's load request: in the request's files, or in whichever repository has the name.
+    Requested(Box<LoadOrder>),
 }
 
 /// A model that was found.
 pub struct LocatedModel {
-    /// Which of the repositories has it; none where a client brought it.
+    /// The index of its repository; none for a model that a client uploaded.
     pub origin: Option<usize>,
-    /// What lies there.
+    /// The marks of its directory, for the next scan to compare.
     pub mark: ChangeMark,
-    /// Whether a client brought its configuration, or all of it: the next load starts anew.
-    pub is_brought: bool,
-    /// The files that it brought.
+    /// Whether a client sent its configuration or its files. Then the next load loads every version again.
+    pub is_uploaded: bool,
+    /// The files that the client sent.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
-/// The versions that stand ready, and what becomes of those that serve.
+/// The versions that are ready to serve, and which of the serving ones stay or go.
 pub type LoadOutcome = Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure>;
 
-/// What came of a load.
+/// The result of a load.
 pub struct FinishedLoad {
-    /// The model.
+    /// The model's name.
     pub name: String,
-    /// The model as it was found; none where there is none.
+    /// Where the model was found; none if it was not.
     pub found: Option<LocatedModel>,
-    /// What came of it.
+    /// The ready versions, or why the load failed.
     pub outcome: LoadOutcome,
-    /// How long it took.
+    /// How long the load took.
     pub took: Duration,
 }
 
-/// A model version that is ready to serve, and does not yet. Dropped, its workers end.
+/// A model version with instances and workers, which no shard knows yet. Its workers end when it is dropped.
 pub struct ReadyVersion {
     /// The model version.
     pub served: Arc<ServedModel>,
-    /// For each shard, its part of it.
-    pub holds: Vec<ModelHandle>,
+    /// One handle for each shard, in the order of the mailboxes.
+    pub handles: Vec<ModelHandle>,
     /// Its workers.
     pub worker_group: WorkerGroup,
-    /// The cores of each.
+    /// The cores of each worker.
     pub cores: Vec<Vec<usize>>,
     /// How long its load took.
     pub took: Duration,
 }
 
 impl LoadJob {
-    /// Loads, and says what came of it, whatever happens.
-    pub fn run(self, tools: &LoadContext) {
+    /// Runs the load and reports to the control thread in every case: also after a panic, since the model would
+    /// stay busy for ever.
+    pub fn run(self, context: &LoadContext) {
         let began = clock::now();
-        // An ensemble is loaded when what it is made of is.
-        let composing = if self.members.is_none() { self.composing(tools) } else { Vec::new() };
+        // An ensemble must wait for its composing models, and not on this thread: with one load thread it would
+        // wait for ever. The job goes back to the control thread.
+        let composing = if self.composing_models.is_none() { self.composing(context) } else { Vec::new() };
         if !composing.is_empty() {
-            drop(tools.events.send(ControlMessage::Composed(Box::new(self), composing)));
+            drop(context.messages.send(ControlMessage::EnsembleFound(Box::new(self), composing)));
             return;
         }
         let name = self.name.clone();
         let mut found = None;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(tools, &mut found)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.load(context, &mut found)));
         let outcome = outcome.unwrap_or_else(|panic| {
             Err(LoadFailure::from(Error::internal(format!("its load panicked: {}", panic_text(&*panic)))))
         });
         let took = clock::now().since(began);
-        // Nobody listens where the server has ended.
-        let _ = tools.events.send(ControlMessage::Finished(Box::new(FinishedLoad { name, found, outcome, took })));
+        // Fails only when the server has ended.
+        let _ =
+            context.messages.send(ControlMessage::LoadFinished(Box::new(FinishedLoad { name, found, outcome, took })));
     }
 
-    /// The models that it is made of; none where that cannot be told, which its load will.
-    fn composing(&self, tools: &LoadContext) -> Vec<String> {
-        let place = match &self.place {
+    /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read:
+    /// the load that follows then fails with the reason.
+    fn composing(&self, context: &LoadContext) -> Vec<String> {
+        let location = match &self.origin {
             ModelOrigin::Known(origin, directory) => Some((*origin, (**directory).clone())),
-            // All that it brings is its configuration.
-            ModelOrigin::Asked(load) if !load.files.is_empty() => {
+            // An uploaded ensemble has only its configuration: there are no files to look at.
+            ModelOrigin::Requested(load) if !load.files.is_empty() => {
                 let config = load.config.as_deref().unwrap_or_default();
                 let draft = ConfigDraft::read(&self.name, Notation::Json, config.as_bytes(), Some(&[]));
                 return draft.map(|draft| draft.composing()).unwrap_or_default();
             }
-            ModelOrigin::Asked(load) => find((**load).clone(), &tools.repositories)
+            ModelOrigin::Requested(load) => find((**load).clone(), &context.repositories)
                 .ok()
                 .and_then(|((origin, directory), ..)| Some((origin?, directory))),
         };
-        let Some((origin, directory)) = place else { return Vec::new() };
-        let source = tools.repositories.source(origin);
-        source.map(|source| tools.loader.composing(ModelLocation { source, directory: &directory })).unwrap_or_default()
+        let Some((origin, directory)) = location else { return Vec::new() };
+        let source = context.repositories.source(origin);
+        source
+            .map(|source| context.loader.composing(ModelLocation { source, directory: &directory }))
+            .unwrap_or_default()
     }
 
     fn load(
         self,
-        tools: &LoadContext,
+        context: &LoadContext,
         found: &mut Option<LocatedModel>,
     ) -> Result<(Vec<ReadyVersion>, VersionChanges), LoadFailure> {
         self.progress.set_stage(LoadStage::Reading);
-        let (directory, is_brought, uploaded_files) = match self.place {
+        let (directory, is_uploaded, uploaded_files) = match self.origin {
             ModelOrigin::Known(origin, directory) => ((Some(origin), *directory), false, None),
-            ModelOrigin::Asked(load) => find(*load, &tools.repositories)?,
+            ModelOrigin::Requested(load) => find(*load, &context.repositories)?,
         };
         let (origin, directory) = directory;
         *found = Some(LocatedModel {
             origin,
             mark: directory.mark.clone(),
-            is_brought,
+            is_uploaded,
             uploaded_files: uploaded_files.clone(),
         });
-        // Only now it is known that there is such a model.
-        let _ = tools.events.send(ControlMessage::Begun(self.name.clone(), Arc::clone(&self.progress)));
+        // Only now: a load of a name that does not exist must not add it to the index.
+        let _ = context.messages.send(ControlMessage::ModelFound(self.name.clone(), Arc::clone(&self.progress)));
         let source = uploaded_files.as_deref().map(UploadedFiles::source);
-        let source = source.or_else(|| tools.repositories.source(origin?));
-        let source = source.ok_or_else(|| Error::internal("its repository is gone"))?;
-        // What a client brings is loaded whatever serves.
-        let held = if is_brought { ServingVersions::default() } else { self.held };
+        let source = source.or_else(|| context.repositories.source(origin?));
+        let source = source.ok_or_else(|| Error::internal("its repository no longer exists"))?;
+        // An upload replaces all versions that serve.
+        let serving_marks = if is_uploaded { ServingVersions::default() } else { self.serving_marks };
         let location = ModelLocation { source, directory: &directory };
-        let members = self.members.unwrap_or_default();
-        let (loaded, mut changes) = tools.loader.load_model(location, &held, &members, &self.progress)?;
-        if is_brought {
+        let composing_models = self.composing_models.unwrap_or_default();
+        let (loaded, mut changes) =
+            context.loader.load_model(location, &serving_marks, &composing_models, &self.progress)?;
+        if is_uploaded {
             changes.retired = self.serving.iter().copied().filter(|have| !changes.loaded.contains(have)).collect();
         }
-        let loaded = register(loaded, tools.limiter.as_ref())?;
+        let loaded = rate_limit::register(loaded, context.limiter.as_ref())?;
         self.progress.set_stage(LoadStage::Starting);
-        let mut taken = self.taken;
-        let mut standing = Vec::with_capacity(loaded.len());
+        let mut worker_cores = self.worker_cores;
+        let mut ready = Vec::with_capacity(loaded.len());
         for loaded in loaded {
             let version = loaded.version;
-            let outcome = stand(loaded, tools, &mut taken);
-            standing.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
+            let outcome = make_ready(loaded, context, &mut worker_cores);
+            ready.push(outcome.map_err(|error| LoadFailure::Version(version, error))?);
         }
-        Ok((standing, changes))
+        Ok((ready, changes))
     }
 }
 
-/// What was found: by its origin, whether a client brought something of it, and its files.
+/// A found model: the index of its repository and its directory, whether a client sent anything for it, and the
+/// uploaded files.
 type LocatedFiles = ((Option<usize>, ModelDirectory), bool, Option<Arc<UploadedFiles>>);
 
-/// Looks for what a client asks for, or takes what it brings.
+/// Finds the model of a client's load request in the repositories, or writes the files that came with it.
 fn find(load: LoadOrder, repositories: &Repositories) -> Result<LocatedFiles, LoadFailure> {
     if load.files.is_empty() {
         let (origin, directory) = repositories.find(&load.name).map_err(LoadFailure::Absent)?;
         let given = load.config.map(|config| (Notation::Json, config));
-        let is_brought = given.is_some();
+        let is_uploaded = given.is_some();
         return Ok((
             (Some(origin), ModelDirectory { given: given.or(directory.given), ..directory }),
-            is_brought,
+            is_uploaded,
             None,
         ));
     }
     let Some(config) = load.config.clone() else {
-        let text = "its files were brought without the load parameter 'config', which must come with them";
+        let text = "the load request has files but no parameter 'config', which they require";
         return Err(LoadFailure::Config(Error::invalid(text)));
     };
     let uploaded_files = UploadedFiles::new(&load)
-        .map_err(|error| Error::internal(format!("the files that were brought cannot be written: {error}")))?;
+        .map_err(|error| Error::internal(format!("the uploaded files cannot be written: {error}")))?;
     let entry = uploaded_files.source().repository.list_model(&load.name);
     let directory = ModelDirectory { given: Some((Notation::Json, config)), ..ModelDirectory::from_entry(&entry)? };
     Ok(((None, directory), true, Some(Arc::new(uploaded_files))))
 }
 
-/// Makes the instances of a loaded model version.
-fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>) -> Result<ReadyVersion, Error> {
-    let PlannedModel { served, producers, places, took } =
-        PlannedModel::later(&tools.settings, loaded, &tools.cores, taken)?;
-    let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
-    let mut holds = Vec::with_capacity(producers.len());
-    for (mailbox, producer) in tools.server_context.mailboxes.iter().zip(producers) {
+/// Makes the instances of a loaded version and starts its workers. `worker_cores` gets the cores of the new ones.
+fn make_ready(
+    loaded: LoadedVersion,
+    context: &LoadContext,
+    worker_cores: &mut Vec<Vec<usize>>,
+) -> Result<ReadyVersion, Error> {
+    let PlannedModel { served, producers, placements, took } =
+        PlannedModel::at_run_time(&context.settings, loaded, &context.cores, worker_cores)?;
+    let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
+    let mut handles = Vec::with_capacity(producers.len());
+    for (mailbox, producer) in context.server_context.mailboxes.iter().zip(producers) {
         let route = match (producer, &served.placement) {
             (Some(producer), _) => HandleRoute::Lane(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;
-                // The shard's one thread is the shard's, now: an instance that ran its warm-up there would
-                // wait for it for ever.
+                // The shard's engine pool has one thread, the shard itself, which is busy serving: a warm-up run
+                // submitted to it from here would block until the shard runs it, which it never does. So the
+                // instance is made on a pool of this thread and moved to the shard's pool afterwards.
                 let mut instance = threads::enter(1, |own| served.loaded.new_instance(own))?;
                 instance.set_threads(threads);
                 HandleRoute::Instance(instance)
             }
         };
-        holds.push(ModelHandle { served: Arc::clone(&served), route });
+        handles.push(ModelHandle { served: Arc::clone(&served), route });
     }
     worker_group.wait()?;
-    let cores: Vec<_> = places.into_iter().map(|place| place.cores).collect();
-    taken.extend(cores.iter().cloned());
-    Ok(ReadyVersion { served, holds, worker_group, cores, took })
+    let cores: Vec<_> = placements.into_iter().map(|placement| placement.cores).collect();
+    worker_cores.extend(cores.iter().cloned());
+    Ok(ReadyVersion { served, handles, worker_group, cores, took })
 }

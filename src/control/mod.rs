@@ -1,13 +1,14 @@
-//! The control thread once the server serves: it takes the orders of clients, looks at the
-//! repositories, has models loaded beside those that serve, and hands every shard what changes. It
-//! decides alone and in one thread; loads, looks and listings run on threads of their own and come
-//! back as [`ControlMessage`]s, so that it always answers a signal.
+//! The control thread: handles the load, unload and index requests of clients, scans the model repositories,
+//! loads models beside those that serve, and sends every shard the changes. All decisions are made on this one
+//! thread. Loads, scans and listings block, so they run on threads of their own and report back by
+//! [`ControlMessage`]; the control thread itself never blocks on them and always handles a signal.
 //!
-//! A version that serves no more goes this way: every shard takes the change up; then the queue is
-//! stopped, so that its workers serve what waits and end; when they have, and the last request of
-//! each shard has its answer, it is freed.
+//! How a version is retired: every shard applies the change and sends no more requests to the version's queue;
+//! then the queue is stopped, its workers run what still waits and exit; when they have exited and every shard
+//! has dropped its handle after its last request, the version is freed.
 
 pub mod beneath;
+pub mod config_completion;
 pub mod cores;
 pub mod engine;
 mod ensemble;
@@ -15,20 +16,24 @@ pub mod gpu_check;
 pub mod gpu_engine;
 pub mod initial_load;
 mod internal_sink;
-pub mod load;
+pub mod load_failure;
 pub mod load_job;
+pub mod loaded_version;
+pub mod model_loader;
 pub mod model_record;
 pub mod model_source;
 pub mod onnxruntime_library;
 mod order;
+mod pinned_files;
 pub mod placement;
 pub mod plan;
+pub mod process_memory;
+pub mod rate_limit;
 pub mod repositories;
 mod retire;
 pub mod shared_memory;
 pub mod spawn;
 pub mod threads;
-pub mod trim_memory;
 pub mod uploaded_files;
 pub mod warm_up;
 
@@ -55,179 +60,185 @@ use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::{ControlEvent, ModelChange, ModelHandle};
 use crate::time::Instant;
 
-/// What the control thread hears of.
+/// A message to the control thread.
 pub enum ControlMessage {
-    /// A shard tells something.
-    Told(ControlEvent),
-    /// A signal came.
-    Signal(i32),
-    /// The server cannot go on.
+    /// The model to load is an ensemble of these models; the job goes back, to run again when they are loaded.
+    EnsembleFound(Box<LoadJob>, Vec<String>),
+    /// A thread hit a fault that the server cannot survive: drain and exit with an error.
     Failed,
+    /// A load has ended.
+    LoadFinished(Box<FinishedLoad>),
+    /// A load has found its model in a repository: the index shows it from now on.
+    ModelFound(String, Arc<LoadProgress>),
+    /// The model names in the repositories, and whether more than one repository has the name.
+    NamesListed(Result<Vec<(String, bool)>, Error>),
+    /// The result of a repository scan.
+    Scanned(RepositoryScan),
+    /// A request from a client, or an event, from a shard.
+    Shard(ControlEvent),
     /// A shard's thread has ended.
     ShardEnded,
+    /// The process received this signal.
+    Signal(i32),
     /// A worker's thread has ended.
     WorkerEnded,
-    /// A load has found its model.
-    Begun(String, Arc<LoadProgress>),
-    /// A load has found an ensemble of these models.
-    Composed(Box<LoadJob>, Vec<String>),
-    /// A load has ended.
-    Finished(Box<FinishedLoad>),
-    /// The repositories were looked at.
-    Looked(RepositoryScan),
-    /// The names in the repositories were listed.
-    Listed(Result<Vec<(String, bool)>, Error>),
 }
 
-/// How long after a load or an unload memory is given back.
-const TRIM_PAUSE: Duration = Duration::from_secs(1);
+/// Delay between a load or unload and the trim of free memory. A trim stalls every thread that allocates, so
+/// there is one for a burst of loads.
+const TRIM_DELAY: Duration = Duration::from_secs(1);
 
 /// The control thread's state.
 pub struct ControlThread {
-    tools: Arc<LoadContext>,
-    events: Receiver<ControlMessage>,
+    context: Arc<LoadContext>,
+    messages: Receiver<ControlMessage>,
     models: ModelRecords,
-    /// The models with a load under way.
+    /// The models whose load is queued or running. At most one load per model.
     busy: BTreeMap<String, BusyModel>,
-    /// Loads that wait for a thread.
+    /// Loads that wait for one of `--model-load-thread-count` threads.
     jobs: VecDeque<LoadJob>,
-    running: usize,
-    /// Changes that not every shard has taken up.
+    loads_running: usize,
+    /// Changes that some shards have not applied yet, by number.
     pending: BTreeMap<u64, PendingChange>,
-    changes: u64,
+    /// Changes published so far; the number of the last one.
+    change_count: u64,
     retiring: Vec<RetiringVersion>,
-    /// Who waits for the names in the repositories.
-    listing: Vec<(bool, ControlReply)>,
-    look_at: Option<Instant>,
-    /// When memory that loads and unloads left behind is given back.
+    /// Index requests that wait for the listing of the repositories: whether only ready models are asked for,
+    /// and the reply.
+    index_requests: Vec<(bool, ControlReply)>,
+    /// When the repositories are scanned next; none while a scan runs, and without polling.
+    scan_at: Option<Instant>,
+    /// When free memory is trimmed next.
     trim_at: Option<Instant>,
-    shards_left: usize,
+    /// Shards whose threads still run.
+    shards_running: usize,
     is_draining: bool,
     has_failed: bool,
 }
 
-/// A load that is under way.
+/// A model whose load is queued or running.
 #[derive(Default)]
 struct BusyModel {
-    /// Who asked for it.
+    /// The client that asked for the load, if one did.
     reply: Option<ControlReply>,
-    /// Whether somebody wants the model for its own sake.
-    is_asked: bool,
-    /// Whether it is only held against what it is made of again, as that is now.
-    is_again: bool,
-    /// The load of an ensemble, and the models whose loads it waits for.
+    /// Whether the model was asked for by itself, and not only as a step of an ensemble.
+    is_requested: bool,
+    /// Whether this load only checks an ensemble against its composing models again, because one changed.
+    is_revalidation: bool,
+    /// The job of an ensemble, and the models whose loads it waits for.
     awaiting: Option<(Box<LoadJob>, BTreeSet<String>)>,
-    /// What is to be done about the model afterwards.
-    waiting: VecDeque<PendingAction>,
+    /// Actions on the model that wait until this load has ended.
+    queued: VecDeque<PendingAction>,
 }
 
-/// Something to be done about a model when its turn comes.
+/// An action on one model. Actions on the same model run one at a time.
 pub enum PendingAction {
-    /// A client wants it loaded.
+    /// A client asked for the load.
     Load(Box<LoadOrder>, ControlReply),
-    /// A look at the repositories found it new or changed.
-    Follow(usize, Box<ModelDirectory>),
-    /// An ensemble is made of it.
-    Need,
-    /// It is an ensemble, and what it is made of has changed.
-    Again,
-    /// A client wants it unloaded, perhaps with what only it is made of; or it has gone.
+    /// An ensemble needs the model as a step.
+    LoadDependency,
+    /// A repository scan found the model new or changed: the repository's index, and what it found there.
+    LoadScanned(usize, Box<ModelDirectory>),
+    /// The model is an ensemble and a composing model changed.
+    Revalidate,
+    /// A client asked for the unload, or, without a reply, the model disappeared from its repository. The flag:
+    /// also unload the composing models that nothing else uses.
     Unload(Option<ControlReply>, bool),
 }
 
 impl ControlThread {
-    /// The control thread of a server whose shards run.
-    pub fn new(tools: Arc<LoadContext>, events: Receiver<ControlMessage>, models: ModelRecords) -> Self {
-        let shards = tools.server_context.mailboxes.len();
+    /// Takes over a server whose models are loaded and whose shards run.
+    pub fn new(context: Arc<LoadContext>, messages: Receiver<ControlMessage>, models: ModelRecords) -> Self {
+        let shards = context.server_context.mailboxes.len();
         let mut control = Self {
-            tools,
-            events,
+            context,
+            messages,
             models,
             busy: BTreeMap::new(),
             jobs: VecDeque::new(),
-            running: 0,
+            loads_running: 0,
             pending: BTreeMap::new(),
-            changes: 0,
+            change_count: 0,
             retiring: Vec::new(),
-            listing: Vec::new(),
-            look_at: None,
+            index_requests: Vec::new(),
+            scan_at: None,
             trim_at: None,
-            shards_left: shards,
+            shards_running: shards,
             is_draining: false,
             has_failed: false,
         };
-        control.look_at = control.next_look();
+        control.scan_at = control.next_scan_at();
         control
     }
 
-    /// Serves until a signal, or a failure, has ended all shards; whether it failed.
+    /// Runs until all shards have ended, after a signal or a failure. Returns whether it was a failure.
     pub fn run(&mut self) -> bool {
-        while self.shards_left > 0 {
-            match self.next_event() {
-                Some(event) => self.handle_event(event),
-                None => self.handle_time(),
+        while self.shards_running > 0 {
+            match self.next_message() {
+                Some(message) => self.handle_message(message),
+                None => self.handle_timeout(),
             }
         }
         self.has_failed
     }
 
-    /// What is known of all models.
+    /// The state of all models, for readiness and the index.
     pub fn overview(models: &ModelRecords) -> Arc<RepositoryOverview> {
         Arc::new(RepositoryOverview { models: models.iter().map(|(name, model)| model.overview(name)).collect() })
     }
 
-    /// Memory is free in pieces: it is given back a little later, once for a burst.
+    /// A load or unload has freed memory: schedules a trim, unless one is scheduled already.
     fn handle_memory_freed(&mut self) {
-        self.trim_at.get_or_insert(clock::now() + TRIM_PAUSE);
+        self.trim_at.get_or_insert(clock::now() + TRIM_DELAY);
     }
 
-    fn handle_time(&mut self) {
+    fn handle_timeout(&mut self) {
         let now = clock::now();
         if self.trim_at.is_some_and(|at| at <= now) {
             self.trim_at = None;
-            trim_memory::give_back();
-            log::info("gave memory back that loads and unloads had left free");
+            process_memory::trim();
+            log::info("returned the memory that loads and unloads had freed to the system");
         }
-        if self.look_at.is_some_and(|at| at <= now) {
-            self.look();
+        if self.scan_at.is_some_and(|at| at <= now) {
+            self.start_scan();
         }
     }
 
-    /// The next event; none when the repositories are due to be looked at, or memory to be given back.
-    fn next_event(&self) -> Option<ControlMessage> {
-        let Some(at) = self.look_at.into_iter().chain(self.trim_at).min() else {
-            return self.events.recv().ok().or(Some(ControlMessage::Failed));
+    /// Waits for the next message; none when a scan or a trim is due first.
+    fn next_message(&self) -> Option<ControlMessage> {
+        let Some(at) = self.scan_at.into_iter().chain(self.trim_at).min() else {
+            return self.messages.recv().ok().or(Some(ControlMessage::Failed));
         };
-        match self.events.recv_timeout(at.since(clock::now())) {
-            Ok(event) => Some(event),
+        match self.messages.recv_timeout(at.since(clock::now())) {
+            Ok(message) => Some(message),
             Err(RecvTimeoutError::Timeout) => None,
-            // It holds a sender itself.
+            // Cannot happen: the context of this thread has a sender.
             Err(RecvTimeoutError::Disconnected) => Some(ControlMessage::Failed),
         }
     }
 
-    fn handle_event(&mut self, event: ControlMessage) {
-        match event {
-            ControlMessage::Told(ControlEvent::Ordered(order, reply)) => self.handle_order(order, reply),
-            ControlMessage::Told(ControlEvent::Changed(number)) => self.handle_changed(number),
-            ControlMessage::Told(ControlEvent::Released(hold)) => self.handle_released(hold),
+    fn handle_message(&mut self, message: ControlMessage) {
+        match message {
+            ControlMessage::Shard(ControlEvent::Ordered(order, reply)) => self.handle_order(order, reply),
+            ControlMessage::Shard(ControlEvent::Changed(number)) => self.handle_change_applied(number),
+            ControlMessage::Shard(ControlEvent::Released(handle)) => self.handle_released(handle),
             ControlMessage::Signal(signal) => self.handle_signal(signal),
             ControlMessage::Failed => {
                 self.has_failed = true;
                 self.drain();
             }
-            ControlMessage::ShardEnded => self.shards_left = self.shards_left.saturating_sub(1),
+            ControlMessage::ShardEnded => self.shards_running = self.shards_running.saturating_sub(1),
             ControlMessage::WorkerEnded => self.finish_retiring(),
-            ControlMessage::Begun(name, progress) => self.handle_begun(name, progress),
-            ControlMessage::Composed(job, composing) => self.handle_composed(job, composing),
-            ControlMessage::Finished(finished) => self.handle_finished(*finished),
-            ControlMessage::Looked(look) => self.handle_look(look),
-            ControlMessage::Listed(names) => self.handle_listed(names),
+            ControlMessage::ModelFound(name, progress) => self.handle_model_found(name, progress),
+            ControlMessage::EnsembleFound(job, composing) => self.handle_ensemble_found(job, composing),
+            ControlMessage::LoadFinished(finished) => self.handle_load_finished(*finished),
+            ControlMessage::Scanned(scan) => self.handle_scan(scan),
+            ControlMessage::NamesListed(names) => self.handle_names_listed(names),
         }
     }
 
     fn handle_signal(&mut self, signal: i32) {
-        // Nobody may be reading any more; the drain goes on.
+        // Standard output may be closed; that must not stop the drain.
         let _ = writeln!(io::stdout(), "Signal ({signal}) received.");
         if !self.is_draining {
             log::info(&format!("draining after signal {signal}"));
@@ -235,43 +246,44 @@ impl ControlThread {
         }
     }
 
-    /// From now on nothing is loaded; orders that wait are refused.
+    /// Starts the drain: nothing is loaded from now on. Dropping the queued requests drops their replies, which
+    /// answers them with a refusal.
     fn drain(&mut self) {
         self.is_draining = true;
-        (self.look_at, self.trim_at) = (None, None);
-        self.tools.server_context.lifecycle.drain();
+        (self.scan_at, self.trim_at) = (None, None);
+        self.context.server_context.lifecycle.drain();
         self.busy.clear();
         self.jobs.clear();
-        self.listing.clear();
+        self.index_requests.clear();
         self.pending.clear();
     }
 
-    fn next_look(&self) -> Option<Instant> {
-        let settings = &self.tools.settings;
+    fn next_scan_at(&self) -> Option<Instant> {
+        let settings = &self.context.settings;
         let is_polled = settings.control_mode == ControlMode::Poll && settings.repository_poll > Duration::ZERO;
         is_polled.then(|| clock::now() + settings.repository_poll)
     }
 
-    /// Has the repositories looked at.
-    fn look(&mut self) {
-        // Not again before it came back.
-        self.look_at = None;
-        let tools = Arc::clone(&self.tools);
-        let body = move || drop(tools.events.send(ControlMessage::Looked(tools.repositories.look())));
-        if let Err(error) = spawn("look".to_owned(), body) {
-            log::error(&format!("cannot look at the repositories: {error}"));
-            self.look_at = self.next_look();
+    /// Scans the repositories on a thread of its own: a slow file system must not delay signals or clients.
+    fn start_scan(&mut self) {
+        // The next scan is scheduled when this one has reported, so that two never overlap.
+        self.scan_at = None;
+        let context = Arc::clone(&self.context);
+        let body = move || drop(context.messages.send(ControlMessage::Scanned(context.repositories.scan())));
+        if let Err(error) = spawn("repository-scan".to_owned(), body) {
+            log::error(&format!("cannot scan the model repositories: {error}"));
+            self.scan_at = self.next_scan_at();
         }
     }
 
-    /// Starts loads, as many as may run.
+    /// Starts queued loads, up to `--model-load-thread-count` at a time.
     fn start_jobs(&mut self) {
-        while self.running < self.tools.settings.load_threads {
+        while self.loads_running < self.context.settings.load_threads {
             let Some(job) = self.jobs.pop_front() else { return };
-            self.running += 1;
-            let (tools, name) = (Arc::clone(&self.tools), job.name.clone());
-            if let Err(error) = spawn(format!("load-{name}"), move || job.run(&tools)) {
-                self.handle_finished(FinishedLoad {
+            self.loads_running += 1;
+            let (context, name) = (Arc::clone(&self.context), job.name.clone());
+            if let Err(error) = spawn(format!("load-{name}"), move || job.run(&context)) {
+                self.handle_load_finished(FinishedLoad {
                     name,
                     found: None,
                     outcome: Err(error.into()),
@@ -281,35 +293,37 @@ impl ControlThread {
         }
     }
 
-    /// Hands every shard what changes. `replies` are answered when all have taken it up.
+    /// Publishes a change to every shard's mailbox: `added` has for each new version one handle per shard,
+    /// `retired` are the versions to remove. `replies` are answered when all shards have applied it: a client
+    /// that was told "loaded" then reaches the model on any shard.
     fn publish(
         &mut self,
-        come: Vec<Vec<ModelHandle>>,
+        added: Vec<Vec<ModelHandle>>,
         retired: Vec<(String, VersionRecord)>,
         replies: Vec<ControlReply>,
     ) {
-        self.changes += 1;
-        let number = self.changes;
+        self.change_count += 1;
+        let number = self.change_count;
         let overview = Self::overview(&self.models);
-        let gone: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
-        let shards = self.tools.server_context.mailboxes.len();
-        self.pending.insert(number, PendingChange { left: shards, replies, stopped: gone.clone() });
+        let removed: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
+        let shards = self.context.server_context.mailboxes.len();
+        self.pending.insert(number, PendingChange { left: shards, replies, stopped: removed.clone() });
         self.retiring.extend(retired.into_iter().map(|(name, version)| RetiringVersion::new(name, version, shards)));
-        let mut come: Vec<_> = come.into_iter().map(Vec::into_iter).collect();
-        for mailbox in &self.tools.server_context.mailboxes {
-            // What runs inside a shard was made with that shard's threads.
-            let come = come.iter_mut().filter_map(Iterator::next).collect();
-            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: gone.clone(), come });
+        let mut added: Vec<_> = added.into_iter().map(Vec::into_iter).collect();
+        for mailbox in &self.context.server_context.mailboxes {
+            // In the order of the mailboxes: an inline instance was made with that shard's threads.
+            let come = added.iter_mut().filter_map(Iterator::next).collect();
+            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: removed.clone(), come });
         }
     }
 
-    /// Shows what is known now.
+    /// Sends the shards the current state of all models, without a change of the models themselves.
     fn publish_overview(&mut self) {
         self.publish(Vec::new(), Vec::new(), Vec::new());
     }
 
-    /// Takes versions out of a model; they show as unloading until the last request has its answer.
-    fn take_out(model: &mut ModelRecord, name: &str, numbers: &[u64]) -> Vec<(String, VersionRecord)> {
+    /// Removes versions from those that serve. The index shows them as unloading until they are freed.
+    fn retire_versions(model: &mut ModelRecord, name: &str, numbers: &[u64]) -> Vec<(String, VersionRecord)> {
         let mut taken = Vec::new();
         for number in numbers {
             if let Some(version) = model.serving.remove(number) {

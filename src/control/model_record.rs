@@ -1,12 +1,13 @@
-//! What the control thread knows of one model: the versions that serve, what became of others, how
-//! its loads went; and what of that is shown.
+//! The control thread's record of one model: the versions that serve, the state of the others, the results of its
+//! loads, and the overview of it for readiness and the index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::control::load::{LoadFailure, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::ModelOrigin;
+use crate::control::model_loader::ServingVersions;
 use crate::control::threads::WorkerGroup;
 use crate::control::uploaded_files::UploadedFiles;
 use crate::model::ensemble::ComposingModel;
@@ -17,69 +18,71 @@ use crate::model::repository::index::{
 };
 use crate::queue::served_model::ServedModel;
 
-/// The models that were found and asked for, by name.
+/// All models that were loaded, or whose load was tried, by name.
 pub type ModelRecords = BTreeMap<String, ModelRecord>;
 
-/// A model that was found and asked for.
+/// One model.
 #[derive(Default)]
 pub struct ModelRecord {
-    /// Which of the repositories it came from.
+    /// The index of the repository of its last load; none for an upload.
     pub origin: Option<usize>,
-    /// What lay there at its last load, whatever came of that.
+    /// The marks of its directory at its last load, also of a load that failed: a scan tries again only when they
+    /// change.
     pub mark: ChangeMark,
-    /// The mark of what all its versions share, of those that serve.
+    /// The mark of what all serving versions share (configuration, labels); none when the next load must load all
+    /// versions again.
     pub shared: Option<u64>,
-    /// The versions that serve.
+    /// The versions that serve, by number.
     pub serving: BTreeMap<u64, VersionRecord>,
-    /// What became of versions that do not.
+    /// The state of versions that do not serve, with the reason.
     pub past: BTreeMap<u64, (VersionState, String)>,
     /// Why its last load failed.
     pub failure: Option<String>,
-    /// What its loads came to.
+    /// The number of loads that succeeded and failed, and their time.
     pub loads: LoadCounts,
-    /// The load that is under way.
+    /// The progress of the load that runs.
     pub loading: Option<Arc<LoadProgress>>,
-    /// Whether a client brought something of it with its last load.
-    pub is_brought: bool,
-    /// The models that it is made of, where it is an ensemble that is wanted.
+    /// Whether a client sent the configuration or the files of its last load.
+    pub is_uploaded: bool,
+    /// The names of its composing models, if it is an ensemble that is loaded or to be loaded again.
     pub composing: Vec<String>,
-    /// Where it lies, where it is such an ensemble: it is loaded again when one of those changes.
-    pub place: Option<ModelOrigin>,
-    /// Whether its last load failed for what it is made of.
+    /// Where to find such an ensemble again when one of its composing models changes.
+    pub ensemble_origin: Option<ModelOrigin>,
+    /// Whether its last load failed because it does not fit its composing models.
     pub is_invalid: bool,
-    /// Whether it was loaded for its own sake, and not for an ensemble's alone.
-    pub is_asked: bool,
-    /// Whether it is to be forgotten once nothing of it serves: it lies in no repository any more.
+    /// Whether it was loaded by itself, and not only as a step of an ensemble.
+    pub is_requested: bool,
+    /// Whether it is in no repository any more: the record is removed when its last version is freed.
     pub is_gone: bool,
 }
 
 /// A version that serves.
 pub struct VersionRecord {
-    /// What all threads share of it.
+    /// The part that all threads share.
     pub served: Arc<ServedModel>,
     /// Its workers.
     pub worker_group: WorkerGroup,
-    /// The cores of each.
+    /// The cores of each worker.
     pub cores: Vec<Vec<usize>>,
     /// The mark of its directory.
     pub mark: u64,
     /// How long its load took.
     pub took: Duration,
-    /// The files that a client brought for it.
+    /// The files that a client uploaded for it: removed with the last version that uses them.
     pub uploaded_files: Option<Arc<UploadedFiles>>,
 }
 
 impl ModelRecord {
-    /// What its next load need not load again.
-    pub fn held(&self) -> ServingVersions {
+    /// The serving versions with their marks, for the next load to compare.
+    pub fn serving_versions(&self) -> ServingVersions {
         let versions = self.serving.iter().map(|(number, version)| (*number, version.mark)).collect();
         ServingVersions { shared: self.shared, versions }
     }
 
-    /// What ensembles may be made of.
-    pub fn member(&self) -> ComposingModel {
+    /// The model as a possible step of ensembles.
+    pub fn composing_model(&self) -> ComposingModel {
         let versions = self.serving.iter().rev();
-        // As Triton tells what became of a version.
+        // In Triton's words for a version that failed.
         let state = |(number, (state, reason)): (&u64, &(VersionState, String))| {
             let is_why = *state == VersionState::Unavailable && self.failure.as_ref() == Some(reason);
             is_why.then(|| format!("version {number} is at UNAVAILABLE state: {reason};"))
@@ -92,61 +95,61 @@ impl ModelRecord {
         }
     }
 
-    /// What is compared with the next look at the repositories.
+    /// What the next repository scan is compared with.
     pub fn known(&self, name: &str) -> KnownModel {
         KnownModel { name: name.to_owned(), origin: self.origin, mark: self.mark.clone() }
     }
 
-    /// A load failed; what serves goes on.
+    /// Records a failed load. Versions that serve keep serving.
     pub fn handle_failure(&mut self, failure: &LoadFailure) {
         let text = failure.reason();
         self.is_invalid = matches!(failure, LoadFailure::Composition(_));
         match failure {
             LoadFailure::Version(version, _) if !self.serving.contains_key(version) => {
                 self.past.insert(*version, (VersionState::Unavailable, text.clone()));
-                // Where others serve, each of them says so too.
+                // Also as the model's failure: the index shows it with the versions that serve.
                 self.failure = Some(text);
             }
             _ => self.failure = Some(text),
         }
     }
 
-    /// Forgets what became of versions that did not load.
+    /// Forgets failed loads.
     pub fn forget_failures(&mut self) {
         self.failure = None;
         self.is_invalid = false;
         self.past.retain(|_, (state, reason)| *state == VersionState::Unloading || reason == UNLOADED);
     }
 
-    /// Forgets what it was made of where what serves is no ensemble.
-    pub fn forget_composing(&mut self) {
+    /// Forgets the composing models when what serves now is no ensemble.
+    pub fn forget_ensemble(&mut self) {
         if self.serving.values().all(|version| version.served.spec.ensemble.is_none()) {
             self.composing.clear();
-            self.place = None;
+            self.ensemble_origin = None;
         }
     }
 
-    /// Forgets versions that were taken out and no longer lie there.
-    pub fn forget_gone(&mut self) {
+    /// Forgets unloaded versions whose directories no longer exist.
+    pub fn forget_deleted_versions(&mut self) {
         let Self { past, mark, .. } = self;
-        let lies_there = |number: &u64| mark.versions.iter().any(|(have, _)| have == number);
-        past.retain(|number, (_, reason)| reason != UNLOADED || lies_there(number));
+        let exists = |number: &u64| mark.versions.iter().any(|(have, _)| have == number);
+        past.retain(|number, (_, reason)| reason != UNLOADED || exists(number));
     }
 
-    /// What is to be told of it now: an instance that died shows too, which the shards see by
-    /// themselves.
-    pub fn overview_now(&self, name: &str) -> ModelOverview {
+    /// The overview for the index, with the current state of the instances: one that panicked shows until it is
+    /// restarted. The shards need no such copy, they read the state themselves.
+    pub fn current_overview(&self, name: &str) -> ModelOverview {
         let mut overview = self.overview(name);
         for version in &mut overview.versions {
             if self.serving.get(&version.version).is_some_and(|serving| !serving.served.is_ready()) {
                 version.state = VersionState::Unavailable;
-                version.reason = "an instance died and is made anew".to_owned();
+                version.reason = "an instance failed and is restarting".to_owned();
             }
         }
         overview
     }
 
-    /// What is shown of it.
+    /// The overview for readiness and the index.
     pub fn overview(&self, name: &str) -> ModelOverview {
         let serving = self.serving.iter().map(|(number, version)| VersionOverview {
             version: *number,

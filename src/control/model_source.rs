@@ -1,6 +1,6 @@
-//! What a path on the command line holds: a model repository, one model's directory (as KServe
-//! mounts it), or an ONNX file. One model is served as if a repository held it alone; it needs no
-//! configuration, and its name is that of its configuration, its directory or its file.
+//! A path on the command line: a model repository, one model's directory (as KServe mounts it), or an ONNX file. A
+//! single model is served like a repository with one model; it needs no configuration, and its name comes from
+//! `--model-name`, its configuration, its directory or its file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,38 +13,40 @@ use crate::model::parse::text::Notation;
 use crate::model::repository::{FoundModels, Listing, ModelDirectory};
 use crate::settings::Settings;
 
-/// A path that was opened.
+/// An opened path with one model or many.
 pub struct ModelSource {
     /// Files are read beneath it.
     pub repository: RepositoryRoot,
-    /// Where it lies.
+    /// Its path, for messages and for engines that load by path.
     pub root: PathBuf,
     kind: SourceKind,
 }
 
-/// What a path holds.
 enum SourceKind {
-    /// A model's directory, as it was named.
+    /// One model's directory, as named on the command line.
     Directory(PathBuf),
-    /// An ONNX file, as it was named, and where it lies.
+    /// An ONNX file, as named on the command line, and its path with links resolved.
     File(PathBuf, PathBuf),
-    /// Models.
+    /// A directory of models.
     Repository,
 }
 
 impl ModelSource {
-    /// Opens a path.
+    /// Opens a path and finds out which of the three it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the path cannot be opened or listed, or is a repository although `--model-name` is given.
     pub fn open(path: &Path, settings: &Settings) -> Result<Self, Error> {
         if path.is_file() {
-            // What a link leads to may lie anywhere: the user named it.
-            let file = path.canonicalize().map_err(|error| cannot("open the model", path, &error))?;
+            // A link may lead anywhere here: the user named the path.
+            let file = path.canonicalize().map_err(|error| io_error("open the model", path, &error))?;
             let root = file.parent().unwrap_or(Path::new("/")).to_path_buf();
-            let repository = RepositoryRoot::open(&root).map_err(|error| cannot("open the model", path, &error))?;
+            let repository = RepositoryRoot::open(&root).map_err(|error| io_error("open the model", path, &error))?;
             return Ok(Self { repository, root, kind: SourceKind::File(path.to_path_buf(), file) });
         }
         let repository =
-            RepositoryRoot::open(path).map_err(|error| cannot("open the model repository", path, &error))?;
-        let listing = repository.list().map_err(|error| cannot("list", path, &error))?;
+            RepositoryRoot::open(path).map_err(|error| io_error("open the model repository", path, &error))?;
+        let listing = repository.list().map_err(|error| io_error("list", path, &error))?;
         let kind = match listing.is_model() {
             true => SourceKind::Directory(path.to_path_buf()),
             false if settings.model_name.is_some() => {
@@ -58,14 +60,20 @@ impl ModelSource {
         Ok(Self { repository, root: path.to_path_buf(), kind })
     }
 
-    /// Opens a directory that holds models and nothing else.
+    /// Opens a directory as a repository without looking at its contents.
+    ///
+    /// # Errors
+    /// The error of `open` when the path is no readable directory.
     pub fn of_directory(root: PathBuf) -> io::Result<Self> {
         Ok(Self { repository: RepositoryRoot::open(&root)?, root, kind: SourceKind::Repository })
     }
 
-    /// Looks for models.
-    pub fn look(&self, settings: &Settings) -> Result<FoundModels, Error> {
-        let list = |path: &Path| self.repository.list().map_err(|error| cannot("list", path, &error));
+    /// Lists the models.
+    ///
+    /// # Errors
+    /// When the path cannot be listed, or a single model's name or configuration is invalid.
+    pub fn scan(&self, settings: &Settings) -> Result<FoundModels, Error> {
+        let list = |path: &Path| self.repository.list().map_err(|error| io_error("list", path, &error));
         let model = match &self.kind {
             SourceKind::Repository => return Ok(list(&self.root)?.find_models()),
             SourceKind::File(given, file) => file_model(given, file, &self.repository, settings)?,
@@ -74,26 +82,35 @@ impl ModelSource {
         Ok(FoundModels { models: vec![model], ..FoundModels::default() })
     }
 
-    /// Looks for one model; none where it has none of this name.
+    /// Finds one model by name.
+    ///
+    /// # Errors
+    /// When its directory cannot be listed or is no model.
     pub fn find(&self, name: &str, settings: &Settings) -> Result<Option<ModelDirectory>, Error> {
         if let SourceKind::Repository = self.kind {
-            let has = self.repository.has(name);
+            let has = self.repository.contains(name);
             return has.then(|| ModelDirectory::from_entry(&self.repository.list_model(name))).transpose();
         }
-        Ok(self.look(settings)?.models.into_iter().find(|model| model.name == name))
+        Ok(self.scan(settings)?.models.into_iter().find(|model| model.name == name))
     }
 
-    /// The names of its models.
+    /// The names of all models, without reading their directories.
+    ///
+    /// # Errors
+    /// When the path cannot be listed.
     pub fn names(&self, settings: &Settings) -> Result<Vec<String>, Error> {
         if let SourceKind::Repository = self.kind {
-            let names = self.repository.names().map_err(|error| cannot("list", &self.root, &error))?;
+            let names = self.repository.names().map_err(|error| io_error("list", &self.root, &error))?;
             let models = names.into_iter().filter(|entry| entry.is_directory && !entry.name.starts_with('.'));
             return Ok(models.map(|entry| entry.name).collect());
         }
-        Ok(self.look(settings)?.models.into_iter().map(|model| model.name).collect())
+        Ok(self.scan(settings)?.models.into_iter().map(|model| model.name).collect())
     }
 
-    /// Reads and checks a model's configuration, as far as its own file says it.
+    /// Reads a model's configuration file, or the configuration that a client sent.
+    ///
+    /// # Errors
+    /// When the file cannot be read or is invalid, or when there is none and auto-completion is off.
     pub fn draft(&self, model: &ModelDirectory, settings: &Settings) -> Result<ConfigDraft, Error> {
         let files = settings.auto_complete.then_some(model.files.as_slice());
         if let Some((notation, text)) = &model.given {
@@ -113,14 +130,17 @@ impl ModelSource {
         ConfigDraft::read(&model.name, notation, &text, files)
     }
 
-    /// The bytes of a file, by its path beneath the root.
+    /// Reads a file of at most `size_max` bytes, by its path beneath the root.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when it cannot be read or is larger.
     pub fn read(&self, path: &str, size_max: usize) -> Result<Vec<u8>, Error> {
         let bytes = self.repository.read(path, size_max);
         bytes.map_err(|error| Error::invalid(format!("cannot read '{path}': {error}")))
     }
 }
 
-fn cannot(verb: &str, path: &Path, error: &io::Error) -> Error {
+fn io_error(verb: &str, path: &Path, error: &io::Error) -> Error {
     Error::invalid(format!("cannot {verb} '{}': {error}", path.display()))
 }
 
@@ -137,7 +157,7 @@ fn file_model(
     };
     if given.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("onnx")) {
         return Err(Error::invalid(format!(
-            "'{}' is no ONNX file by its name: give a file ending in .onnx, or a directory",
+            "the name of '{}' does not end in .onnx: give an ONNX file or a directory",
             given.display()
         )));
     }

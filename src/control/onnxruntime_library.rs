@@ -1,27 +1,25 @@
-//! Where the library of ONNX Runtime may lie, where no flag names it: `ORT_DYLIB_PATH`, then the
-//! wheel `onnxruntime` in the Python environment that is active. Looked up once, at start, on the
-//! control thread.
+//! The search for the ONNX Runtime library when no flag names it: `ORT_DYLIB_PATH`, then the wheel `onnxruntime` in the
+//! active Python environment. Done once, when the first ONNX model may use it.
 //!
-//! No Python is run: a server that starts in milliseconds does not wait for an interpreter, nor
-//! run whatever a directory of `PATH` calls `python3`. The price: an interpreter behind a script
-//! (a pyenv shim), or packages outside its prefix (`pip install --user`), are not found; the flag
-//! and the variable name them.
+//! No Python is run: that would add an interpreter's start to ours, and would execute whatever a directory in `PATH`
+//! calls `python3`. The price: a wheel behind a script (a pyenv shim) or outside the interpreter's prefix
+//! (`pip install --user`) is not found and must be named by the flag or the variable.
 
 use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A library that may be there.
+/// A path where the library may be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LibraryCandidate {
-    /// Its file.
+    /// The library's file.
     pub path: PathBuf,
-    /// What led to it, for the log.
+    /// Which variable led to it, for the log.
     pub source: &'static str,
 }
 
-/// What of the process's environment says where to look.
+/// The environment variables that the search uses.
 #[derive(Clone, Debug, Default)]
 pub struct LibrarySearch {
     /// `ORT_DYLIB_PATH`.
@@ -35,7 +33,7 @@ pub struct LibrarySearch {
 }
 
 impl LibrarySearch {
-    /// Those of this process.
+    /// The variables of this process.
     pub fn of_process() -> Self {
         let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
         Self {
@@ -46,7 +44,7 @@ impl LibrarySearch {
         }
     }
 
-    /// What there is to try, in this order.
+    /// The candidates, in the order to try them.
     pub fn candidates(&self) -> Vec<LibraryCandidate> {
         let mut found = Vec::new();
         if let Some(path) = &self.library {
@@ -72,14 +70,14 @@ fn python(path: &OsString) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// In the prefix that an interpreter is called in, or else in the one where it really lies: that
-/// of a virtual environment is a link.
+/// Searches the prefix of an interpreter's path, then that of the path with links resolved: in a virtual environment
+/// `python3` is a link to the system's interpreter.
 fn in_interpreter(python: &Path) -> Option<PathBuf> {
     let prefix = |python: &Path| in_prefix(python.parent()?.parent()?);
     prefix(python).or_else(|| prefix(&python.canonicalize().ok()?))
 }
 
-/// The wheel's library beneath `PREFIX/lib/python3*`.
+/// The wheel's library in `PREFIX/lib/python3*`.
 fn in_prefix(prefix: &Path) -> Option<PathBuf> {
     let versions = names(&prefix.join("lib"), "python3");
     versions.iter().find_map(|version| {
@@ -90,7 +88,7 @@ fn in_prefix(prefix: &Path) -> Option<PathBuf> {
     })
 }
 
-/// The paths of a folder's entries whose names begin so, sorted.
+/// The paths of a folder's entries whose names start with `beginning`, sorted.
 fn names(folder: &Path, beginning: &str) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     let begins = |entry: &fs::DirEntry| entry.file_name().as_encoded_bytes().starts_with(beginning.as_bytes());

@@ -1,11 +1,12 @@
-//! What is to be done about one model: clients' orders, and what a look at the repositories found;
-//! one thing at a time for each model. What is decided here touches no file.
+//! Actions on models, from clients' requests and from repository scans: one at a time per model. Nothing here
+//! reads a file: that is left to the load threads.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::control::load::{LoadFailure, ServingVersions};
+use crate::control::load_failure::LoadFailure;
 use crate::control::load_job::{FinishedLoad, LoadJob, ModelOrigin, ReadyVersion};
+use crate::control::model_loader::ServingVersions;
 use crate::control::model_record::VersionRecord;
 use crate::control::repositories::RepositoryScan;
 use crate::control::spawn::spawn;
@@ -21,131 +22,143 @@ use crate::runtime::clock;
 use crate::shard::control_request::ControlReply;
 
 impl ControlThread {
-    /// A client orders something. Once the server drains the reply is dropped, which refuses.
+    /// A client's load, unload or index request. While the server drains the reply is dropped, which answers the
+    /// client with a refusal.
     pub(super) fn handle_order(&mut self, order: RepositoryOrder, reply: ControlReply) {
         if self.is_draining {
             return;
         }
         match order {
-            RepositoryOrder::Index { only_ready } => self.list(only_ready, reply),
-            RepositoryOrder::Load(load) => self.want(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
+            RepositoryOrder::Index { only_ready } => self.start_listing(only_ready, reply),
+            RepositoryOrder::Load(load) => self.schedule(load.name.clone(), PendingAction::Load(Box::new(load), reply)),
             RepositoryOrder::Unload { name, with_dependents } => {
-                self.want(name, PendingAction::Unload(Some(reply), with_dependents))
+                self.schedule(name, PendingAction::Unload(Some(reply), with_dependents))
             }
         }
     }
 
-    /// Does something about a model, or leaves it for when its load has ended.
-    pub(super) fn want(&mut self, name: String, wanted: PendingAction) {
+    /// Starts an action on a model, or queues it until the model's current load has ended.
+    pub(super) fn schedule(&mut self, name: String, action: PendingAction) {
         match self.busy.get_mut(&name) {
-            Some(busy) => busy.waiting.push_back(wanted),
-            None => self.begin(name, wanted),
+            Some(busy) => busy.queued.push_back(action),
+            None => self.start_action(name, action),
         }
     }
 
-    fn begin(&mut self, name: String, wanted: PendingAction) {
-        let (is_asked, is_again) = (
-            matches!(wanted, PendingAction::Follow(..) | PendingAction::Load(..)),
-            matches!(wanted, PendingAction::Again),
+    fn start_action(&mut self, name: String, action: PendingAction) {
+        let (is_requested, is_revalidation) = (
+            matches!(action, PendingAction::LoadScanned(..) | PendingAction::Load(..)),
+            matches!(action, PendingAction::Revalidate),
         );
-        let (place, reply) = match wanted {
+        let (origin, reply) = match action {
             PendingAction::Unload(reply, with_composing) => return self.unload(&name, reply, with_composing),
-            PendingAction::Follow(origin, directory) => (ModelOrigin::Known(origin, directory), None),
-            PendingAction::Load(load, reply) => (ModelOrigin::Asked(load), Some(reply)),
-            PendingAction::Need => {
-                (ModelOrigin::Asked(Box::new(LoadOrder { name: name.clone(), ..LoadOrder::default() })), None)
+            PendingAction::LoadScanned(origin, directory) => (ModelOrigin::Known(origin, directory), None),
+            PendingAction::Load(load, reply) => (ModelOrigin::Requested(load), Some(reply)),
+            PendingAction::LoadDependency => {
+                (ModelOrigin::Requested(Box::new(LoadOrder { name: name.clone(), ..LoadOrder::default() })), None)
             }
-            PendingAction::Again => match self.models.get(&name).and_then(|model| model.place.clone()) {
-                Some(place) => (place, None),
-                // It was unloaded meanwhile.
+            PendingAction::Revalidate => match self.models.get(&name).and_then(|model| model.ensemble_origin.clone()) {
+                Some(origin) => (origin, None),
+                // The ensemble was unloaded meanwhile.
                 None => return,
             },
         };
-        self.busy.insert(name.clone(), BusyModel { reply, is_asked, is_again, ..BusyModel::default() });
+        self.busy.insert(name.clone(), BusyModel { reply, is_requested, is_revalidation, ..BusyModel::default() });
         let began = u64::try_from(clock::now().since(crate::time::Instant::ZERO).as_millis()).unwrap_or(u64::MAX);
         let progress = Arc::new(LoadProgress::new(began));
         let others = self.models.iter().filter(|(other, _)| **other != name);
-        let taken = others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
-        let taken = taken.collect();
-        let (mut held, mut serving) = (ServingVersions::default(), Vec::new());
+        let worker_cores =
+            others.flat_map(|(_, model)| model.serving.values().flat_map(|version| version.cores.clone()));
+        let worker_cores = worker_cores.collect();
+        let (mut serving_marks, mut serving) = (ServingVersions::default(), Vec::new());
         if let Some(model) = self.models.get_mut(&name) {
-            (held, serving) = (model.held(), model.serving.keys().copied().collect());
+            (serving_marks, serving) = (model.serving_versions(), model.serving.keys().copied().collect());
             model.loading = Some(Arc::clone(&progress));
             self.publish_overview();
         }
-        self.jobs.push_back(LoadJob { name, place, held, serving, taken, members: None, progress });
+        self.jobs.push_back(LoadJob {
+            name,
+            origin,
+            serving_marks,
+            serving,
+            worker_cores,
+            composing_models: None,
+            progress,
+        });
         self.start_jobs();
     }
 
-    /// A load has found its model: it is known from now on.
-    pub(super) fn handle_begun(&mut self, name: String, progress: Arc<LoadProgress>) {
+    /// A load has found a model that was not known: the index shows it from now on.
+    pub(super) fn handle_model_found(&mut self, name: String, progress: Arc<LoadProgress>) {
         if self.busy.contains_key(&name) && !self.models.contains_key(&name) {
             self.models.entry(name).or_default().loading = Some(progress);
             self.publish_overview();
         }
     }
 
-    /// A load has ended.
-    pub(super) fn handle_finished(&mut self, finished: FinishedLoad) {
-        self.running = self.running.saturating_sub(1);
+    /// A load thread has ended.
+    pub(super) fn handle_load_finished(&mut self, finished: FinishedLoad) {
+        self.loads_running = self.loads_running.saturating_sub(1);
         self.start_jobs();
         self.handle_memory_freed();
-        self.finish(finished);
+        self.finish_load(finished);
     }
 
-    pub(super) fn finish(&mut self, finished: FinishedLoad) {
+    /// Applies the outcome of a load, then runs what waited for its end. Also called for a load that failed
+    /// before it got a thread.
+    pub(super) fn finish_load(&mut self, finished: FinishedLoad) {
         let FinishedLoad { name, found, outcome, took } = finished;
         if self.is_draining {
             return;
         }
-        let BusyModel { reply, mut waiting, is_asked, .. } = self.busy.remove(&name).unwrap_or_default();
+        let BusyModel { reply, mut queued, is_requested, .. } = self.busy.remove(&name).unwrap_or_default();
         if let Some(model) = self.models.get_mut(&name) {
             model.loading = None;
         }
         let mut uploaded_files = None;
         if let Some(found) = found {
             let model = self.models.entry(name.clone()).or_default();
-            (model.origin, model.mark, model.is_brought) = (found.origin, found.mark, found.is_brought);
+            (model.origin, model.mark, model.is_uploaded) = (found.origin, found.mark, found.is_uploaded);
             (model.loading, model.is_gone) = (None, false);
-            model.is_asked |= is_asked;
+            model.is_requested |= is_requested;
             model.loads.time += took;
             uploaded_files = found.uploaded_files;
         }
-        match self.settle(&name, outcome, &mut waiting) {
-            Ok((standing, changes)) => self.replace(&name, (standing, uploaded_files), &changes, reply),
+        match self.recheck_ensemble(&name, outcome, &mut queued) {
+            Ok((ready, changes)) => self.replace_versions(&name, (ready, uploaded_files), &changes, reply),
             Err(failure) => {
                 drop(uploaded_files);
                 self.handle_failure(&name, &failure, reply);
             }
         }
-        self.go_on(name.clone(), waiting);
-        self.release(&name);
+        self.run_queued_actions(name.clone(), queued);
+        self.resume_ensembles(&name);
     }
 
-    /// What waited for the end of a load has its turn.
-    fn go_on(&mut self, name: String, waiting: VecDeque<PendingAction>) {
-        for wanted in waiting {
-            self.want(name.clone(), wanted);
+    /// Runs the actions that waited for the end of a load. The first that starts a load queues the rest again.
+    fn run_queued_actions(&mut self, name: String, queued: VecDeque<PendingAction>) {
+        for action in queued {
+            self.schedule(name.clone(), action);
         }
     }
 
-    /// The new versions serve instead of the old.
-    fn replace(
+    /// The new versions serve from now on, and the old ones are retired.
+    fn replace_versions(
         &mut self,
         name: &str,
-        (standing, uploaded_files): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
+        (ready, uploaded_files): (Vec<ReadyVersion>, Option<Arc<UploadedFiles>>),
         changes: &VersionChanges,
         reply: Option<ControlReply>,
     ) {
         let Some(model) = self.models.get_mut(name) else { return };
-        model.shared = (!model.is_brought).then_some(model.mark.shared);
-        let has_changed = !standing.is_empty() || !changes.retired.is_empty();
+        model.shared = (!model.is_uploaded).then_some(model.mark.shared);
+        let has_changed = !ready.is_empty() || !changes.retired.is_empty();
         if has_changed {
             model.loads.succeeded += 1;
         }
-        let mut retired = Self::take_out(model, name, &changes.retired);
-        let mut come = Vec::with_capacity(standing.len());
-        for ReadyVersion { served, holds, worker_group, cores, took } in standing {
+        let mut retired = Self::retire_versions(model, name, &changes.retired);
+        let mut added = Vec::with_capacity(ready.len());
+        for ReadyVersion { served, handles, worker_group, cores, took } in ready {
             let number = served.version;
             let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
             let version =
@@ -154,18 +167,18 @@ impl ControlThread {
                 retired.push((name.to_owned(), old));
             }
             model.past.remove(&number);
-            come.push(holds);
+            added.push(handles);
         }
         model.forget_failures();
-        model.forget_gone();
-        model.forget_composing();
+        model.forget_deleted_versions();
+        model.forget_ensemble();
         if has_changed {
             let numbers: Vec<_> = model.serving.keys().map(u64::to_string).collect();
             log::info(&format!("'{name}' serves version {}", numbers.join(", ")));
         }
-        self.publish(come, retired, reply.into_iter().collect());
+        self.publish(added, retired, reply.into_iter().collect());
         if has_changed {
-            self.revise(name);
+            self.revalidate_dependents(name);
         }
     }
 
@@ -176,16 +189,16 @@ impl ControlThread {
             model.handle_failure(failure);
         }
         match failure {
-            LoadFailure::Composition(_) => self.break_up(name),
+            LoadFailure::Composition(_) => self.unload_broken_ensemble(name),
             _ => self.publish_overview(),
         }
         if let Some(reply) = reply {
-            reply.send(Err(failure.told(name)));
+            reply.send(Err(failure.answer(name)));
         }
     }
 
-    /// Nothing of a model serves any more, nor, where that is asked for, of the models that only it is
-    /// made of. One that is not known is unloaded already.
+    /// Unloads all versions of a model and, if asked for, of the composing models that nothing else uses. An
+    /// unknown model counts as unloaded.
     fn unload(&mut self, name: &str, reply: Option<ControlReply>, with_composing: bool) {
         let mut names = vec![name.to_owned()];
         if with_composing {
@@ -196,8 +209,8 @@ impl ControlThread {
         for name in names {
             let Some(model) = self.models.get_mut(&name) else { continue };
             let numbers: Vec<u64> = model.serving.keys().copied().collect();
-            let retired = Self::take_out(model, &name, &numbers);
-            (model.shared, model.is_asked, model.place) = (None, false, None);
+            let retired = Self::retire_versions(model, &name, &numbers);
+            (model.shared, model.is_requested, model.ensemble_origin) = (None, false, None);
             model.composing.clear();
             model.forget_failures();
             if !retired.is_empty() {
@@ -209,37 +222,37 @@ impl ControlThread {
             all.extend(retired);
         }
         self.publish(Vec::new(), all, reply.into_iter().collect());
-        changed.iter().for_each(|name| self.revise(name));
+        changed.iter().for_each(|name| self.revalidate_dependents(name));
     }
 
-    /// The repositories were looked at.
-    pub(super) fn handle_look(&mut self, mut look: RepositoryScan) {
+    /// A repository scan has ended: loads what is new or changed, and unloads what disappeared.
+    pub(super) fn handle_scan(&mut self, mut scan: RepositoryScan) {
         if self.is_draining {
             return;
         }
-        self.look_at = self.next_look();
-        // What is being loaded is looked at again next time.
+        self.scan_at = self.next_scan_at();
+        // A model that is loading is left out: its record is not up to date. The next scan sees it.
         let idle = self.models.iter().filter(|(name, _)| !self.busy.contains_key(*name));
         let known: Vec<_> = idle.map(|(name, model)| model.known(name)).collect();
         let mut has_refused = false;
-        for action in actions(&known, &look.sightings) {
+        for action in actions(&known, &scan.sightings) {
             if self.busy.contains_key(action.name()) {
                 continue;
             }
             match action {
                 ModelAction::Load { name, origin } => {
-                    if let Some(directory) = look.directories.remove(&(origin, name.clone())) {
-                        self.want(name, PendingAction::Follow(origin, Box::new(directory)));
+                    if let Some(directory) = scan.directories.remove(&(origin, name.clone())) {
+                        self.schedule(name, PendingAction::LoadScanned(origin, Box::new(directory)));
                     }
                 }
-                ModelAction::Refuse { name, why } => has_refused |= self.refuse(name, why),
+                ModelAction::Refuse { name, why } => has_refused |= self.record_refusal(name, why),
                 ModelAction::Unload { name, why } => {
                     let model = self.models.entry(name.clone()).or_default();
                     model.is_gone = why.is_none();
                     if model.is_gone || !model.serving.is_empty() {
-                        self.want(name.clone(), PendingAction::Unload(None, false));
+                        self.schedule(name.clone(), PendingAction::Unload(None, false));
                     }
-                    has_refused |= why.is_some_and(|why| self.refuse(name, why));
+                    has_refused |= why.is_some_and(|why| self.record_refusal(name, why));
                 }
             }
         }
@@ -248,38 +261,39 @@ impl ControlThread {
         }
     }
 
-    /// A model cannot be loaded as it lies there; whether that is news.
-    fn refuse(&mut self, name: String, why: String) -> bool {
+    /// Records why a model in a repository cannot be loaded. Returns false when the last scan found the same.
+    fn record_refusal(&mut self, name: String, why: String) -> bool {
         let model = self.models.entry(name.clone()).or_default();
         if model.failure.as_ref() == Some(&why) {
             return false;
         }
         log::error(&format!("failed to poll model '{name}': {why}"));
         model.failure = Some(why);
-        // Whatever lies there next is news.
+        // With an empty mark the next scan finds any directory changed, and tries again.
         model.mark = ChangeMark::default();
         model.loads.failed += 1;
         true
     }
 
-    /// A client wants the index: the names in the repositories are listed for all who wait.
-    fn list(&mut self, only_ready: bool, reply: ControlReply) {
-        let is_first = self.listing.is_empty();
-        self.listing.push((only_ready, reply));
+    /// A client's index request. One listing of the repositories answers all requests that wait for it.
+    fn start_listing(&mut self, only_ready: bool, reply: ControlReply) {
+        let is_first = self.index_requests.is_empty();
+        self.index_requests.push((only_ready, reply));
         if !is_first {
             return;
         }
-        let tools = Arc::clone(&self.tools);
-        let body = move || drop(tools.events.send(ControlMessage::Listed(tools.repositories.names())));
-        if let Err(error) = spawn("list".to_owned(), body) {
-            self.handle_listed(Err(error));
+        let context = Arc::clone(&self.context);
+        let body = move || drop(context.messages.send(ControlMessage::NamesListed(context.repositories.names())));
+        if let Err(error) = spawn("repository-list".to_owned(), body) {
+            self.handle_names_listed(Err(error));
         }
     }
 
-    pub(super) fn handle_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
-        let models = self.models.iter().map(|(name, model)| model.overview_now(name)).collect();
+    /// The repositories were listed: answers all waiting index requests.
+    pub(super) fn handle_names_listed(&mut self, names: Result<Vec<(String, bool)>, Error>) {
+        let models = self.models.iter().map(|(name, model)| model.current_overview(name)).collect();
         let overview = RepositoryOverview { models };
-        for (only_ready, reply) in self.listing.drain(..) {
+        for (only_ready, reply) in self.index_requests.drain(..) {
             reply.send(match &names {
                 Ok(names) => Ok(overview.index(names, only_ready)),
                 Err(error) => {

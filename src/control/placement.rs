@@ -1,5 +1,5 @@
-//! Whether a model runs inside the shards: measured before it serves, by running one row of zeros.
-//! A run that takes less than a hop to a worker and back runs inline.
+//! Where a model's instances run: inline in the shards if a run of one row takes less than the hop to a worker and back,
+//! otherwise on workers. Measured before the model serves, with rows of zeros.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,31 +15,31 @@ use crate::runtime::clock;
 use crate::settings::Settings;
 use crate::tensor::{AlignedBuffer, Shape, Tensor, byte_size, element_count};
 
-/// Runs that are measured; the shortest counts, since whatever disturbs makes a run longer.
+/// Measured runs. The shortest counts: every disturbance makes a run longer.
 const RUNS: usize = 5;
-/// The size that is tried, besides 1, where a dimension may have any: a long sequence.
+/// The size of a variable dimension in the large trial request: a long sequence. The small one uses 1.
 const VARIABLE_SIZE: i64 = 512;
-/// Bytes of inputs up to which a model is measured at all: larger ones take longer than a hop.
+/// Bytes of one input above which a model is not measured and runs on workers: a run on more takes longer than a hop.
 const TRIAL_SIZE_MAX: usize = 1024 * 1024;
 
-/// The parameter of a configuration that decides where a model runs, and shows where it does.
+/// The configuration parameter that sets where a model runs. The served configuration shows it with the choice made.
 pub const PARAMETER: &str = "placement";
 
-/// Where the instances of a model should run, and why, for the log.
+/// Where the instances of a model will run, and why.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PlacementChoice {
-    /// Where.
+    /// Where they run.
     pub site: InstanceSite,
-    /// Why there.
+    /// The reason, for the log.
     pub why: String,
-    /// The shortest run of one row, where it was measured.
+    /// The shortest run of one row; none if it was not measured.
     pub run: Option<Duration>,
 }
 
 /// Where the instances of a model run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstanceSite {
-    /// There are none: it is an ensemble.
+    /// Nowhere: an ensemble has no instances.
     Ensemble,
     /// Inside each shard.
     Inline,
@@ -48,7 +48,7 @@ pub enum InstanceSite {
 }
 
 impl InstanceSite {
-    /// Its name in the configuration.
+    /// The value of the parameter [`PARAMETER`].
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Ensemble => "ensemble",
@@ -58,7 +58,7 @@ impl InstanceSite {
     }
 }
 
-/// What binds the instances of a model to threads of their own, if anything does.
+/// Why the instances of a model need threads of their own; none if they may run inline.
 pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     let groups = &spec.instance_groups;
     if groups.iter().any(|group| group.is_passive) {
@@ -74,8 +74,11 @@ pub fn bound_by(spec: &ModelSpec, settings: &Settings) -> Option<&'static str> {
     (settings.is_rate_limited && groups.iter().any(takes)).then_some("its instances take resources")
 }
 
-/// Chooses. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in the
-/// configuration decides where it is given.
+/// Chooses where the instances run. `parameters { key: "placement" value: { string_value: "inline" | "worker" } }` in
+/// the configuration decides if it is there; otherwise the model is measured.
+///
+/// # Errors
+/// `InvalidArgument` for another value of the parameter, or for `inline` when the model needs threads of its own.
 pub fn choose(
     spec: &ModelSpec,
     loaded: &dyn LoadedModel,
@@ -113,7 +116,7 @@ pub fn choose(
 fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result<PlacementChoice, Error> {
     let worker = |why: &str, run| Ok(PlacementChoice { site: InstanceSite::Worker, why: why.to_owned(), run });
     let Some(run) = measure(spec, instance, TrialRun { rows: 1, variable_size: 1 }) else {
-        return worker("one row of zeros is no input for it", None);
+        return worker("one row of zeros could not be measured", None);
     };
     let why = format!("one row takes {run:?}");
     if run > INLINE_RUN_MAX {
@@ -130,14 +133,15 @@ fn choose_measured(spec: &ModelSpec, instance: &mut Box<dyn Instance>) -> Result
     }
 }
 
-/// What is tried: rows, and the size of dimensions that may have any.
+/// The size of a trial request: rows, and elements of each variable dimension.
 #[derive(Clone, Copy)]
 struct TrialRun {
     rows: i64,
     variable_size: i64,
 }
 
-/// Whether something is configured that only a queue can do: delay, sizes, levels, rules, order, a target.
+/// Whether the configuration asks for something that only a queue does: delay, preferred sizes, priority levels, queue
+/// rules, order, a latency target. An inline model has no queue.
 fn has_queue(batching: &Batching, rows_max: u32) -> bool {
     let sizes_differ = batching.rows_preferred.iter().any(|rows| *rows != rows_max);
     let has_rules = batching.queue_default != QueueRules::default() || !batching.queue_by_level.is_empty();
@@ -149,20 +153,20 @@ fn has_queue(batching: &Batching, rows_max: u32) -> bool {
         || batching.latency_target.is_some()
 }
 
-/// The shortest of some runs of zeros; `None` where the model takes no such request.
+/// The shortest of [`RUNS`] runs with zeros; `None` if the request is too large or the model fails it.
 fn measure(spec: &ModelSpec, instance: &mut Box<dyn Instance>, trial: TrialRun) -> Option<Duration> {
     let inputs: Vec<Tensor> = spec.inputs.iter().map(|input| zeros(spec, input, trial)).collect::<Option<_>>()?;
     let rows = u32::try_from(trial.rows).ok()?;
     let mut shortest = None;
     for _ in 0..RUNS {
-        let kept = Arc::new(InternalSink::default());
+        let sink = Arc::new(InternalSink::default());
         let began = clock::now();
-        let responder = kept.responder(0, rows);
+        let responder = sink.responder(0, rows);
         let requests = vec![Request { inputs: inputs.clone(), rows, responder, sequence: None }];
         let batch = Batch { requests, rows, clock: clock::now, ended: Vec::new() };
         let run = std::panic::AssertUnwindSafe(|| instance.run(batch));
         std::panic::catch_unwind(run).ok()?;
-        kept.pop()?.outputs.ok()?;
+        sink.pop()?.outputs.ok()?;
         let took = clock::now().since(began);
         shortest = Some(shortest.map_or(took, |shortest: Duration| shortest.min(took)));
     }

@@ -1,15 +1,15 @@
-//! What will run where: a parking for each instance on a worker, the resources that it takes, and the
-//! cores of all threads. Made when the models are loaded and before any thread starts, and for each
-//! model version that comes later.
+//! The plan of threads and cores: for each model version its queue, the parking and the cores of each worker, and the
+//! cores of the shards. Made at start, after the models are loaded and before any thread starts, and again for each
+//! version that is loaded later.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::control::cores::{self, CorePlan, CoreRequest};
-use crate::control::load::LoadedVersion;
+use crate::control::loaded_version::LoadedVersion;
 use crate::control::placement::InstanceSite;
-use crate::control::trim_memory;
+use crate::control::process_memory;
 use crate::error::Error;
 use crate::limits::RECEIVE_MEMORY_PART;
 use crate::log;
@@ -29,58 +29,62 @@ use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
 use crate::shard::shared_memory::SharedMemoryClient;
 
-/// What will run where, from the start.
+/// The plan of the whole server at start.
 pub struct ServerPlan {
     /// What all threads share.
     pub server_context: Arc<ServerContext>,
     /// The model versions.
     pub planned: Vec<PlannedModel>,
-    /// Which cores are whose.
+    /// The cores of shards and workers.
     pub cores: CorePlan,
 }
 
-/// A model version with a way for each shard and a place for each worker.
+/// The plan of one model version.
 pub struct PlannedModel {
     /// The model version.
     pub served: Arc<ServedModel>,
-    /// For each shard, its producer; none where the model runs inside it.
+    /// The producer of each shard for the version's queue; none for a model without a queue.
     pub producers: Vec<Option<QueueProducer>>,
-    /// The places of its worker threads.
-    pub places: Vec<WorkerPlacement>,
+    /// The placement of each of its workers.
+    pub placements: Vec<WorkerPlacement>,
     /// How long its load took.
     pub took: Duration,
 }
 
-/// The place of one worker thread.
+/// Where one worker thread runs.
 #[derive(Clone, Debug)]
 pub struct WorkerPlacement {
-    /// The instance's parking among the model's.
+    /// The index of the worker's parking in the model's queue.
     pub parking: usize,
-    /// The cores of its threads.
+    /// The cores that its threads are pinned to.
     pub cores: Vec<usize>,
-    /// The cores that it shares out with others.
+    /// The cores that it and other workers divide among themselves; `cores` is its part.
     pub shared: Vec<usize>,
-    /// The GPU of its instance, where it is on one.
+    /// The index of its instance's GPU.
     pub gpu: Option<u32>,
 }
 
 impl ServerPlan {
-    /// Plans for models.
+    /// Plans the threads for the models that were loaded at start.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a flag names a core that this process may not use.
     pub fn new(
         settings: &Settings,
         models: Vec<LoadedVersion>,
-        tell: &ControlSender,
+        control: &ControlSender,
         gpus: &Arc<GpuBoard>,
         regions: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
-        let places = places(settings, &models, &cores);
+        let placements = placements(settings, &models, &cores);
         let shards = cores.shards.len();
-        let planned = models.into_iter().zip(places).map(|(loaded, places)| plan(settings, loaded, shards, places));
+        let planned =
+            models.into_iter().zip(placements).map(|(loaded, placements)| plan(settings, loaded, shards, placements));
         let planned = planned.collect();
         Ok(Self {
-            server_context: Arc::new(ServerContext { regions, ..server_context(settings, shards, tell, gpus) }),
+            server_context: Arc::new(ServerContext { regions, ..server_context(settings, shards, control, gpus) }),
             planned,
             cores,
         })
@@ -88,22 +92,25 @@ impl ServerPlan {
 }
 
 impl PlannedModel {
-    /// Plans for a model version that is loaded while others serve. Its workers go where the
-    /// fewest are: `taken` are the cores of each worker there is.
-    pub fn later(
+    /// Plans a model version that is loaded while others serve. Its workers get the cores with the fewest workers:
+    /// existing threads are not moved. `worker_cores` has the cores of each existing worker.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a host policy names a core that this process may not use.
+    pub fn at_run_time(
         settings: &Settings,
         loaded: LoadedVersion,
         cores: &CorePlan,
-        taken: &[Vec<usize>],
+        worker_cores: &[Vec<usize>],
     ) -> Result<Self, Error> {
         warn_of_unknown_policies(settings, &loaded);
-        let groups = || instances(&loaded).map(|(group, ..)| policy(settings, group));
+        let groups = || instances(&loaded).map(|(group, ..)| host_policy_cores(settings, group));
         let (available, free) = (cores::available(), groups().filter(Option::is_none).count());
-        let mut least = cores::least_taken(&cores.workers, taken, free).into_iter();
-        let mut places = Vec::new();
+        let mut least = cores::least_loaded(&cores.workers, worker_cores, free).into_iter();
+        let mut placements = Vec::new();
         let of_policy = groups().filter(Option::is_some).count();
         for (parking, (group, _, gpu)) in instances(&loaded).enumerate() {
-            places.push(match policy(settings, group) {
+            placements.push(match host_policy_cores(settings, group) {
                 Some(all) => {
                     cores::check(&format!("the host policy of '{}'", loaded.spec.name), all, &available)?;
                     WorkerPlacement { parking, cores: cores::share(all, parking, of_policy), shared: all.clone(), gpu }
@@ -114,11 +121,11 @@ impl PlannedModel {
                 }
             });
         }
-        Ok(plan(settings, loaded, cores.shards.len(), places))
+        Ok(plan(settings, loaded, cores.shards.len(), placements))
     }
 }
 
-fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, places: Vec<WorkerPlacement>) -> PlannedModel {
+fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, placements: Vec<WorkerPlacement>) -> PlannedModel {
     let bounds = QueueBounds { requests: settings.queue_requests_max, bytes: settings.queue_bytes_max };
     let parkings = parkings(&loaded);
     let (placement, producers) = match loaded.choice.site {
@@ -134,29 +141,30 @@ fn plan(settings: &Settings, loaded: LoadedVersion, shards: usize, places: Vec<W
     };
     let (run, took) = (loaded.choice.run, loaded.took);
     let served = ServedModel::new(loaded.spec, loaded.version, loaded.model, placement, shards);
-    PlannedModel { served: Arc::new(served.measured(run)), producers, places, took }
+    PlannedModel { served: Arc::new(served.measured(run)), producers, placements, took }
 }
 
-/// The permits of each step of an ensemble, where their number is bounded.
+/// The semaphore of each step of an ensemble; empty without `max_inflight_requests`.
 fn permits(spec: &ModelSpec) -> Arc<[Arc<Semaphore>]> {
+    // 0 means no limit.
     let bounded = spec.ensemble.iter().filter(|ensemble| ensemble.in_flight_max > 0);
     let of_step = |most: u32| Arc::new(Semaphore::new(most));
     bounded.flat_map(|ensemble| ensemble.steps.iter().map(move |_| of_step(ensemble.in_flight_max))).collect()
 }
 
-/// Bytes of memory for requests that come in.
+/// Bytes of memory for requests that are being received.
 fn receive_memory(settings: &Settings) -> usize {
-    settings.receive_memory_bytes_max.unwrap_or_else(|| trim_memory::limit() / RECEIVE_MEMORY_PART)
+    settings.receive_memory_bytes_max.unwrap_or_else(|| process_memory::limit() / RECEIVE_MEMORY_PART)
 }
 
-fn server_context(settings: &Settings, shards: usize, tell: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
+fn server_context(settings: &Settings, shards: usize, control: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
     ServerContext {
         id: settings.id.clone(),
         shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
         gpus: Arc::clone(gpus),
         lifecycle: Lifecycle::new(shards),
         mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
-        tell: Arc::clone(tell),
+        tell: Arc::clone(control),
         orders: ControlRequests::default(),
         regions: None,
         is_controlled: settings.control_mode == ControlMode::Explicit,
@@ -182,7 +190,8 @@ fn server_context(settings: &Settings, shards: usize, tell: &ControlSender, gpus
     }
 }
 
-/// The parkings of a model's instances, in the order of [`instances`].
+/// The parking of each worker of a model, in the order of [`instances`]. Only active instances are registered with the
+/// rate limiter, so only they take an id.
 fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     let mut rate_ids = loaded.registration.iter().flat_map(RateRegistration::ids);
     let parking = |(group, name, _): (&InstanceGroup, String, Option<u32>)| {
@@ -198,20 +207,22 @@ fn parkings(loaded: &LoadedVersion) -> Vec<Arc<Parking>> {
     instances(loaded).map(parking).map(Arc::new).collect()
 }
 
-/// The instances of a model that have a worker thread, with their names and GPUs.
+/// The instances of a model that run on workers, with their names and GPUs.
 fn instances(loaded: &LoadedVersion) -> impl Iterator<Item = (&InstanceGroup, String, Option<u32>)> {
     loaded.worker_groups().flat_map(|group| group.instances().map(move |(name, gpu)| (group, name, gpu)))
 }
 
-fn policy<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<usize>> {
+/// The cores of the host policy that a group follows; none if no flag describes it.
+fn host_policy_cores<'a>(settings: &'a Settings, group: &InstanceGroup) -> Option<&'a Vec<usize>> {
     settings.host_policies.get(&group.host_policy)
 }
 
 fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
     let groups = || models.iter().flat_map(LoadedVersion::worker_groups);
-    let named: BTreeMap<_, _> =
-        groups().filter_map(|group| Some((group.host_policy.clone(), policy(settings, group)?.clone()))).collect();
-    let free = groups().filter(|group| policy(settings, group).is_none());
+    let named: BTreeMap<_, _> = groups()
+        .filter_map(|group| Some((group.host_policy.clone(), host_policy_cores(settings, group)?.clone())))
+        .collect();
+    let free = groups().filter(|group| host_policy_cores(settings, group).is_none());
     CoreRequest {
         shards: settings.shards,
         worker_cores: settings.worker_cores.clone(),
@@ -222,10 +233,10 @@ fn core_request(settings: &Settings, models: &[LoadedVersion]) -> CoreRequest {
     }
 }
 
-/// Of the workers of each model. Those who follow one host policy share its cores, all others
-/// share the workers' cores.
-fn places(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
-    let key = |group: &InstanceGroup| policy(settings, group).map(|_| group.host_policy.clone());
+/// Places the workers of all models at start. Workers of one host policy share its cores evenly, over all models; all
+/// other workers share the cores of [`CorePlan::workers`].
+fn placements(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Vec<Vec<WorkerPlacement>> {
+    let key = |group: &InstanceGroup| host_policy_cores(settings, group).map(|_| group.host_policy.clone());
     let mut counts: BTreeMap<Option<String>, usize> = BTreeMap::new();
     for (group, ..) in models.iter().flat_map(instances) {
         *counts.entry(key(group)).or_default() += 1;
@@ -235,7 +246,7 @@ fn places(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Ve
         let key = key(group);
         let count = counts.get(&key).copied().unwrap_or(1);
         let index = dealt.entry(key).or_default();
-        let all = policy(settings, group).unwrap_or(&cores.workers);
+        let all = host_policy_cores(settings, group).unwrap_or(&cores.workers);
         let own = cores::share(all, *index, count);
         *index += 1;
         WorkerPlacement { parking, cores: own, shared: all.clone(), gpu }
@@ -243,11 +254,11 @@ fn places(settings: &Settings, models: &[LoadedVersion], cores: &CorePlan) -> Ve
     models.iter().map(|loaded| instances(loaded).enumerate().map(&mut place).collect()).collect()
 }
 
-/// Triton runs them anywhere and says nothing.
+/// Warns of host policies that no flag describes. Triton ignores them silently.
 fn warn_of_unknown_policies(settings: &Settings, loaded: &LoadedVersion) {
     for group in &loaded.spec.instance_groups {
         let is_default = matches!(group.host_policy.as_str(), "cpu" | "model") || !group.gpus.is_empty();
-        if !is_default && policy(settings, group).is_none() {
+        if !is_default && host_policy_cores(settings, group).is_none() {
             let (name, policy) = (&loaded.spec.name, &group.host_policy);
             log::warning(&format!("'{name}' names the host policy '{policy}', which no --host-policy describes"));
         }

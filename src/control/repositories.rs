@@ -1,5 +1,5 @@
-//! The model repositories: which models lie in them, and where. Used by the control thread and its
-//! helpers; every look is bounded by `control::beneath`.
+//! All model repositories: the models that they contain, and where. Used by the load and scan threads. How much a scan
+//! reads is bounded in `control::beneath`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,47 +18,53 @@ pub struct Repositories {
     all: Vec<ModelSource>,
 }
 
-/// One look at them.
+/// The result of one scan of all repositories.
 #[derive(Default)]
 pub struct RepositoryScan {
-    /// What was found, with marks.
+    /// The models found, with their change marks.
     pub sightings: Sightings,
-    /// The models' directories, by repository and name.
+    /// The models' directories, by index of the repository and name.
     pub directories: BTreeMap<(usize, String), ModelDirectory>,
-    /// Why the first of those that cannot be read cannot.
+    /// Why the first unreadable repository cannot be read.
     pub error: Option<Error>,
 }
 
 impl Repositories {
-    /// Opens the paths; fails where one is not there.
+    /// Opens the paths that the flags name.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when one cannot be opened.
     pub fn open(settings: &Arc<Settings>) -> Result<Self, Error> {
         let open = |path: &PathBuf| ModelSource::open(path, settings);
         let all = settings.repositories.iter().map(open).collect::<Result<_, Error>>()?;
         Ok(Self { settings: Arc::clone(settings), all })
     }
 
-    /// One of them.
+    /// The repository with an index.
     pub fn source(&self, origin: usize) -> Option<&ModelSource> {
         self.all.get(origin)
     }
 
-    /// Looks at all of them.
-    pub fn look(&self) -> RepositoryScan {
-        let mut look = RepositoryScan::default();
+    /// Scans all repositories. One that cannot be read is logged and marked, so that none of its models is unloaded.
+    pub fn scan(&self) -> RepositoryScan {
+        let mut scan = RepositoryScan::default();
         for (origin, source) in self.all.iter().enumerate() {
-            match source.look(&self.settings) {
-                Ok(found) => look.take(origin, found),
+            match source.scan(&self.settings) {
+                Ok(found) => scan.add(origin, found),
                 Err(error) => {
                     log::error(&format!("failed to poll model repository '{}': {error}", source.root.display()));
-                    look.sightings.unreadable.push(origin);
-                    look.error.get_or_insert(error);
+                    scan.sightings.unreadable.push(origin);
+                    scan.error.get_or_insert(error);
                 }
             }
         }
-        look
+        scan
     }
 
-    /// Looks for one model in all of them.
+    /// Finds one model in all repositories: the index of the repository, and its directory.
+    ///
+    /// # Errors
+    /// `NotFound` when no repository has it, `InvalidArgument` when two have or a repository cannot be read.
     pub fn find(&self, name: &str) -> Result<(usize, ModelDirectory), Error> {
         let mut found = None;
         for (origin, source) in self.all.iter().enumerate() {
@@ -71,7 +77,10 @@ impl Repositories {
         found.ok_or_else(|| Error::not_found("model not found in any model repository."))
     }
 
-    /// The names of all models, in order, and whether several repositories have one.
+    /// The names of all models, sorted, each with whether more than one repository has it.
+    ///
+    /// # Errors
+    /// When a repository cannot be listed.
     pub fn names(&self) -> Result<Vec<(String, bool)>, Error> {
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for source in &self.all {
@@ -84,7 +93,7 @@ impl Repositories {
 }
 
 impl RepositoryScan {
-    fn take(&mut self, origin: usize, found: FoundModels) {
+    fn add(&mut self, origin: usize, found: FoundModels) {
         for (name, error) in found.refused {
             let mark = Err(error.text().to_owned());
             self.sightings.models.push(ModelSighting { name, origin, mark });

@@ -1,5 +1,5 @@
-//! The end of a model version: every shard has let go of it, its workers have served what waited,
-//! and it is freed, on the control thread.
+//! Retiring a model version: when every shard has dropped its handle and the workers have run what waited, the
+//! control thread frees it. No shard frees a model: that can take long.
 
 use std::sync::Arc;
 
@@ -12,38 +12,40 @@ use crate::scheduler::sequence::SequenceEnd;
 use crate::shard::control_request::ControlReply;
 use crate::shard::mailbox::ModelHandle;
 
-/// A change that not every shard has taken up.
+/// A published change that some shards have not applied yet.
 pub struct PendingChange {
-    /// Shards that have not.
+    /// Shards that have not applied it.
     pub left: usize,
-    /// Who is answered then.
+    /// The clients to answer when all have.
     pub replies: Vec<ControlReply>,
-    /// What is stopped then: no shard queues anything there any more.
+    /// The versions whose queues are stopped when all have. Not earlier: a shard that has not applied the change
+    /// still sends requests there.
     pub stopped: Vec<Arc<ServedModel>>,
 }
 
-/// A version that serves no more.
+/// A version that was removed and is not freed yet.
 pub struct RetiringVersion {
     name: String,
     version: VersionRecord,
-    /// Shards that hold it still.
-    holds: usize,
+    /// Shards that still have a handle to it.
+    handles: usize,
 }
 
 impl RetiringVersion {
-    /// It was taken out of a model; so many shards hold it.
-    pub const fn new(name: String, version: VersionRecord, holds: usize) -> Self {
-        Self { name, version, holds }
+    /// A version of the model `name` to which `handles` shards have a handle.
+    pub const fn new(name: String, version: VersionRecord, handles: usize) -> Self {
+        Self { name, version, handles }
     }
 
     fn is_over(&self) -> bool {
-        self.holds == 0 && self.version.worker_group.has_ended()
+        self.handles == 0 && self.version.worker_group.has_ended()
     }
 }
 
 impl ControlThread {
-    /// A shard has taken up a change.
-    pub(super) fn handle_changed(&mut self, number: u64) {
+    /// A shard has applied a change. After the last one: stops the queues of the removed versions and answers the
+    /// clients.
+    pub(super) fn handle_change_applied(&mut self, number: u64) {
         let Some(pending) = self.pending.get_mut(&number) else { return };
         pending.left = pending.left.saturating_sub(1);
         if pending.left > 0 {
@@ -58,18 +60,18 @@ impl ControlThread {
         self.finish_retiring();
     }
 
-    /// A shard has let go of a model version.
-    pub(super) fn handle_released(&mut self, hold: ModelHandle) {
-        let retiring = self.retiring.iter_mut().find(|retiring| Arc::ptr_eq(&retiring.version.served, &hold.served));
-        // At the end of the server it serves still.
+    /// A shard has sent back its handle to a model version: no request of that shard uses it any more.
+    pub(super) fn handle_released(&mut self, handle: ModelHandle) {
+        let retiring = self.retiring.iter_mut().find(|retiring| Arc::ptr_eq(&retiring.version.served, &handle.served));
+        // When the server ends, shards return the handles of versions that were never retired.
         if let Some(retiring) = retiring {
-            retiring.holds = retiring.holds.saturating_sub(1);
+            retiring.handles = retiring.handles.saturating_sub(1);
         }
-        drop(hold);
+        drop(handle);
         self.finish_retiring();
     }
 
-    /// Frees what nobody holds any more.
+    /// Frees the versions to which no shard has a handle and whose workers have ended.
     pub(super) fn finish_retiring(&mut self) {
         let (over, still) = std::mem::take(&mut self.retiring).into_iter().partition(RetiringVersion::is_over);
         self.retiring = still;
@@ -81,17 +83,17 @@ impl ControlThread {
             let number = version.served.version;
             let VersionRecord { served, worker_group, uploaded_files, .. } = version;
             worker_group.join();
-            let unended = unended(&served);
+            let open_sequences = open_sequences(&served);
             drop(served);
             drop(uploaded_files);
-            log::info(&format!("freed '{name}' version {number}{unended}"));
+            log::info(&format!("freed '{name}' version {number}{open_sequences}"));
             let is_left = self.retiring.iter().any(|other| other.name == name && other.number() == number);
             let Some(model) = self.models.get_mut(&name) else { continue };
             if let Some(past) = model.past.get_mut(&number).filter(|past| past.0 == VersionState::Unloading && !is_left)
             {
                 *past = (VersionState::Unavailable, UNLOADED.to_owned());
             }
-            model.forget_gone();
+            model.forget_deleted_versions();
             let is_over = !model.past.values().any(|past| past.0 == VersionState::Unloading);
             if model.is_gone && model.serving.is_empty() && is_over && !self.busy.contains_key(&name) {
                 self.models.remove(&name);
@@ -102,8 +104,8 @@ impl ControlThread {
     }
 }
 
-/// What became of the sequences of a version whose workers have ended.
-fn unended(served: &ServedModel) -> String {
+/// For the log: how many sequences of a version were still open when its workers ended.
+fn open_sequences(served: &ServedModel) -> String {
     let model_queue = match &served.placement {
         Placement::Ensemble(_) | Placement::Inline => None,
         Placement::Worker(model_queue) => model_queue.sequences(),

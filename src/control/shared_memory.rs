@@ -1,8 +1,7 @@
-//! The thread that keeps the regions of shared memory which clients register (`--allow-client-shm`), and
-//! the one that copies from and to those on GPUs, and waits for them. System memory is a file beneath `/dev/shm`, opened once
-//! when it is registered and never mapped: it is read and written by its descriptor, which fails where
-//! its owner made it smaller, where a mapping would end this process. Why:
-//! `docs/decisions/0011-shared-memory-by-copies.md`.
+//! The thread that owns the shared memory regions of clients (`--allow-client-shm`), and the thread that copies from and
+//! to regions on GPUs, since such a copy blocks. A region in system memory is a file in `/dev/shm`, opened at
+//! registration and accessed by `pread` and `pwrite`. It is never mapped: when a client truncates the file, a read fails,
+//! while access to a mapping would end this process with SIGBUS (`docs/decisions/0011-shared-memory-by-copies.md`).
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -25,20 +24,21 @@ use crate::settings::Settings;
 use crate::shard::ServerContext;
 use crate::shard::shared_memory::{CopyRequest, OrderedRegions, PublishedRegions, RegionReply, SharedMemoryClient};
 
-/// Where the system keeps POSIX shared memory (`shm_open`).
+/// The directory of POSIX shared memory on Linux (`shm_open`).
 const DIRECTORY: &str = "/dev/shm";
 
-/// The other end of a [`SharedMemoryClient`].
+/// The receiving ends of the channels of a [`SharedMemoryClient`].
 pub struct SharedMemoryReceivers {
     orders: Receiver<OrderedRegions>,
     copies: (Sender<CopyRequest>, Receiver<CopyRequest>),
     request_size_max: usize,
 }
 
-/// Finds the GPUs of this machine when the first region on one is wanted.
+/// Returns the GPUs of this machine. Called for the first region on a GPU, so that a server without such regions does
+/// not search for GPUs.
 pub type FindGpus = Box<dyn Fn() -> Gpus + Send>;
 
-/// How the shards reach who keeps the regions, where clients may register any.
+/// The channels between the shards and the two threads; none unless `--allow-client-shm` is on.
 pub fn shared_memory_client(settings: &Settings) -> Option<(SharedMemoryClient, SharedMemoryReceivers)> {
     let request_size_max = settings.client_shm_bytes_max;
     settings.allows_client_shm.then(|| {
@@ -48,24 +48,31 @@ pub fn shared_memory_client(settings: &Settings) -> Option<(SharedMemoryClient, 
     })
 }
 
-/// Starts the threads.
-pub fn begin(ends: SharedMemoryReceivers, server_context: &Arc<ServerContext>, gpus: FindGpus) -> Result<(), Error> {
-    let SharedMemoryReceivers { orders, copies: (copying, copies), request_size_max } = ends;
+/// Starts the two threads.
+///
+/// # Errors
+/// `Unavailable` when a thread cannot be started.
+pub fn start(
+    receivers: SharedMemoryReceivers,
+    server_context: &Arc<ServerContext>,
+    gpus: FindGpus,
+) -> Result<(), Error> {
+    let SharedMemoryReceivers { orders, copies: (copying, copies), request_size_max } = receivers;
     let (registry, contexts) = (RegionRegistry::new(request_size_max), SharedContexts::default());
-    let mut keeper = RegionOwner { registry, server_context: Arc::downgrade(server_context), gpus, contexts, copying };
+    let mut owner = RegionOwner { registry, server_context: Arc::downgrade(server_context), gpus, contexts, copying };
     spawn("shared-memory".to_owned(), move || {
         for (order, reply) in orders {
-            keeper.handle_order(order, reply);
+            owner.handle_order(order, reply);
         }
     })?;
     spawn("shared-memory-copies".to_owned(), move || copies.into_iter().for_each(copy))?;
     Ok(())
 }
 
-/// Who keeps the regions, alone and in one thread.
+/// The owner of all regions. It runs on one thread, so registrations need no lock.
 struct RegionOwner {
     registry: RegionRegistry,
-    /// It holds the sender that this thread ends with.
+    /// Weak: the context contains the sender of this thread's channel, and the thread ends when that is dropped.
     server_context: Weak<ServerContext>,
     gpus: FindGpus,
     contexts: SharedContexts,
@@ -73,6 +80,8 @@ struct RegionOwner {
 }
 
 impl RegionOwner {
+    /// Registers, unregisters or describes regions. A change is published to every shard, and the last shard that
+    /// applies it drops `published`, which answers the client: then every shard knows the region.
     fn handle_order(&mut self, order: RegionOrder, reply: RegionReply<Vec<RegionDescription>>) {
         let before = Arc::downgrade(self.registry.regions());
         match order {
@@ -113,9 +122,10 @@ impl RegionOwner {
         }
         let gpu = u32::try_from(device).ok().and_then(|device| gpus.find(device));
         let (Some(gpu), Ok(handle)) = (gpu, handle.try_into()) else { return Err(description.invalid()) };
-        // A driver may lack what only this calls, and its wrapper panics then.
+        // cudarc panics when the driver lacks a function, and an old driver may lack those for shared memory.
         let opened = catch_unwind(AssertUnwindSafe(|| self.contexts.open(gpu, handle)));
-        let opened = opened.unwrap_or_else(|_| Err(DriverError::transient("the CUDA driver opens no shared memory")));
+        let opened =
+            opened.unwrap_or_else(|_| Err(DriverError::transient("the CUDA driver cannot open shared memory")));
         let memory = opened.map_err(|error| {
             log::warning(&format!("shared memory region '{}' on GPU {device}: {error}", description.name));
             description.invalid()
@@ -125,10 +135,10 @@ impl RegionOwner {
     }
 }
 
-/// A region of a GPU's memory. Its calls wait for the GPU: [`copy`] makes them.
+/// A region in a GPU's memory. Reads and writes block on the GPU, so they run on the copy thread ([`copy`]).
 #[derive(Debug)]
 struct CudaMemory {
-    /// There until it is dropped.
+    /// Some until `drop` takes it.
     memory: Option<SharedMemory>,
     copying: Sender<CopyRequest>,
 }
@@ -157,7 +167,7 @@ impl RegionMemory for CudaMemory {
 }
 
 impl Drop for CudaMemory {
-    /// A shard may drop the last hold of a region, and closing it waits for the GPU.
+    /// The last reference may be a shard's, and closing the memory blocks on the GPU: the copy thread closes it.
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
             let _ = self.copying.send(CopyRequest::End(Box::new(memory)));
@@ -165,7 +175,7 @@ impl Drop for CudaMemory {
     }
 }
 
-/// One copy from or to a GPU.
+/// Makes one copy from or to a GPU, on the copy thread.
 fn copy(copy: CopyRequest) {
     match copy {
         CopyRequest::Read(slice, reply) => reply.send(slice.read()),
@@ -174,27 +184,27 @@ fn copy(copy: CopyRequest) {
     }
 }
 
-/// A region of a file.
+/// A region in system memory: a part of a file.
 #[derive(Debug)]
 struct SystemMemory {
     file: OwnedFd,
-    /// Where it begins.
+    /// Offset of the region in the file, in bytes.
     begin: u64,
 }
 
 impl SystemMemory {
-    /// Opens the file of a key, which holds the region from `begin` on.
+    /// Opens the file of a key. The region starts at byte `begin` of it.
     fn open(description: &RegionDescription, key: &str, begin: u64) -> Result<Self, Error> {
         let name = key_name(&description.name, key)?;
         let refused = |_| Error::internal(format!("Unable to open shared memory region: '{key}'"));
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(DIRECTORY, directory, Mode::empty()).map_err(refused)?;
-        // Neither a link nor a mount leads elsewhere, and no pipe holds the open up.
+        // No link and no mount leads out of the directory, and the open of a pipe does not block.
         let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
         let file = openat2(&directory, name, flags, Mode::empty(), resolve).map_err(refused)?;
         let memory = Self { file, begin };
-        // Registration has seen to it that this is a number.
+        // Decoding the registration has checked that this sum does not overflow.
         let end = begin.saturating_add(description.size);
         match memory.file_size().map_err(refused)? {
             None => Err(refused(rustix::io::Errno::INVAL)),
@@ -203,7 +213,7 @@ impl SystemMemory {
         }
     }
 
-    /// Bytes of the file; none where it is no regular one.
+    /// The size of the file in bytes; none if it is not a regular file.
     fn file_size(&self) -> rustix::io::Result<Option<u64>> {
         let status = fstat(&self.file)?;
         let is_file = FileType::from_raw_mode(status.st_mode) == FileType::RegularFile;
@@ -219,16 +229,16 @@ impl RegionMemory for SystemMemory {
             match retry_on_intr(|| pread(&self.file, &mut *rest, at)) {
                 Ok(0) => return Err(MemoryError::Shrunk),
                 Ok(count) => done += count,
-                Err(error) => return Err(failed("read", error)),
+                Err(error) => return Err(io_error("read", error)),
             }
         }
         Ok(())
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), MemoryError> {
-        // A write behind the end would make the file larger than its owner wants it.
+        // A write past the end would enlarge the client's file.
         let end = self.begin + offset + bytes.len() as u64;
-        let size = self.file_size().map_err(|error| failed("looked at", error))?;
+        let size = self.file_size().map_err(|error| io_error("examined", error))?;
         if size.is_none_or(|size| size < end) {
             return Err(MemoryError::Shrunk);
         }
@@ -238,14 +248,14 @@ impl RegionMemory for SystemMemory {
             match retry_on_intr(|| pwrite(&self.file, rest, at)) {
                 Ok(0) => return Err(MemoryError::Shrunk),
                 Ok(count) => done += count,
-                Err(error) => return Err(failed("written", error)),
+                Err(error) => return Err(io_error("written", error)),
             }
         }
         Ok(())
     }
 }
 
-fn failed(what: &str, error: rustix::io::Errno) -> MemoryError {
+fn io_error(what: &str, error: rustix::io::Errno) -> MemoryError {
     MemoryError::Other(Error::internal(format!("it cannot be {what}: {error}")))
 }
 
@@ -327,18 +337,18 @@ mod tests {
         assert_eq!((memory.read(100, &mut out), out), (Ok(()), [0; 64]), "it came back, as zeros");
     }
 
-    /// A keeper with the devices of a driver, and what is to be copied.
-    fn keeper(gpus: Gpus) -> (RegionOwner, Receiver<CopyRequest>) {
+    /// An owner with the devices of a driver, and the receiver of the copies that it requests.
+    fn owner(gpus: Gpus) -> (RegionOwner, Receiver<CopyRequest>) {
         let (copying, copies) = channel();
         let (registry, contexts) = (RegionRegistry::new(64), SharedContexts::default());
-        let keeper = RegionOwner {
+        let owner = RegionOwner {
             registry,
             server_context: Weak::new(),
             gpus: Box::new(move || gpus.clone()),
             contexts,
             copying,
         };
-        (keeper, copies)
+        (owner, copies)
     }
 
     fn cuda(name: &str, handle: SharedHandle, device: u64, size: u64) -> RegionRegistration {
@@ -348,21 +358,21 @@ mod tests {
     #[test]
     fn memory_of_a_gpu_is_registered_read_written_and_closed_where_it_may_wait() {
         let fake = Fake::new(2);
-        let (mut keeper, copies) = keeper(fake.gpus(1_000, 1_000));
+        let (mut owner, copies) = owner(fake.gpus(1_000, 1_000));
         let handle = fake.share(&[7; 64]);
-        assert_eq!(keeper.register(&cuda("g", handle, 1, 48)), Ok(()));
-        assert_eq!(keeper.register(&cuda("g", handle, 1, 48)).unwrap_err().code(), Code::AlreadyExists);
-        let find = |keeper: &RegionOwner, offset, size| keeper.registry.regions().find("g", offset, size);
-        let slice = find(&keeper, 8, 4).unwrap();
+        assert_eq!(owner.register(&cuda("g", handle, 1, 48)), Ok(()));
+        assert_eq!(owner.register(&cuda("g", handle, 1, 48)).unwrap_err().code(), Code::AlreadyExists);
+        let find = |owner: &RegionOwner, offset, size| owner.registry.regions().find("g", offset, size);
+        let slice = find(&owner, 8, 4).unwrap();
         assert_eq!(slice.write(&[1, 2, 3, 4]), Ok(()));
-        assert_eq!(find(&keeper, 6, 8).unwrap().read().unwrap()[..], [7, 7, 1, 2, 3, 4, 7, 7]);
+        assert_eq!(find(&owner, 6, 8).unwrap().read().unwrap()[..], [7, 7, 1, 2, 3, 4, 7, 7]);
         assert_eq!(fake.shared(&handle)[8..12], [1, 2, 3, 4]);
-        assert!(find(&keeper, 40, 9).is_err(), "the rest is not registered");
+        assert!(find(&owner, 40, 9).is_err(), "the rest is not registered");
         fake.fail_next("download", GpuFault::Sticky);
         let error = slice.read().unwrap_err();
         assert_eq!(error.code(), Code::Unavailable);
         assert!(error.text().starts_with("shared memory region 'g': the GPU failed: CUDA_ERROR"), "{error}");
-        keeper.registry.remove(RegionKind::Cuda, "g");
+        owner.registry.remove(RegionKind::Cuda, "g");
         drop(slice);
         assert_eq!(fake.open_count(), 1, "not closed by whoever dropped it");
         copies.try_iter().for_each(copy);
@@ -373,9 +383,9 @@ mod tests {
     fn memory_that_a_gpu_does_not_have_is_refused_and_nothing_stays_open() {
         let fake = Fake::new(1);
         let handle = fake.share(&[7; 64]);
-        let (mut keeper, copies) = keeper(fake.gpus(1_000, 1_000));
+        let (mut owner, copies) = owner(fake.gpus(1_000, 1_000));
         let mut refusal =
-            |registration: &RegionRegistration| keeper.register(registration).unwrap_err().text().to_owned();
+            |registration: &RegionRegistration| owner.register(registration).unwrap_err().text().to_owned();
         let invalid = "failed to register shared memory region 'g': invalid args";
         assert_eq!(refusal(&cuda("g", handle, 0, 65)), invalid, "too large");
         assert_eq!(refusal(&cuda("g", [9; 64], 0, 64)), invalid, "no such memory");
@@ -383,18 +393,18 @@ mod tests {
         assert_eq!(refusal(&cuda("g", handle, u64::MAX, 64)), invalid, "no such GPU");
         copies.try_iter().for_each(copy);
         assert_eq!(fake.open_count(), 0);
-        let (mut keeper, _copies) = self::keeper(Gpus::absent("none"));
+        let (mut owner, _copies) = self::owner(Gpus::absent("none"));
         let want = "failed to register CUDA shared memory region: 'g', GPUs not supported";
-        assert_eq!(keeper.register(&cuda("g", handle, 0, 64)).unwrap_err(), Error::invalid(want));
+        assert_eq!(owner.register(&cuda("g", handle, 0, 64)).unwrap_err(), Error::invalid(want));
     }
 
     #[test]
     fn copies_are_made_in_their_order_and_answered() {
         let fake = Fake::new(1);
         let handle = fake.share(&[7; 8]);
-        let (mut keeper, _copies) = keeper(fake.gpus(1_000, 1_000));
-        keeper.register(&cuda("g", handle, 0, 8)).unwrap();
-        let slice = || keeper.registry.regions().find("g", 0, 8).unwrap();
+        let (mut owner, _copies) = owner(fake.gpus(1_000, 1_000));
+        owner.register(&cuda("g", handle, 0, 8)).unwrap();
+        let slice = || owner.registry.regions().find("g", 0, 8).unwrap();
         let (orders, _ordered) = channel();
         let (copying, copies) = channel();
         let shared_memory_client = SharedMemoryClient::new(orders, copying, 8);

@@ -1,6 +1,5 @@
-//! The threads of the server: shards pinned to a core each, workers and the threads that their
-//! engines compute on kept to the cores of their place. A panic of a thread is told at once: a
-//! worker's costs its instance, a shard's ends the server.
+//! Starts and stops the server's threads: each shard pinned to one core, workers and their engines' threads pinned to the
+//! cores of their placement. A panic is logged at once: in a worker it loses the instance, in a shard it ends the server.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -22,54 +21,55 @@ use crate::queue::worker::panic_text;
 use crate::runtime::executor::pin;
 use crate::shard::thread::{self, ShardParts};
 
-/// What is done, and with which words, when the server cannot go on. Called from any thread.
+/// Called with the reason when a thread hits a fault that the server cannot survive. Called from any thread.
 pub type FatalHook = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// Called when a thread has ended, on that thread.
+/// Called on a thread at its end.
 pub type EndedHook = Arc<dyn Fn() + Send + Sync>;
 
-/// What every worker thread is given to say that it has ended.
+/// How worker threads report their end. Each has a clone.
 #[derive(Clone)]
 pub struct ThreadHooks {
-    /// Held by each until it ends; nobody sends.
+    /// Nothing is ever sent: the channel closes when the last worker has dropped its clone.
     pub running: mpsc::Sender<Infallible>,
-    /// Called by each when it ends.
+    /// Called by each worker at its end.
     pub ended: EndedHook,
 }
 
-/// The worker threads of one model version. Dropped, they are told to end.
+/// The worker threads of one model version. Dropping it tells them to end.
 pub struct WorkerGroup {
     model_queue: Option<Arc<ModelQueue>>,
     workers: Vec<JoinHandle<()>>,
-    left: Arc<AtomicUsize>,
+    running: Arc<AtomicUsize>,
     ready: mpsc::Receiver<Result<(), Error>>,
 }
 
-/// What a worker leaves behind at its end, however it comes.
+/// Reports the end of a worker when it is dropped: also when the worker panics.
 struct WorkerExit {
-    left: Arc<AtomicUsize>,
+    running: Arc<AtomicUsize>,
     thread_hooks: ThreadHooks,
 }
 
 impl Drop for WorkerExit {
     fn drop(&mut self) {
-        self.left.fetch_sub(1, Ordering::SeqCst);
+        // Before the hook: the control thread reads the count when the hook's message arrives.
+        self.running.fetch_sub(1, Ordering::SeqCst);
         (self.thread_hooks.ended)();
     }
 }
 
-/// What a thread says when it has started, or why it could not: once, and by itself where it ends
-/// before.
+/// Reports once that a thread has started, or why it could not. Dropped without a report, it reports a failure, so that
+/// the starting thread never waits for ever.
 struct StartSignal(Cell<Option<mpsc::Sender<Result<(), Error>>>>);
 
 impl StartSignal {
-    fn by(sender: &mpsc::Sender<Result<(), Error>>) -> Self {
+    fn new(sender: &mpsc::Sender<Result<(), Error>>) -> Self {
         Self(Cell::new(Some(sender.clone())))
     }
 
-    fn tell(&self, outcome: Result<(), Error>) {
+    fn send(&self, outcome: Result<(), Error>) {
         if let Some(sender) = self.0.take() {
-            // Nobody listens where another thread has failed.
+            // Fails only when the starter has given up because another thread failed.
             let _ = sender.send(outcome);
         }
     }
@@ -77,53 +77,60 @@ impl StartSignal {
 
 impl Drop for StartSignal {
     fn drop(&mut self) {
-        self.tell(Err(Error::internal("a thread ended before it served")));
+        self.send(Err(Error::internal("a thread ended before it was ready")));
     }
 }
 
 impl WorkerGroup {
-    /// Starts the workers of a model version; they make their instances while the caller goes on.
-    pub fn begin(
+    /// Starts the workers of a model version and returns at once. Each makes its own instance, in parallel:
+    /// [`WorkerGroup::wait`] waits for them.
+    ///
+    /// # Errors
+    /// `Unavailable` when a thread cannot be started.
+    pub fn start(
         served: &Arc<ServedModel>,
-        places: &[WorkerPlacement],
+        placements: &[WorkerPlacement],
         thread_hooks: &ThreadHooks,
     ) -> Result<Self, Error> {
         let (started, ready) = mpsc::channel();
-        let mut worker_group = Self { model_queue: None, workers: Vec::new(), left: Arc::default(), ready };
+        let mut worker_group = Self { model_queue: None, workers: Vec::new(), running: Arc::default(), ready };
         let Placement::Worker(model_queue) = &served.placement else { return Ok(worker_group) };
         worker_group.model_queue = Some(Arc::clone(model_queue));
-        for place in places {
-            worker_group.left.fetch_add(1, Ordering::SeqCst);
-            let leaving = WorkerExit { left: Arc::clone(&worker_group.left), thread_hooks: thread_hooks.clone() };
-            let started = StartSignal::by(&started);
+        for placement in placements {
+            worker_group.running.fetch_add(1, Ordering::SeqCst);
+            let exit = WorkerExit { running: Arc::clone(&worker_group.running), thread_hooks: thread_hooks.clone() };
+            let started = StartSignal::new(&started);
             worker_group.workers.push(start_worker(
                 Arc::clone(served),
                 Arc::clone(model_queue),
-                place.clone(),
-                (started, leaving),
+                placement.clone(),
+                (started, exit),
             )?);
         }
         Ok(worker_group)
     }
 
-    /// Waits until all its instances are made; fails where one cannot be.
+    /// Waits until all instances are made.
+    ///
+    /// # Errors
+    /// The error of the first instance that cannot be made.
     pub fn wait(&self) -> Result<(), Error> {
         wait(&self.ready, self.workers.len())
     }
 
-    /// Tells the workers to end: each finishes its batch, and what waits.
+    /// Stops the queue: the workers run what waits in it and end.
     pub fn stop(&self) {
         if let Some(model_queue) = &self.model_queue {
             model_queue.stop();
         }
     }
 
-    /// Whether all have ended.
+    /// Whether all workers have ended.
     pub fn has_ended(&self) -> bool {
-        self.left.load(Ordering::SeqCst) == 0
+        self.running.load(Ordering::SeqCst) == 0
     }
 
-    /// Waits for the ends of the threads.
+    /// Waits for all threads to end.
     pub fn join(mut self) {
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
@@ -142,38 +149,41 @@ impl Drop for WorkerGroup {
 fn start_worker(
     served: Arc<ServedModel>,
     model_queue: Arc<ModelQueue>,
-    place: WorkerPlacement,
-    (started, leaving): (StartSignal, WorkerExit),
+    placement: WorkerPlacement,
+    (started, exit): (StartSignal, WorkerExit),
 ) -> Result<JoinHandle<()>, Error> {
-    let name = format!("w{}-{}", place.parking, served.spec.name);
+    let name = format!("w{}-{}", placement.parking, served.spec.name);
     spawn(name.clone(), move || {
-        // Dropped last of all.
-        let leaving = leaving;
-        if let Err(error) = pin(&place.cores) {
-            let cores = cores::text(&place.cores);
-            log::warning(&format!("worker '{name}' cannot be kept on cores {cores}: {error}"));
+        // Moved in, to be dropped last: after the instance and the engine's threads.
+        let exit = exit;
+        if let Err(error) = pin(&placement.cores) {
+            let cores = cores::text(&placement.cores);
+            log::warning(&format!("worker '{name}' cannot be pinned to cores {cores}: {error}"));
         }
-        // The engine's threads take over where this one is kept.
-        threads::enter(place.cores.len(), move |threads| {
-            let threads = &threads.on(place.gpu);
-            match make_instance(&served, &place, threads) {
+        // After the pinning: the engine's threads inherit the cores of the thread that starts them.
+        threads::enter(placement.cores.len(), move |threads| {
+            let threads = &threads.on(placement.gpu);
+            match new_instance(&served, &placement, threads) {
                 Ok(instance) => {
-                    started.tell(Ok(()));
+                    started.send(Ok(()));
                     if let Err(panic) =
-                        worker::run(&served, &model_queue, place.parking, instance, threads, log::warning)
+                        worker::run(&served, &model_queue, placement.parking, instance, threads, log::warning)
                     {
                         log::error(&format!("worker '{name}' panicked, and its instance is lost: {panic}"));
                     }
                 }
-                Err(error) => started.tell(Err(error)),
+                Err(error) => started.send(Err(error)),
             }
         });
-        drop(leaving);
+        drop(exit);
     })
 }
 
-/// Starts the shards and returns when all of them serve. `ended` is called as each ends, `failure`
-/// where one does so before its time.
+/// Starts the shards and returns when all of them serve. `ended` is called at the end of each, `failure` when one fails
+/// or panics.
+///
+/// # Errors
+/// The error of the first shard that cannot start.
 pub fn start_shards(
     parts: Vec<ShardParts>,
     ended: &EndedHook,
@@ -183,7 +193,7 @@ pub fn start_shards(
     let count = parts.len();
     let mut shards = Vec::with_capacity(count);
     for parts in parts {
-        shards.push(start_shard(parts, StartSignal::by(&started), Arc::clone(ended), Arc::clone(failure))?);
+        shards.push(start_shard(parts, StartSignal::new(&started), Arc::clone(ended), Arc::clone(failure))?);
     }
     wait(&ready, count)?;
     Ok(shards)
@@ -198,7 +208,7 @@ fn start_shard(
     let (name, index) = (format!("shard-{}", parts.index), parts.index);
     spawn(name.clone(), move || {
         let tell = move |outcome: Result<&'static str, Error>| {
-            started.tell(outcome.map(|name| tell_sockets(index, name)));
+            started.send(outcome.map(|name| log_io_path(index, name)));
         };
         let run = move || threads::enter(1, move |threads| thread::run(parts, threads, tell));
         match catch_unwind(AssertUnwindSafe(run)) {
@@ -210,16 +220,20 @@ fn start_shard(
     })
 }
 
-/// Makes the instance of a worker. Threads that it was configured to have besides a worker's only
-/// one share the cores of all workers like it.
-fn make_instance(served: &ServedModel, place: &WorkerPlacement, threads: &Threads) -> Result<Box<dyn Instance>, Error> {
-    if place.cores.len() > 1 {
+/// Makes the instance of a worker. A worker with one core is pinned to all the cores that it shares while the instance is
+/// made: if the model is configured with more threads, these inherit the shared cores and do not pile up on that one.
+fn new_instance(
+    served: &ServedModel,
+    placement: &WorkerPlacement,
+    threads: &Threads,
+) -> Result<Box<dyn Instance>, Error> {
+    if placement.cores.len() > 1 {
         return served.loaded.new_instance(threads);
     }
-    // What cannot be done was told before.
-    let _ = pin(&place.shared);
+    // A failure to pin was logged at the worker's start.
+    let _ = pin(&placement.shared);
     let outcome = served.loaded.new_instance(threads);
-    let _ = pin(&place.cores);
+    let _ = pin(&placement.cores);
     outcome
 }
 
@@ -227,14 +241,14 @@ fn wait(ready: &mpsc::Receiver<Result<(), Error>>, count: usize) -> Result<(), E
     for _ in 0..count {
         match ready.recv() {
             Ok(outcome) => outcome?,
-            Err(_) => return Err(Error::internal("a thread ended before it served")),
+            Err(_) => return Err(Error::internal("a thread ended before it was ready")),
         }
     }
     Ok(())
 }
 
-/// Says by what a shard moves its bytes; aloud where it may be for want of io_uring.
-fn tell_sockets(index: usize, name: &str) {
+/// Logs what a shard moves its bytes by. Epoll is worth an info line, since it may be the fallback.
+fn log_io_path(index: usize, name: &str) {
     log::verbose(&format!("shard {index} runs on {name}"));
     if index == 0 && name == "epoll" {
         log::info(

@@ -1,7 +1,6 @@
-//! The files that a client brought with a load, in a directory of their own: engines read files, and
-//! may do so as long as the model serves. It is removed with the last who uses it; what a server that
-//! was killed left behind, by the next that starts, which knows it by its lock. Bounded by what one
-//! order may bring.
+//! The files that a client sends with a load request, written to a temporary directory: engines read files, and may read
+//! them as long as the model serves. The directory is removed with the last user. If a server is killed, the next one to
+//! start removes its directories: those whose lock is free. Their size is bounded by that of one load request.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -15,23 +14,26 @@ use rustix::fs::{FlockOperation, Mode, OFlags, RenameFlags};
 use crate::control::model_source::ModelSource;
 use crate::protocol::repository::LoadOrder;
 
-/// How many names are tried for the directory: another process may have left some behind.
+/// Names tried for a new directory: a killed process with the same id may have left some behind.
 const NAMES_TRIED: u32 = 100;
 
-/// How the directories are called.
+/// The first part of every directory's name.
 const PREFIX: &str = "deuteron-model-";
 
-/// A directory with one model in it.
+/// A temporary directory with the files of one model. Removed when this is dropped.
 pub struct UploadedFiles {
     root: PathBuf,
     source: ModelSource,
-    /// Its lock, which ends with this process however it ends.
+    /// The lock on the directory. The kernel releases it at the end of this process, also after a kill.
     _lock: OwnedFd,
 }
 
 impl UploadedFiles {
-    /// Writes the files. Nobody else may look into the directory, and it is new: what lies at its
-    /// name already, a link among that, is left alone.
+    /// Writes the files into a new directory that only this user can read. A name that exists already, as a directory
+    /// or a link, is never used.
+    ///
+    /// # Errors
+    /// The error of the file system.
     pub fn new(load: &LoadOrder) -> io::Result<Self> {
         let (root, lock) = make_directory()?;
         let written = write(&root, load).and_then(|()| ModelSource::of_directory(root.clone()));
@@ -44,7 +46,7 @@ impl UploadedFiles {
         }
     }
 
-    /// Where it is read.
+    /// The directory as a model source.
     pub const fn source(&self) -> &ModelSource {
         &self.source
     }
@@ -56,21 +58,21 @@ impl Drop for UploadedFiles {
     }
 }
 
-/// Removes what servers that were killed left behind; how many directories.
-pub fn sweep() -> usize {
-    sweep_in(&std::env::temp_dir())
+/// Removes the directories of servers that were killed. Returns their number.
+pub fn remove_stale() -> usize {
+    remove_stale_in(&std::env::temp_dir())
 }
 
-fn sweep_in(base: &Path) -> usize {
+fn remove_stale_in(base: &Path) -> usize {
     let Ok(entries) = fs::read_dir(base) else { return 0 };
     let names = entries.filter_map(|entry| Some(entry.ok()?.path()));
     let ours = names
         .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes())));
-    // Another's cannot be removed, and one that a server uses is locked.
-    ours.filter(|path| lock(path).is_ok_and(|_held| fs::remove_dir_all(path).is_ok())).count()
+    // A directory of another user cannot be removed, and one in use is locked.
+    ours.filter(|path| lock(path).is_ok_and(|_lock| fs::remove_dir_all(path).is_ok())).count()
 }
 
-/// Holds a directory, if nobody else does.
+/// Locks a directory, if no process has locked it.
 fn lock(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
@@ -78,7 +80,8 @@ fn lock(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// A new directory, locked before it has the name by which it is swept.
+/// Makes a directory under a name that [`remove_stale`] ignores, locks it and renames it: without the rename, another
+/// server could remove it between its creation and its lock.
 fn make_directory() -> io::Result<(PathBuf, OwnedFd)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let (base, process) = (std::env::temp_dir(), std::process::id());
@@ -108,7 +111,7 @@ fn make_locked(new: &Path, path: &Path) -> io::Result<OwnedFd> {
     renamed
 }
 
-/// The paths were checked: plain names beneath a version's directory.
+/// Writes the files. Their paths were checked when the request was decoded: plain names beneath a version's directory.
 fn write(root: &Path, load: &LoadOrder) -> io::Result<()> {
     let model = root.join(&load.name);
     for (path, contents) in &load.files {
@@ -120,7 +123,7 @@ fn write(root: &Path, load: &LoadOrder) -> io::Result<()> {
 }
 
 fn remove(root: &Path) {
-    // What stays behind is in the way of nothing.
+    // Files that cannot be removed do no harm: the next server tries again.
     let _ = fs::remove_dir_all(root);
 }
 
@@ -147,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_behind_is_swept_and_what_is_in_use_or_anothers_is_not() {
+    fn stale_directories_are_removed_but_not_those_in_use_or_of_other_names() {
         let base = std::env::temp_dir().join(format!("deuteron-sweep-{}", std::process::id()));
         let make = |name: &str| {
             fs::create_dir_all(base.join(name).join("m/1")).unwrap();
@@ -156,7 +159,7 @@ mod tests {
         ["deuteron-model-1-0", "deuteron-model-2-0", "deuteron-model-2-1", "other"].iter().for_each(|name| make(name));
         std::os::unix::fs::symlink(base.join("other"), base.join("deuteron-model-link")).unwrap();
         let held = lock(&base.join("deuteron-model-2-0")).unwrap();
-        assert_eq!(sweep_in(&base), 2);
+        assert_eq!(remove_stale_in(&base), 2);
         let left = || {
             let mut left: Vec<_> = fs::read_dir(&base).unwrap().map(|entry| entry.unwrap().file_name()).collect();
             left.sort();
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(left(), ["deuteron-model-2-0", "deuteron-model-link", "other"]);
         assert!(base.join("other/m/1/model.onnx").exists());
         drop(held);
-        assert_eq!((sweep_in(&base), left().len()), (1, 2), "its server has ended");
+        assert_eq!((remove_stale_in(&base), left().len()), (1, 2), "its server has ended");
         fs::remove_dir_all(&base).unwrap();
     }
 }

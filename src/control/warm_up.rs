@@ -1,6 +1,5 @@
-//! `model_warmup`: every instance of a model answers its samples before it serves, when it is made.
-//! A sample that fails, fails the load. What they take counts in no statistics. Bounded by
-//! `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
+//! `model_warmup`: every new instance of a model runs the samples of its configuration before it serves. A sample that
+//! fails, fails the load. Warm-up runs are in no statistics. Bounded by `WARM_UP_RUNS_MAX` and `WARM_UP_SIZE_MAX`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,33 +18,40 @@ use crate::runtime::clock;
 use crate::tensor::strings::Strings;
 use crate::tensor::{AlignedBuffer, Datatype, Shape, Tensor, element_count};
 
-/// One sample with its bytes.
+/// One sample, ready to run.
 struct WarmUpSample {
     name: String,
+    /// Requests in the batch, one row each.
     requests: u32,
+    /// How often the batch runs.
     runs: u32,
+    /// The inputs of each request.
     inputs: Vec<Tensor>,
 }
 
-/// A model whose instances are warm when they are made.
+/// A model whose new instances run the samples.
 struct WarmedModel {
     model: Box<dyn LoadedModel>,
     samples: Vec<WarmUpSample>,
 }
 
-/// A model whose instances answer the samples of its configuration when they are made. `read` gives
-/// the bytes of a sample's file, by its path beneath the model's directory. `told` are its last inputs
-/// where a sample brings them not: what it is told of a sequence that begins.
-pub fn warmed(
+/// Wraps a model so that each new instance runs the samples of its configuration. `read` reads a sample's file, by its
+/// path beneath the model's directory, up to a number of bytes. `start_inputs` are the defaults of the last inputs when a
+/// sample does not have them: for a model that serves sequences, the control inputs and states at a sequence's start.
+///
+/// # Errors
+/// When the file of a sample cannot be read or does not have the bytes of its tensor.
+pub fn with_warm_up(
     model: Box<dyn LoadedModel>,
     spec: &ModelSpec,
-    told: &[Tensor],
+    start_inputs: &[Tensor],
     read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<Box<dyn LoadedModel>, Error> {
     if spec.warm_ups.is_empty() {
         return Ok(model);
     }
-    let samples = spec.warm_ups.iter().map(|sample| prepare(spec, sample, told, &read)).collect::<Result<_, _>>()?;
+    let samples =
+        spec.warm_ups.iter().map(|sample| prepare(spec, sample, start_inputs, &read)).collect::<Result<_, _>>()?;
     Ok(Box::new(WarmedModel { model, samples }))
 }
 
@@ -71,33 +77,34 @@ impl LoadedModel for WarmedModel {
 }
 
 fn run(instance: &mut dyn Instance, sample: &WarmUpSample) -> Result<(), Error> {
-    let kept = Arc::new(InternalSink::default());
+    let sink = Arc::new(InternalSink::default());
     let requests = (0..sample.requests).map(|index| {
-        let responder = kept.responder(index, sample.requests);
+        let responder = sink.responder(index, sample.requests);
         Request { inputs: sample.inputs.clone(), rows: 1, responder, sequence: None }
     });
     let batch = Batch { requests: requests.collect(), rows: sample.requests, clock: clock::now, ended: Vec::new() };
     catch_unwind(AssertUnwindSafe(|| run_to_end(instance, batch)))
         .map_err(|_| Error::internal("the engine panicked"))?;
-    while let Some(answer) = kept.pop() {
+    while let Some(answer) = sink.pop() {
         answer.outputs?;
     }
     Ok(())
 }
 
+/// Makes the tensors of a sample. An optional input that the sample leaves out gets an empty tensor.
 fn prepare(
     spec: &ModelSpec,
     sample: &WarmUp,
-    told: &[Tensor],
+    start_inputs: &[Tensor],
     read: &impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
 ) -> Result<WarmUpSample, Error> {
     let mut inputs = Vec::with_capacity(spec.inputs.len());
-    let asked = spec.inputs.len().saturating_sub(told.len());
-    let told = (0..asked).map(|_| None).chain(told.iter().map(Some));
-    for ((input, given), told) in spec.inputs.iter().zip(&sample.inputs).zip(told) {
+    let client_inputs = spec.inputs.len().saturating_sub(start_inputs.len());
+    let defaults = (0..client_inputs).map(|_| None).chain(start_inputs.iter().map(Some));
+    for ((input, given), default) in spec.inputs.iter().zip(&sample.inputs).zip(defaults) {
         inputs.push(match given {
             Some(given) => tensor(input, given, read)?,
-            None if let Some(told) = told => told.clone(),
+            None if let Some(default) = default => default.clone(),
             None => Tensor { datatype: input.datatype, shape: Shape::new(), contents: Bytes::new() },
         });
     }
@@ -116,7 +123,7 @@ fn tensor(
         WarmUpSource::Random => random(datatype, size),
         WarmUpSource::File(file) => {
             let bytes = read(&format!("{}/{file}", warm_up::DIRECTORY), WARM_UP_SIZE_MAX)?;
-            let bytes = of_file(datatype, &given.shape, file, &bytes, size)?;
+            let bytes = file_contents(datatype, &given.shape, file, &bytes, size)?;
             let mut buffer = AlignedBuffer::with_capacity(bytes.len());
             buffer.extend_from_slice(bytes);
             buffer
@@ -126,8 +133,15 @@ fn tensor(
     Ok(Tensor { datatype, shape: shape.unwrap_or_else(|| given.shape.clone()), contents: contents.freeze() })
 }
 
-/// The bytes of a file that the tensor has; what is behind them is left, as in Triton.
-fn of_file<'a>(datatype: Datatype, shape: &[i64], file: &str, bytes: &'a [u8], size: usize) -> Result<&'a [u8], Error> {
+/// The part of a file that makes the tensor. As in Triton, the file may be longer; not so for strings, whose number must
+/// be that of the shape.
+fn file_contents<'a>(
+    datatype: Datatype,
+    shape: &[i64],
+    file: &str,
+    bytes: &'a [u8],
+    size: usize,
+) -> Result<&'a [u8], Error> {
     if datatype != Datatype::Bytes {
         return bytes.get(..size).ok_or_else(|| {
             Error::invalid(format!(
@@ -146,7 +160,8 @@ fn of_file<'a>(datatype: Datatype, shape: &[i64], file: &str, bytes: &'a [u8], s
     )))
 }
 
-/// Numbers by chance, the same at each start: floats of 0 to 1, small integers, which may be indices.
+/// Random contents, the same at each start (xorshift64): floats from 0 to 1, and integers below 128, since integer inputs
+/// are often indices.
 fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -158,7 +173,7 @@ fn random(datatype: Datatype, size: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::with_capacity(size);
     while buffer.len() < size {
         let bits = next();
-        // The upper bits of 2^-24: exact in every float.
+        // 24 bits: exact in an f32.
         #[expect(clippy::cast_precision_loss, reason = "24 bits fit")]
         let unit = (bits >> 40) as f32 / 16_777_216.0;
         let small = bits >> 57;
@@ -210,7 +225,7 @@ mod tests {
             _ => Err(Error::not_found(format!("{path} of at most {size_max}"))),
         };
         let model = Identity.load(&Arc::new(spec.clone()), Path::new(""))?;
-        let model = warmed(model, &spec, &[], files)?;
+        let model = with_warm_up(model, &spec, &[], files)?;
         threads::enter(1, |threads| model.new_instance(threads).map(drop))
     }
 
@@ -271,7 +286,7 @@ mod tests {
         );
     }
 
-    /// Counts what it runs; panics or refuses where it is told to.
+    /// Counts its runs, and fails the one with the number `fails_at`.
     struct Counting {
         runs: Arc<AtomicU32>,
         fails_at: Option<u32>,
@@ -307,7 +322,7 @@ mod tests {
         let runs = Arc::new(AtomicU32::new(0));
         let load = |fails_at| {
             let model = Box::new(Counting { runs: Arc::clone(&runs), fails_at });
-            warmed(model, &spec, &[], |_, _| Ok(Vec::new())).unwrap()
+            with_warm_up(model, &spec, &[], |_, _| Ok(Vec::new())).unwrap()
         };
         let make = |model: &dyn LoadedModel| threads::enter(1, |threads| model.new_instance(threads).err());
         let model = load(None);
@@ -316,7 +331,7 @@ mod tests {
         assert_eq!((error.text(), runs.load(Ordering::Relaxed)), ("failed to run warmup sample 'b': no", 11));
     }
 
-    /// Keeps what comes.
+    /// Stores the inputs of every run.
     struct Keeping(Arc<SegQueue<Vec<Tensor>>>);
 
     impl LoadedModel for Keeping {
@@ -339,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_of_sequences_is_told_of_one_that_begins_unless_its_sample_says_otherwise() {
+    fn a_warm_up_of_a_sequence_model_has_the_inputs_of_a_sequence_start_unless_its_sample_has_them() {
         let warm = |more: &str| {
             let text = format!(
                 "backend: 'sequence' max_batch_size: 4 input {{ name: 'x' data_type: TYPE_INT32 dims: 1 }} \
@@ -353,12 +368,12 @@ mod tests {
             let draft = ConfigDraft::new("m", Some(text.as_bytes()), &[]).unwrap();
             let spec = draft.complete(None, &BTreeMap::new(), CompletionRules::default())?;
             let sequence = spec.sequence.clone().unwrap();
-            let told = crate::backend::stateful::begun_inputs(&sequence, true);
-            let kept = Arc::new(SegQueue::new());
-            let model = Box::new(Keeping(Arc::clone(&kept)));
-            let model = warmed(model, &sequence.engine, &told, |_, _| Ok(Vec::new()))?;
+            let start_inputs = crate::backend::stateful::begun_inputs(&sequence, true);
+            let sink = Arc::new(SegQueue::new());
+            let model = Box::new(Keeping(Arc::clone(&sink)));
+            let model = with_warm_up(model, &sequence.engine, &start_inputs, |_, _| Ok(Vec::new()))?;
             threads::enter(1, |threads| model.new_instance(threads).map(drop))?;
-            let inputs = kept.pop().unwrap();
+            let inputs = sink.pop().unwrap();
             assert_eq!((inputs.len(), inputs[2].contents.len()), (4, 8));
             Ok::<_, Error>((inputs[1].contents[0], inputs[1].shape.to_vec(), inputs[3].shape.to_vec()))
         };
@@ -374,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_by_chance_is_in_its_range() {
+    fn random_contents_are_in_range() {
         let floats = random(Datatype::Fp32, 400);
         let floats = floats.as_slice().chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap()));
         let floats: Vec<_> = floats.collect();

@@ -1,5 +1,5 @@
-//! One gRPC call from the client's side: what is left to send of its message, and what came of its
-//! reply (PROTOCOL-HTTP2.md, "Responses"). Pure; [`http2`](super::http2) moves the frames.
+//! One gRPC call on the client's side: the unsent rest of its message, and the part of the reply received so far
+//! (PROTOCOL-HTTP2.md, "Responses"). Pure; [`http2`](super::http2) encodes and decodes the frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -10,20 +10,20 @@ use crate::wire::hpack::field::HeaderField;
 /// A call in flight.
 #[derive(Debug)]
 pub struct CallInFlight {
-    /// What its caller calls it.
+    /// The caller's token for the request.
     pub token: usize,
-    /// What is not sent yet.
+    /// The rest of the message.
     pub unsent: Bytes,
-    /// Room for it at the server.
-    pub room: i64,
-    /// Whether it waits for that room, and for no turn.
+    /// The stream's flow-control window at the server, in bytes. Negative after the server reduced its initial window.
+    pub send_window: i64,
+    /// Whether it waits for a larger window, and so is not in the queue of streams to send.
     pub is_blocked: bool,
-    /// Bytes that came since the server was last given room for more.
+    /// Bytes received since the last WINDOW_UPDATE that we sent for the stream.
     pub received: u32,
     reply: CallReply,
 }
 
-/// What came so far.
+/// The part of the reply received so far.
 #[derive(Debug, Default)]
 struct CallReply {
     http_status: Option<u16>,
@@ -33,12 +33,12 @@ struct CallReply {
 }
 
 impl CallInFlight {
-    /// A call of which nothing was sent.
-    pub fn new(token: usize, message: Bytes, room: i64) -> Self {
-        Self { token, unsent: message, room, is_blocked: false, received: 0, reply: CallReply::default() }
+    /// A new call with its whole message unsent.
+    pub fn new(token: usize, message: Bytes, send_window: i64) -> Self {
+        Self { token, unsent: message, send_window, is_blocked: false, received: 0, reply: CallReply::default() }
     }
 
-    /// A field of the head or of the trailers.
+    /// Takes a field of the head or of the trailers.
     pub fn handle_field(&mut self, field: &HeaderField<'_>) {
         let number = || std::str::from_utf8(field.value).ok();
         match field.name_text {
@@ -49,12 +49,12 @@ impl CallInFlight {
         }
     }
 
-    /// The fields of a head, or of trailers, are complete. An interim one is none (RFC 9110 §15.2).
+    /// The head or the trailers are complete. The status of an interim response does not count (RFC 9110 §15.2).
     pub fn handle_fields_end(&mut self) {
         self.reply.http_status = self.reply.http_status.filter(|status| *status >= 200);
     }
 
-    /// A part of the body; false where it comes before the head.
+    /// Takes a part of the body, and stores it if `is_kept`. Returns false for a body before the head.
     pub fn handle_data(&mut self, part: &[u8], is_kept: bool) -> bool {
         if is_kept {
             self.reply.body.extend_from_slice(part);
@@ -62,7 +62,11 @@ impl CallInFlight {
         self.reply.http_status.is_some()
     }
 
-    /// The server has said all: the message without its prefix, where bodies are kept.
+    /// The outcome of a call whose stream has ended: the message without its prefix (empty if bodies are not kept), or the
+    /// failure that the statuses tell.
+    ///
+    /// # Errors
+    /// [`FailureKind::Grpc`] or [`FailureKind::Http`] for a failure status, [`FailureKind::Malformed`] without a status.
     pub fn into_outcome(self) -> Result<Bytes, RequestFailure> {
         let CallReply { http_status, grpc_status, text, body } = self.reply;
         match (http_status, grpc_status) {
@@ -79,7 +83,7 @@ impl CallInFlight {
     }
 }
 
-/// The text of a status (PROTOCOL-HTTP2.md, "Responses"); what is not well encoded stays as it is.
+/// Decodes `grpc-message` (PROTOCOL-HTTP2.md, "Responses"). A malformed escape is left as it is.
 fn percent_decoded(text: &[u8]) -> String {
     let hex = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let mut out = Vec::with_capacity(text.len());

@@ -1,23 +1,22 @@
-//! Two servers compared: the ratio of a figure over rounds in which they took turns, with a 95 %
-//! confidence interval by Student's t over the logarithms of the rounds' ratios (a paired test:
-//! what slows the machine for a while slows both sides of a round). Pure.
+//! Comparison of two servers that are measured in turns: the ratio of a figure, with a 95 % confidence interval by
+//! Student's t over the logarithms of the rounds' ratios. The test is paired, because a disturbance of the machine slows
+//! both servers of a round. Pure.
 
-/// A ratio and the interval that holds the true one 95 times of 100.
+/// A ratio with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ratio {
     /// The geometric mean over the rounds.
     pub mean: f64,
-    /// The lower end; 0 after a single round, which says nothing of the spread.
+    /// The lower end; 0 after a single round, which has no spread.
     pub low: f64,
     /// The upper end; infinite after a single round.
     pub high: f64,
-    /// Rounds that had both figures.
+    /// Rounds with both figures.
     pub rounds: usize,
 }
 
 impl Ratio {
-    /// The ratio of the second figure of each pair to the first. `None` where no pair has two that
-    /// are above zero.
+    /// The ratio of the second figure to the first, over all pairs whose figures are above zero. `None` without such a pair.
     pub fn from_pairs(pairs: &[(f64, f64)]) -> Option<Self> {
         let usable = pairs.iter().filter(|(a, b)| *a > 0.0 && *b > 0.0 && a.is_finite() && b.is_finite());
         let logs: Vec<f64> = usable.map(|(a, b)| (b / a).ln()).collect();
@@ -32,7 +31,7 @@ impl Ratio {
         Some(Self { mean: mean.exp(), low: (mean - reach).exp(), high: (mean + reach).exp(), rounds: count })
     }
 
-    /// Whether the interval excludes 1: the servers differ.
+    /// Whether the interval excludes 1, which means that the servers differ.
     pub fn is_significant(&self) -> bool {
         self.low > 1.0 || self.high < 1.0
     }

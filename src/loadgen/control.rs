@@ -1,5 +1,5 @@
-//! The questions beside the load, one at a time: what the model is, what the server has counted.
-//! Over a connection of its own, of the same protocol as the load.
+//! Requests outside the load: the model's metadata and configuration, and the server's statistics. Sent one at a time on
+//! a blocking connection of their own, over the protocol of the load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -17,10 +17,10 @@ use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::target::{Encoding, Protocol};
 use crate::wire::json::{Document, JsonValue};
 
-/// How long one answer may take.
+/// Timeout of the connect, and of each read and write.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Asks a server about a model.
+/// A client for a server's metadata and statistics.
 pub struct ControlClient {
     address: SocketAddr,
     plan: RequestPlan,
@@ -28,30 +28,32 @@ pub struct ControlClient {
 }
 
 impl ControlClient {
-    /// Connects with the first question.
+    /// A client that connects with its first request.
     pub const fn new(address: SocketAddr, plan: RequestPlan) -> Self {
         Self { address, plan, connection: None }
     }
 
-    /// What the model is. Without a configuration, which is Triton's extension, the description
-    /// has none.
+    /// Describes the model by its metadata, and by its configuration if the server has that extension of Triton.
+    ///
+    /// # Errors
+    /// A line for the user, when the metadata cannot be read.
     pub fn describe(&mut self) -> Result<ModelDescription, String> {
-        let answer = self.ask(RequestMethod::ModelMetadata).map_err(|failure| failure.to_string())?;
+        let answer = self.request(RequestMethod::ModelMetadata).map_err(|failure| failure.to_string())?;
         let mut model = match self.plan.protocol {
             Protocol::Http => ModelDescription::from_json(&answer)?,
             Protocol::Grpc => ModelDescription::from_message(&answer)?,
         };
-        model.config = self.ask(RequestMethod::ModelConfig).ok().and_then(|answer| match self.plan.protocol {
+        model.config = self.request(RequestMethod::ModelConfig).ok().and_then(|answer| match self.plan.protocol {
             Protocol::Http => DescribedConfig::from_json(&answer),
             Protocol::Grpc => DescribedConfig::from_message(&answer),
         });
         Ok(model)
     }
 
-    /// How tensors travel over HTTP to a server that was told nothing else: as binary data, unless it
-    /// says what extensions it has and that is not among them.
+    /// The encoding of tensors over HTTP when no flag sets it: binary, unless the server lists its extensions without
+    /// binary data.
     pub fn encoding(&mut self) -> Encoding {
-        let answer = self.ask(RequestMethod::ServerMetadata).unwrap_or_default();
+        let answer = self.request(RequestMethod::ServerMetadata).unwrap_or_default();
         let document = Document::parse(&answer, &[]).ok();
         let extensions = document.as_ref().and_then(|document| document.root().get("extensions"));
         let has_binary =
@@ -59,20 +61,20 @@ impl ControlClient {
         if extensions.is_none_or(has_binary) { Encoding::Binary } else { Encoding::Json }
     }
 
-    /// What the server has counted so far. `None` where it does not offer that.
+    /// The server's counts so far. `None` if it has no statistics.
     pub fn statistics(&mut self) -> Option<ServerStatistics> {
-        let answer = self.ask(RequestMethod::ModelStatistics).ok()?;
+        let answer = self.request(RequestMethod::ModelStatistics).ok()?;
         match self.plan.protocol {
             Protocol::Http => ServerStatistics::from_json(&answer),
             Protocol::Grpc => ServerStatistics::from_message(&answer),
         }
     }
 
-    fn ask(&mut self, method: RequestMethod) -> Result<Bytes, RequestFailure> {
+    fn request(&mut self, method: RequestMethod) -> Result<Bytes, RequestFailure> {
         let outgoing = self.plan.control(method);
         let had_connection = self.connection.is_some();
         match self.call(&outgoing) {
-            // The server may have closed a connection that lay idle.
+            // The server may have closed the idle connection: try once more on a new one.
             Err(failure) if had_connection && failure.kind == FailureKind::Closed => self.call(&outgoing),
             outcome => outcome,
         }
@@ -88,7 +90,7 @@ impl ControlClient {
         loop {
             while let Some(bytes) = exchange.poll_output() {
                 let size = bytes.len();
-                stream.write_all(bytes).map_err(|error| closed(&error))?;
+                stream.write_all(bytes).map_err(|error| io_failure(&error))?;
                 exchange.handle_sent(size);
             }
             if let Some(finished) = exchange.poll_finished() {
@@ -97,7 +99,7 @@ impl ControlClient {
                 }
                 return finished.outcome;
             }
-            match stream.read(&mut buffer).map_err(|error| closed(&error))? {
+            match stream.read(&mut buffer).map_err(|error| io_failure(&error))? {
                 0 => {
                     exchange.handle_end();
                     let finished = exchange.poll_finished().map(|finished| finished.outcome);
@@ -126,7 +128,7 @@ impl ControlClient {
     }
 }
 
-fn closed(error: &std::io::Error) -> RequestFailure {
+fn io_failure(error: &std::io::Error) -> RequestFailure {
     let is_late = matches!(error.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut);
     RequestFailure::new(if is_late { FailureKind::Timeout } else { FailureKind::Closed }, error.to_string())
 }

@@ -1,6 +1,5 @@
-//! What a server says about a model: its inputs, whether it takes batches, whether its requests
-//! come in sequences. Pure; from REST's JSON or gRPC's messages. The configuration is Triton's
-//! extension: without one, a first dimension of -1 is taken for the batch axis.
+//! A model as its server describes it: inputs, batching, sequences. Decoded from JSON or from gRPC messages. Pure. The
+//! configuration is an extension of Triton; without it, a first dimension of -1 on every input counts as the batch axis.
 
 use prost::Message;
 
@@ -8,12 +7,12 @@ use crate::tensor::Datatype;
 use crate::wire::json::{Document, JsonValue, ValueKind};
 use crate::wire::proto::inference as proto;
 
-/// A model, as far as its inputs go.
+/// A model's inputs and configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelDescription {
     /// The inputs, in the server's order.
     pub inputs: Vec<InputDescription>,
-    /// What the configuration adds, where there is one.
+    /// The configuration; none if the server does not offer it.
     pub config: Option<DescribedConfig>,
 }
 
@@ -22,13 +21,13 @@ pub struct ModelDescription {
 pub struct InputDescription {
     /// Its name.
     pub name: String,
-    /// What its elements are.
+    /// The type of its elements.
     pub datatype: Datatype,
-    /// Its dimensions, with the batch axis where there is one; -1 for any size.
+    /// Its dimensions with the batch axis, if there is one; -1 for a variable size.
     pub shape: Vec<i64>,
 }
 
-/// What Triton's model configuration adds.
+/// What the load generator needs of Triton's model configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DescribedConfig {
     /// `max_batch_size`.
@@ -37,12 +36,15 @@ pub struct DescribedConfig {
     pub is_sequence: bool,
     /// Whether it is decoupled: a request may have any number of answers.
     pub is_decoupled: bool,
-    /// Inputs that may be left out.
+    /// Names of the optional inputs.
     pub optional: Vec<String>,
 }
 
 impl ModelDescription {
-    /// Reads REST's metadata.
+    /// Decodes the metadata of the HTTP protocol.
+    ///
+    /// # Errors
+    /// A line for the user: no JSON, no inputs, or an unknown datatype.
     pub fn from_json(body: &[u8]) -> Result<Self, String> {
         let document =
             Document::parse(body, &[]).map_err(|error| format!("the model's metadata is no JSON: {error}"))?;
@@ -55,7 +57,10 @@ impl ModelDescription {
         Ok(Self { inputs: inputs.collect::<Result<_, _>>()?, config: None })
     }
 
-    /// Reads gRPC's metadata.
+    /// Decodes the metadata of the gRPC protocol.
+    ///
+    /// # Errors
+    /// A line for the user: no such message, or an unknown datatype.
     pub fn from_message(message: &[u8]) -> Result<Self, String> {
         let response = proto::ModelMetadataResponse::decode(message)
             .map_err(|error| format!("the model's metadata is no ModelMetadataResponse: {error}"))?;
@@ -63,8 +68,8 @@ impl ModelDescription {
         Ok(Self { inputs: inputs.collect::<Result<_, _>>()?, config: None })
     }
 
-    /// Whether requests have a batch axis: as the configuration says, or else if every input can
-    /// have one.
+    /// Whether requests have a batch axis: by the configuration, or without one, if the first dimension of every input is
+    /// -1.
     pub fn is_batching(&self) -> bool {
         match &self.config {
             Some(config) => config.rows_max > 0,
@@ -74,7 +79,7 @@ impl ModelDescription {
 }
 
 impl DescribedConfig {
-    /// Reads REST's configuration. `None` where the server has none.
+    /// Decodes the configuration of the HTTP protocol. `None` if it is not one.
     pub fn from_json(body: &[u8]) -> Option<Self> {
         let document = Document::parse(body, &[]).ok()?;
         let root = document.root();
@@ -91,7 +96,7 @@ impl DescribedConfig {
         })
     }
 
-    /// Reads gRPC's configuration.
+    /// Decodes the configuration of the gRPC protocol. `None` if it is not one.
     pub fn from_message(message: &[u8]) -> Option<Self> {
         use proto::model_config::SchedulingChoice;
 
@@ -112,7 +117,7 @@ fn new_input(name: &str, datatype: &str, shape: Vec<i64>) -> Result<InputDescrip
     Ok(InputDescription { name: name.to_owned(), datatype, shape })
 }
 
-/// The integers of an array that was read.
+/// The integers of a JSON array; 0 for other elements.
 pub fn integers(value: JsonValue<'_, '_>) -> Vec<i64> {
     value.elements().map(integer).collect()
 }

@@ -1,45 +1,48 @@
-//! What a connection speaks, without the socket: requests and bytes go in, bytes and outcomes come
-//! out. Implemented by [`http1`](super::http1) and [`http2`](super::http2); driven by
-//! [`link`](super::link) and, one call at a time, by [`control`](super::control).
+//! The protocol of a client connection without its socket: requests and received bytes go in, bytes to send and outcomes
+//! come out. Implemented by [`http1`](super::http1) and [`http2`](super::http2). Driven by
+//! [`client_connection`](super::client_connection) under load, and by [`control`](super::control) for single requests.
 
 use bytes::Bytes;
 
 use crate::loadgen::failure::RequestFailure;
 use crate::loadgen::request::OutgoingRequest;
 
-/// A request that ended.
+/// A request that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FinishedRequest {
-    /// The name that [`Exchange::handle_request`] was given.
+    /// The token given to [`Exchange::handle_request`].
     pub token: usize,
-    /// The body, where bodies are kept, or why there is none.
+    /// The body of the answer (empty if bodies are not kept), or the failure.
     pub outcome: Result<Bytes, RequestFailure>,
 }
 
-/// One side of one connection. An error means that nothing more can be said on it: what is in
-/// flight then fails. After every call some requests may have ended.
+/// The client's side of one connection. Any call may end requests: poll for them afterwards.
 pub trait Exchange {
-    /// Begins a request; its token comes back with its outcome.
+    /// Starts a request. Its token comes back with its outcome.
     fn handle_request(&mut self, token: usize, request: &OutgoingRequest);
 
-    /// Takes bytes that came.
+    /// Takes received bytes.
+    ///
+    /// # Errors
+    /// When the bytes break the protocol. The connection is unusable then, and its requests must be failed.
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), RequestFailure>;
 
-    /// The other side has closed.
+    /// The server has closed the connection.
     fn handle_end(&mut self);
 
-    /// Gives a request up. `false` if the connection cannot go on without its answer.
+    /// Gives up a request. Returns false if the connection cannot be used before that answer has come: HTTP/1.1 has no
+    /// way to cancel.
     fn handle_cancel(&mut self, token: usize) -> bool;
 
-    /// A request that has ended.
+    /// Takes the next request that has ended.
     fn poll_finished(&mut self) -> Option<FinishedRequest>;
 
-    /// The bytes to be sent next.
+    /// The bytes to send next.
     fn poll_output(&mut self) -> Option<&[u8]>;
 
-    /// So many of them were sent.
+    /// `size` of the bytes from [`Exchange::poll_output`] were sent.
     fn handle_sent(&mut self, size: usize);
 
-    /// Whether the other side takes no more requests on this connection.
+    /// Whether the server takes no more requests on this connection.
     fn is_over(&self) -> bool;
 }

@@ -1,10 +1,9 @@
-//! Why a request failed, and how many did. Pure. Every request that was sent is in the count of
-//! the successes or in one of these.
+//! Failed requests: why, and how many. Pure. Every request that was sent counts either as a success or as one failure.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The kind of a failure: what is counted apart.
+/// The kind of a failure. Each kind is counted separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
     /// The connection ended before the answer did.
@@ -15,7 +14,7 @@ pub enum FailureKind {
     Grpc(u32),
     /// An HTTP status other than 200.
     Http(u16),
-    /// The answer is no HTTP/1.1, HTTP/2 or gRPC.
+    /// The answer breaks HTTP/1.1, HTTP/2 or gRPC.
     Malformed,
     /// No answer within `--client-timeout`.
     Timeout,
@@ -61,14 +60,14 @@ fn grpc_name(code: u32) -> &'static str {
 /// One failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFailure {
-    /// What is counted.
+    /// Its kind.
     pub kind: FailureKind,
-    /// What the server, or the system, said.
+    /// The message of the server or of the operating system.
     pub text: String,
 }
 
 impl RequestFailure {
-    /// A failure with what was said about it, shortened to a line.
+    /// A failure with a message, cut to `TEXT_CHARS_MAX` characters.
     pub fn new(kind: FailureKind, text: impl Into<String>) -> Self {
         let mut text: String = text.into();
         if let Some((end, _)) = text.char_indices().nth(TEXT_CHARS_MAX) {
@@ -87,16 +86,17 @@ impl fmt::Display for RequestFailure {
     }
 }
 
+/// Characters kept of a failure's message: it is printed on one line.
 const TEXT_CHARS_MAX: usize = 200;
 
-/// Failures counted by kind, with the first text of each.
+/// Counts of failures by kind, each with the message of the first. A failing server would fill a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FailureCounts {
     kinds: BTreeMap<FailureKind, (u64, String)>,
 }
 
 impl FailureCounts {
-    /// Counts one.
+    /// Counts a failure.
     pub fn add(&mut self, failure: RequestFailure) {
         let entry = self.kinds.entry(failure.kind).or_insert_with(|| (0, failure.text));
         entry.0 += 1;
@@ -109,12 +109,12 @@ impl FailureCounts {
         }
     }
 
-    /// All of them.
+    /// The number of all failures.
     pub fn total(&self) -> u64 {
         self.kinds.values().map(|(count, _)| count).sum()
     }
 
-    /// Each kind, its count, and the first text.
+    /// Each kind with its count and its first message.
     pub fn iter(&self) -> impl Iterator<Item = (FailureKind, u64, &str)> {
         self.kinds.iter().map(|(kind, (count, text))| (*kind, *count, text.as_str()))
     }

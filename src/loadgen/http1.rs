@@ -1,5 +1,5 @@
-//! HTTP/1.1 from the client's side, one request at a time (RFC 9112). Bodies are passed over, not
-//! kept, unless somebody wants them. Pure.
+//! HTTP/1.1 on the client's side, one request at a time (RFC 9112). Pure. Under load, bodies of successes are skipped and
+//! not stored.
 
 use bytes::{Buf, Bytes};
 
@@ -9,22 +9,24 @@ use crate::loadgen::request::OutgoingRequest;
 use crate::wire::http1::chunk::{self, Chunks};
 use crate::wire::json::Document;
 
-/// Fields of a reply's head.
+/// Fields of a reply's head, at most.
 const FIELDS_MAX: usize = 64;
-/// Bytes of a reply's head.
+/// Bytes of a reply's head, at most.
 const HEAD_SIZE_MAX: usize = 64 * 1024;
-/// Bytes of an error's body that are kept for its text.
+/// Bytes stored of a failure's body, for its message.
 const ERROR_SIZE_MAX: usize = 4 * 1024;
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Http1Exchange {
-    /// Whether bodies of good answers are kept.
+    /// Whether bodies of successes are stored.
     keeps_bodies: bool,
+    /// The request in flight.
     token: Option<usize>,
+    /// The unsent rest of the request.
     output: Bytes,
-    state: Http1ClientState,
-    /// What came of a head, or of the lines of chunks, and is not whole yet.
+    state: ReplyState,
+    /// The received part of an incomplete head or chunk line.
     partial: Vec<u8>,
     status: u16,
     body: Vec<u8>,
@@ -39,10 +41,11 @@ pub struct Http1Exchange {
 ///   └────► Rest (until the end) ────┘
 /// ```
 #[derive(Debug)]
-enum Http1ClientState {
+enum ReplyState {
     Head,
+    /// In a body with a length: the bytes left.
     Sized(u64),
-    /// In the data of a chunk, so many bytes before its end, or at the line of one.
+    /// In the data of a chunk: the bytes left. At 0, before the line of the next chunk.
     Chunk(Chunks, u64),
     ChunkEnd(Chunks),
     Trailers,
@@ -51,13 +54,13 @@ enum Http1ClientState {
 }
 
 impl Http1Exchange {
-    /// A connection; bodies of answers may be kept.
+    /// A new connection. `keeps_bodies`: whether bodies of successes are stored.
     pub const fn new(keeps_bodies: bool) -> Self {
         Self {
             keeps_bodies,
             token: None,
             output: Bytes::new(),
-            state: Http1ClientState::Head,
+            state: ReplyState::Head,
             partial: Vec::new(),
             status: 0,
             body: Vec::new(),
@@ -66,7 +69,7 @@ impl Http1Exchange {
         }
     }
 
-    /// Reads a head; the rest of the input, or `None` until the head is whole.
+    /// Decodes a head. Returns the rest of the input, or `None` while the head is incomplete.
     fn take_head<'a>(&mut self, input: &'a [u8]) -> Result<Option<&'a [u8]>, RequestFailure> {
         let mut space = [httparse::EMPTY_HEADER; FIELDS_MAX];
         let mut reply = httparse::Response::new(&mut space);
@@ -81,6 +84,7 @@ impl Http1Exchange {
         self.status = reply.code.unwrap_or(0);
         let mut length = None;
         let mut is_chunked = false;
+        // An HTTP/1.0 server closes the connection after its answer.
         self.is_over |= reply.version == Some(0);
         for field in reply.headers.iter() {
             if field.name.eq_ignore_ascii_case("content-length") {
@@ -95,19 +99,19 @@ impl Http1Exchange {
         self.body.clear();
         self.state = match (self.status, is_chunked, length) {
             // Another head follows (RFC 9110 §15.2).
-            (100..=199, ..) => Http1ClientState::Head,
-            (204 | 304, ..) => Http1ClientState::Sized(0),
-            (_, true, _) => Http1ClientState::Chunk(Chunks::default(), 0),
-            (_, false, Some(length)) => Http1ClientState::Sized(length),
+            (100..=199, ..) => ReplyState::Head,
+            (204 | 304, ..) => ReplyState::Sized(0),
+            (_, true, _) => ReplyState::Chunk(Chunks::default(), 0),
+            (_, false, Some(length)) => ReplyState::Sized(length),
             (_, false, None) => {
                 self.is_over = true;
-                Http1ClientState::Rest
+                ReplyState::Rest
             }
         };
         Ok(input.get(size..))
     }
 
-    /// Passes over at most so many bytes of a body; how many are left.
+    /// Takes up to `left` bytes of a body. Returns the rest of the input, and how many bytes of the body are left.
     fn take_body<'a>(&mut self, input: &'a [u8], left: u64) -> (&'a [u8], u64) {
         let size = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
         let (part, rest) = input.split_at_checked(size).unwrap_or((input, &[]));
@@ -121,7 +125,7 @@ impl Http1Exchange {
     }
 
     fn finish(&mut self) {
-        self.state = Http1ClientState::Head;
+        self.state = ReplyState::Head;
         let body = std::mem::take(&mut self.body);
         let outcome = match self.status {
             200 => Ok(body.into()),
@@ -130,76 +134,69 @@ impl Http1Exchange {
         self.finished = self.token.take().map(|token| FinishedRequest { token, outcome });
     }
 
-    /// Takes input as far as it goes; what is left waits for more.
+    /// Decodes as much of the input as possible. Returns what must be decoded again with more bytes behind it.
     fn advance<'a>(&mut self, mut input: &'a [u8]) -> Result<&'a [u8], RequestFailure> {
         loop {
-            let state = std::mem::replace(&mut self.state, Http1ClientState::Head);
+            let state = std::mem::replace(&mut self.state, ReplyState::Head);
             match state {
-                Http1ClientState::Head if input.is_empty() => return Ok(input),
-                Http1ClientState::Head if self.token.is_none() => {
-                    return Err(malformed("an answer that nobody asked for"));
+                ReplyState::Head if input.is_empty() => return Ok(input),
+                ReplyState::Head if self.token.is_none() => {
+                    return Err(malformed("an answer without a request"));
                 }
-                Http1ClientState::Head => match self.take_head(input)? {
+                ReplyState::Head => match self.take_head(input)? {
                     Some(rest) => input = rest,
                     None => return Ok(input),
                 },
-                Http1ClientState::Sized(left) => {
+                ReplyState::Sized(left) => {
                     let (rest, left) = self.take_body(input, left);
                     input = rest;
                     if left > 0 {
-                        self.state = Http1ClientState::Sized(left);
+                        self.state = ReplyState::Sized(left);
                         return Ok(input);
                     }
                     self.finish();
                 }
-                Http1ClientState::Chunk(mut chunks, 0) => {
+                ReplyState::Chunk(mut chunks, 0) => {
                     let line = chunks.decode_line(input).map_err(|refusal| malformed(refusal.text()))?;
                     let Some(line) = line else {
-                        self.state = Http1ClientState::Chunk(chunks, 0);
+                        self.state = ReplyState::Chunk(chunks, 0);
                         return Ok(input);
                     };
                     input = input.get(line.line_size..).unwrap_or_default();
-                    self.state = if line.size == 0 {
-                        Http1ClientState::Trailers
-                    } else {
-                        Http1ClientState::Chunk(chunks, line.size)
-                    };
+                    self.state =
+                        if line.size == 0 { ReplyState::Trailers } else { ReplyState::Chunk(chunks, line.size) };
                 }
-                Http1ClientState::Chunk(chunks, left) => {
+                ReplyState::Chunk(chunks, left) => {
                     let (rest, left) = self.take_body(input, left);
                     input = rest;
-                    self.state = if left == 0 {
-                        Http1ClientState::ChunkEnd(chunks)
-                    } else {
-                        Http1ClientState::Chunk(chunks, left)
-                    };
+                    self.state = if left == 0 { ReplyState::ChunkEnd(chunks) } else { ReplyState::Chunk(chunks, left) };
                     if left > 0 {
                         return Ok(input);
                     }
                 }
-                Http1ClientState::ChunkEnd(chunks) => {
+                ReplyState::ChunkEnd(chunks) => {
                     if !chunk::decode_end(input).map_err(|refusal| malformed(refusal.text()))? {
-                        self.state = Http1ClientState::ChunkEnd(chunks);
+                        self.state = ReplyState::ChunkEnd(chunks);
                         return Ok(input);
                     }
                     input = input.get(2..).unwrap_or_default();
-                    self.state = Http1ClientState::Chunk(chunks, 0);
+                    self.state = ReplyState::Chunk(chunks, 0);
                 }
-                Http1ClientState::Trailers => {
+                ReplyState::Trailers => {
                     let Some(size) = input.windows(2).position(|two| two == b"\r\n") else {
-                        self.state = Http1ClientState::Trailers;
+                        self.state = ReplyState::Trailers;
                         return if input.len() > HEAD_SIZE_MAX { Err(malformed("trailers")) } else { Ok(input) };
                     };
                     input = input.get(size + 2..).unwrap_or_default();
                     if size == 0 {
                         self.finish();
                     } else {
-                        self.state = Http1ClientState::Trailers;
+                        self.state = ReplyState::Trailers;
                     }
                 }
-                Http1ClientState::Rest => {
+                ReplyState::Rest => {
                     self.take_body(input, u64::MAX);
-                    self.state = Http1ClientState::Rest;
+                    self.state = ReplyState::Rest;
                     return Ok(&[]);
                 }
             }
@@ -230,12 +227,13 @@ impl Exchange for Http1Exchange {
 
     fn handle_end(&mut self) {
         self.is_over = true;
-        if matches!(self.state, Http1ClientState::Rest) {
+        if matches!(self.state, ReplyState::Rest) {
             self.finish();
         }
     }
 
     fn handle_cancel(&mut self, _token: usize) -> bool {
+        // HTTP/1.1 cannot cancel: the answer may still come, in the place of the next one.
         false
     }
 
@@ -260,7 +258,7 @@ fn malformed(text: &str) -> RequestFailure {
     RequestFailure::new(FailureKind::Malformed, text)
 }
 
-/// The text of `{"error":"…"}`, or the body as it is.
+/// The message in a body `{"error":"…"}`, or the body itself on one line.
 fn error_text(body: &[u8]) -> String {
     let document = Document::parse(body, &[]).ok();
     let error = document.as_ref().and_then(|document| document.root().get("error")?.as_str().map(str::to_owned));
@@ -272,7 +270,7 @@ mod tests {
     use super::*;
     use crate::loadgen::request::RequestMethod;
 
-    /// What becomes of one request, its answer coming in pieces of every size.
+    /// The outcome of one request whose answer arrives in pieces of each size: always the same.
     fn answer(text: &str, ends: bool) -> Result<String, String> {
         let mut all = Vec::new();
         for size in 1..=text.len() {
@@ -331,7 +329,7 @@ mod tests {
         check("HTTP/1.1 204 No Content\r\n\r\n", "HTTP 204 false");
         check("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", "malformed answer: Content-Length");
         check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n", "malformed answer: invalid chunk size");
-        check("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP", "malformed answer: an answer that nobody asked for");
+        check("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nxHTTP", "malformed answer: an answer without a request");
         assert!(answer("SSH-2.0-x\r\n", false).unwrap_err().starts_with("malformed answer: "));
     }
 

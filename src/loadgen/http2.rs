@@ -1,6 +1,5 @@
-//! gRPC from the client's side, over frames of ours (RFC 9113). Bytes in, bytes and outcomes out: it
-//! has no socket, waits for nobody, and takes from the server what it needs to know and no more. A
-//! load is not the place to judge a server's HTTP/2; what cannot be understood ends the connection.
+//! gRPC on the client's side, over our HTTP/2 frames (RFC 9113). Pure: received bytes in, bytes to send and outcomes out.
+//! It checks only what it needs: a load generator is no conformance test. Bytes that it cannot decode end the connection.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,47 +14,49 @@ use crate::wire::http2::frame::{self, FrameHead, FrameKind as Frame};
 use crate::wire::http2::settings::{self, PeerSettings};
 use crate::wire::http2::{PREFACE, StreamId, WINDOW_SIZE_INITIAL, WINDOW_SIZE_MAX};
 
-/// Bytes that the server may send before we make room: no reply waits for it.
+/// Our receive window, per stream and for the connection: so large that no answer waits for a WINDOW_UPDATE.
 const WINDOW: u32 = 1 << 30;
-/// Bytes of a frame that we accept: fewer frames for a large tensor.
+/// The largest frame that we accept: large, so that a large tensor takes few frames.
 const FRAME_SIZE_MAX: usize = 1 << 20;
-/// Bytes of a field block: a head and trailers are far smaller.
+/// Bytes of a field block, at most: heads and trailers are far smaller.
 const BLOCK_SIZE_MAX: usize = 256 * 1024;
-/// Streams that are opened before the server has said how many it takes: no server should take
-/// fewer (RFC 9113 §6.5.2).
+/// Streams opened before the server's SETTINGS arrive: a server should allow at least 100 (RFC 9113 §6.5.2).
 const STREAMS_FIRST: u32 = 100;
-/// Bytes that are made ahead of the socket.
+/// Bytes framed ahead of the socket.
 const OUTPUT_SIZE_MAX: usize = 256 * 1024;
 
-/// One connection.
+/// The state of one connection.
 #[derive(Debug)]
 pub struct Http2Exchange {
     authority: String,
+    /// Added to the head of every request.
     fields: Vec<(String, String)>,
+    /// Whether bodies of successes are stored.
     keeps_bodies: bool,
-    /// Requests for which the server has no room yet.
+    /// Requests that wait for a stream: the server limits how many are open.
     waiting: VecDeque<(usize, OutgoingRequest)>,
     calls: HashMap<StreamId, CallInFlight>,
-    /// The streams that have something to send and room for it, each in its turn.
+    /// The streams with data to send and a window for it. They take turns, a frame each.
     sending: VecDeque<StreamId>,
-    next: StreamId,
+    next_stream: StreamId,
     phase: Http2ClientPhase,
     peer: PeerSettings,
-    /// Room of the connection at the server.
-    room: i64,
-    /// Bytes that came since the server was last given room for more.
+    /// The connection's flow-control window at the server, in bytes.
+    send_window: i64,
+    /// Bytes received since the last WINDOW_UPDATE that we sent for the connection.
     received: u32,
     encoder: Encoder,
     decoder: Decoder,
-    /// A field block on its way out.
+    /// Buffer for the field block of a request.
     block: Vec<u8>,
-    /// What came of a frame and is not whole yet.
+    /// The received part of an incomplete frame.
     partial: Vec<u8>,
     /// The DATA frame in progress.
     data: Option<PartialData>,
-    /// The field block in progress: its stream, whether it ends that, and its bytes.
-    fields_in: Option<(StreamId, bool, Vec<u8>)>,
+    /// The received field block in progress: its stream, whether it ends the stream, and its bytes.
+    block_in_progress: Option<(StreamId, bool, Vec<u8>)>,
     output: Vec<u8>,
+    /// Bytes of `output` that were sent.
     output_at: usize,
     finished: VecDeque<FinishedRequest>,
 }
@@ -66,31 +67,32 @@ pub struct Http2Exchange {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Http2ClientPhase {
-    /// The server's SETTINGS are awaited (§3.4).
+    /// Before the server's SETTINGS (§3.4).
     Greeting,
     Open,
-    /// The server takes no more streams.
+    /// No new streams; those that are open still get their answers.
     Leaving,
     Closed,
 }
 
-/// A DATA frame whose payload is passed on as it comes.
+/// A DATA frame in progress: its payload is handled in parts, as it arrives.
 #[derive(Clone, Copy, Debug)]
 struct PartialData {
     head: FrameHead,
-    /// Bytes of content that are still to come, and bytes of padding behind them.
+    /// Bytes of content still to arrive.
     left: usize,
+    /// Bytes of padding behind the content.
     padding: usize,
 }
 
 impl Http2Exchange {
-    /// A connection to an authority; fields are added to every request.
+    /// A new connection. `fields` are added to every request; a field `host` replaces the authority.
     pub fn new(authority: &str, fields: &[(String, String)], keeps_bodies: bool) -> Self {
         let is_host = |name: &str| name.eq_ignore_ascii_case("host");
         let host = fields.iter().find(|(name, _)| is_host(name));
         let own = fields.iter().filter(|(name, _)| !is_host(name));
         let mut output = PREFACE.to_vec();
-        // Nothing is to be pushed (§6.5.2).
+        // No server push (§6.5.2).
         let ours = [
             (settings::ENABLE_PUSH, 0),
             (settings::INITIAL_WINDOW_SIZE, WINDOW),
@@ -105,24 +107,24 @@ impl Http2Exchange {
             waiting: VecDeque::new(),
             calls: HashMap::new(),
             sending: VecDeque::new(),
-            next: StreamId(1),
+            next_stream: StreamId(1),
             phase: Http2ClientPhase::Greeting,
             peer: PeerSettings::default(),
-            room: WINDOW_SIZE_INITIAL.into(),
+            send_window: WINDOW_SIZE_INITIAL.into(),
             received: 0,
             encoder: Encoder::default(),
             decoder: Decoder::default(),
             block: Vec::new(),
             partial: Vec::new(),
             data: None,
-            fields_in: None,
+            block_in_progress: None,
             output,
             output_at: 0,
             finished: VecDeque::new(),
         }
     }
 
-    /// Streams that may be open now.
+    /// How many streams may be open now.
     fn streams_max(&self) -> usize {
         let streams_max = match self.phase {
             Http2ClientPhase::Greeting => self.peer.streams_max.min(STREAMS_FIRST),
@@ -132,23 +134,23 @@ impl Http2Exchange {
         usize::try_from(streams_max).unwrap_or(usize::MAX)
     }
 
-    /// Opens streams and frames their messages, as far as there is room here and at the server.
-    fn write(&mut self) {
+    /// Opens streams and frames their messages, as far as the server's limits and [`OUTPUT_SIZE_MAX`] allow.
+    fn fill_output(&mut self) {
         while self.output.len() < OUTPUT_SIZE_MAX && self.calls.len() < self.streams_max() {
             let Some((token, outgoing)) = self.waiting.pop_front() else { break };
             self.open(token, &outgoing);
         }
-        while self.output.len() < OUTPUT_SIZE_MAX && self.room > 0 {
+        while self.output.len() < OUTPUT_SIZE_MAX && self.send_window > 0 {
             let Some(stream) = self.sending.pop_front() else { break };
             self.send_part(stream);
         }
     }
 
     fn open(&mut self, token: usize, outgoing: &OutgoingRequest) {
-        let stream = self.next;
-        self.next = StreamId(stream.0 + 2);
-        if self.next > StreamId::LARGEST {
-            // The numbers are used up (§5.1.1): what is in flight ends, and then the connection.
+        let stream = self.next_stream;
+        self.next_stream = StreamId(stream.0 + 2);
+        if self.next_stream > StreamId::LARGEST {
+            // The stream ids are used up (§5.1.1): the open calls are finished, then the connection is closed.
             self.phase = Http2ClientPhase::Leaving;
         }
         self.block.clear();
@@ -183,10 +185,10 @@ impl Http2Exchange {
         }
     }
 
-    /// One frame of a message.
+    /// Sends one DATA frame of a message.
     fn send_part(&mut self, stream: StreamId) {
         let Some(call) = self.calls.get_mut(&stream) else { return };
-        let room = usize::try_from(self.room.min(call.room)).unwrap_or(0);
+        let room = usize::try_from(self.send_window.min(call.send_window)).unwrap_or(0);
         if room == 0 {
             call.is_blocked = true;
             return;
@@ -195,22 +197,22 @@ impl Http2Exchange {
         let part = call.unsent.split_to(call.unsent.len().min(room).min(size_max));
         let last = if call.unsent.is_empty() { frame::END_STREAM } else { 0 };
         frame::encode(Frame::Data, last, stream, &part, &mut self.output);
-        call.room -= part.len() as i64;
-        self.room -= part.len() as i64;
+        call.send_window -= part.len() as i64;
+        self.send_window -= part.len() as i64;
         if !call.unsent.is_empty() {
             self.sending.push_back(stream);
         }
     }
 
-    /// Takes what came; what is not whole is kept.
-    fn read(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
+    /// Decodes all complete frames. An incomplete one is stored.
+    fn decode(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
         let mut partial = std::mem::take(&mut self.partial);
         let is_joined = !partial.is_empty();
         if is_joined {
             partial.extend_from_slice(bytes);
         }
         let mut rest = if is_joined { partial.as_slice() } else { bytes };
-        while self.read_frame(&mut rest)? {}
+        while self.decode_frame(&mut rest)? {}
         let left = rest.len();
         if is_joined {
             partial.drain(..partial.len() - left);
@@ -221,10 +223,10 @@ impl Http2Exchange {
         Ok(())
     }
 
-    /// Takes a frame, or what there is of a DATA frame; false where more must come first.
-    fn read_frame(&mut self, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
+    /// Decodes one frame, or the received part of a DATA frame. Returns false if more bytes are needed.
+    fn decode_frame(&mut self, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
         if let Some(data) = self.data.take() {
-            return self.read_data(data, rest);
+            return self.decode_data(data, rest);
         }
         let Some(head) = FrameHead::decode(rest) else { return Ok(false) };
         head.check(FRAME_SIZE_MAX).map_err(|fault| malformed(&fault))?;
@@ -236,7 +238,7 @@ impl Http2Exchange {
             let left = head.size.checked_sub(field.len() + padding);
             let left = left.ok_or_else(|| malformed(&frame::padding_fault()))?;
             *rest = content;
-            self.give_room(head.stream, head.size);
+            self.update_windows(head.stream, head.size);
             self.data = Some(PartialData { head, left, padding });
             return Ok(true);
         }
@@ -246,10 +248,10 @@ impl Http2Exchange {
         Ok(true)
     }
 
-    /// The server's SETTINGS come first, and nothing comes between the parts of a field block.
+    /// Checks that SETTINGS come first (§3.4), and that nothing comes between the parts of a field block (§4.3).
     fn check_order(&self, head: &FrameHead) -> Result<(), RequestFailure> {
         let is_greeting = head.kind == Frame::Settings && !head.has(frame::ACK);
-        let block = self.fields_in.as_ref().map(|(stream, ..)| *stream);
+        let block = self.block_in_progress.as_ref().map(|(stream, ..)| *stream);
         let is_next = match block {
             Some(stream) => head.kind == Frame::Continuation && head.stream == stream,
             None => head.kind != Frame::Continuation,
@@ -257,10 +259,10 @@ impl Http2Exchange {
         if is_next && (is_greeting || self.phase != Http2ClientPhase::Greeting) {
             return Ok(());
         }
-        Err(RequestFailure::new(FailureKind::Malformed, format!("{:?} is not the frame that must come now", head.kind)))
+        Err(RequestFailure::new(FailureKind::Malformed, format!("the frame {:?} is not allowed here", head.kind)))
     }
 
-    fn read_data(&mut self, mut data: PartialData, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
+    fn decode_data(&mut self, mut data: PartialData, rest: &mut &[u8]) -> Result<bool, RequestFailure> {
         let (part, after) = rest.split_at(rest.len().min(data.left));
         let (_, after) = after.split_at(if part.len() == data.left { after.len().min(data.padding) } else { 0 });
         let passed = rest.len() - after.len() - part.len();
@@ -282,8 +284,8 @@ impl Http2Exchange {
         Ok(true)
     }
 
-    /// So much came: the server is given room again before it has none.
-    fn give_room(&mut self, stream: StreamId, size: usize) {
+    /// Counts received bytes, and opens the windows again at half, so that the server never has to wait.
+    fn update_windows(&mut self, stream: StreamId, size: usize) {
         let size = u32::try_from(size).unwrap_or(u32::MAX);
         self.received = self.received.saturating_add(size);
         if self.received > WINDOW / 2 {
@@ -303,7 +305,7 @@ impl Http2Exchange {
                 let block = head.headers_block(payload).map_err(|fault| malformed(&fault))?;
                 self.handle_block(head, head.has(frame::END_STREAM), Vec::new(), block)
             }
-            Frame::Continuation => match self.fields_in.take() {
+            Frame::Continuation => match self.block_in_progress.take() {
                 Some((_, is_last, block)) => self.handle_block(head, is_last, block, payload),
                 None => Ok(()),
             },
@@ -328,7 +330,8 @@ impl Http2Exchange {
         }
     }
 
-    /// A part of a field block. Every block is decoded, for those that come later build on it.
+    /// Takes a part of a field block. Blocks of cancelled calls are decoded too: HPACK's dynamic table depends on every
+    /// block.
     fn handle_block(
         &mut self,
         head: &FrameHead,
@@ -341,7 +344,7 @@ impl Http2Exchange {
         }
         if !head.has(frame::END_HEADERS) {
             begun.extend_from_slice(part);
-            self.fields_in = Some((head.stream, is_last, begun));
+            self.block_in_progress = Some((head.stream, is_last, begun));
             return Ok(());
         }
         let is_whole = begun.is_empty();
@@ -370,6 +373,7 @@ impl Http2Exchange {
         settings::encode_acknowledgement(&mut self.output);
         self.encoder.set_table_size_max(usize::try_from(self.peer.header_table_size).unwrap_or(usize::MAX));
         let more = i64::from(self.peer.initial_window_size) - before;
+        // A new initial window changes the windows of all open streams (§6.9.2).
         let streams: Vec<_> = self.calls.keys().copied().filter(|_| more != 0).collect();
         for stream in streams {
             self.handle_window_update(stream, more)?;
@@ -382,13 +386,13 @@ impl Http2Exchange {
 
     fn handle_window_update(&mut self, stream: StreamId, more: i64) -> Result<(), RequestFailure> {
         let room = match self.calls.get_mut(&stream) {
-            _ if stream == StreamId::CONNECTION => &mut self.room,
+            _ if stream == StreamId::CONNECTION => &mut self.send_window,
             Some(call) => {
-                if call.is_blocked && call.room + more > 0 {
+                if call.is_blocked && call.send_window + more > 0 {
                     call.is_blocked = false;
                     self.sending.push_back(stream);
                 }
-                &mut call.room
+                &mut call.send_window
             }
             None => return Ok(()),
         };
@@ -413,7 +417,7 @@ impl Http2Exchange {
     fn finish(&mut self, stream: StreamId) {
         let Some(call) = self.calls.remove(&stream) else { return };
         if !call.unsent.is_empty() {
-            // It was answered before it was asked: the rest is not wanted (§8.1).
+            // Answered before the whole message was sent: the server does not want the rest (§8.1).
             frame::encode_reset(stream, ErrorCode::NoError, &mut self.output);
         }
         self.finished.push_back(FinishedRequest { token: call.token, outcome: call.into_outcome() });
@@ -438,7 +442,7 @@ impl Exchange for Http2Exchange {
     }
 
     fn handle_bytes(&mut self, bytes: &[u8]) -> Result<(), RequestFailure> {
-        let outcome = self.read(bytes);
+        let outcome = self.decode(bytes);
         if outcome.is_err() {
             self.phase = Http2ClientPhase::Closed;
         }
@@ -471,7 +475,7 @@ impl Exchange for Http2Exchange {
             self.output_at = 0;
         }
         if self.output_at == 0 {
-            self.write();
+            self.fill_output();
         }
         self.output.get(self.output_at..).filter(|rest| !rest.is_empty())
     }
@@ -518,7 +522,7 @@ mod tests {
         frames
     }
 
-    /// What a server says, frame by frame.
+    /// The frames that a server sends.
     #[derive(Default)]
     struct Script {
         encoder: Encoder,
@@ -639,7 +643,7 @@ mod tests {
         let more =
             |script: Script, stream: u32, size: u32| script.frame(Frame::WindowUpdate, 0, stream, &size.to_be_bytes());
         exchange.handle_bytes(&more(Script::default(), 0, 100_000).bytes).unwrap();
-        // Each stream has its own room too.
+        // Each stream has its own window too.
         assert_eq!(data(&sent(&mut exchange)), [(0, 1, 7_232), (0, 3, 7_233)]);
         let script = Script::default().settings(&[(settings::INITIAL_WINDOW_SIZE, 45_000)]);
         exchange.handle_bytes(&more(script, 1, 5_000).bytes).unwrap();
@@ -679,7 +683,7 @@ mod tests {
         assert!(exchange.handle_cancel(1));
         let reset = frames(&sent(&mut exchange));
         assert_eq!(reset, [(Frame::RstStream, 0, 1, 4)]);
-        // Its fields are still read: those of the next answer build on them.
+        // The fields of its answer are still decoded: the next answer refers to them in the dynamic table.
         exchange.handle_request(2, &outgoing(b"ask"));
         sent(&mut exchange);
         let answers = Script::default().settings(&[]).answer(1, b"\0\0\0\0\x01a").answer(3, b"\0\0\0\0\x01b");

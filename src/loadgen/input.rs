@@ -1,6 +1,5 @@
-//! The tensors that requests bring: random, zero, or from files, for one row each; several rows
-//! are put together from one after the other, as perf_analyzer does. Pure: what files hold is
-//! given as bytes.
+//! The input tensors of requests: random, zero, or from files. Each sample is one row; a batch is made of consecutive
+//! samples, as in perf_analyzer. Pure: the contents of files come in as bytes.
 
 use bytes::Bytes;
 
@@ -8,57 +7,59 @@ use crate::loadgen::description::{InputDescription, ModelDescription};
 use crate::loadgen::random::Random;
 use crate::tensor::{Datatype, Tensor, byte_size, element_count, strings};
 
-/// The tensors of one request for one row: one place for each input of the model, empty where an
-/// optional one is left out.
+/// The tensors of one row, in the order of the model's inputs; none for an optional input that is left out.
 pub type InputSample = Vec<Option<Tensor>>;
 
-/// All that may be sent: streams of samples, one after the other. Sequences take a stream each;
-/// other requests take all in turn.
+/// All samples, in streams. A sequence takes the samples of one stream in order; requests without a sequence take all
+/// samples in turn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inputs {
-    /// At least one stream, of at least one sample.
+    /// At least one stream, each with at least one sample.
     pub streams: Vec<Vec<InputSample>>,
     /// Whether requests have a batch axis.
     pub is_batching: bool,
 }
 
-/// What was asked of the inputs.
+/// What the flags say of the inputs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputPlan {
     /// Rows in a request.
     pub rows: usize,
-    /// Shapes that were given, without the batch axis.
+    /// The shapes of `--shape`, by name of the input, without the batch axis.
     pub shapes: Vec<(String, Vec<i64>)>,
-    /// What strings hold; random ones otherwise.
+    /// The contents of every string; random if none.
     pub string: Option<String>,
     /// Characters of a random string.
     pub string_length: usize,
-    /// Decides random contents.
+    /// The seed of random contents.
     pub seed: u64,
 }
 
-/// How contents are made up.
+/// How contents without a file are generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFill {
-    /// From the seed.
+    /// Random, from the seed.
     Random,
-    /// Zeros, and empty strings.
+    /// Zeros and empty strings.
     Zero,
 }
 
-/// A model's inputs with the shape of one row of each, as far as it is known.
+/// A model's inputs, each with the shape of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InputLayout<'a> {
-    /// The inputs and their shapes without the batch axis.
+    /// The inputs with their shapes without the batch axis; -1 for a dimension that is still unknown.
     pub inputs: Vec<(&'a InputDescription, Vec<i64>)>,
     /// Whether requests have a batch axis.
     pub is_batching: bool,
-    /// Inputs that may be left out.
+    /// Names of the optional inputs.
     pub optional: &'a [String],
 }
 
 impl<'a> InputLayout<'a> {
-    /// Holds a plan against the model.
+    /// Checks a plan against the model.
+    ///
+    /// # Errors
+    /// A line for the user: a shape or a number of rows does not fit the model.
     pub fn new(model: &'a ModelDescription, plan: &InputPlan) -> Result<Self, String> {
         let given =
             |input: &InputDescription| plan.shapes.iter().find(|(name, _)| *name == input.name).map(|(_, shape)| shape);
@@ -67,7 +68,8 @@ impl<'a> InputLayout<'a> {
         {
             return Err(format!("--shape names '{name}', which the model has not; {}", names(model)));
         }
-        // Where nobody says, a shape of all dimensions includes the batch axis.
+        // Without a configuration a leading -1 may be a batch axis or not. A `--shape` with all the dimensions decides
+        // that it is not.
         let is_whole = |input: &InputDescription| given(input).is_some_and(|shape| shape.len() == input.shape.len());
         let is_batching = model.is_batching() && (model.config.is_some() || !model.inputs.iter().any(is_whole));
         let rows_max = model.config.as_ref().map_or(i64::MAX, |config| config.rows_max);
@@ -91,7 +93,10 @@ impl<'a> InputLayout<'a> {
         })
     }
 
-    /// Contents that are made up: one sample.
+    /// Generates one sample.
+    ///
+    /// # Errors
+    /// A line for the user, when the shape of an input is not known.
     pub fn fill(&self, fill: InputFill, plan: &InputPlan) -> Result<Inputs, String> {
         let mut random = Random::new(plan.seed);
         let mut sample = InputSample::new();
@@ -111,8 +116,11 @@ impl<'a> InputLayout<'a> {
         Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
     }
 
-    /// Contents from the files of a folder, each with the name of an input: the bytes of one row,
-    /// or for strings one on each line.
+    /// Makes one sample from the files of a folder, one for each input, with its name: the bytes of one row, or for
+    /// strings one on each line. `read` reads a file of the folder.
+    ///
+    /// # Errors
+    /// A line for the user: the file of a required input cannot be read, or a file has the wrong size.
     pub fn from_files(&self, read: impl Fn(&str) -> Result<Vec<u8>, String>) -> Result<Inputs, String> {
         let mut sample = InputSample::new();
         for (input, shape) in &self.inputs {
@@ -137,7 +145,10 @@ impl<'a> InputLayout<'a> {
         Ok(Inputs { streams: vec![vec![sample]], is_batching: self.is_batching })
     }
 
-    /// A tensor whose contents have the size of its shape.
+    /// Makes a tensor from contents that may not fit its shape.
+    ///
+    /// # Errors
+    /// A line for the user, when the size of the contents, or the number of strings, is not that of the shape.
     pub fn checked(
         &self,
         input: &InputDescription,
@@ -153,7 +164,9 @@ impl<'a> InputLayout<'a> {
             Ok(None) => {
                 let read: Result<Vec<_>, _> = strings::Strings::new(&contents).collect();
                 match read {
-                    Err(_) => Err(format!("input '{name}' holds no strings, each behind its length in 4 bytes")),
+                    Err(_) => {
+                        Err(format!("input '{name}' is not a list of strings, each behind its length in 4 bytes"))
+                    }
                     Ok(read) if read.len() != count => {
                         Err(format!("input '{name}' of shape {shape:?} needs {count} strings, got {}", read.len()))
                     }
@@ -164,7 +177,10 @@ impl<'a> InputLayout<'a> {
         }
     }
 
-    /// Elements of a shape, which must be known by now.
+    /// The number of elements of a shape.
+    ///
+    /// # Errors
+    /// A line for the user, when the shape has a dimension of -1.
     pub fn count(&self, input: &InputDescription, shape: &[i64]) -> Result<usize, String> {
         element_count(shape).map_err(|_| {
             format!(
@@ -176,8 +192,11 @@ impl<'a> InputLayout<'a> {
 }
 
 impl Inputs {
-    /// The tensors of a request whose first row is a sample: with the batch axis, and rows from the
-    /// samples that follow in its stream.
+    /// The tensors of a request, each with the index of its input. The first row is sample `index` of the stream, the other
+    /// rows are the samples behind it, starting again at the stream's end.
+    ///
+    /// # Errors
+    /// A line for the user, when the rows differ in their inputs or shapes.
     pub fn batch(&self, stream: usize, index: usize, rows: usize) -> Result<Vec<(usize, Tensor)>, String> {
         let samples = self.streams.get(stream).filter(|samples| !samples.is_empty()).ok_or("there are no inputs")?;
         let row = |offset: usize| samples.get((index + offset) % samples.len());
@@ -228,8 +247,8 @@ fn letters(length: usize, random: &mut Random) -> Vec<u8> {
     (0..length).filter_map(|_| letter(random).copied()).collect()
 }
 
-/// One number, little-endian: floats from 0 to 1, integers from 0 to 127, so that they fit every
-/// type and most vocabularies.
+/// One random number, little-endian: floats from 0 to 1, integers from 0 to 127, which fit every type and most
+/// vocabularies.
 fn number(datatype: Datatype, random: &mut Random) -> Vec<u8> {
     let small = random.next_below(128) as u8;
     let unit = random.next_unit();

@@ -1,6 +1,6 @@
 //! Inputs from a JSON file in perf_analyzer's format. Pure. `{"data": [SAMPLE, …]}` is one stream,
-//! `{"data": [[SAMPLE, …], …]}` several; in a sample each input is an array, `{"content": …}` with
-//! its `"shape"`, or `{"b64": "…"}`.
+//! `{"data": [[SAMPLE, …], …]}` several. In a sample, each input is an array, `{"content": …}` with an optional
+//! `"shape"`, or `{"b64": "…"}`.
 
 use crate::budget::ReceiveReservation;
 use crate::loadgen::description::{InputDescription, integers};
@@ -11,7 +11,10 @@ use crate::wire::base64;
 use crate::wire::json::{Document, JsonValue, RawArray, ValueKind};
 
 impl InputLayout<'_> {
-    /// Reads a file.
+    /// Decodes the text of a file.
+    ///
+    /// # Errors
+    /// A line for the user: what is wrong with the file, or how it does not fit the model.
     pub fn from_json(&self, text: &[u8]) -> Result<Inputs, String> {
         let document = Document::parse(text, &["data"]).map_err(|error| error.to_string())?;
         if document.root().get("validation_data").is_some() {
@@ -21,7 +24,8 @@ impl InputLayout<'_> {
         let Some(ValueKind::Raw(RawArray { text, .. })) = samples else {
             return Err("expected an object with an array 'data'".to_owned());
         };
-        // An input may be called "data" itself, so what is within is read for itself.
+        // A second parse for the array alone: an input may be named "data" too, and the parser leaves every member with
+        // that name undecoded.
         let mut raw_names = vec!["content"];
         raw_names.extend(self.inputs.iter().map(|(input, _)| input.name.as_str()));
         let document = Document::parse(text, &raw_names).map_err(|error| format!("in 'data': {error}"))?;

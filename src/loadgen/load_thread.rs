@@ -1,8 +1,7 @@
-//! One thread of a load: its connections, its share of the requests, its clock readings. It sends
-//! what is due, reads what came, and hands a window of counts on whenever one is over; it never
-//! stops the load to do so. What it costs is kept small, since it runs beside what it measures:
-//! requests lie ready as bytes, one wait serves many sockets, one read and one write serve a
-//! request.
+//! One load thread: an epoll, its connections and its share of the requests. It sends what is due, reads answers, and
+//! reports each window of counts without stopping the load. It must be cheap, since it usually runs on the machine of the
+//! server that it measures: requests are encoded before the load, one wait serves many sockets, and a request takes one
+//! write and one read.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -13,12 +12,12 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use crate::loadgen::client_connection::ClientConnection;
 use crate::loadgen::clock;
 use crate::loadgen::exchange::{Exchange, FinishedRequest};
 use crate::loadgen::failure::{FailureKind, RequestFailure};
 use crate::loadgen::http1::Http1Exchange;
 use crate::loadgen::http2::Http2Exchange;
-use crate::loadgen::link::ClientConnection;
 use crate::loadgen::request::{OutgoingRequest, Requests};
 use crate::loadgen::schedule::Schedule;
 use crate::loadgen::sequence::LoadSequences;
@@ -27,40 +26,39 @@ use crate::loadgen::target::Protocol;
 use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
-/// How long a wait lasts at most: a stop and the end of a window are noticed as late as that.
+/// The longest wait. The stop flag and the end of a window are noticed at most this late.
 const WAIT_MAX: Duration = Duration::from_millis(10);
-/// How long before a request is due the thread stops sleeping: a thread that sleeps is woken up to
-/// 100 µs late.
+/// The thread stops sleeping and spins this long before a request is due: a sleeping thread wakes up to 100 µs late.
 const SPIN: Duration = Duration::from_micros(150);
-/// How long connections may take to be made before the load begins.
+/// Time for all connections to connect before the load starts.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often requests are looked at that may have waited too long.
+/// Interval of the scan for requests past their timeout: each scan visits all requests in flight.
 const TIMEOUT_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Bytes read from a socket at once.
 const READ_SIZE: usize = 128 * 1024;
 
-/// What one thread is to do.
+/// The work of one load thread.
 #[derive(Clone, Debug)]
 pub struct ThreadPlan {
-    /// Where the server is.
+    /// The server's address.
     pub address: SocketAddr,
-    /// Connections.
+    /// Number of connections.
     pub connections: usize,
-    /// Requests at the same time on each.
+    /// Requests in flight on each connection, at most.
     pub streams: usize,
     /// When requests are sent.
     pub pace: Pace,
-    /// What is sent.
+    /// The encoded requests.
     pub requests: Arc<Requests>,
-    /// The sequences that requests belong to, if they do.
+    /// The sequences of this thread; none if requests belong to no sequences.
     pub sequences: Option<LoadSequences>,
-    /// How long the load runs before it is measured, at least.
+    /// Minimum duration of the warm-up.
     pub warm_up: Duration,
-    /// How many requests end before it is measured, at least.
+    /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
     /// When a window ends.
     pub window: WindowEnd,
-    /// How many requests are sent at all.
+    /// The total number of requests to send; none for no limit.
     pub request_count: Option<u64>,
     /// How long an answer may take.
     pub timeout: Duration,
@@ -69,36 +67,36 @@ pub struct ThreadPlan {
 /// When requests are sent.
 #[derive(Clone, Debug)]
 pub enum Pace {
-    /// So many are in flight at any time: the next is sent when one ends.
+    /// Closed loop: this many requests are in flight, and the next is sent when one ends.
     Closed(usize),
-    /// When they are due, whatever became of the others.
+    /// Open loop: each request is sent when it is due, whether or not earlier ones have ended.
     Open(Schedule),
 }
 
 /// When a window ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowEnd {
-    /// After so many requests have ended.
+    /// After this many requests have ended.
     Count(u64),
-    /// After so long.
+    /// After this time.
     Time(Duration),
 }
 
-/// What a lane tells, in this order: `WarmUp`, `LoadWindow` any number of times, `Done`.
+/// What a load thread reports, in this order: `WarmUp` once, `Window` any number of times, `Done`.
 #[derive(Debug)]
 pub enum ThreadReport {
     /// The warm-up is over.
     WarmUp(Box<LoadWindow>),
-    /// A window is over: its number from 0.
+    /// A window is over: its number from 0, and its counts.
     Window(usize, Box<LoadWindow>),
-    /// All is over: what ended after the last window, and the requests that were due but never sent.
+    /// The thread ends: the counts after the last window, and the number of requests that were due but never sent.
     Done(Box<LoadWindow>, u64),
-    /// The lane could not begin.
+    /// The thread could not start, or its poller failed.
     Failed(String),
 }
 
 impl ThreadReport {
-    /// Which boundary it tells of: 0 between the warm-up and the first window.
+    /// The boundary that it marks: 0 is the end of the warm-up, n the end of window n - 1.
     pub const fn boundary(&self) -> Option<usize> {
         match self {
             Self::WarmUp(_) => Some(0),
@@ -108,24 +106,25 @@ impl ThreadReport {
     }
 }
 
-/// What all lanes and the one that watches them share.
+/// Shared by the load threads and the watcher. All orderings are relaxed: the numbers are only displayed, and the reports
+/// come through a channel.
 #[derive(Debug, Default)]
 pub struct LoadShared {
-    /// No further requests are to be sent.
+    /// Set by the watcher: send no further requests.
     pub is_stopping: AtomicBool,
     /// Requests that succeeded so far.
     pub succeeded: AtomicU64,
     /// Requests that failed so far.
     pub failed: AtomicU64,
-    /// Nanoseconds of latency so far.
+    /// Sum of the latencies of successes so far, in nanoseconds.
     pub latency_nanos: AtomicU64,
 }
 
-/// A request between its submission and its end.
+/// A request that was submitted to a connection and has not ended.
 #[derive(Debug)]
 struct SubmittedRequest {
-    link: usize,
-    /// When it was due, where latency counts from then.
+    connection: usize,
+    /// When it was due, if its latency counts from then.
     due: Option<Instant>,
     /// When its first byte was sent.
     sent: Option<Instant>,
@@ -134,15 +133,15 @@ struct SubmittedRequest {
     slot: Option<usize>,
 }
 
-/// A request that has not been given to a connection.
+/// A request that is due and not yet submitted to a connection.
 #[derive(Clone, Copy, Debug)]
 struct UnsentRequest {
     due: Instant,
-    /// Whether it had to wait: for a connection, or for its sequence.
+    /// Whether it had to wait for a connection or for its sequence.
     has_waited: bool,
 }
 
-/// Which phase the lane is in.
+/// The phase of a load thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LoadPhase {
     WarmUp,
@@ -155,37 +154,39 @@ struct LoadThread<'a> {
     shared: &'a LoadShared,
     reports: &'a Sender<ThreadReport>,
     poller: Poller,
-    links: Vec<ClientConnection>,
-    /// Connections by free place on them.
-    free: VecDeque<usize>,
-    /// Links with something to send.
-    touched: Vec<usize>,
-    /// Links that are to be made again.
-    down: Vec<usize>,
-    flights: Slab<SubmittedRequest>,
+    connections: Vec<ClientConnection>,
+    /// The connections that can take a request, each once per free stream. A queue, so that connections take turns.
+    free_slots: VecDeque<usize>,
+    /// Connections with bytes to send.
+    to_flush: Vec<usize>,
+    /// Connections that are down.
+    to_reconnect: Vec<usize>,
+    in_flight: Slab<SubmittedRequest>,
     pending: VecDeque<UnsentRequest>,
-    /// Of the open loop: when the next request is due.
+    /// When the next request of an open loop is due.
     next_due: Option<Instant>,
     start: Instant,
     window: LoadWindow,
     phase: LoadPhase,
-    /// Windows handed on.
-    windows: usize,
+    /// Windows reported so far.
+    windows_sent: usize,
+    /// Requests that have ended so far.
     ended: u64,
-    /// Requests that may still be sent.
-    left: Option<u64>,
-    number: u64,
+    /// How many more requests to send; none for no limit.
+    requests_left: Option<u64>,
+    next_number: u64,
     unsent: u64,
     timeouts_checked: Instant,
     buffer: Vec<u8>,
 }
 
-/// Runs one lane to its end. All lanes meet at the barrier when their connections are made.
+/// Runs one load thread to its end. The barrier makes all threads start the load together, when every one has connected;
+/// a thread that cannot start waits there too, or the others would wait for ever.
 pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &Sender<ThreadReport>) {
-    let lane = LoadThread::new(plan, shared, reports).and_then(|mut lane| lane.connect().map(|()| lane));
+    let thread = LoadThread::new(plan, shared, reports).and_then(|mut thread| thread.connect().map(|()| thread));
     barrier.wait();
-    // Nobody listens any more where the watcher has given up.
-    let _ = match lane.and_then(LoadThread::run) {
+    // Fails only when the watcher has given up.
+    let _ = match thread.and_then(LoadThread::run) {
         Ok(done) => reports.send(done),
         Err(error) => reports.send(ThreadReport::Failed(error.to_string())),
     };
@@ -194,27 +195,27 @@ pub fn run(plan: ThreadPlan, shared: &LoadShared, barrier: &Barrier, reports: &S
 impl<'a> LoadThread<'a> {
     fn new(plan: ThreadPlan, shared: &'a LoadShared, reports: &'a Sender<ThreadReport>) -> std::io::Result<Self> {
         let connections = plan.connections.max(1);
-        let links: Vec<_> = (0..connections).map(|index| new_link(&plan, index)).collect();
-        let free = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
+        let connections_made: Vec<_> = (0..connections).map(|index| new_connection(&plan, index)).collect();
+        let free_slots = (0..plan.streams.max(1)).flat_map(|_| 0..connections).collect();
         let now = clock::now();
         Ok(Self {
             shared,
             reports,
             poller: Poller::new()?,
-            links,
-            free,
-            touched: Vec::new(),
-            down: (0..connections).collect(),
-            flights: Slab::new(),
+            connections: connections_made,
+            free_slots,
+            to_flush: Vec::new(),
+            to_reconnect: (0..connections).collect(),
+            in_flight: Slab::new(),
             pending: VecDeque::new(),
             next_due: None,
             start: now,
             window: LoadWindow::new(now),
             phase: LoadPhase::WarmUp,
-            windows: 0,
+            windows_sent: 0,
             ended: 0,
-            left: plan.request_count,
-            number: 0,
+            requests_left: plan.request_count,
+            next_number: 0,
             unsent: 0,
             timeouts_checked: now,
             buffer: vec![0; READ_SIZE],
@@ -222,21 +223,23 @@ impl<'a> LoadThread<'a> {
         })
     }
 
-    /// Makes all connections, so that no request's latency has that in it. One that cannot be made
-    /// is left for later, when it fails the requests that are given to it.
+    /// Connects all connections before the load, so that no latency includes a connect. One that fails is tried again
+    /// during the load, and fails the requests submitted to it.
     fn connect(&mut self) -> std::io::Result<()> {
         let mut ready = Vec::new();
         let start = clock::now();
-        for link in &mut self.links {
-            let _ = link.connect(&self.poller, start);
+        for connection in &mut self.connections {
+            let _ = connection.connect(&self.poller, start);
         }
-        while self.links.iter().any(ClientConnection::is_connecting) && clock::now().since(start) < CONNECT_TIMEOUT {
+        while self.connections.iter().any(ClientConnection::is_connecting)
+            && clock::now().since(start) < CONNECT_TIMEOUT
+        {
             self.poller.wait(WAIT_MAX, &mut ready)?;
             for ready in ready.drain(..).filter(|ready| ready.is_writable) {
-                let Some(link) = self.links.get_mut(ready.index) else { continue };
-                let outcome = link.handle_writable(&self.poller).and_then(|()| link.flush(&self.poller));
+                let Some(connection) = self.connections.get_mut(ready.index) else { continue };
+                let outcome = connection.handle_writable(&self.poller).and_then(|()| connection.flush(&self.poller));
                 if let Err(failure) = outcome {
-                    link.close(Some(&failure), clock::now());
+                    connection.close(Some(&failure), clock::now());
                 }
             }
         }
@@ -254,8 +257,8 @@ impl<'a> LoadThread<'a> {
         let mut ready = Vec::new();
         loop {
             let now = clock::now();
-            self.handle_time(now);
-            self.advance(now);
+            self.handle_timeout(now);
+            self.send_due(now);
             if self.is_done() {
                 self.window.ended = clock::now();
                 return Ok(ThreadReport::Done(Box::new(self.window), self.unsent));
@@ -268,38 +271,38 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// What the clock brings about: the end of a window, of a connection's back-off, of patience.
-    fn handle_time(&mut self, now: Instant) {
+    /// Handles everything that time decides: the end of a window, reconnects, timeouts of requests.
+    fn handle_timeout(&mut self, now: Instant) {
         if self.phase != LoadPhase::Draining && self.shared.is_stopping.load(Ordering::Relaxed) {
             self.begin_draining(now);
         }
         self.end_window(now);
-        for index in std::mem::take(&mut self.down) {
-            let Some(link) = self.links.get_mut(index) else { continue };
-            match link.connect(&self.poller, now) {
-                Ok(()) if link.is_down() => self.down.push(index),
+        for index in std::mem::take(&mut self.to_reconnect) {
+            let Some(connection) = self.connections.get_mut(index) else { continue };
+            match connection.connect(&self.poller, now) {
+                Ok(()) if connection.is_down() => self.to_reconnect.push(index),
                 Ok(()) => {}
-                Err(failure) => self.fail_link(index, &failure, now),
+                Err(failure) => self.fail_connection(index, &failure, now),
             }
         }
         if now.since(self.timeouts_checked) >= TIMEOUT_CHECK_INTERVAL {
             self.timeouts_checked = now;
-            self.end_late(now);
+            self.cancel_late(now);
         }
     }
 
-    /// Sends what is due and can be sent.
-    fn advance(&mut self, now: Instant) {
+    /// Submits the requests that are due, as far as connections are free, and writes to the sockets.
+    fn send_due(&mut self, now: Instant) {
         self.release_due(now);
-        self.dispatch(now);
-        while let Some(index) = self.touched.pop() {
+        self.assign_pending(now);
+        while let Some(index) = self.to_flush.pop() {
             self.flush(index);
         }
     }
 
     fn release_due(&mut self, now: Instant) {
         while let Some(due) = self.next_due.filter(|due| *due <= now) {
-            if self.phase == LoadPhase::Draining || self.left == Some(0) {
+            if self.phase == LoadPhase::Draining || self.requests_left == Some(0) {
                 self.next_due = None;
                 return;
             }
@@ -310,29 +313,31 @@ impl<'a> LoadThread<'a> {
     }
 
     fn push_pending(&mut self, due: Instant) {
-        if self.left == Some(0) {
+        if self.requests_left == Some(0) {
             return;
         }
-        self.left = self.left.map(|left| left - 1);
+        self.requests_left = self.requests_left.map(|left| left - 1);
         self.pending.push_back(UnsentRequest { due, has_waited: false });
     }
 
-    /// Gives pending requests to connections.
-    fn dispatch(&mut self, now: Instant) {
-        while let (Some(pending), Some(link)) = (self.pending.front().copied(), self.free.front().copied()) {
+    /// Submits pending requests to free connections. While draining, also ends the sequences that are open at the server.
+    fn assign_pending(&mut self, now: Instant) {
+        while let (Some(pending), Some(connection)) = (self.pending.front().copied(), self.free_slots.front().copied())
+        {
             let Some((outgoing, slot)) = self.next_request() else { break };
             self.pending.pop_front();
             let counts_from_due = pending.has_waited || matches!(self.plan.pace, Pace::Open(_));
-            self.submit(link, &outgoing, slot, counts_from_due.then_some(pending.due), now);
+            self.submit(connection, &outgoing, slot, counts_from_due.then_some(pending.due), now);
         }
         if self.phase == LoadPhase::Draining {
-            while let Some(link) = self.free.front().copied() {
-                let Some(step) = self.plan.sequences.as_mut().and_then(LoadSequences::poll_close) else { break };
-                let outgoing = self.plan.requests.in_sequence(&step);
-                self.submit(link, &outgoing, Some(step.slot), None, now);
+            while let Some(connection) = self.free_slots.front().copied() {
+                let Some(step) = self.plan.sequences.as_mut().and_then(LoadSequences::poll_final_step) else { break };
+                let outgoing = self.plan.requests.for_step(&step);
+                self.submit(connection, &outgoing, Some(step.slot), None, now);
             }
         }
-        // What is left waits from now on; those behind a marked one were marked before.
+        // The rest must wait, so their latency counts from when they were due. From the back, until the first that an
+        // earlier call has marked.
         self.pending.iter_mut().rev().take_while(|pending| !pending.has_waited).for_each(|pending| {
             pending.has_waited = true;
         });
@@ -341,10 +346,10 @@ impl<'a> LoadThread<'a> {
     fn next_request(&mut self) -> Option<(OutgoingRequest, Option<usize>)> {
         if let Some(sequences) = &mut self.plan.sequences {
             let step = sequences.poll_step()?;
-            return Some((self.plan.requests.in_sequence(&step), Some(step.slot)));
+            return Some((self.plan.requests.for_step(&step), Some(step.slot)));
         }
-        self.number += 1;
-        Some((self.plan.requests.plain(self.number - 1), None))
+        self.next_number += 1;
+        Some((self.plan.requests.by_number(self.next_number - 1), None))
     }
 
     fn submit(
@@ -355,80 +360,81 @@ impl<'a> LoadThread<'a> {
         due: Option<Instant>,
         now: Instant,
     ) {
-        self.free.pop_front();
-        let token = self.flights.insert(SubmittedRequest { link: index, due, sent: None, submitted: now, slot });
-        let Some(link) = self.links.get_mut(index) else { return };
-        link.submit(token, outgoing);
-        if self.touched.last() != Some(&index) {
-            self.touched.push(index);
+        self.free_slots.pop_front();
+        let token =
+            self.in_flight.insert(SubmittedRequest { connection: index, due, sent: None, submitted: now, slot });
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.submit(token, outgoing);
+        if self.to_flush.last() != Some(&index) {
+            self.to_flush.push(index);
         }
-        if link.is_down() {
-            match link.connect(&self.poller, now) {
-                Ok(()) if link.is_down() && !self.down.contains(&index) => self.down.push(index),
+        if connection.is_down() {
+            match connection.connect(&self.poller, now) {
+                Ok(()) if connection.is_down() && !self.to_reconnect.contains(&index) => self.to_reconnect.push(index),
                 Ok(()) => {}
-                Err(failure) => self.fail_link(index, &failure, now),
+                Err(failure) => self.fail_connection(index, &failure, now),
             }
         }
     }
 
     fn flush(&mut self, index: usize) {
-        let Some(link) = self.links.get_mut(index) else { return };
-        if link.is_up() && !link.unsent.is_empty() {
-            // The last thing before the first byte goes out.
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if connection.is_up() && !connection.unsent.is_empty() {
+            // The clock is read as late as possible, right before the write.
             let now = clock::now();
-            for token in link.unsent.drain(..) {
-                let Some(flight) = self.flights.get_mut(token) else { continue };
-                flight.sent = Some(now);
+            for token in connection.unsent.drain(..) {
+                let Some(request) = self.in_flight.get_mut(token) else { continue };
+                request.sent = Some(now);
                 self.window.sent += 1;
-                if let (Some(due), Pace::Open(_)) = (flight.due, &self.plan.pace) {
+                if let (Some(due), Pace::Open(_)) = (request.due, &self.plan.pace) {
                     self.window.lag.record(now.since(due));
                 }
             }
         }
-        if let Err(failure) = link.flush(&self.poller) {
-            self.fail_link(index, &failure, clock::now());
+        if let Err(failure) = connection.flush(&self.poller) {
+            self.fail_connection(index, &failure, clock::now());
         }
     }
 
     fn handle_ready(&mut self, ready: ReadyConnection) {
-        let Some(link) = self.links.get_mut(ready.index) else { return };
+        let Some(connection) = self.connections.get_mut(ready.index) else { return };
         let outcome = if ready.is_writable {
-            link.handle_writable(&self.poller)
+            connection.handle_writable(&self.poller)
         } else {
-            let mut outcome = link.handle_readable(&mut self.buffer);
+            let mut outcome = connection.handle_readable(&mut self.buffer);
             while outcome == Ok(true) {
-                outcome = link.handle_readable(&mut self.buffer);
+                outcome = connection.handle_readable(&mut self.buffer);
             }
             outcome.map(drop)
         };
         let now = clock::now();
-        let is_over = link.exchange().is_over();
+        let is_over = connection.exchange().is_over();
         self.take_finished(ready.index, now);
         match outcome {
-            Err(failure) => self.fail_link(ready.index, &failure, now),
+            Err(failure) => self.fail_connection(ready.index, &failure, now),
             Ok(()) if is_over => {
                 let failure =
                     RequestFailure::new(FailureKind::Closed, "the server takes no more requests on the connection");
-                self.fail_link(ready.index, &failure, now);
+                self.fail_connection(ready.index, &failure, now);
             }
-            Ok(()) => self.touched.push(ready.index),
+            Ok(()) => self.to_flush.push(ready.index),
         }
         self.end_window(now);
-        self.advance(now);
+        self.send_due(now);
     }
 
     fn take_finished(&mut self, index: usize, now: Instant) {
         while let Some(FinishedRequest { token, outcome }) =
-            self.links.get_mut(index).and_then(|link| link.exchange().poll_finished())
+            self.connections.get_mut(index).and_then(|connection| connection.exchange().poll_finished())
         {
             self.complete(token, outcome.map(drop), now);
         }
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended. In a closed loop the next one is due now.
     fn complete(&mut self, token: usize, outcome: Result<(), RequestFailure>, now: Instant) {
-        let Some(flight) = self.flights.try_remove(token) else { return };
-        let from = flight.due.or(flight.sent).unwrap_or(flight.submitted);
+        let Some(request) = self.in_flight.try_remove(token) else { return };
+        let from = request.due.or(request.sent).unwrap_or(request.submitted);
         let latency = now.since(from);
         let counter = if outcome.is_ok() { &self.shared.succeeded } else { &self.shared.failed };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -436,8 +442,8 @@ impl<'a> LoadThread<'a> {
         self.shared.latency_nanos.fetch_add(if outcome.is_ok() { nanos } else { 0 }, Ordering::Relaxed);
         self.window.handle_outcome(latency, outcome);
         self.ended += 1;
-        self.free.push_back(flight.link);
-        if let (Some(slot), Some(sequences)) = (flight.slot, &mut self.plan.sequences) {
+        self.free_slots.push_back(request.connection);
+        if let (Some(slot), Some(sequences)) = (request.slot, &mut self.plan.sequences) {
             sequences.handle_done(slot);
         }
         if matches!(self.plan.pace, Pace::Closed(_)) && self.phase != LoadPhase::Draining {
@@ -445,61 +451,63 @@ impl<'a> LoadThread<'a> {
         }
     }
 
-    /// A connection has ended: so has all that was in flight on it.
-    fn fail_link(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
+    /// A connection has ended: fails all requests in flight on it.
+    fn fail_connection(&mut self, index: usize, failure: &RequestFailure, now: Instant) {
         self.take_finished(index, now);
-        let Some(link) = self.links.get_mut(index) else { return };
-        link.close(Some(failure), now);
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        connection.close(Some(failure), now);
         let tokens: Vec<usize> =
-            self.flights.iter().filter(|(_, flight)| flight.link == index).map(|(token, _)| token).collect();
+            self.in_flight.iter().filter(|(_, request)| request.connection == index).map(|(token, _)| token).collect();
         for token in tokens {
             self.complete(token, Err(failure.clone()), now);
         }
     }
 
-    /// Gives up what has waited longer than allowed.
-    fn end_late(&mut self, now: Instant) {
-        let is_late = |flight: &SubmittedRequest| now.since(flight.submitted) > self.plan.timeout;
+    /// Cancels the requests past their timeout. Where the protocol cannot cancel, the whole connection fails.
+    fn cancel_late(&mut self, now: Instant) {
+        let is_late = |request: &SubmittedRequest| now.since(request.submitted) > self.plan.timeout;
         let late: Vec<(usize, usize)> = self
-            .flights
+            .in_flight
             .iter()
-            .filter(|(_, flight)| is_late(flight))
-            .map(|(token, flight)| (token, flight.link))
+            .filter(|(_, request)| is_late(request))
+            .map(|(token, request)| (token, request.connection))
             .collect();
         for (token, index) in late {
-            let goes_on = self.links.get_mut(index).is_some_and(|link| link.exchange().handle_cancel(token));
+            let goes_on =
+                self.connections.get_mut(index).is_some_and(|connection| connection.exchange().handle_cancel(token));
             self.complete(token, Err(RequestFailure::new(FailureKind::Timeout, "no answer in time")), now);
             if goes_on {
-                self.touched.push(index);
+                self.to_flush.push(index);
             } else {
                 let failure = RequestFailure::new(
                     FailureKind::Closed,
                     "another request on the connection was not answered in time",
                 );
-                self.fail_link(index, &failure, now);
+                self.fail_connection(index, &failure, now);
             }
         }
     }
 
-    /// Hands the window on if it is over.
+    /// Reports the window if it is over, and starts the next.
     fn end_window(&mut self, now: Instant) {
         let is_over = match (self.phase, self.plan.window) {
             (LoadPhase::Draining, _) => false,
             (LoadPhase::WarmUp, _) => {
                 now.since(self.start) >= self.plan.warm_up && self.ended >= self.plan.warm_up_requests
             }
-            _ if self.left == Some(0) => self.pending.is_empty() && self.flights.is_empty(),
+            // All requests were sent: the last window ends with the last answer.
+            _ if self.requests_left == Some(0) => self.pending.is_empty() && self.in_flight.is_empty(),
             (LoadPhase::Measured, WindowEnd::Count(count)) => self.window.ended_count() >= count,
             (LoadPhase::Measured, WindowEnd::Time(interval)) => now.since(self.window.began) >= interval,
         };
         if is_over {
-            let is_last = self.phase == LoadPhase::Measured && self.left == Some(0);
+            let is_last = self.phase == LoadPhase::Measured && self.requests_left == Some(0);
             let window = self.take_window(now);
             let report = if self.phase == LoadPhase::WarmUp {
                 ThreadReport::WarmUp(window)
             } else {
-                self.windows += 1;
-                ThreadReport::Window(self.windows - 1, window)
+                self.windows_sent += 1;
+                ThreadReport::Window(self.windows_sent - 1, window)
             };
             let _ = self.reports.send(report);
             self.phase = if is_last { LoadPhase::Draining } else { LoadPhase::Measured };
@@ -507,7 +515,7 @@ impl<'a> LoadThread<'a> {
     }
 
     fn begin_draining(&mut self, now: Instant) {
-        // The watcher waits for no more windows: what this one holds is counted with the rest.
+        // The watcher takes no more windows: this one is reported with `Done` and counts only in the totals.
         self.phase = LoadPhase::Draining;
         self.window.began = now;
         self.unsent = self.pending.len() as u64;
@@ -517,22 +525,22 @@ impl<'a> LoadThread<'a> {
     fn take_window(&mut self, now: Instant) -> Box<LoadWindow> {
         let mut window = std::mem::replace(&mut self.window, LoadWindow::new(now));
         window.ended = now;
-        window.backlog = (self.pending.len() + self.flights.len()) as u64;
+        window.backlog = (self.pending.len() + self.in_flight.len()) as u64;
         Box::new(window)
     }
 
     fn is_done(&self) -> bool {
-        self.phase == LoadPhase::Draining && self.flights.is_empty() && self.touched.is_empty()
+        self.phase == LoadPhase::Draining && self.in_flight.is_empty() && self.to_flush.is_empty()
     }
 
-    /// How long there is nothing to do unless bytes come.
+    /// How long to wait for sockets. Shorter than the time until the next request is due by [`SPIN`]; then 0, which spins.
     fn poll_timeout(&self, now: Instant) -> Duration {
         let Some(due) = self.next_due else { return WAIT_MAX };
         due.since(now).checked_sub(SPIN).unwrap_or(Duration::ZERO).min(WAIT_MAX)
     }
 }
 
-fn new_link(plan: &ThreadPlan, index: usize) -> ClientConnection {
+fn new_connection(plan: &ThreadPlan, index: usize) -> ClientConnection {
     let requests = Arc::clone(&plan.requests);
     let new_exchange = move || -> Box<dyn Exchange> {
         let plan = requests.plan();

@@ -1,5 +1,5 @@
-//! Reports for machines: JSON lines and CSV. Pure. Times are microseconds, memory bytes; what was
-//! not measured is `null` in the one and empty in the other.
+//! Reports for programs: JSON lines and CSV. Pure. Times are in microseconds, memory is in bytes. What was not measured is
+//! `null` in JSON and empty in CSV.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::loadgen::statistics::{RequestTotal, ServerStatistics};
 use crate::loadgen::table::PERCENTILES;
 use crate::wire::json::writer;
 
-/// What is said of every report of a run.
+/// The values that all reports of a run have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heading {
-    /// The server.
+    /// The server's address.
     pub url: String,
-    /// The model.
+    /// The model's name.
     pub model: String,
     /// `HTTP` or `gRPC`.
     pub protocol: &'static str,
@@ -28,7 +28,7 @@ enum MachineValue {
     Text(String),
 }
 
-/// The columns of CSV, and the flat members of JSON.
+/// The columns of CSV, which are also the members of JSON except `errors`. Users parse these names: do not change them.
 fn fields(heading: &Heading, report: &LoadReport) -> Vec<(String, MachineValue)> {
     let window = &report.window;
     let mut fields: Vec<(String, MachineValue)> = Vec::new();
@@ -96,11 +96,11 @@ fn fields(heading: &Heading, report: &LoadReport) -> Vec<(String, MachineValue)>
 }
 
 fn micros(time: Duration) -> MachineValue {
-    // To the nanosecond, which is finer than anything measured.
+    // With three decimals: nanoseconds.
     MachineValue::Number((time.as_nanos() as f64) / 1e3)
 }
 
-/// A report as a JSON object on one line.
+/// Encodes a report as a JSON object on one line.
 pub fn json(heading: &Heading, report: &LoadReport) -> String {
     let mut out = Vec::new();
     write_json(heading, report, &mut out);
@@ -136,7 +136,7 @@ fn write_json(heading: &Heading, report: &LoadReport, out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-/// A comparison as a JSON object on one line: both reports and the ratios of B to A.
+/// Encodes a comparison as a JSON object on one line: both reports and the ratios of B to A.
 pub fn comparison_json(headings: (&Heading, &Heading), comparison: &Comparison) -> String {
     let mut out = b"{\"a\":".to_vec();
     write_json(headings.0, &comparison.a, &mut out);
@@ -158,8 +158,7 @@ pub fn comparison_json(headings: (&Heading, &Heading), comparison: &Comparison) 
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The reports as CSV (RFC 4180), the names of the columns first. The last column holds the
-/// failures of the whole load by kind.
+/// Encodes reports as CSV (RFC 4180) with a header line. The last column has the failures of the whole load, by kind.
 pub fn csv(reports: &[(&Heading, &LoadReport)]) -> String {
     let mut out = String::new();
     for (index, (heading, report)) in reports.iter().enumerate() {

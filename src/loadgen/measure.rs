@@ -1,5 +1,5 @@
-//! One load on one server: the threads are started, the windows they hand on are put together and
-//! judged, and the server's own figures are read where a window ends.
+//! Measures one load on one server: starts the load threads, merges the windows that they report, decides when the result
+//! is stable, and reads the server's statistics at the end of each window.
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -22,61 +22,61 @@ use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
 use crate::time::Instant;
 
-/// Connections of an open loop where nobody says: more than most servers keep busy.
+/// Default number of connections of an open loop: more than most servers keep busy.
 const CONNECTIONS_OPEN: usize = 64;
-/// Requests of an open loop on one gRPC connection at the same time.
+/// Requests in flight on one gRPC connection of an open loop, at most.
 const STREAMS_OPEN: usize = 100;
-/// How often the live line is written.
+/// Interval of the progress line.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
-/// A server with all that is sent to it.
+/// A server to measure, with the requests for it.
 pub struct MeasuredServer {
-    /// What it is called in what is printed.
+    /// Its name in reports.
     pub name: String,
-    /// Where it is.
+    /// Its address.
     pub address: SocketAddr,
-    /// For the questions beside the load.
+    /// The client for requests outside the load.
     pub control: ControlClient,
-    /// What is sent.
+    /// The encoded requests of the load.
     pub requests: Arc<Requests>,
-    /// How sequences are made, if requests belong to some.
+    /// How sequences are made; none if requests belong to no sequences.
     pub sequences: Option<SequencePlan>,
-    /// Its processes.
+    /// Its process ids.
     pub processes: Vec<u32>,
 }
 
 /// How a load is measured.
 #[derive(Clone, Debug)]
 pub struct MeasureMethod {
-    /// Connections; `None` for as many as requests in flight.
+    /// Number of connections; `None` for one per request in flight, or in an open loop `CONNECTIONS_OPEN`.
     pub connections: Option<usize>,
-    /// Threads.
+    /// Load threads, at most.
     pub threads: usize,
-    /// How the gaps of an open loop are drawn.
+    /// How the gaps between arrivals of an open loop are drawn.
     pub distribution: Distribution,
-    /// Decides arrivals.
+    /// The seed of arrivals and sequence lengths.
     pub seed: u64,
     /// How long an answer may take.
     pub timeout: Duration,
-    /// How long the load runs before it is measured.
+    /// Minimum duration of the warm-up.
     pub warm_up: Duration,
-    /// How many requests end before it is measured.
+    /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
     /// When a window ends.
     pub window: WindowEnd,
-    /// Exactly so many requests instead of windows.
+    /// The number of requests to send, instead of windows until the result is stable.
     pub request_count: Option<u64>,
-    /// Windows at most; where it is 1, nothing need be stable.
+    /// The most windows; with 1, stability is not required.
     pub trials_max: usize,
     /// Percent by which windows may differ.
     pub stability: f64,
-    /// The percentile that is to be stable; the mean otherwise.
+    /// The percentile of latency that must be stable; the mean if none.
     pub percentile: Option<f64>,
-    /// Whether each window is told.
+    /// Whether to print each window.
     pub is_verbose: bool,
 }
 
-/// What the server says of itself at one moment.
+/// The counters of the server and of both programs' processes at one moment.
 #[derive(Clone, Copy, Debug)]
 struct ServerReading {
     statistics: Option<ServerStatistics>,
@@ -85,36 +85,40 @@ struct ServerReading {
 }
 
 impl MeasuredServer {
-    fn read(&mut self) -> Result<ServerReading, String> {
+    fn take_reading(&mut self) -> Result<ServerReading, String> {
         let usage = if self.processes.is_empty() { None } else { Some(Usage::of(&self.processes)?) };
-        // Of this program itself there is nothing to complain of.
+        // A failure to read our own usage is no reason to stop: the report then lacks it.
         let client = Usage::of(&[std::process::id()]).ok();
         Ok(ServerReading { usage, client, statistics: self.control.statistics() })
     }
 }
 
 /// Puts a load on a server and measures it.
+///
+/// # Errors
+/// A line for the user: a load thread cannot start, or the usage of the server's processes cannot be read.
 pub fn measure(target: &mut MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Result<LoadReport, String> {
     let shared = LoadShared::default();
-    let lanes = plan_lanes(target, load, method);
-    let count = lanes.len();
+    let plans = plan_threads(target, load, method);
+    let count = plans.len();
     let barrier = Barrier::new(count);
     let (sender, receiver) = channel();
     thread::scope(|scope| {
-        for lane in lanes {
+        for plan in plans {
             let (sender, shared, barrier) = (sender.clone(), &shared, &barrier);
-            scope.spawn(move || load_thread::run(lane, shared, barrier, &sender));
+            scope.spawn(move || load_thread::run(plan, shared, barrier, &sender));
         }
         drop(sender);
         let watcher = Watcher { target, load, method, shared: &shared, receiver: &receiver, count };
         let report = watcher.run();
-        // The threads end whatever became of the watcher.
+        // Also after an error of the watcher: the scope waits for the threads.
         shared.is_stopping.store(true, Ordering::Relaxed);
         report
     })
 }
 
-fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Vec<ThreadPlan> {
+/// Divides a load among the load threads. No thread is without a connection and, in a closed loop, without a request.
+fn plan_threads(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod) -> Vec<ThreadPlan> {
     let is_grpc = target.requests.plan().protocol == crate::loadgen::target::Protocol::Grpc;
     let (parallel, connections) = match load {
         OfferedLoad::Concurrency(count) => (count, method.connections.unwrap_or(count)),
@@ -123,12 +127,12 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
     let count = method.threads.min(parallel).min(connections).max(1);
     let share = |total: usize, index: usize| total / count + usize::from(index < total % count);
     let plan = |index: usize| {
-        let lane = ThreadShare { index, count };
+        let thread_share = ThreadShare { index, count };
         let connections = share(connections, index);
         let (pace, sequences) = match load {
             OfferedLoad::Concurrency(total) => (Pace::Closed(share(total, index)), share(total, index)),
             OfferedLoad::Rate(rate) => {
-                let schedule = Schedule::new(rate, method.distribution, method.seed, lane);
+                let schedule = Schedule::new(rate, method.distribution, method.seed, thread_share);
                 let total = target.sequences.as_ref().map_or(0, |plan| plan.count);
                 (Pace::Open(schedule), share(total, index).max(1))
             }
@@ -139,7 +143,7 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
             (true, Pace::Open(_)) => STREAMS_OPEN,
         };
         let lengths = || target.requests.stream_lengths();
-        let per_lane = |total: u64| total / count as u64 + u64::from((index as u64) < total % count as u64);
+        let per_thread = |total: u64| total / count as u64 + u64::from((index as u64) < total % count as u64);
         ThreadPlan {
             address: target.address,
             connections,
@@ -149,20 +153,21 @@ fn plan_lanes(target: &MeasuredServer, load: OfferedLoad, method: &MeasureMethod
             sequences: target
                 .sequences
                 .clone()
-                .map(|plan| LoadSequences::new(plan, sequences, lengths(), lane, method.seed)),
+                .map(|plan| LoadSequences::new(plan, sequences, lengths(), thread_share, method.seed)),
             warm_up: method.warm_up,
-            warm_up_requests: per_lane(method.warm_up_requests),
+            warm_up_requests: per_thread(method.warm_up_requests),
             window: match method.window {
-                WindowEnd::Count(count) => WindowEnd::Count(per_lane(count).max(1)),
+                WindowEnd::Count(count) => WindowEnd::Count(per_thread(count).max(1)),
                 window => window,
             },
-            request_count: method.request_count.map(per_lane),
+            request_count: method.request_count.map(per_thread),
             timeout: method.timeout,
         }
     };
     (0..count).map(plan).collect()
 }
 
+/// Collects the reports of the load threads, on the thread that called [`measure`].
 struct Watcher<'a> {
     target: &'a mut MeasuredServer,
     load: OfferedLoad,
@@ -188,9 +193,10 @@ impl Watcher<'_> {
                 }
                 Err(RecvTimeoutError::Disconnected) => return Err("a thread of the load ended early".to_owned()),
             };
-            // The first thread to end a phase decides when the server is read.
+            // The server's counters are read when the first thread reports the boundary: waiting for all threads would
+            // count requests of the next window.
             if verdict.is_none() && report.boundary() == Some(readings.len()) {
-                readings.push(self.target.read()?);
+                readings.push(self.target.take_reading()?);
             }
             collected.handle_report(report)?;
             while let Some(window) = collected.take_window() {
@@ -212,7 +218,7 @@ impl Watcher<'_> {
         Ok(self.report(&windows, &readings, verdict.unwrap_or(StabilityVerdict::Unstable), &collected))
     }
 
-    /// Whether it was measured long enough.
+    /// Whether the load was measured long enough; `None` if not yet.
     fn judge(&self, windows: &[LoadWindow]) -> Option<StabilityVerdict> {
         if self.method.request_count.is_some() || self.method.trials_max <= 1 {
             return Some(StabilityVerdict::Stable);
@@ -244,7 +250,7 @@ impl Watcher<'_> {
         )
     }
 
-    /// The last windows, as many as must agree.
+    /// The report over the last windows, at most [`stability::WINDOWS`]: those that were judged.
     fn report(
         &self,
         windows: &[LoadWindow],
@@ -252,20 +258,20 @@ impl Watcher<'_> {
         verdict: StabilityVerdict,
         collected: &Collected,
     ) -> LoadReport {
-        let kept = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
+        let reported = windows.len().min(readings.len().saturating_sub(1)).min(stability::WINDOWS);
         let end = windows.len().min(readings.len().saturating_sub(1));
-        let last = windows.get(end - kept..end).unwrap_or_default();
+        let last = windows.get(end - reported..end).unwrap_or_default();
         let mut merged = LoadWindow::new(last.first().map_or(Instant::ZERO, |window| window.began));
         last.iter().for_each(|window| merged.merge_counts(window));
         merged.ended = last.last().map_or(merged.began, |window| window.ended);
-        let between = readings.get(end - kept).zip(readings.get(end));
+        let between = readings.get(end - reported).zip(readings.get(end));
         let needs_stability = self.method.request_count.is_none() && self.method.trials_max > 1;
         LoadReport {
             load: self.load,
             rows: self.target.requests.plan().rows,
             duration: last.iter().map(LoadWindow::duration).sum(),
             window: merged,
-            windows: kept,
+            windows: reported,
             is_stable: needs_stability.then_some(verdict == StabilityVerdict::Stable),
             server: between.and_then(|(from, to)| Some(to.statistics?.since(&from.statistics?))),
             usage: between.and_then(|(from, to)| Some(to.usage?.since(&from.usage?))),
@@ -275,15 +281,17 @@ impl Watcher<'_> {
     }
 }
 
-/// The windows of several threads, put together.
+/// Merges the windows of all load threads.
 struct Collected {
+    /// Number of threads.
     count: usize,
-    /// Windows that not all threads have ended, by number, and how many have.
+    /// Windows that some threads have not reported yet: number, threads that have, merged counts.
     open: Vec<(usize, usize, LoadWindow)>,
-    /// Windows taken.
+    /// Windows returned by [`Collected::take_window`].
     taken: usize,
+    /// Threads that have ended.
     done: usize,
-    /// What was outside of windows.
+    /// Counts outside of windows: warm-up and drain.
     totals: Totals,
 }
 
@@ -309,7 +317,7 @@ impl Collected {
                 match self.open.iter_mut().find(|(have, ..)| *have == number) {
                     Some((_, threads, open)) => {
                         *threads += 1;
-                        open.merge_lane(&window);
+                        open.merge_thread(&window);
                     }
                     None => self.open.push((number, 1, *window)),
                 }
@@ -318,7 +326,7 @@ impl Collected {
         Ok(())
     }
 
-    /// The next window that all threads have ended.
+    /// The next window, when all threads have reported it.
     fn take_window(&mut self) -> Option<LoadWindow> {
         let place =
             self.open.iter().position(|(number, threads, _)| *number == self.taken && *threads == self.count)?;
@@ -326,7 +334,7 @@ impl Collected {
         Some(self.open.swap_remove(place).2)
     }
 
-    /// All that was sent, with the windows that were taken.
+    /// The counts of the whole load, with the windows that were taken and those that are incomplete.
     fn totals(&self, taken: &[LoadWindow]) -> Totals {
         let mut totals = self.totals.clone();
         for window in taken.iter().chain(self.open.iter().map(|(.., window)| window)) {
@@ -342,11 +350,12 @@ impl Collected {
     }
 }
 
-/// The line that a person watches.
+/// The progress line on a terminal.
 struct ProgressLine {
     is_shown: bool,
     title: String,
     began: Instant,
+    /// The time, successes and latency sum when the line was last written.
     last: (Instant, u64, u64),
 }
 
@@ -374,7 +383,7 @@ impl ProgressLine {
             now.since(self.began).as_secs_f64(),
             per_second(fresh, now.since(at)),
         );
-        // A terminal that is gone ends no measurement.
+        // A closed terminal must not end the measurement.
         let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     }
 

@@ -1,16 +1,16 @@
-//! `deuteron bench`: a load generator for servers of the Open Inference Protocol v2, over HTTP/1.1
-//! and gRPC. It shares formats with the server and nothing else: it may be pointed at any other.
+//! `deuteron bench`: a load generator for servers of the Open Inference Protocol v2, over HTTP/1.1 and gRPC. It shares
+//! only the formats with our server, and works with any server of the protocol.
 //!
-//! What decides is pure and told the time: [`schedule`], [`sequence`], [`stability`], [`search`],
-//! [`comparison`], [`input`], [`request`], the exchanges and everything that prints. What touches
-//! sockets, files, threads and the clock is [`lane`], [`link`], [`socket`], [`control`],
+//! Everything that decides, encodes or prints is pure and gets the time as an argument: [`schedule`], [`sequence`],
+//! [`stability`], [`search`], [`comparison`], [`input`], [`request`], the implementations of [`exchange`] and the reports.
+//! Sockets, files, threads and the clock are used only in [`load_thread`], [`client_connection`], [`socket`], [`control`],
 //! [`measure`], [`usage`] and [`mod@run`].
 //!
-//! Latency counts from the first byte sent to the last byte read, in an open loop from when the
-//! request was due, so that a server which stalls is charged for every request that it kept from
-//! being sent (no coordinated omission).
+//! Latency is the time from the first byte sent to the last byte read. In an open loop it counts from when the request was
+//! due, so that a server that stalls is charged for all requests that it delayed (no coordinated omission).
 
 pub mod call;
+pub mod client_connection;
 pub mod clock;
 pub mod comparison;
 pub mod control;
@@ -22,7 +22,6 @@ pub mod http1;
 pub mod http2;
 pub mod input;
 pub mod input_file;
-pub mod link;
 pub mod load_thread;
 pub mod machine;
 pub mod measure;

@@ -1,5 +1,5 @@
-//! The drawing of a run as SVG: latency percentiles against the load, or, of a single load, latency
-//! against the percentile. Pure; written by hand, without scripts or fonts of its own.
+//! The plot of a run as SVG: latency percentiles over the load, or for a single load, latency over the percentile. Pure.
+//! The file needs no script and no font.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -12,39 +12,39 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 72.0;
 const BOTTOM: f64 = 60.0;
-/// Pixels between two labels above each other.
+/// Pixels between two labels.
 const LABEL_GAP: f64 = 15.0;
 
-/// From light to dark, since percentiles have an order.
+/// The colors of the first server's percentiles, from light to dark as percentiles rise; [`ORANGES`] of the second's.
 const BLUES: [&str; 4] = ["#8db8ea", "#4a90d9", "#1f5fae", "#0b2f66"];
 const ORANGES: [&str; 4] = ["#f5b98a", "#ea8a3c", "#c05f12", "#7a3905"];
 
 /// One server's reports.
 #[derive(Clone, Copy, Debug)]
 pub struct PlottedServer<'a> {
-    /// What it is called.
+    /// Its name in the legend.
     pub name: &'a str,
     /// Its reports, in the order of their loads.
     pub reports: &'a [LoadReport],
 }
 
-/// One line of the drawing.
+/// One line of the plot.
 struct Series {
     label: String,
     color: &'static str,
     is_dashed: bool,
-    /// Place on the x axis, and microseconds.
+    /// Value on the x axis, and latency in microseconds.
     points: Vec<(f64, f64)>,
 }
 
-/// One axis: its ends, and its ticks.
+/// One axis: its range, and its ticks with their labels. The y axis has log10 of microseconds.
 struct Axis {
     min: f64,
     max: f64,
     ticks: Vec<(f64, String)>,
 }
 
-/// Draws one server, or two.
+/// Draws the plot of one or two servers.
 pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
     let loads = servers.iter().map(|server| server.reports.len()).max().unwrap_or(0);
     let (x_label, x, series) = if loads > 1 { by_load(servers) } else { by_percentile(servers) };
@@ -54,7 +54,7 @@ pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
             format!("{} {}, {:.0} inferences/s", report.load.name().to_lowercase(), report.load, report.throughput())
         }),
         [one] => one.name.to_owned(),
-        // The hue tells the servers apart, the shade the percentiles.
+        // The hue is the server, the shade is the percentile.
         many => {
             let names = many.iter().zip(["A", "B"]).map(|(server, letter)| format!("{letter}: {}", server.name));
             names.collect::<Vec<_>>().join(" · ")
@@ -81,7 +81,7 @@ pub fn svg(title: &str, servers: &[PlottedServer<'_>]) -> String {
 }
 
 fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
-    // With two servers four shades of each would hide each other.
+    // Two percentiles for two servers: eight lines would be unreadable.
     let percentiles: &[(f64, usize)] =
         if servers.len() > 1 { &[(50.0, 1), (99.0, 2)] } else { &[(50.0, 0), (90.0, 1), (99.0, 2), (99.9, 3)] };
     let mut series = Vec::new();
@@ -114,14 +114,14 @@ fn by_load(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     (label.to_owned(), load_axis(&loads), series)
 }
 
-/// Whether most loads would lie on a heap at the left of an even axis.
+/// Whether the loads grow geometrically (1, 2, 4, 8, …): on a linear axis most would crowd at the left.
 fn is_geometric(loads: &[f64]) -> bool {
     let most = loads.iter().copied().fold(0.0, f64::max);
     let below = loads.iter().filter(|load| **load <= most / 4.0).count();
     loads.iter().all(|load| *load > 0.0) && below * 2 >= loads.len()
 }
 
-/// In places of log2 of the load, a tick at each load that has room for one.
+/// A logarithmic axis over log2 of the load, with a tick at each load that has room for a label.
 fn doubling_axis(loads: &[f64]) -> Axis {
     let mut loads = loads.to_vec();
     loads.sort_by(f64::total_cmp);
@@ -137,7 +137,7 @@ fn doubling_axis(loads: &[f64]) -> Axis {
 }
 
 fn by_percentile(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
-    // Each nine takes as much room as the one before.
+    // Logarithmic: each further nine (90, 99, 99.9) is one unit to the right.
     let place = |percentile: f64| -(1.0 - percentile / 100.0).log10();
     let mut series = Vec::new();
     for (server, (letter, colors)) in servers.iter().zip([("A", BLUES), ("B", ORANGES)]) {
@@ -159,7 +159,7 @@ fn by_percentile(servers: &[PlottedServer<'_>]) -> (String, Axis, Vec<Series>) {
     ("percentile of requests".to_owned(), Axis { min: 0.0, max: 4.0, ticks }, series)
 }
 
-/// From zero to the largest load, or close around loads that are far from zero.
+/// A linear axis from zero to the largest load, or from the smallest if all loads are far from zero.
 fn load_axis(loads: &[f64]) -> Axis {
     let least = loads.iter().copied().fold(f64::INFINITY, f64::min);
     let most = loads.iter().copied().fold(0.0, f64::max);
@@ -172,13 +172,13 @@ fn load_axis(loads: &[f64]) -> Axis {
     Axis { min, max, ticks }
 }
 
-/// 1, 2 or 5 times a power of ten, no smaller than what is asked.
+/// The smallest of 1, 2 or 5 times a power of ten that is at least `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10.0_f64.powf(rough.max(1e-9).log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough)
 }
 
-/// Logarithmic, in places of log10 of microseconds: a tail is many times its median.
+/// A logarithmic axis over log10 of microseconds: a tail is many times the median.
 fn time_axis(micros: impl Iterator<Item = f64>) -> Axis {
     let (mut least, mut most) = (f64::INFINITY, 0.0_f64);
     for micros in micros.filter(|micros| *micros > 0.0) {
@@ -267,13 +267,13 @@ fn draw_line(series: &Series, x: &Axis, y: &Axis, out: &mut String) {
         path.join(" "),
         series.color
     );
-    // Dots say where it was measured; where the line is dense there is nothing to say.
+    // Dots mark the measured points, unless the line is dense.
     for (x, y) in points.iter().filter(|_| points.len() <= 40) {
         let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{}\"/>", series.color);
     }
 }
 
-/// The name of each line at its end, moved apart where lines end close to each other.
+/// Draws the name of each line at its end. Labels that would overlap are moved apart.
 fn draw_labels(series: &[Series], y: &Axis, out: &mut String) {
     let mut labels: Vec<(f64, &Series)> = series
         .iter()
@@ -285,7 +285,7 @@ fn draw_labels(series: &[Series], y: &Axis, out: &mut String) {
         *at = at.min(below - LABEL_GAP);
         below = *at;
     }
-    // Those that were pushed out at the top push back.
+    // Labels that this moved beyond the top are moved back down.
     let mut above = TOP + 4.0 - LABEL_GAP;
     for (at, _) in labels.iter_mut().rev() {
         *at = at.max(above + LABEL_GAP);
@@ -319,7 +319,7 @@ mod tests {
         axis.ticks.iter().map(|(_, text)| text.as_str()).collect()
     }
 
-    /// The numbers of all attributes that say a place, within the drawing.
+    /// Checks that tags are balanced, and that all points are inside the plot.
     fn check_well_formed(svg: &str) {
         let mut open = Vec::new();
         for tag in svg.split('<').skip(1).map(|part| part.split('>').next().unwrap()) {

@@ -1,12 +1,12 @@
-//! Numbers from a seed: the same seed, the same load. SplitMix64 (Steele, Lea, Flood: "Fast
-//! splittable pseudorandom number generators", 2014).
+//! Pseudorandom numbers: the same seed gives the same load. SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom
+//! number generators", 2014).
 
-/// A sequence of numbers that its seed decides.
+/// A generator of pseudorandom numbers.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of a seed.
+    /// A generator with a seed.
     pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -25,9 +25,9 @@ impl Random {
         (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// The next number below a bound; 0 where the bound is 0.
+    /// The next number below a bound; 0 if the bound is 0.
     pub const fn next_below(&mut self, bound: u64) -> u64 {
-        // The bias is below bound / 2^64, and nothing here is a secret.
+        // Multiply and shift instead of rejection: the bias is below bound / 2^64, too small to matter for a load.
         ((self.next_u64() as u128 * bound as u128) >> 64) as u64
     }
 }

@@ -1,5 +1,5 @@
-//! What was measured at one load. Pure; printed by [`table`](super::table),
-//! [`machine`](super::machine) and [`plot`](super::plot).
+//! The measurement of one server at one load. Pure. Printed by [`table`](super::table), [`machine`](super::machine) and
+//! [`plot`](super::plot).
 
 use std::fmt;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
 
-/// How much is asked of a server.
+/// The load put on a server.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum OfferedLoad {
-    /// A closed loop: so many requests in flight.
+    /// A closed loop with this number of requests in flight.
     Concurrency(usize),
-    /// An open loop: so many requests a second.
+    /// An open loop with this number of requests per second.
     Rate(f64),
 }
 
 impl OfferedLoad {
-    /// The number.
+    /// The number of requests, in flight or per second.
     pub const fn value(self) -> f64 {
         match self {
             Self::Concurrency(count) => count as f64,
@@ -28,7 +28,7 @@ impl OfferedLoad {
         }
     }
 
-    /// What the number is.
+    /// What [`OfferedLoad::value`] is, for people.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Concurrency(_) => "Concurrency",
@@ -47,67 +47,66 @@ impl fmt::Display for OfferedLoad {
     }
 }
 
-/// Requests of a load from its first to its last, warm-up and end included: what the server's own
-/// counts must agree with.
+/// The requests of a whole load, with warm-up and drain: the numbers that the server's own counts must match.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Answered well.
+    /// Requests that succeeded.
     pub succeeded: u64,
-    /// Failed, by kind.
+    /// Requests that failed, by kind.
     pub failures: FailureCounts,
-    /// Due when the load ended, and never sent.
+    /// Requests that were due when the load ended and were never sent.
     pub unsent: u64,
 }
 
-/// One server at one load.
+/// The measurement of one server at one load.
 #[derive(Clone, Debug)]
 pub struct LoadReport {
     /// The load.
     pub load: OfferedLoad,
     /// Rows in a request.
     pub rows: usize,
-    /// The windows that are reported, merged.
+    /// The reported windows, merged.
     pub window: LoadWindow,
-    /// Their time together.
+    /// The sum of their durations.
     pub duration: Duration,
-    /// How many they are.
+    /// Their number.
     pub windows: usize,
-    /// Whether they agree; `None` where that was not asked for.
+    /// Whether they agree; `None` if stability was not required.
     pub is_stable: Option<bool>,
-    /// What the server counted in them.
+    /// What the server counted during these windows.
     pub server: Option<ServerStatistics>,
-    /// What the server's processes used in them.
+    /// What the server's processes used during these windows.
     pub usage: Option<Usage>,
-    /// What this program used in them: where it is all of its threads' time, the server was not
-    /// what was measured.
+    /// What this program used during these windows. If its threads were busy all the time, the client was the limit and
+    /// not the server.
     pub client: Option<Usage>,
     /// The whole load.
     pub totals: Totals,
 }
 
 impl LoadReport {
-    /// Inferences per second: rows that came back well.
+    /// Inferences per second: rows of successful requests.
     pub fn throughput(&self) -> f64 {
         self.request_rate() * self.rows as f64
     }
 
-    /// Requests answered well per second.
+    /// Successful requests per second.
     pub fn request_rate(&self) -> f64 {
         per_second(self.window.succeeded, self.duration)
     }
 
-    /// CPU time of the server's processes for each request that ended.
+    /// CPU time of the server's processes per request that ended.
     pub fn cpu_per_request(&self) -> Option<Duration> {
         self.each(self.usage?.cpu())
     }
 
-    /// A time spread over the requests that ended.
+    /// A time divided by the number of requests that ended.
     pub fn each(&self, time: Duration) -> Option<Duration> {
         let count = self.window.ended_count();
         (count > 0).then(|| Duration::from_secs_f64(time.as_secs_f64() / count as f64))
     }
 
-    /// Requests that failed, of all that ended.
+    /// The share of failures among the requests that ended, from 0 to 1; 1 if none ended.
     pub fn failed_share(&self) -> f64 {
         let ended = self.window.ended_count();
         if ended == 0 { 1.0 } else { self.window.failures.total() as f64 / ended as f64 }
@@ -127,22 +126,22 @@ impl LoadReport {
     }
 }
 
-/// Two servers at one load.
+/// The comparison of two servers at one load.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// The first server.
+    /// The first server, all rounds merged.
     pub a: LoadReport,
-    /// The second.
+    /// The second server, all rounds merged.
     pub b: LoadReport,
-    /// The second's figures over the first's, by name.
+    /// The ratio B / A of each figure, by name.
     pub ratios: Vec<(String, Ratio)>,
 }
 
-/// A figure of a report, for a comparison.
+/// A figure to compare: its name, and its value in a report.
 type Figure = (String, Box<dyn Fn(&LoadReport) -> f64>);
 
 impl Comparison {
-    /// From rounds in which both were measured.
+    /// Merges the rounds of a comparison, each with a report of A and of B. `None` without rounds.
     pub fn from_rounds(rounds: Vec<(LoadReport, LoadReport)>) -> Option<Self> {
         let ratio = |figure: &dyn Fn(&LoadReport) -> f64| {
             let pairs: Vec<_> = rounds.iter().map(|(a, b)| (figure(a), figure(b))).collect();
@@ -174,7 +173,7 @@ fn figures() -> Vec<Figure> {
     figures
 }
 
-/// How many a second.
+/// A count per second; 0 for no time.
 pub fn per_second(count: u64, duration: Duration) -> f64 {
     let seconds = duration.as_secs_f64();
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }

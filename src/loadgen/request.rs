@@ -1,6 +1,5 @@
-//! The bytes of every request, made before the load begins: what is sent while it runs is a
-//! reference to them. Only the requests of a sequence, whose parameters differ each time, are put
-//! together as they are sent. Pure.
+//! The encoded requests. They are made before the load starts, and sending one clones a reference to its bytes. Only
+//! requests of a sequence are assembled when they are sent, since their parameters differ each time. Pure.
 
 use bytes::{Bytes, BytesMut};
 
@@ -11,7 +10,7 @@ use crate::tensor::{Datatype, Tensor, strings::Strings};
 use crate::wire::json::writer;
 use crate::wire::{grpc, protobuf};
 
-/// A gRPC method, or for HTTP only a name for what is asked.
+/// The method of a request: a gRPC method, or the HTTP endpoint that corresponds to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestMethod {
     /// `ModelConfig`.
@@ -38,7 +37,7 @@ impl RequestMethod {
         }
     }
 
-    /// What follows the model in the path of the HTTP request; `None` where no model is asked about.
+    /// The part of the HTTP path behind the model; `None` for a request without a model.
     const fn suffix(self) -> Option<&'static str> {
         match self {
             Self::ModelConfig => Some("/config"),
@@ -50,40 +49,40 @@ impl RequestMethod {
     }
 }
 
-/// A request as a connection takes it.
+/// An encoded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutgoingRequest {
-    /// What is asked; an HTTP message says it itself.
+    /// The method. gRPC needs it for `:path`; an HTTP message contains it.
     pub method: RequestMethod,
-    /// The HTTP message, or the gRPC message with its prefix.
+    /// The HTTP message with its head, or the gRPC message with its prefix.
     pub bytes: Bytes,
 }
 
 /// How requests are addressed and encoded.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RequestPlan {
-    /// Where to.
+    /// The server's address.
     pub address: Address,
-    /// How they travel.
+    /// HTTP or gRPC.
     pub protocol: Protocol,
     /// The model's name.
     pub model: String,
-    /// Its version; empty for the one the server chooses.
+    /// The model's version; empty to let the server choose.
     pub version: String,
-    /// How inputs travel over HTTP.
+    /// The encoding of inputs over HTTP.
     pub input_encoding: Encoding,
-    /// How outputs are asked for over HTTP.
+    /// The encoding requested for outputs over HTTP.
     pub output_encoding: Encoding,
     /// Rows in a request.
     pub rows: usize,
     /// Parameters of every request.
     pub parameters: Vec<(String, RequestParameter)>,
-    /// Fields of every request's head, over gRPC metadata.
+    /// Additional header fields of every request; over gRPC, metadata.
     pub fields: Vec<(String, String)>,
 }
 
 impl RequestPlan {
-    /// A request that asks about the model.
+    /// Encodes a request without tensors: for metadata, configuration or statistics.
     pub fn control(&self, method: RequestMethod) -> OutgoingRequest {
         let bytes = match self.protocol {
             Protocol::Http => self.head("GET", method, "\r\n").into(),
@@ -99,7 +98,7 @@ impl RequestPlan {
         OutgoingRequest { method, bytes }
     }
 
-    /// The head of an HTTP request, up to the fields of its own.
+    /// The head of an HTTP request. `rest` is the end of it: the fields of this request, and the empty line.
     fn head(&self, verb: &str, method: RequestMethod, rest: &str) -> Vec<u8> {
         let version = if self.version.is_empty() { String::new() } else { format!("/versions/{}", self.version) };
         let model = method.suffix().map(|suffix| format!("/models/{}{version}{suffix}", self.model));
@@ -120,97 +119,101 @@ impl RequestPlan {
 #[derive(Clone, Debug)]
 pub struct Requests {
     plan: RequestPlan,
-    /// The parts of each sample's request, by stream.
+    /// The request template of each sample, by stream.
     streams: Vec<Vec<RequestTemplate>>,
-    /// Each sample's request whole, all streams in turn.
+    /// The complete request of each sample without a sequence, stream after stream.
     whole: Vec<Bytes>,
 }
 
-/// What is the same in each request of a sample.
+/// The part that all requests of a sample have in common.
 #[derive(Clone, Debug)]
 struct RequestTemplate {
-    /// JSON behind the first brace of a request; a gRPC message without sequence parameters.
-    first: Vec<u8>,
-    /// The binary section.
-    second: Vec<u8>,
+    /// HTTP: the JSON after the opening brace, without the parameters. gRPC: the message without the parameters of a
+    /// sequence.
+    header: Vec<u8>,
+    /// HTTP: the binary section of the body.
+    binary: Vec<u8>,
 }
 
 impl Requests {
-    /// Makes them.
+    /// Encodes the requests for all samples.
+    ///
+    /// # Errors
+    /// A line for the user: the rows of a batch do not fit together, or a tensor cannot be encoded as JSON.
     pub fn new(plan: RequestPlan, input_names: &[String], inputs: &Inputs) -> Result<Self, String> {
         let mut streams = Vec::new();
         for (stream, samples) in inputs.streams.iter().enumerate() {
-            let parts = (0..samples.len()).map(|index| {
+            let templates = (0..samples.len()).map(|index| {
                 let tensors = inputs.batch(stream, index, plan.rows)?;
                 let named: Option<Vec<_>> =
                     tensors.iter().map(|(input, tensor)| Some((input_names.get(*input)?.as_str(), tensor))).collect();
                 let named = named.ok_or("more tensors than inputs")?;
                 match plan.protocol {
-                    Protocol::Http => http_parts(&plan, &named),
-                    Protocol::Grpc => Ok(grpc_parts(&plan, &named)),
+                    Protocol::Http => http_template(&plan, &named),
+                    Protocol::Grpc => Ok(grpc_template(&plan, &named)),
                 }
             });
-            streams.push(parts.collect::<Result<Vec<_>, String>>()?);
+            streams.push(templates.collect::<Result<Vec<_>, String>>()?);
         }
         let mut requests = Self { plan, streams, whole: Vec::new() };
-        requests.whole = requests.streams.iter().flatten().map(|parts| requests.assemble(parts, None)).collect();
+        requests.whole = requests.streams.iter().flatten().map(|template| requests.assemble(template, None)).collect();
         Ok(requests)
     }
 
-    /// How they are addressed and encoded.
+    /// How the requests are addressed and encoded.
     pub const fn plan(&self) -> &RequestPlan {
         &self.plan
     }
 
-    /// The request of a number: samples take turns.
-    pub fn plain(&self, number: u64) -> OutgoingRequest {
+    /// The request with a number, without a sequence: the samples take turns.
+    pub fn by_number(&self, number: u64) -> OutgoingRequest {
         let index = number % self.whole.len().max(1) as u64;
         let bytes = usize::try_from(index).ok().and_then(|index| self.whole.get(index)).cloned().unwrap_or_default();
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
-    /// A request of a sequence.
-    pub fn in_sequence(&self, step: &SequenceStep) -> OutgoingRequest {
+    /// The request for a step of a sequence.
+    pub fn for_step(&self, step: &SequenceStep) -> OutgoingRequest {
         let samples = self.streams.get(step.stream).map(Vec::as_slice).unwrap_or_default();
-        let parts = samples.get(step.index % samples.len().max(1));
-        let bytes = parts.map(|parts| self.assemble(parts, Some(step))).unwrap_or_default();
+        let template = samples.get(step.index % samples.len().max(1));
+        let bytes = template.map(|template| self.assemble(template, Some(step))).unwrap_or_default();
         OutgoingRequest { method: RequestMethod::ModelInfer, bytes }
     }
 
-    /// Samples in each stream.
+    /// The number of samples in each stream.
     pub fn stream_lengths(&self) -> Vec<usize> {
         self.streams.iter().map(Vec::len).collect()
     }
 
-    /// Bytes of the first request.
+    /// The size of the first request in bytes.
     pub fn request_size(&self) -> usize {
         self.whole.first().map_or(0, Bytes::len)
     }
 
-    fn assemble(&self, parts: &RequestTemplate, step: Option<&SequenceStep>) -> Bytes {
+    fn assemble(&self, template: &RequestTemplate, step: Option<&SequenceStep>) -> Bytes {
         match self.plan.protocol {
             Protocol::Grpc => {
                 let parameters = step.map(grpc_sequence).unwrap_or_default();
-                framed(&[&parts.first, &parameters])
+                framed(&[&template.header, &parameters])
             }
             Protocol::Http => {
                 let parameters = http_parameters(&self.plan, step);
-                let json_size = 1 + parameters.len() + parts.first.len();
+                let json_size = 1 + parameters.len() + template.header.len();
                 let mut fields = match self.plan.input_encoding {
                     Encoding::Binary => format!(
                         "Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {json_size}\r\n"
                     ),
                     Encoding::Json => "Content-Type: application/json\r\n".to_owned(),
                 };
-                fields += &format!("Content-Length: {}\r\n\r\n{{", json_size + parts.second.len());
+                fields += &format!("Content-Length: {}\r\n\r\n{{", json_size + template.binary.len());
                 let head = self.plan.head("POST", RequestMethod::ModelInfer, &fields);
-                [&head[..], &parameters, &parts.first, &parts.second].concat().into()
+                [&head[..], &parameters, &template.header, &template.binary].concat().into()
             }
         }
     }
 }
 
-/// The `parameters` of an HTTP request, with a comma behind; empty where there are none.
+/// The member `parameters` of an HTTP request's JSON with a comma behind it; empty without parameters.
 fn http_parameters(plan: &RequestPlan, step: Option<&SequenceStep>) -> Vec<u8> {
     let mut members: Vec<(&str, Vec<u8>)> = Vec::new();
     let text = |write: &dyn Fn(&mut Vec<u8>)| {
@@ -250,7 +253,7 @@ fn http_parameters(plan: &RequestPlan, step: Option<&SequenceStep>) -> Vec<u8> {
     out
 }
 
-fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<RequestTemplate, String> {
+fn http_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<RequestTemplate, String> {
     let (mut json, mut raw) = (b"\"inputs\":[".to_vec(), Vec::new());
     for (index, (name, tensor)) in tensors.iter().enumerate() {
         writer::comma(index, &mut json);
@@ -278,7 +281,7 @@ fn http_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> Result<Request
         }
     }
     json.extend_from_slice(b"]}");
-    Ok(RequestTemplate { first: json, second: raw })
+    Ok(RequestTemplate { header: json, binary: raw })
 }
 
 fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
@@ -322,8 +325,8 @@ fn write_elements(name: &str, tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// `ModelInferRequest`, by its field numbers in `grpc_service.proto`.
-fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
+/// Encodes a `ModelInferRequest` by the field numbers of `grpc_service.proto`: without prost, which would copy the tensors.
+fn grpc_template(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplate {
     let mut message = Vec::new();
     protobuf::put_str(1, &plan.model, &mut message);
     protobuf::put_str(2, &plan.version, &mut message);
@@ -340,10 +343,11 @@ fn grpc_parts(plan: &RequestPlan, tensors: &[(&str, &Tensor)]) -> RequestTemplat
     for (_, tensor) in tensors {
         put_bytes(7, &tensor.contents, &mut message);
     }
-    RequestTemplate { first: message, second: Vec::new() }
+    RequestTemplate { header: message, binary: Vec::new() }
 }
 
-/// The parameters of a sequence as entries of field 4, which may stand anywhere in the message.
+/// The parameters of a sequence, as entries of the map in field 4. Fields of a message may be in any order, so these can be
+/// appended to the template.
 fn grpc_sequence(step: &SequenceStep) -> Vec<u8> {
     let mut out = Vec::new();
     put_parameter("sequence_id", &RequestParameter::Int(step.id.cast_signed()), &mut out);
@@ -379,11 +383,11 @@ fn put_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// A gRPC message with its prefix.
+/// Joins the parts of a gRPC message behind its length prefix.
 fn framed(parts: &[&[u8]]) -> Bytes {
     let size = parts.iter().map(|part| part.len()).sum();
     let mut out = BytesMut::with_capacity(size + grpc::PREFIX_SIZE);
-    // No tensor of 4 GiB is read from a file or made up here.
+    // Fails only from 4 GiB on, larger than any request made here.
     out.extend_from_slice(&grpc::prefix(size).unwrap_or_default());
     parts.iter().for_each(|part| out.extend_from_slice(part));
     out.freeze()
@@ -442,13 +446,13 @@ mod tests {
             Content-Length: 178
 
             {"parameters":{"note":"a\"b","weight":0.5},"inputs":[{"name":"A","shape":[2,1],"datatype":"FP32","data":[0.1,2.0]},{"name":"B","shape":[2,1],"datatype":"BYTES","data":["x",""]}]}"#]]
-        .assert_eq(&text(&requests.plain(0)));
+        .assert_eq(&text(&requests.by_number(0)));
     }
 
     #[test]
     fn binary_requests_tell_the_size_of_their_json_with_the_parameters_of_a_sequence() {
         let requests = requests(plan(Protocol::Http, Encoding::Binary));
-        let outgoing = requests.in_sequence(&STEP);
+        let outgoing = requests.for_step(&STEP);
         let all = text(&outgoing);
         let body = all.split_once("\n\n").unwrap().1;
         let length = |name: &str| {
@@ -468,7 +472,7 @@ mod tests {
     #[test]
     fn grpc_requests_decode_to_what_was_asked() {
         let requests = requests(plan(Protocol::Grpc, Encoding::Binary));
-        let outgoing = requests.in_sequence(&STEP);
+        let outgoing = requests.for_step(&STEP);
         assert_eq!(outgoing.bytes[..5], grpc::prefix(outgoing.bytes.len() - 5).unwrap());
         let message = proto::ModelInferRequest::decode(&outgoing.bytes[5..]).unwrap();
         assert_eq!((&*message.model_name, &*message.model_version), ("m", "3"));
@@ -497,8 +501,8 @@ mod tests {
         let mut own = plan(Protocol::Http, Encoding::Binary);
         own.fields = vec![("host".to_owned(), "model.example".to_owned())];
         let requests = requests(own);
-        assert_eq!(requests.plain(0), requests.plain(2));
-        assert_ne!(requests.plain(0), requests.plain(1));
+        assert_eq!(requests.by_number(0), requests.by_number(2));
+        assert_ne!(requests.by_number(0), requests.by_number(1));
         let control = text(&requests.plan().control(RequestMethod::ModelStatistics));
         assert_eq!(control, "GET /base/v2/models/m/versions/3/stats HTTP/1.1\nhost: model.example\n\n");
     }

@@ -1,5 +1,4 @@
-//! A whole run: the servers are asked what the model is, requests are made, loads are measured one
-//! after the other, and what came of them is printed.
+//! A whole run of `deuteron bench`: describes the model, encodes the requests, measures each load and prints the results.
 
 use std::fs;
 use std::io::Write;
@@ -24,19 +23,20 @@ use crate::loadgen::settings::{BenchSettings, BenchTask, ContentSource, ReportFo
 use crate::loadgen::table;
 use crate::loadgen::target::{Address, Encoding, Protocol};
 
-/// How long a window lasts where nobody says.
+/// Default duration of a window.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The same for one step of a search.
+/// Default duration of the window of one step of a search.
 const INTERVAL_SEARCH: Duration = Duration::from_secs(2);
-/// The same for one turn of a comparison.
+/// Default duration of the window of one turn of a comparison.
 const INTERVAL_COMPARISON: Duration = Duration::from_secs(1);
-/// Warm-up of each step or turn, at most: connections and caches of a server that was warm before.
+/// The longest warm-up of one step of a search or one turn of a comparison: only the connections are new, the server is
+/// warm already.
 const WARM_UP_TURN: Duration = Duration::from_millis(300);
-/// Requests of a sequence where nobody says and no file does.
+/// Default number of requests of a sequence, if no file gives it.
 const SEQUENCE_LENGTH: usize = 20;
 
-/// Measures what was asked and prints it. The program's exit: a failure if something could not be
-/// begun, or if not one request succeeded.
+/// Runs the task of the settings and prints the results. Returns the exit code: failure on an error, or if no request
+/// succeeded.
 pub fn run(settings: &BenchSettings) -> ExitCode {
     match run_to_end(settings) {
         Ok(true) => ExitCode::SUCCESS,
@@ -51,9 +51,9 @@ pub fn run(settings: &BenchSettings) -> ExitCode {
     }
 }
 
-/// Whether any request succeeded.
+/// Returns whether any request succeeded.
 fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
-    let mut target = open(settings, settings.url.as_ref(), &settings.processes)?;
+    let mut target = open_server(settings, settings.url.as_ref(), &settings.processes)?;
     let mut output = ResultWriter::new(settings)?;
     match (&settings.goal, &settings.compare) {
         (BenchTask::Loads(loads), None) => {
@@ -66,7 +66,7 @@ fn run_to_end(settings: &BenchSettings) -> Result<bool, String> {
             output.finish_loads(&target.name)
         }
         (BenchTask::Loads(loads), Some(address)) => {
-            let mut other = open(settings, Some(address), &settings.processes_b)?;
+            let mut other = open_server(settings, Some(address), &settings.processes_b)?;
             output.write(&heading_text(settings, &target))?;
             for load in loads {
                 let comparison = compare(&mut target, &mut other, *load, settings)?;
@@ -98,10 +98,14 @@ fn heading_text(settings: &BenchSettings, target: &MeasuredServer) -> String {
     )
 }
 
-/// Asks a server about the model and makes the requests for it.
-fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) -> Result<MeasuredServer, String> {
-    let usual = Address::parse("localhost", settings.protocol);
-    let address = address.cloned().map_or(usual, Ok)?;
+/// Asks a server to describe the model, and encodes the requests for it.
+fn open_server(
+    settings: &BenchSettings,
+    address: Option<&Address>,
+    processes: &[u32],
+) -> Result<MeasuredServer, String> {
+    let default = Address::parse("localhost", settings.protocol);
+    let address = address.cloned().map_or(default, Ok)?;
     let mut plan = RequestPlan {
         address: address.clone(),
         protocol: settings.protocol,
@@ -118,9 +122,9 @@ fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) 
     let mut control = ControlClient::new(socket, plan.clone());
     let model = control.describe().map_err(|why| format!("{name}: {why}"))?;
     if settings.protocol == Protocol::Http {
-        let usual = control.encoding();
-        plan.input_encoding = settings.input_encoding.unwrap_or(usual);
-        plan.output_encoding = settings.output_encoding.unwrap_or(usual);
+        let default = control.encoding();
+        plan.input_encoding = settings.input_encoding.unwrap_or(default);
+        plan.output_encoding = settings.output_encoding.unwrap_or(default);
     }
     if model.config.as_ref().is_some_and(|config| config.is_decoupled) && settings.protocol == Protocol::Grpc {
         return Err(format!("{name}: the model is decoupled, which needs ModelStreamInfer; it is not supported"));
@@ -142,7 +146,7 @@ fn open(settings: &BenchSettings, address: Option<&Address>, processes: &[u32]) 
 fn sequence_plan(settings: &BenchSettings) -> SequencePlan {
     let is_file = matches!(&settings.source, ContentSource::Path(path) if path.is_file());
     let sequence = &settings.sequence;
-    // A stream of a file is a sequence as it stands.
+    // Without a flag, each stream of a file is one sequence, with the stream's length.
     let length = sequence.length.or(if is_file { None } else { Some(SEQUENCE_LENGTH) });
     SequencePlan {
         count: sequence.count,
@@ -155,7 +159,7 @@ fn sequence_plan(settings: &BenchSettings) -> SequencePlan {
 
 fn resolve(address: &Address) -> Result<SocketAddr, String> {
     let mut addresses = (address.host.as_str(), address.port).to_socket_addrs().map_err(|error| error.to_string())?;
-    // IPv4 first where a name has both: most servers listen there.
+    // IPv4 if the name has both: most servers listen on it.
     let first = addresses.next().ok_or("the name has no address")?;
     Ok(if first.is_ipv4() { first } else { addresses.find(SocketAddr::is_ipv4).unwrap_or(first) })
 }
@@ -178,8 +182,8 @@ fn inputs(settings: &BenchSettings, model: &ModelDescription) -> Result<Inputs, 
     }
 }
 
-/// How loads are measured; a turn is one of many short measurements, whose spread is looked at
-/// elsewhere.
+/// How loads are measured. `turn` is the default duration of a short measurement, a step of a search or a turn of a
+/// comparison: one window without the test of stability, which a comparison replaces by the spread of its rounds.
 fn method(settings: &BenchSettings, turn: Option<Duration>, is_quiet: bool) -> MeasureMethod {
     let measurement = &settings.measurement;
     let interval = measurement.interval.or(turn).unwrap_or(INTERVAL);
@@ -206,7 +210,7 @@ fn method(settings: &BenchSettings, turn: Option<Duration>, is_quiet: bool) -> M
     }
 }
 
-/// Measures two servers in turns, A B B A, so that neither has the better half of anything.
+/// Compares two servers in rounds of A B B A: a drift of the machine then affects both alike.
 fn compare(
     a: &mut MeasuredServer,
     b: &mut MeasuredServer,
@@ -225,7 +229,7 @@ fn compare(
     Comparison::from_rounds(rounds).ok_or_else(|| "--rounds must be greater than 0".to_owned())
 }
 
-/// Searches for the highest rate that meets a goal. Each step is printed.
+/// Searches for the highest rate that meets a goal, and prints each step. Returns whether any request succeeded.
 fn search(
     target: &mut MeasuredServer,
     goal: LatencyGoal,
@@ -251,7 +255,7 @@ fn search(
             "{rate:>12.1} requests/s   {:>10.1} answered/s   p{} {:>9}   {} failed   {}\n",
             measured.throughput,
             goal.percentile,
-            table::show(measured.latency),
+            table::format_time(measured.latency),
             report.window.failures.total(),
             outcome.map_or_else(|miss| format!("missed: {}", miss.text()), |()| "met".to_owned())
         ))?;
@@ -275,7 +279,7 @@ fn search(
     }
 }
 
-/// Where results go.
+/// Writes results to standard output or a file, in the format of the settings.
 struct ResultWriter<'a> {
     settings: &'a BenchSettings,
     sink: Box<dyn Write>,
@@ -296,7 +300,7 @@ impl<'a> ResultWriter<'a> {
         Heading { url: url.to_owned(), model: self.settings.model.clone(), protocol: self.settings.protocol.name() }
     }
 
-    /// Text that only people read.
+    /// Writes text for people: only in the format `table`.
     fn write(&mut self, text: &str) -> Result<(), String> {
         if self.settings.output.format == ReportFormat::Table { self.write_always(text) } else { Ok(()) }
     }
@@ -329,7 +333,7 @@ impl<'a> ResultWriter<'a> {
         Ok(())
     }
 
-    /// What is told when all loads are measured. Whether any request succeeded.
+    /// Writes what needs all reports: CSV, the summary, the plot. Returns whether any request succeeded.
     fn finish_loads(&mut self, url: &str) -> Result<bool, String> {
         let heading = self.heading(url);
         if self.settings.output.format == ReportFormat::Csv {
@@ -342,6 +346,7 @@ impl<'a> ResultWriter<'a> {
         Ok(self.reports.iter().any(|report| report.window.succeeded > 0))
     }
 
+    /// Writes what needs all comparisons: CSV and the plot. Returns whether requests of both servers succeeded.
     fn finish_comparisons(&mut self, urls: (&str, &str)) -> Result<bool, String> {
         let headings = (self.heading(urls.0), self.heading(urls.1));
         if self.settings.output.format == ReportFormat::Csv {

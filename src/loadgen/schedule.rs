@@ -1,5 +1,5 @@
-//! When the requests of an open loop are due, whatever becomes of the earlier ones. Pure: offsets
-//! from the start of the load, from a rate and a seed.
+//! The arrivals of an open loop: when each request is due, independent of earlier answers. Pure: offsets from the start of
+//! the load, computed from a rate and a seed.
 
 use std::time::Duration;
 
@@ -8,50 +8,61 @@ use crate::loadgen::random::Random;
 /// How the gaps between requests are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
-    /// All the same.
+    /// Equal gaps.
     Constant,
-    /// Exponential: arrivals that know nothing of each other, as from many clients.
+    /// Exponential gaps: independent arrivals, as from many clients.
     Poisson,
 }
 
-/// One thread's share of the arrivals, in order.
+/// The arrivals of one load thread, in order.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use deuteron::loadgen::schedule::{Distribution, Schedule, ThreadShare};
+///
+/// let share = ThreadShare { index: 1, count: 2 };
+/// let mut schedule = Schedule::new(1000.0, Distribution::Constant, 42, share);
+/// assert_eq!(schedule.next_due(), Duration::from_millis(1));
+/// assert_eq!(schedule.next_due(), Duration::from_millis(3));
+/// ```
 #[derive(Clone, Debug)]
 pub struct Schedule {
     distribution: Distribution,
     /// Requests per second of all threads.
     rate: f64,
-    lane: ThreadShare,
+    share: ThreadShare,
     random: Random,
     index: u64,
-    /// Seconds from the start of the last arrival drawn.
+    /// The last arrival drawn, in seconds from the start.
     drawn: f64,
 }
 
-/// Which of how many threads.
+/// One load thread among all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadShare {
-    /// From 0.
+    /// The thread's index, from 0.
     pub index: usize,
-    /// At least 1.
+    /// The number of threads, at least 1.
     pub count: usize,
 }
 
 impl Schedule {
-    /// The arrivals of one thread at a rate in requests per second of all threads together.
-    pub const fn new(rate: f64, distribution: Distribution, seed: u64, lane: ThreadShare) -> Self {
-        // Poisson processes that are independent add up to one of the sum of their rates.
-        let random = Random::new(seed.wrapping_add((lane.index as u64).wrapping_mul(0x9e37_79b9)));
-        Self { distribution, rate, lane, random, index: 0, drawn: 0.0 }
+    /// The arrivals of one thread. `rate` is that of all threads together, in requests per second.
+    pub const fn new(rate: f64, distribution: Distribution, seed: u64, share: ThreadShare) -> Self {
+        // Independent Poisson processes add up to one with the sum of their rates, so each thread draws its own.
+        let random = Random::new(seed.wrapping_add((share.index as u64).wrapping_mul(0x9e37_79b9)));
+        Self { distribution, rate, share, random, index: 0, drawn: 0.0 }
     }
 
     /// When the next request is due, from the start.
     pub fn next_due(&mut self) -> Duration {
-        let lanes = self.lane.count.max(1) as f64;
+        let threads = self.share.count.max(1) as f64;
         let seconds = match self.distribution {
-            // From the index, so that no error adds up.
-            Distribution::Constant => (self.index as f64).mul_add(lanes, self.lane.index as f64) / self.rate,
+            // Computed from the index, so that rounding errors do not add up.
+            Distribution::Constant => (self.index as f64).mul_add(threads, self.share.index as f64) / self.rate,
             Distribution::Poisson => {
-                self.drawn -= (1.0 - self.random.next_unit()).ln() * lanes / self.rate;
+                self.drawn -= (1.0 - self.random.next_unit()).ln() * threads / self.rate;
                 self.drawn
             }
         };
@@ -78,17 +89,17 @@ mod tests {
     }
 
     #[test]
-    fn lanes_of_a_constant_rate_take_turns() {
-        let lane = |index| Schedule::new(1000.0, Distribution::Constant, 1, ThreadShare { index, count: 2 });
-        assert_eq!(arrivals(lane(0), 3), [0, 2, 4].map(Duration::from_millis));
-        assert_eq!(arrivals(lane(1), 3), [1, 3, 5].map(Duration::from_millis));
+    fn threads_at_a_constant_rate_take_turns() {
+        let share = |index| Schedule::new(1000.0, Distribution::Constant, 1, ThreadShare { index, count: 2 });
+        assert_eq!(arrivals(share(0), 3), [0, 2, 4].map(Duration::from_millis));
+        assert_eq!(arrivals(share(1), 3), [1, 3, 5].map(Duration::from_millis));
     }
 
     #[test]
     fn poisson_gaps_have_the_mean_and_the_spread_of_an_exponential() {
         for count in [1, 4] {
-            let lane = ThreadShare { index: count - 1, count };
-            let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, lane), 100_000);
+            let share = ThreadShare { index: count - 1, count };
+            let times = arrivals(Schedule::new(1000.0, Distribution::Poisson, 42, share), 100_000);
             let gaps: Vec<f64> = times.windows(2).map(|pair| (pair[1] - pair[0]).as_secs_f64()).collect();
             let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
             let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
@@ -99,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_decides_the_arrivals_and_each_lane_has_its_own() {
+    fn a_seed_decides_the_arrivals_and_each_thread_has_its_own() {
         let draw = |seed, index| {
             arrivals(Schedule::new(100.0, Distribution::Poisson, seed, ThreadShare { index, count: 2 }), 50)
         };

@@ -1,19 +1,32 @@
-//! The search for the highest rate that meets a goal: doubled until it does not, then bisected
-//! between the last that did and the first that did not. Pure.
+//! The search for the highest rate that meets a goal: the rate is doubled until it misses, then bisected between the
+//! highest that met and the lowest that missed. Pure.
 
 use std::time::Duration;
 
-/// A goal for latency: so many percent of the requests within so long.
+/// A goal for latency: the percentile must not exceed the limit.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use deuteron::loadgen::search::LatencyGoal;
+///
+/// let goal = LatencyGoal::parse("p99=10ms")?;
+/// assert_eq!(goal, LatencyGoal { percentile: 99.0, latency_max: Duration::from_millis(10) });
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyGoal {
-    /// 99.0 for p99.
+    /// The percentile: 99.0 for p99.
     pub percentile: f64,
-    /// How long that may take.
+    /// The limit.
     pub latency_max: Duration,
 }
 
 impl LatencyGoal {
-    /// Reads `p99=10ms`. The error is one line for a person.
+    /// Parses `p99=10ms`.
+    ///
+    /// # Errors
+    /// A line for the user, when the text is not a percentile and a latency.
     pub fn parse(text: &str) -> Result<Self, String> {
         let malformed = || "expected a percentile and a latency, as in p99=10ms".to_owned();
         let (percentile, latency) = text.split_once('=').ok_or_else(malformed)?;
@@ -37,19 +50,19 @@ impl LatencyGoal {
     }
 }
 
-/// Why a rate does not meet the goal.
+/// Why a rate misses the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoalMiss {
-    /// Requests failed, more of them than may be late.
+    /// More requests failed than may exceed the limit.
     Failures,
     /// The percentile is above the limit.
     Latency,
-    /// The server answered fewer than were due.
+    /// The server answered fewer requests than were due.
     Throughput,
 }
 
 impl GoalMiss {
-    /// As it is printed.
+    /// Its text in the report.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Failures => "failed requests",
@@ -59,26 +72,29 @@ impl GoalMiss {
     }
 }
 
-/// What one step measured.
+/// The measurement of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeasuredRate {
-    /// Requests per second that were answered.
+    /// Successful requests per second.
     pub throughput: f64,
-    /// The latency of the goal's percentile.
+    /// The latency at the goal's percentile.
     pub latency: Duration,
-    /// Requests that failed, of all.
+    /// The share of failures among the requests that ended, from 0 to 1.
     pub failed_share: f64,
 }
 
 impl LatencyGoal {
-    /// Whether a rate meets it, and why not.
+    /// Checks the measurement of a rate.
+    ///
+    /// # Errors
+    /// Why the rate misses the goal.
     pub fn check(&self, rate: f64, measured: MeasuredRate) -> Result<(), GoalMiss> {
         if measured.failed_share > 1.0 - self.percentile / 100.0 {
             Err(GoalMiss::Failures)
         } else if measured.latency > self.latency_max {
             Err(GoalMiss::Latency)
         } else if measured.throughput < rate * THROUGHPUT_SHARE_MIN {
-            // A queue that grows shows in the latency only once it has been answered.
+            // Needed besides the latency, which does not yet include the requests that still wait in a growing queue.
             Err(GoalMiss::Throughput)
         } else {
             Ok(())
@@ -86,8 +102,8 @@ impl LatencyGoal {
     }
 }
 
-/// Of the requests that are due, how many must be answered: a Poisson load of a short window
-/// varies by itself.
+/// The share of the requested rate that must be answered. Below 1, because the number of arrivals of a Poisson load varies
+/// in a short window.
 const THROUGHPUT_SHARE_MIN: f64 = 0.9;
 
 /// The state of a search.
@@ -104,7 +120,7 @@ pub struct RateSearch {
 }
 
 impl RateSearch {
-    /// A search between two rates, down to a precision: 0.05 ends it when the bounds are 5 % apart.
+    /// A search between two rates. It ends when the bounds are as close as `precision`: 0.05 for 5 %.
     pub const fn new(rate_min: f64, rate_max: f64, precision: f64) -> Self {
         Self { next: rate_min, met: None, missed: None, rate_min, rate_max, precision }
     }
@@ -119,7 +135,7 @@ impl RateSearch {
         }
     }
 
-    /// What became of a rate.
+    /// Records whether a rate met the goal.
     pub fn handle_outcome(&mut self, rate: f64, is_met: bool) {
         if is_met {
             self.met = Some(self.met.map_or(rate, |met| met.max(rate)));
@@ -127,14 +143,14 @@ impl RateSearch {
             self.missed = Some(self.missed.map_or(rate, |missed| missed.min(rate)));
         }
         self.next = match (self.met, self.missed) {
-            // Rates are compared by their ratio: the middle is the geometric one.
+            // The geometric mean, since the precision is a ratio.
             (Some(met), Some(missed)) => (met * missed).sqrt(),
             (Some(met), None) => (met * 2.0).min(self.rate_max),
             _ => self.rate_min,
         };
     }
 
-    /// The highest rate that met the goal, if one did.
+    /// The highest rate that met the goal.
     pub const fn best(&self) -> Option<f64> {
         self.met
     }

@@ -1,5 +1,5 @@
-//! Which request of which sequence is sent next. Pure. A sequence has at most one request in
-//! flight, since its requests have an order; a failed one does not end it.
+//! The sequences of a load: which request of which sequence is sent next. Pure. The requests of a sequence are ordered, so
+//! at most one is in flight. A failed request does not end its sequence.
 
 use crate::loadgen::random::Random;
 use crate::loadgen::schedule::ThreadShare;
@@ -7,28 +7,28 @@ use crate::loadgen::schedule::ThreadShare;
 /// How sequences are made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequencePlan {
-    /// Sequences at the same time, of all threads.
+    /// Concurrent sequences of all threads.
     pub count: usize,
-    /// Requests in each; `None` for as many as its stream of inputs has.
+    /// Requests in a sequence; `None` for the length of its stream.
     pub length: Option<usize>,
-    /// Percent by which a length may differ from that.
+    /// Percent by which lengths vary.
     pub length_variation: f64,
     /// The first id.
     pub id_first: u64,
-    /// The last id, after which the first comes again.
+    /// The last id; the next is the first again.
     pub id_last: u64,
 }
 
 /// One request of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SequenceStep {
-    /// Names the sequence to [`LoadSequences::handle_done`].
+    /// The sequence's slot, for [`LoadSequences::handle_done`].
     pub slot: usize,
     /// `sequence_id`.
     pub id: u64,
-    /// Which stream of inputs.
+    /// The index of the stream of samples.
     pub stream: usize,
-    /// Which of its inputs.
+    /// The index of the sample in the stream, which may be beyond its end: samples start again.
     pub index: usize,
     /// `sequence_start`.
     pub is_start: bool,
@@ -40,12 +40,14 @@ pub struct SequenceStep {
 #[derive(Clone, Debug)]
 pub struct LoadSequences {
     plan: SequencePlan,
-    lane: ThreadShare,
-    /// Inputs in each stream.
+    share: ThreadShare,
+    /// Number of samples in each stream.
     stream_lengths: Vec<usize>,
+    /// One sequence in each slot.
     active: Vec<ActiveSequence>,
-    /// Sequences begun.
+    /// Sequences made so far.
     begun: u64,
+    /// The slot to look at next, so that sequences take turns.
     cursor: usize,
     random: Random,
 }
@@ -60,10 +62,10 @@ struct ActiveSequence {
 }
 
 impl LoadSequences {
-    /// The share of one thread: `count` sequences over streams of so many inputs each.
-    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, lane: ThreadShare, seed: u64) -> Self {
+    /// The sequences of one thread, `count` at a time, over streams of the given lengths.
+    pub fn new(plan: SequencePlan, count: usize, stream_lengths: Vec<usize>, share: ThreadShare, seed: u64) -> Self {
         let random = Random::new(seed ^ 0x05e9_0e9c);
-        let mut sequences = Self { plan, lane, stream_lengths, active: Vec::new(), begun: 0, cursor: 0, random };
+        let mut sequences = Self { plan, share, stream_lengths, active: Vec::new(), begun: 0, cursor: 0, random };
         for _ in 0..count {
             let fresh = sequences.begin();
             sequences.active.push(fresh);
@@ -71,7 +73,7 @@ impl LoadSequences {
         sequences
     }
 
-    /// The next request of a sequence that has none in flight; they take turns.
+    /// The next request, of a sequence without one in flight. The sequences take turns.
     pub fn poll_step(&mut self) -> Option<SequenceStep> {
         let slot = self.find_idle(|_| true)?;
         let active = self.active.get_mut(slot)?;
@@ -79,14 +81,14 @@ impl LoadSequences {
         Some(active.take_step(slot, is_end))
     }
 
-    /// A last request for a sequence that was begun and has none in flight: so that a load that
-    /// stops leaves none open in the server.
-    pub fn poll_close(&mut self) -> Option<SequenceStep> {
+    /// The last request of a sequence that has started and has no request in flight. At the end of a load: otherwise its
+    /// sequences would stay open in the server.
+    pub fn poll_final_step(&mut self) -> Option<SequenceStep> {
         let slot = self.find_idle(|active| active.sent > 0)?;
         Some(self.active.get_mut(slot)?.take_step(slot, true))
     }
 
-    /// The request of a sequence was answered, or failed. Behind its last one another begins.
+    /// The request of a sequence has ended, by an answer or a failure. If it was the last one, a new sequence takes the slot.
     pub fn handle_done(&mut self, slot: usize) {
         let Some(active) = self.active.get_mut(slot) else { return };
         active.is_in_flight = false;
@@ -107,8 +109,9 @@ impl LoadSequences {
         Some(slot)
     }
 
+    /// Makes the next sequence. Numbers are dealt round robin among the threads, so no two threads share an id.
     fn begin(&mut self) -> ActiveSequence {
-        let number = self.begun * self.lane.count.max(1) as u64 + self.lane.index as u64;
+        let number = self.begun * self.share.count.max(1) as u64 + self.share.index as u64;
         self.begun += 1;
         let ids = self.plan.id_last.saturating_sub(self.plan.id_first).saturating_add(1);
         let streams = self.stream_lengths.len().max(1);
@@ -182,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_never_share_an_id() {
+    fn threads_never_share_an_id() {
         let mut wide = plan(Some(1), 0.0);
         wide.id_last = 1000;
         for index in 0..2 {
@@ -199,11 +202,11 @@ mod tests {
     fn what_was_begun_is_closed_and_nothing_else() {
         let mut sequences = LoadSequences::new(plan(Some(9), 0.0), 2, vec![9], ALONE, 1);
         let first = sequences.poll_step().unwrap();
-        assert_eq!(show(sequences.poll_close()), "-", "one is in flight, the other was not begun");
+        assert_eq!(show(sequences.poll_final_step()), "-", "one is in flight, the other was not begun");
         sequences.handle_done(first.slot);
-        assert_eq!(show(sequences.poll_close()), "10 0.1 end");
+        assert_eq!(show(sequences.poll_final_step()), "10 0.1 end");
         sequences.handle_done(first.slot);
-        assert_eq!(show(sequences.poll_close()), "-");
+        assert_eq!(show(sequences.poll_final_step()), "-");
     }
 
     #[test]

@@ -1,5 +1,4 @@
-//! What a measurement was asked to be: plain values, read from the command line by `cli` and never
-//! changed after.
+//! The settings of `deuteron bench`: plain values, made from the command line by `cli` and never changed afterwards.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,56 +8,56 @@ use crate::loadgen::schedule::Distribution;
 use crate::loadgen::search::LatencyGoal;
 use crate::loadgen::target::{Address, Encoding, Protocol, RequestParameter};
 
-/// Everything a measurement was asked to be.
+/// All settings of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchSettings {
     /// The model's name.
     pub model: String,
-    /// Its version; empty for the one the server chooses.
+    /// The model's version; empty to let the server choose.
     pub version: String,
-    /// How requests travel.
+    /// HTTP or gRPC.
     pub protocol: Protocol,
-    /// The server; `None` for the usual address of the protocol.
+    /// The server's address; `None` for the protocol's default port on this machine.
     pub url: Option<Address>,
-    /// The server it is compared with.
+    /// The address of the second server, for a comparison.
     pub compare: Option<Address>,
-    /// What is to be found out.
+    /// The task.
     pub goal: BenchTask,
-    /// Connections; `None` for as many as requests in flight.
+    /// Number of connections; `None` for one per request in flight, or the default of an open loop.
     pub connections: Option<usize>,
-    /// Threads that send.
+    /// Load threads, at most.
     pub threads: usize,
-    /// How the gaps of an open loop are drawn.
+    /// How the gaps between arrivals of an open loop are drawn.
     pub distribution: Distribution,
-    /// Decides arrivals, contents and lengths of sequences.
+    /// The seed of arrivals, random contents and sequence lengths.
     pub seed: u64,
     /// Rows in a request.
     pub rows: usize,
-    /// Where contents come from.
+    /// Where input contents come from.
     pub source: ContentSource,
-    /// Shapes that were given.
+    /// The shapes of inputs, by name, without the batch axis.
     pub shapes: Vec<(String, Vec<i64>)>,
-    /// What strings hold; random ones otherwise.
+    /// The contents of every string; random if none.
     pub string: Option<String>,
     /// Characters of a random string.
     pub string_length: usize,
-    /// How inputs travel over HTTP; as the server's extensions say where it is not given.
+    /// The encoding of inputs over HTTP; `None` for the best that the server offers.
     pub input_encoding: Option<Encoding>,
-    /// How outputs are asked for over HTTP; likewise.
+    /// The encoding requested for outputs over HTTP; `None` for the best that the server offers.
     pub output_encoding: Option<Encoding>,
     /// Parameters of every request.
     pub parameters: Vec<(String, RequestParameter)>,
-    /// Fields of every request's head.
+    /// Additional header fields of every request.
     pub fields: Vec<(String, String)>,
     /// How sequences are made.
     pub sequence: SequenceSettings,
-    /// When it has been measured long enough.
+    /// Windows, warm-up and stability.
     pub measurement: Measurement,
     /// How long an answer may take.
     pub timeout: Duration,
-    /// Processes of the server.
+    /// Process ids of the server.
     pub processes: Vec<u32>,
-    /// Processes of the server it is compared with.
+    /// Process ids of the second server.
     pub processes_b: Vec<u32>,
     /// Rounds of a comparison.
     pub rounds: usize,
@@ -66,88 +65,87 @@ pub struct BenchSettings {
     pub output: OutputSettings,
 }
 
-/// What is to be found out.
+/// The task of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BenchTask {
-    /// How the server does at each of these loads.
+    /// Measure each of these loads.
     Loads(Vec<OfferedLoad>),
-    /// The highest rate that meets a goal, between two rates.
+    /// Find the highest rate between two rates, in requests per second, that meets a goal.
     Search(LatencyGoal, (f64, f64)),
 }
 
-/// Where contents come from.
+/// Where input contents come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ContentSource {
     /// A JSON file, or a folder with a file for each input.
     Path(PathBuf),
-    /// Made up from the seed.
+    /// Random, from the seed.
     Random,
     /// Zeros.
     Zero,
 }
 
-/// How sequences are made; whether there are any the model decides, or one of these being given.
+/// How sequences are made. Requests belong to sequences if the model serves sequences or a flag of these is given.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SequenceSettings {
     /// Whether a flag asked for sequences.
     pub is_asked: bool,
     /// Requests in each.
     pub length: Option<usize>,
-    /// Percent by which a length may differ.
+    /// Percent by which lengths vary.
     pub length_variation: f64,
-    /// Sequences at the same time in an open loop; in a closed one each request in flight is of
-    /// another.
+    /// Concurrent sequences in an open loop. In a closed loop there are as many as requests in flight.
     pub count: usize,
     /// The first id, and the last.
     pub ids: (u64, u64),
 }
 
-/// When a load has been measured long enough.
+/// Windows, warm-up and stability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measurement {
-    /// Whether a window lasts for requests and not for time.
+    /// Whether a window ends after a number of requests and not after a time.
     pub counts: bool,
-    /// How long a window lasts; `None` for what suits the task.
+    /// The duration of a window; `None` for the default of the task.
     pub interval: Option<Duration>,
-    /// How many requests a window lasts.
+    /// The number of requests of a window.
     pub requests: u64,
     /// Percent by which windows may differ.
     pub stability: f64,
-    /// Windows at most.
+    /// The most windows.
     pub trials_max: usize,
-    /// The percentile that is to be stable; the mean otherwise.
+    /// The percentile of latency that must be stable; the mean if none.
     pub percentile: Option<f64>,
-    /// How long the load runs before it is measured, at least.
+    /// Minimum duration of the warm-up.
     pub warm_up: Duration,
-    /// How many requests end before it is measured, at least.
+    /// Minimum number of requests that end in the warm-up.
     pub warm_up_requests: u64,
-    /// Exactly so many requests instead of windows.
+    /// The number of requests to send, instead of windows until the result is stable.
     pub request_count: Option<u64>,
-    /// How close a search comes: 0.05 for 5 %.
+    /// The precision of a search: 0.05 for 5 %.
     pub precision: f64,
 }
 
 /// What is printed, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSettings {
-    /// In which form.
+    /// The format of reports.
     pub format: ReportFormat,
-    /// Into which file; standard output otherwise.
+    /// The file for reports; standard output if none.
     pub file: Option<PathBuf>,
-    /// The drawing.
+    /// The file for the plot; no plot if none.
     pub plot: Option<PathBuf>,
-    /// Whether each window is told.
+    /// Whether to print each window.
     pub is_verbose: bool,
 }
 
-/// In which form results are printed.
+/// The format of reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReportFormat {
-    /// Comma-separated, a line for each load.
+    /// CSV, a line for each load.
     Csv,
-    /// A JSON object for each load, on a line of its own.
+    /// JSON lines, an object for each load.
     Json,
-    /// For people.
+    /// Text for people.
     Table,
 }
 

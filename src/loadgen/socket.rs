@@ -1,5 +1,5 @@
-//! Sockets that wait for nobody, and the wait for all of them: epoll, with a timer that is exact to
-//! microseconds where epoll's own is to milliseconds.
+//! Nonblocking sockets and a poller for them: epoll, with a timerfd for timeouts in microseconds, since epoll's own timeout
+//! is in milliseconds.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -14,24 +14,27 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
-/// What the timer is called among the sockets.
+/// The epoll data of the timer; sockets have their indices.
 const TIMER: u64 = u64::MAX;
 
-/// A connection that is made or being made.
+/// A nonblocking TCP socket, connected or connecting.
 #[derive(Debug)]
 pub struct ClientSocket(TcpStream);
 
-/// What a read or a write came to.
+/// The result of a read or a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BytesMoved {
-    /// So many bytes; of a read 0 is the end.
+    /// The number of bytes; for a read, 0 is the end of the stream.
     Bytes(usize),
-    /// None now.
+    /// The socket is not ready.
     Blocked,
 }
 
 impl ClientSocket {
-    /// Begins a connection.
+    /// Starts to connect.
+    ///
+    /// # Errors
+    /// The error of the system, when the connect fails at once.
     pub fn connect(address: SocketAddr) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -42,17 +45,26 @@ impl ClientSocket {
         }
     }
 
-    /// Why the connection could not be made, if so.
+    /// Checks the outcome of the connect.
+    ///
+    /// # Errors
+    /// Why it has failed.
     pub fn take_error(&self) -> io::Result<()> {
         self.0.take_error()?.map_or(Ok(()), Err)
     }
 
-    /// Reads what is there.
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// The error of the system, but not for a socket that is not ready.
     pub fn read(&mut self, buffer: &mut [u8]) -> io::Result<BytesMoved> {
         moved(self.0.read(buffer))
     }
 
-    /// Writes what fits.
+    /// Writes what fits into the socket's buffer.
+    ///
+    /// # Errors
+    /// The error of the system, but not for a socket that is not ready.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<BytesMoved> {
         moved(self.0.write(bytes))
     }
@@ -68,24 +80,27 @@ fn moved(outcome: io::Result<usize>) -> io::Result<BytesMoved> {
     }
 }
 
-/// Waits for many sockets.
+/// Waits for events of many sockets.
 pub struct Poller {
     epoll: OwnedFd,
     timer: OwnedFd,
     events: Vec<Event>,
 }
 
-/// A socket that has something.
+/// An event of a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct ReadyConnection {
-    /// The name it was added with.
+    /// The index that the socket was added with.
     pub index: usize,
-    /// It can be written to; otherwise it can be read, or has ended.
+    /// True for writable, false for readable or closed. A socket that is both gets two events.
     pub is_writable: bool,
 }
 
 impl Poller {
-    /// Waits for none yet.
+    /// A poller without sockets.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
     pub fn new() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
@@ -93,21 +108,30 @@ impl Poller {
         Ok(Self { epoll, timer, events: Vec::with_capacity(EVENTS_MAX) })
     }
 
-    /// Waits for a connection to be made, too.
+    /// Adds a connecting socket. It is writable when the connect has ended.
+    ///
+    /// # Errors
+    /// The error of `epoll_ctl`.
     pub fn add(&self, stream: &ClientSocket, index: usize) -> io::Result<()> {
         let flags = EventFlags::IN | EventFlags::OUT;
         Ok(epoll::add(&self.epoll, stream.0.as_fd(), EventData::new_u64(index as u64), flags)?)
     }
 
-    /// Whether to wait for room to write.
+    /// Sets whether to wait for the socket to become writable.
+    ///
+    /// # Errors
+    /// The error of `epoll_ctl`.
     pub fn set_writable(&self, stream: &ClientSocket, index: usize, wants: bool) -> io::Result<()> {
         let flags = if wants { EventFlags::IN | EventFlags::OUT } else { EventFlags::IN };
         Ok(epoll::modify(&self.epoll, stream.0.as_fd(), EventData::new_u64(index as u64), flags)?)
     }
 
-    /// Waits at most so long, exact to the timer's resolution, and adds what is ready.
+    /// Waits for events, at most for `timeout`, and appends them to `ready`. A signal ends the wait early.
+    ///
+    /// # Errors
+    /// The error of `epoll_wait`.
     pub fn wait(&mut self, timeout: Duration, ready: &mut Vec<ReadyConnection>) -> io::Result<()> {
-        // Whole milliseconds are epoll's own business; anything finer is the timer's.
+        // The timer is set only for timeouts that epoll cannot express: it costs two system calls.
         let millis = Duration::from_millis(u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX));
         if millis != timeout {
             let value = timespec(timeout);
@@ -136,7 +160,7 @@ impl Poller {
             }
         }
         if has_fired {
-            // Until it is read it is ready.
+            // A timerfd stays ready until it is read.
             let _ = rustix::io::read(&self.timer, &mut [0; 8]);
         }
         Ok(())

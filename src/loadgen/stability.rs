@@ -1,35 +1,34 @@
-//! When a load has been measured long enough: as perf_analyzer decides it, when the last three
-//! windows agree in throughput and in latency; and not while more comes than is answered. Pure.
+//! The test of stability: a load was measured long enough when the last three windows agree in throughput and in latency,
+//! as in perf_analyzer, and the backlog does not grow. Pure.
 
-/// Windows that must agree, and that are reported together.
+/// Number of windows that must agree, and that are reported together.
 pub const WINDOWS: usize = 3;
 
-/// What one window says.
+/// The figures of one window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StabilityPoint {
     /// Inferences per second.
     pub throughput: f64,
-    /// The latency that is to be stable, the mean or a percentile.
+    /// The mean or a percentile of latency, in seconds.
     pub latency: f64,
-    /// Requests that ended in it.
+    /// Requests that ended in the window.
     pub ended: u64,
-    /// Requests that were due by its end and had not ended.
+    /// Requests that were due at the end of the window and had not ended.
     pub backlog: u64,
 }
 
-/// What follows from the windows so far.
+/// The verdict on the windows so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StabilityVerdict {
     /// Measure another window.
     More,
-    /// They agree.
+    /// The last windows agree.
     Stable,
-    /// They do not, and there were as many as allowed.
+    /// They do not, and there are no more windows.
     Unstable,
 }
 
-/// Looks at all windows so far. `percent` is by how much the largest of the last three may exceed
-/// the smallest.
+/// Judges all windows so far. In each figure, the largest of the last three may exceed the smallest by `percent`.
 pub fn judge(points: &[StabilityPoint], percent: f64, trials_max: usize) -> StabilityVerdict {
     let last = points.len().checked_sub(WINDOWS).and_then(|from| points.get(from..));
     let agree = |value: fn(&StabilityPoint) -> f64| {
@@ -49,14 +48,15 @@ pub fn judge(points: &[StabilityPoint], percent: f64, trials_max: usize) -> Stab
     }
 }
 
-/// Whether what waits grows from window to window, and by more than chance makes of arrivals: the
-/// deviation of a Poisson process. A server that is overloaded answers at an even rate, and late by an
-/// ever smaller part more. In a closed loop nothing grows.
+/// Whether the backlog grows from window to window, by more than the standard deviation of a Poisson process. Needed
+/// because the windows of an overloaded server may agree: it answers at an even rate, and its latency grows by a smaller
+/// share in each window. In a closed loop the backlog does not grow.
 fn falls_behind(last: &[StabilityPoint]) -> bool {
     let grows = last.is_sorted_by(|one, next| one.backlog < next.backlog);
     let (Some(first), Some(end)) = (last.first(), last.last()) else { return false };
     let growth = end.backlog.saturating_sub(first.backlog);
     let due = last.iter().skip(1).map(|point| point.ended).sum::<u64>().saturating_add(growth);
+    // growth > sqrt(due), the standard deviation of a Poisson count.
     grows && growth.saturating_mul(growth) > due
 }
 

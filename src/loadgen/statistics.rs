@@ -1,5 +1,5 @@
-//! The server's own durations of a model, from Triton's statistics extension, over REST or gRPC.
-//! Pure: a reading of what the server answered, and the difference of two readings.
+//! The server's statistics of a model (Triton's statistics extension), decoded from JSON or from gRPC messages, and the
+//! difference of two readings. Pure.
 
 use std::time::Duration;
 
@@ -8,17 +8,17 @@ use prost::Message;
 use crate::wire::json::{Document, JsonValue};
 use crate::wire::proto::inference as proto;
 
-/// A count of requests and the time they took together.
+/// A number of requests and their total time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestTotal {
-    /// How many.
+    /// Number of requests.
     pub count: u64,
-    /// Nanoseconds, all together.
+    /// Total time in nanoseconds.
     pub nanos: u64,
 }
 
 impl RequestTotal {
-    /// The time of one.
+    /// The mean time of a request; zero without requests.
     pub fn mean(&self) -> Duration {
         Duration::from_nanos(self.nanos.checked_div(self.count).unwrap_or(0))
     }
@@ -32,42 +32,42 @@ impl RequestTotal {
     }
 }
 
-/// What the server says it did for a model so far, all versions that were asked for together.
+/// The server's counters of a model, the sum over the requested versions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerStatistics {
-    /// Rows.
+    /// Rows of successful requests.
     pub inference_count: u64,
-    /// Batches.
+    /// Batches that ran.
     pub execution_count: u64,
     /// Requests that succeeded, and their time in the server.
     pub success: RequestTotal,
-    /// Requests that failed.
+    /// Requests that failed, and their time in the server.
     pub fail: RequestTotal,
-    /// In the queue.
+    /// Time in the queue.
     pub queue: RequestTotal,
-    /// Making inputs ready.
+    /// Time to prepare inputs.
     pub compute_input: RequestTotal,
-    /// In the engine.
+    /// Time in the engine.
     pub compute_infer: RequestTotal,
-    /// Making outputs ready.
+    /// Time to prepare outputs.
     pub compute_output: RequestTotal,
 }
 
 impl ServerStatistics {
-    /// Reads the body that REST answers. `None` where it is not the extension's.
+    /// Decodes the statistics of the HTTP protocol. `None` if it is not them.
     pub fn from_json(body: &[u8]) -> Option<Self> {
         let document = Document::parse(body, &[]).ok()?;
         let models = document.root().get("model_stats")?;
         Some(models.elements().map(model_from_json).fold(Self::default(), Self::plus))
     }
 
-    /// Reads the message that gRPC answers.
+    /// Decodes the statistics of the gRPC protocol. `None` if it is not them.
     pub fn from_message(message: &[u8]) -> Option<Self> {
         let response = proto::ModelStatisticsResponse::decode(message).ok()?;
         Some(response.model_stats.iter().map(model_from_message).fold(Self::default(), Self::plus))
     }
 
-    /// What was done since an earlier reading.
+    /// The difference to an earlier reading.
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             inference_count: self.inference_count.saturating_sub(earlier.inference_count),
@@ -81,7 +81,7 @@ impl ServerStatistics {
         }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub const fn plus(self, other: Self) -> Self {
         Self {
             inference_count: self.inference_count.saturating_add(other.inference_count),
@@ -95,7 +95,7 @@ impl ServerStatistics {
         }
     }
 
-    /// Rows in a batch, on average.
+    /// The mean number of rows in a batch.
     pub fn batch_size(&self) -> f64 {
         if self.execution_count == 0 { 0.0 } else { self.inference_count as f64 / self.execution_count as f64 }
     }

@@ -8,10 +8,10 @@ use crate::loadgen::statistics::ServerStatistics;
 use crate::loadgen::usage::Usage;
 use crate::loadgen::window::LoadWindow;
 
-/// The percentiles that are always told.
+/// The percentiles in every report.
 pub const PERCENTILES: [f64; 6] = [50.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// One report at length.
+/// Formats one report in full.
 pub fn block(title: &str, report: &LoadReport) -> String {
     let mut out = format!("{title}{}: {}\n", report.load.name(), report.load);
     let window = &report.window;
@@ -43,7 +43,7 @@ pub fn block(title: &str, report: &LoadReport) -> String {
     }
     if matches!(report.load, OfferedLoad::Rate(_)) && window.lag.count() > 0 {
         let (p99, max) = (window.lag.percentile(99.0), window.lag.max());
-        let _ = writeln!(out, "  Send lag      p99 {}    max {}", show(p99), show(max));
+        let _ = writeln!(out, "  Send lag      p99 {}    max {}", format_time(p99), format_time(max));
     }
     if report.totals.unsent > 0 {
         let _ = writeln!(out, "  Never sent    {} requests that were due when the load ended", report.totals.unsent);
@@ -57,9 +57,9 @@ pub fn block(title: &str, report: &LoadReport) -> String {
         let _ = writeln!(
             out,
             "  Process       CPU {} per request (user {}, system {})    {switches:.2} context switches    RSS {:.1} MiB",
-            show(cpu),
-            show(each(usage.user)),
-            show(each(usage.system)),
+            format_time(cpu),
+            format_time(each(usage.user)),
+            format_time(each(usage.system)),
             usage.resident_size as f64 / f64::from(1 << 20)
         );
     }
@@ -69,45 +69,45 @@ pub fn block(title: &str, report: &LoadReport) -> String {
     out
 }
 
-/// What measuring took. A client that has no time left measures itself.
+/// The line on this program's own CPU time, with a warning when it is so busy that it may be the limit.
 fn client_line(report: &LoadReport, client: &Usage) -> String {
     let cores = client.cpu().as_secs_f64() / report.duration.as_secs_f64().max(1e-9);
-    let each = show(report.each(client.cpu()).unwrap_or_default());
+    let each = format_time(report.each(client.cpu()).unwrap_or_default());
     let is_spinning = matches!(report.load, OfferedLoad::Rate(_));
-    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be what limits" } else { "" };
+    let warning = if cores >= CLIENT_CORES_MAX && !is_spinning { "    BUSY: it may be the limit" } else { "" };
     format!("  This client   CPU {each} per request, {cores:.2} of a core{warning}\n")
 }
 
-/// From here on a thread of the client has hardly any time left; an open loop spins and always does.
+/// Cores in use from which the client counts as busy. Not applied to an open loop, which spins and is always busy.
 const CLIENT_CORES_MAX: f64 = 0.95;
 
 fn latency(window: &LoadWindow) -> String {
     let times = &window.latency;
     let mut out = String::from("  Latency     ");
     for percentile in PERCENTILES {
-        let _ = write!(out, "  p{percentile} {}", show(times.percentile(percentile)));
+        let _ = write!(out, "  p{percentile} {}", format_time(times.percentile(percentile)));
     }
-    let (mean, deviation) = (show(times.mean()), show(times.deviation()));
-    let (min, max) = (show(times.min()), show(times.max()));
+    let (mean, deviation) = (format_time(times.mean()), format_time(times.deviation()));
+    let (min, max) = (format_time(times.min()), format_time(times.max()));
     let _ = writeln!(out, "\n                mean {mean} ± {deviation}    min {min}    max {max}");
     out
 }
 
-/// What the server says of its own time, for each request that it says it answered well.
+/// The line on the server's own times, per successful request.
 fn server_line(server: &ServerStatistics) -> String {
     format!(
         "  Server        {} (queue {}, compute input {}, infer {}, output {})    {} requests    {:.1} rows a batch\n",
-        show(server.success.mean()),
-        show(server.queue.mean()),
-        show(server.compute_input.mean()),
-        show(server.compute_infer.mean()),
-        show(server.compute_output.mean()),
+        format_time(server.success.mean()),
+        format_time(server.queue.mean()),
+        format_time(server.compute_input.mean()),
+        format_time(server.compute_infer.mean()),
+        format_time(server.compute_output.mean()),
         server.success.count,
         server.batch_size()
     )
 }
 
-/// All reports, a line each.
+/// Formats all reports as a table, a line each.
 pub fn summary(reports: &[LoadReport]) -> String {
     let has_usage = reports.iter().any(|report| report.usage.is_some());
     let name = reports.first().map_or("", |report| report.load.name());
@@ -120,18 +120,18 @@ pub fn summary(reports: &[LoadReport]) -> String {
         let times = &report.window.latency;
         let _ = write!(out, "{:>12} {:>12.1}", report.load.to_string(), report.throughput());
         for percentile in [50.0, 90.0, 99.0, 99.9] {
-            let _ = write!(out, " {:>9}", show(times.percentile(percentile)));
+            let _ = write!(out, " {:>9}", format_time(times.percentile(percentile)));
         }
-        let _ = write!(out, " {:>9} {:>8}", show(times.mean()), report.window.failures.total());
+        let _ = write!(out, " {:>9} {:>8}", format_time(times.mean()), report.window.failures.total());
         if has_usage {
-            let _ = write!(out, " {:>9}", report.cpu_per_request().map_or("-".to_owned(), show));
+            let _ = write!(out, " {:>9}", report.cpu_per_request().map_or("-".to_owned(), format_time));
         }
         out += if report.is_stable == Some(false) { "  not stable\n" } else { "\n" };
     }
     out
 }
 
-/// Two servers side by side.
+/// Formats a comparison, the servers side by side.
 pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     let (a, b) = (&comparison.a, &comparison.b);
     let rounds = comparison.ratios.iter().map(|(_, ratio)| ratio.rounds).max().unwrap_or(0);
@@ -140,11 +140,11 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     for (name, ratio) in &comparison.ratios {
         let figure = |report: &LoadReport| match name.as_str() {
             "throughput" => format!("{:.1}/s", report.throughput()),
-            "latency mean" => show(report.window.latency.mean()),
-            "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), show),
+            "latency mean" => format_time(report.window.latency.mean()),
+            "CPU per request" => report.cpu_per_request().map_or("-".to_owned(), format_time),
             name => {
                 let percentile = name.strip_prefix("latency p").and_then(|number| number.parse().ok());
-                show(report.window.latency.percentile(percentile.unwrap_or(50.0)))
+                format_time(report.window.latency.percentile(percentile.unwrap_or(50.0)))
             }
         };
         let verdict = if ratio.is_significant() { "" } else { "  no difference shown" };
@@ -169,8 +169,8 @@ pub fn comparison(names: (&str, &str), comparison: &Comparison) -> String {
     out
 }
 
-/// A time in microseconds, or what suits it.
-pub fn show(time: Duration) -> String {
+/// Formats a time in microseconds, milliseconds or seconds, by its size.
+pub fn format_time(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     match micros {
         ..99.95 => format!("{micros:.1}us"),
@@ -199,7 +199,7 @@ mod tests {
                             mean 1500us ± 289us    min 1000us    max 2000us
               Server        900us (queue 100us, compute input 5.0us, infer 700us, output 7.0us)    1000 requests    4.0 rows a batch
               Process       CPU 500us per request (user 199us, system 301us)    2.10 context switches    RSS 12.0 MiB
-              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be what limits
+              This client   CPU 1902us per request, 0.96 of a core    BUSY: it may be the limit
         "#]].assert_eq(&block("", &sample(OfferedLoad::Concurrency(4), 1.0)));
         let mut open = sample(OfferedLoad::Rate(1000.5), 1.0);
         open.is_stable = Some(false);
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn times_have_a_unit_that_suits_them() {
         let got: Vec<_> = [0, 999, 99_940, 123_456, 9_999_400, 12_345_678, 123_456_789, 12_345_678_901]
-            .map(|nanos| show(Duration::from_nanos(nanos)))
+            .map(|nanos| format_time(Duration::from_nanos(nanos)))
             .into();
         assert_eq!(got, ["0.0us", "1.0us", "99.9us", "123us", "9999us", "12.35ms", "123ms", "12.3s"]);
     }

@@ -1,8 +1,8 @@
-//! Which server, which model, over what: as the command line names it. Pure.
+//! The target of a load, parsed from flags: protocol, address, encoding, request parameters. Pure.
 
 use std::fmt;
 
-/// How requests travel.
+/// The protocol of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC over HTTP/2.
@@ -12,7 +12,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// As it is printed.
+    /// Its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Grpc => "gRPC",
@@ -21,20 +21,23 @@ impl Protocol {
     }
 }
 
-/// Where a server listens.
+/// A server's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
-    /// A name or an IP address, IPv6 ones without brackets.
+    /// A name or an IP address; an IPv6 address without brackets.
     pub host: String,
     /// The port.
     pub port: u16,
-    /// The path before `/v2`, without a slash at its end.
+    /// The path before `/v2`, without a slash at its end. Empty for gRPC.
     pub prefix: String,
 }
 
 impl Address {
-    /// Reads `host:port`, `host`, or either behind `http://` or `grpc://` and, for HTTP, before a
-    /// path.
+    /// Parses `host` or `host:port`, with an optional `http://` or `grpc://` before it and, for HTTP, an optional path
+    /// behind it. The default port is Triton's: 8000 for HTTP, 8001 for gRPC.
+    ///
+    /// # Errors
+    /// A line for the user, which says what is expected.
     pub fn parse(text: &str, protocol: Protocol) -> Result<Self, String> {
         let rest = match text.split_once("://") {
             Some(("http" | "grpc", rest)) => rest,
@@ -62,7 +65,7 @@ impl Address {
         Ok(Self { host: host.to_owned(), port, prefix: prefix.to_owned() })
     }
 
-    /// What `Host` and `:authority` say.
+    /// The value of `Host` and `:authority`.
     pub fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -78,7 +81,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// How tensors travel over HTTP.
+/// The encoding of tensors over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Triton's binary tensor data extension.
@@ -103,7 +106,10 @@ pub enum RequestParameter {
 }
 
 impl RequestParameter {
-    /// Reads `name:value:type`, perf_analyzer's form.
+    /// Parses `name:value:type`, as in perf_analyzer.
+    ///
+    /// # Errors
+    /// A line for the user, which says what is expected.
     pub fn parse(text: &str) -> Result<(String, Self), String> {
         let malformed = || "expected NAME:VALUE:TYPE, the type being bool, int, uint, double or string".to_owned();
         let (rest, kind) = text.rsplit_once(':').ok_or_else(malformed)?;

@@ -1,30 +1,33 @@
-//! What processes have used, from `/proc`: CPU time, context switches, memory. The reading of the
-//! files is apart from the reading of their texts, which is pure.
+//! The resource usage of processes, from `/proc`: CPU time, context switches, memory. Parsing is separate from reading the
+//! files, and pure.
 
 use std::fs;
 use std::ops::AddAssign;
 use std::path::Path;
 use std::time::Duration;
 
-/// What processes have used so far.
+/// The resource usage of one or more processes so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// CPU time in user space.
     pub user: Duration,
     /// CPU time in the kernel.
     pub system: Duration,
-    /// Times a thread gave up its core to wait.
+    /// Context switches of threads that waited.
     pub switches_voluntary: u64,
-    /// Times a thread's core was taken from it.
+    /// Context switches of threads that were preempted.
     pub switches_involuntary: u64,
-    /// Bytes resident now.
+    /// Resident memory now, in bytes.
     pub resident_size: u64,
-    /// The most bytes that were.
+    /// Peak resident memory, in bytes.
     pub resident_size_max: u64,
 }
 
 impl Usage {
-    /// Looks at some processes now, their threads included, their children not.
+    /// Reads the usage of processes, with all their threads but without their children.
+    ///
+    /// # Errors
+    /// A line for the user, when a process does not exist.
     pub fn of(processes: &[u32]) -> Result<Self, String> {
         let mut sum = Self::default();
         for process in processes {
@@ -49,10 +52,10 @@ impl Usage {
             resident_size_max: kilobytes("VmHWM:"),
             ..Self::default()
         };
-        // A process's own status counts the switches of its first thread alone.
+        // A process's `status` has only the context switches of its main thread.
         let tasks = fs::read_dir(folder.join("task")).map_err(|error| format!("process {process}: {error}"))?;
         for task in tasks.flatten() {
-            // A thread may end meanwhile.
+            // The thread may have ended since the listing.
             let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
             usage.switches_voluntary += field(&status, "voluntary_ctxt_switches:").unwrap_or(0);
             usage.switches_involuntary += field(&status, "nonvoluntary_ctxt_switches:").unwrap_or(0);
@@ -60,7 +63,7 @@ impl Usage {
         Ok(usage)
     }
 
-    /// What was used since an earlier look; memory is as it is.
+    /// The usage since an earlier reading. Memory is the current one.
     pub fn since(&self, earlier: &Self) -> Self {
         Self {
             user: self.user.saturating_sub(earlier.user),
@@ -71,7 +74,7 @@ impl Usage {
         }
     }
 
-    /// What was used in this time and a later one together; memory is as it is.
+    /// The usage of this interval and a later one together. Memory is that of the later.
     pub fn followed_by(&self, later: &Self) -> Self {
         Self {
             user: self.user + later.user,
@@ -82,12 +85,12 @@ impl Usage {
         }
     }
 
-    /// User and system.
+    /// CPU time in user space and in the kernel.
     pub fn cpu(&self) -> Duration {
         self.user.saturating_add(self.system)
     }
 
-    /// Both kinds of context switches.
+    /// All context switches.
     pub const fn switches(&self) -> u64 {
         self.switches_voluntary.saturating_add(self.switches_involuntary)
     }
@@ -104,21 +107,21 @@ impl AddAssign for Usage {
     }
 }
 
-/// User and system time out of `/proc/PID/stat` (proc(5): fields 14 and 15).
+/// User and system time from `/proc/PID/stat` (proc(5): fields 14 and 15).
 fn cpu_time(stat: &str) -> Option<(Duration, Duration)> {
-    // The name in parentheses may hold anything.
+    // The process name in parentheses may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let user = fields.nth(11)?.parse::<u64>().ok()?;
     let system = fields.next()?.parse::<u64>().ok()?;
     Some((ticks(user), ticks(system)))
 }
 
-/// Linux shows times to user space in hundredths of a second on every architecture (`USER_HZ`).
+/// Linux reports times to user space in hundredths of a second on every architecture (`USER_HZ`).
 const fn ticks(count: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(10))
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number behind a name at the start of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()

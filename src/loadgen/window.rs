@@ -1,5 +1,5 @@
-//! What one measurement window counted. Pure: a thread fills one, windows of threads and of times
-//! are merged. A request belongs to the window in which it ended, so that each is in exactly one.
+//! The counts of one measurement window. Pure. Each load thread fills a window, and windows of several threads or times are
+//! merged. A request belongs to the window in which it ended, so it is counted exactly once.
 
 use std::time::Duration;
 
@@ -8,37 +8,37 @@ use hdrhistogram::Histogram;
 use crate::loadgen::failure::{FailureCounts, RequestFailure};
 use crate::time::Instant;
 
-/// The longest time that is told apart from longer ones.
+/// The longest time that the histogram records, in nanoseconds: longer ones count as this.
 const LATENCY_MAX: u64 = 3_600_000_000_000;
-/// Digits that a recorded time keeps.
+/// Significant decimal digits of a recorded time.
 const DIGITS: u8 = 3;
 
-/// Times in nanoseconds.
+/// A histogram of times.
 #[derive(Clone, Debug)]
 pub struct WindowTimes(Histogram<u64>);
 
 impl WindowTimes {
-    /// None yet.
+    /// An empty histogram.
     pub fn new() -> Self {
         Self(Histogram::new_with_bounds(1, LATENCY_MAX, DIGITS).expect("the bounds are constants that fit"))
     }
 
-    /// Adds one.
+    /// Adds a time.
     pub fn record(&mut self, time: Duration) {
         self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1));
     }
 
-    /// Adds another's.
+    /// Adds all times of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.0.add(&other.0).expect("both have the same bounds");
     }
 
-    /// How many.
+    /// The number of times.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
 
-    /// The time that so many percent do not exceed; zero where there is none.
+    /// The time at a percentile from 0 to 100; zero if the histogram is empty.
     pub fn percentile(&self, percentile: f64) -> Duration {
         if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_percentile(percentile)) }
     }
@@ -73,21 +73,22 @@ impl Default for WindowTimes {
 /// One window.
 #[derive(Clone, Debug, Default)]
 pub struct LoadWindow {
-    /// When it began.
+    /// Its start.
     pub began: Instant,
-    /// When it ended.
+    /// Its end.
     pub ended: Instant,
-    /// Requests whose first byte was sent in it.
+    /// Requests whose first byte was sent in this window.
     pub sent: u64,
-    /// From send to last byte read, or from when it was due: of successes only.
+    /// Latencies of successful requests: to the last byte of the answer, from the first byte sent or from when the request
+    /// was due.
     pub latency: WindowTimes,
-    /// How long after it was due a request was sent: an open loop's.
+    /// How late each request of an open loop was sent.
     pub lag: WindowTimes,
-    /// Requests answered well.
+    /// Requests that succeeded.
     pub succeeded: u64,
     /// Requests that failed.
     pub failures: FailureCounts,
-    /// Requests that were due by its end and had not ended.
+    /// Requests that were due at the end of the window and had not ended.
     pub backlog: u64,
 }
 
@@ -97,7 +98,7 @@ impl LoadWindow {
         Self { began, ended: began, ..Self::default() }
     }
 
-    /// A request ended.
+    /// Counts a request that has ended. Only successes have a latency: a fast failure must not improve it.
     pub fn handle_outcome(&mut self, latency: Duration, outcome: Result<(), RequestFailure>) {
         match outcome {
             Ok(()) => {
@@ -108,20 +109,20 @@ impl LoadWindow {
         }
     }
 
-    /// Requests that ended.
+    /// The number of requests that ended.
     pub fn ended_count(&self) -> u64 {
         self.succeeded + self.failures.total()
     }
 
-    /// Adds the window of another thread at the same time: it lasts as long as both together.
-    pub fn merge_lane(&mut self, other: &Self) {
+    /// Merges the window of another thread at the same time. The result spans both.
+    pub fn merge_thread(&mut self, other: &Self) {
         self.began = self.began.min(other.began);
         self.ended = self.ended.max(other.ended);
         self.backlog += other.backlog;
         self.merge_counts(other);
     }
 
-    /// Adds the counts of a window, whenever it was.
+    /// Adds the counts of another window; the duration stays.
     pub fn merge_counts(&mut self, other: &Self) {
         self.sent += other.sent;
         self.latency.merge(&other.latency);
@@ -130,7 +131,7 @@ impl LoadWindow {
         self.failures.merge(&other.failures);
     }
 
-    /// How long it lasted.
+    /// Its duration.
     pub const fn duration(&self) -> Duration {
         self.ended.since(self.began)
     }
@@ -172,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn lanes_share_their_time_and_add_their_counts() {
+    fn merged_threads_share_their_time_and_add_their_counts() {
         let mut one = LoadWindow::new(Instant::from_micros(5));
         one.ended = Instant::from_micros(9);
         one.sent = 3;
         let mut other = LoadWindow::new(Instant::from_micros(6));
         other.ended = Instant::from_micros(11);
         other.sent = 4;
-        one.merge_lane(&other);
+        one.merge_thread(&other);
         assert_eq!((one.duration(), one.sent), (Duration::from_micros(6), 7));
     }
 }

@@ -1,5 +1,5 @@
-//! The program: loads the models, starts workers and shards, and becomes the control thread, which
-//! has models loaded and unloaded until a signal ends the server. No request passes here.
+//! The server: loads the models, starts workers and shards, and turns the main thread into the control thread until a
+//! signal ends the server. No inference request passes through here.
 
 pub mod show;
 
@@ -13,15 +13,15 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::control::initial_load::InitialLoad;
-use crate::control::load::ModelLoader;
 use crate::control::load_job::LoadContext;
+use crate::control::model_loader::ModelLoader;
 use crate::control::model_record::{ModelRecords, VersionRecord};
 use crate::control::plan::{PlannedModel, ServerPlan};
 use crate::control::repositories::Repositories;
 use crate::control::spawn::spawn;
 use crate::control::threads::{EndedHook, FatalHook, ThreadHooks, WorkerGroup, start_shards};
 use crate::control::{
-    ControlMessage, ControlThread, cores, initial_load, load, shared_memory, trim_memory, uploaded_files,
+    ControlMessage, ControlThread, cores, initial_load, process_memory, rate_limit, shared_memory, uploaded_files,
 };
 use crate::error::Error;
 use crate::limits::WORKERS_END_TIMEOUT;
@@ -32,7 +32,7 @@ use crate::shard::Addresses;
 use crate::shard::mailbox::ControlSender;
 use crate::shard::thread::ShardParts;
 
-/// Serves until a signal ends it; what `main` returns.
+/// Serves until a signal or a failure ends the server. Returns the exit code for `main`.
 pub fn run(settings: &Settings) -> ExitCode {
     log::start(settings.log);
     match serve(settings) {
@@ -47,39 +47,39 @@ pub fn run(settings: &Settings) -> ExitCode {
 
 fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     settings.warnings.iter().for_each(|warning| log::warning(warning));
-    // Before any thread starts, so that all inherit nothing but this thread's way of taking them.
+    // Before any thread starts: until the handlers are in place, a signal kills the process.
     let signals = Signals::new([SIGINT, SIGTERM]).map_err(|error| Error::internal(error.to_string()))?;
-    let (events, heard) = mpsc::channel();
-    pass_on(signals, &events)?;
+    let (messages, receiver) = mpsc::channel();
+    forward_signals(signals, &messages)?;
     let began = clock::now();
-    // Two servers on one port are told before the models take their time.
+    // Tried before the models load, so that a port in use is reported at once.
     claim_addresses(settings)?;
     let settings = Arc::new(settings.clone());
     if settings.control_mode == ControlMode::Explicit {
-        match uploaded_files::sweep() {
+        match uploaded_files::remove_stale() {
             0 => {}
             count => log::info(&format!("removed the files of {count} loads that another server left behind")),
         }
     }
     let loader = Arc::new(ModelLoader::new(&settings)?);
     let repositories = Arc::new(Repositories::open(&settings)?);
-    let limiter = load::limiter(&settings);
+    let limiter = rate_limit::limiter(&settings);
     let InitialLoad { loaded, models } = initial_load::load(&settings, &loader, &repositories, limiter.as_ref())?;
     let loading_ended = clock::now();
     let addresses = claim_addresses(&settings)?;
-    let told = events.clone();
-    // Nobody listens any more where the server has ended.
-    let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
-    let (shared_memory_client, ends) = shared_memory::shared_memory_client(&settings).unzip();
-    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), shared_memory_client)?;
-    let threads = describe(&plan);
+    let sender = messages.clone();
+    // Sending fails only when the control thread has ended.
+    let control: ControlSender = Arc::new(move |event| drop(sender.send(ControlMessage::Shard(event))));
+    let (shared_memory_client, receivers) = shared_memory::shared_memory_client(&settings).unzip();
+    let plan = ServerPlan::new(&settings, loaded, &control, loader.gpu_board(), shared_memory_client)?;
+    let threads = describe_threads(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
-    if let Some(ends) = ends {
+    if let Some(receivers) = receivers {
         let loader = Arc::clone(&loader);
-        shared_memory::begin(ends, &server_context, Box::new(move || loader.devices().clone()))?;
+        shared_memory::start(receivers, &server_context, Box::new(move || loader.gpus().clone()))?;
     }
-    let (thread_hooks, ended) = thread_hooks(&events);
-    let tools = LoadContext {
+    let (thread_hooks, ended) = thread_hooks(&messages);
+    let context = LoadContext {
         settings,
         loader,
         repositories,
@@ -87,37 +87,37 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
         server_context: Arc::clone(&server_context),
         cores,
         thread_hooks,
-        events: events.clone(),
+        messages: messages.clone(),
     };
-    let (models, shards) = begin(&tools, planned, models, addresses)?;
-    trim_memory::give_back();
+    let (models, shards) = start_threads(&context, planned, models, addresses)?;
+    process_memory::trim();
     server_context.lifecycle.start();
-    announce(addresses, &models);
+    log_addresses(addresses, &models);
     log::info(&format!(
         "ready after {} ms, of which the models took {} ms to load; {threads}",
         clock::now().since(crate::time::Instant::ZERO).as_millis(),
         loading_ended.since(began).as_millis(),
     ));
-    let has_failed = ControlThread::new(Arc::new(tools), heard, models).run();
+    let has_failed = ControlThread::new(Arc::new(context), receiver, models).run();
     for shard in shards {
-        // What became of it was told when it happened.
+        // A panic was logged when it happened.
         let _ = shard.join();
     }
-    // Those who serve were told to end when the control thread let go of them. One that computes on
-    // is left behind: its answers have no reader.
+    // The workers were told to end when the control thread dropped its models. One that still computes is abandoned
+    // after a timeout: nobody waits for its answers any more.
     if ended.recv_timeout(WORKERS_END_TIMEOUT) == Err(mpsc::RecvTimeoutError::Timeout) {
-        log::warning("a model still computes, or loads; its thread is left behind");
+        log::warning("a model still computes or loads; the server ends without waiting for its thread");
     }
     log::info("ended");
     Ok(if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Hands signals on to the control thread.
-fn pass_on(mut signals: Signals, events: &mpsc::Sender<ControlMessage>) -> Result<(), Error> {
-    let events = events.clone();
+/// Starts the thread that forwards signals to the control thread.
+fn forward_signals(mut signals: Signals, messages: &mpsc::Sender<ControlMessage>) -> Result<(), Error> {
+    let messages = messages.clone();
     let body = move || {
         for signal in signals.forever() {
-            if events.send(ControlMessage::Signal(signal)).is_err() {
+            if messages.send(ControlMessage::Signal(signal)).is_err() {
                 return;
             }
         }
@@ -125,29 +125,31 @@ fn pass_on(mut signals: Signals, events: &mpsc::Sender<ControlMessage>) -> Resul
     spawn("signals".to_owned(), body).map(drop)
 }
 
-fn thread_hooks(events: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
+/// The hooks for the workers, and the receiver whose channel closes when the last worker has ended.
+fn thread_hooks(messages: &mpsc::Sender<ControlMessage>) -> (ThreadHooks, mpsc::Receiver<std::convert::Infallible>) {
     let (running, ended) = mpsc::channel();
-    let events = events.clone();
-    (ThreadHooks { running, ended: Arc::new(move || drop(events.send(ControlMessage::WorkerEnded))) }, ended)
+    let messages = messages.clone();
+    (ThreadHooks { running, ended: Arc::new(move || drop(messages.send(ControlMessage::WorkerEnded))) }, ended)
 }
 
-/// Starts workers, then shards; returns when all of them serve.
-fn begin(
-    tools: &LoadContext,
+/// Starts workers, then shards, and returns when all of them serve. Shards last: they listen, and a request that arrives
+/// must find its worker running.
+fn start_threads(
+    context: &LoadContext,
     planned: Vec<PlannedModel>,
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
-    let mut shards: Vec<Vec<_>> = tools.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
-    for PlannedModel { served, producers, places, took } in planned {
-        let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
+    let mut shards: Vec<Vec<_>> = context.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
+    for PlannedModel { served, producers, placements, took } in planned {
+        let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {
             shard.push((Arc::clone(&served), producer));
         }
         let model = models.entry(served.spec.name.clone()).or_default();
         let number = served.version;
         let mark = model.mark.versions.iter().find(|(have, _)| *have == number).map_or(0, |(_, mark)| *mark);
-        let cores = places.into_iter().map(|place| place.cores).collect();
+        let cores = placements.into_iter().map(|placement| placement.cores).collect();
         model.shared = Some(model.mark.shared);
         model.serving.insert(number, VersionRecord { served, worker_group, cores, mark, took, uploaded_files: None });
     }
@@ -157,39 +159,39 @@ fn begin(
     let overview = ControlThread::overview(&models);
     let parts = shards.into_iter().enumerate().map(|(index, models)| ShardParts {
         index,
-        core: tools.cores.shards.get(index).copied(),
-        server_context: Arc::clone(&tools.server_context),
+        core: context.cores.shards.get(index).copied(),
+        server_context: Arc::clone(&context.server_context),
         models,
         overview: Arc::clone(&overview),
         addresses: addresses.of_shard(index),
     });
-    let events = tools.events.clone();
-    let ended: EndedHook = Arc::new(move || drop(events.send(ControlMessage::ShardEnded)));
-    let shards = start_shards(parts.collect(), &ended, &end_on_failure(&tools.events))?;
+    let messages = context.messages.clone();
+    let ended: EndedHook = Arc::new(move || drop(messages.send(ControlMessage::ShardEnded)));
+    let shards = start_shards(parts.collect(), &ended, &end_on_failure(&context.messages))?;
     Ok((models, shards))
 }
 
-/// What a shard does that cannot go on: the server drains the others and ends, as after a signal,
-/// with an error.
-fn end_on_failure(events: &mpsc::Sender<ControlMessage>) -> FatalHook {
-    let events = events.clone();
+/// The hook for a shard that fails: the server drains the other shards and ends, as after a signal, but with an error.
+fn end_on_failure(messages: &mpsc::Sender<ControlMessage>) -> FatalHook {
+    let messages = messages.clone();
     Arc::new(move |text: &str| {
         log::error(text);
-        drop(events.send(ControlMessage::Failed));
+        drop(messages.send(ControlMessage::Failed));
     })
 }
 
-fn describe(plan: &ServerPlan) -> String {
+fn describe_threads(plan: &ServerPlan) -> String {
     let shards = format!("{} shards on cores {}", plan.cores.shards.len(), cores::text(&plan.cores.shards));
-    let places = || plan.planned.iter().flat_map(|planned| &planned.places);
-    let workers: Vec<_> = places().flat_map(|place| place.cores.iter().copied()).collect();
+    let placements = || plan.planned.iter().flat_map(|planned| &planned.placements);
+    let workers: Vec<_> = placements().flat_map(|placement| placement.cores.iter().copied()).collect();
     if workers.is_empty() {
         return format!("{shards}, no workers");
     }
-    format!("{shards}, {} workers on cores {}", places().count(), cores::text(&workers))
+    format!("{shards}, {} workers on cores {}", placements().count(), cores::text(&workers))
 }
 
-/// The addresses to listen on, found free, with ports chosen where any would do.
+/// Checks that the addresses are free, and chooses the ports given as 0. The sockets are closed again: each shard opens
+/// its own listener later.
 fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
     let claim = |endpoint: Option<(std::net::IpAddr, u16)>| -> Result<Option<SocketAddr>, Error> {
         let Some((address, port)) = endpoint else { return Ok(None) };
@@ -203,7 +205,7 @@ fn claim_addresses(settings: &Settings) -> Result<Addresses, Error> {
     Ok(Addresses { http: claim(settings.http)?, grpc: claim(settings.grpc)?, metrics: claim(settings.metrics)? })
 }
 
-fn announce(addresses: Addresses, models: &ModelRecords) {
+fn log_addresses(addresses: Addresses, models: &ModelRecords) {
     if let Some(address) = addresses.grpc {
         log::info(&format!("Started GRPCInferenceService at {address}"));
     }
@@ -224,10 +226,10 @@ mod tests {
 
     #[test]
     fn a_failure_of_any_thread_reaches_the_control_thread() {
-        let (events, heard) = mpsc::channel();
-        let failure = end_on_failure(&events);
+        let (messages, receiver) = mpsc::channel();
+        let failure = end_on_failure(&messages);
         let thread = std::thread::spawn(move || failure("a thread of the tests fails, as it should"));
-        assert!(matches!(heard.recv(), Ok(ControlMessage::Failed)));
+        assert!(matches!(receiver.recv(), Ok(ControlMessage::Failed)));
         thread.join().unwrap();
     }
 }

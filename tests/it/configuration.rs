@@ -92,7 +92,7 @@ fn what_a_file_says_is_shown_and_can_be_switched_off() {
     }
     repository::add(folder.path(), "n", "", Some(&twice()));
     let refused = shown(folder.path(), &[]).unwrap_err();
-    assert!(refused.contains("holds 2 models (m, n): name one, as in "), "{refused}");
+    assert!(refused.contains("has 2 models (m, n): name one, as in "), "{refused}");
 }
 
 #[test]

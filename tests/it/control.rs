@@ -430,7 +430,7 @@ fn the_next_server_removes_what_a_killed_one_left_and_memory_is_given_back_after
     assert_eq!(left(), 1, "what is in use is left alone");
     drop(others);
     wait_until("memory is given back", || {
-        server.log().contains("gave memory back that loads and unloads had left free")
+        server.log().contains("returned the memory that loads and unloads had freed to the system")
     });
     server.signal("KILL");
     wait_until("it is gone", || !server.is_running());

@@ -127,7 +127,7 @@ fn write(repository: &Path, outside: &Path) -> Vec<(&'static str, &'static str)>
         ("huge", "larger than"),
         ("labels_out", "cannot read 'labels_out/labels.txt'"),
         ("labels_up", "label_filename"),
-        ("many", "more names than are looked at"),
+        ("many", "more names than are listed"),
         ("nested", ""),
         ("no_text", ""),
         ("some", "has 1025 versions"),

@@ -152,15 +152,15 @@ const DIFFERENCES: &[Difference] = &[
         ),
     },
     Difference {
-        decision: "who brings files without a configuration is told so",
+        decision: "files without a configuration are refused with the reason",
         on: On::Cases(&["control: load one with {\"parameters\":{\"file:1/x\":\"AAAA\"}}"]),
         becomes: Becomes::Replaced(
             "repository\"}",
-            "repository: its files were brought without the load parameter 'config', which must come with them\"}",
+            "repository: the load request has files but no parameter 'config', which they require\"}",
         ),
     },
     Difference {
-        decision: "what was brought that failed shows in the index, also where another version serves on",
+        decision: "an upload that failed shows in the index, also where another version serves on",
         on: On::Cases(&[
             "control: index of what is ready after loads that failed",
             "control: index of a named repository",
@@ -168,17 +168,17 @@ const DIFFERENCES: &[Difference] = &[
         ]),
         becomes: Becomes::Replaced(
             "{\"name\":\"one\",\"version\":\"1\",\"state\":\"READY\"}",
-            "{\"name\":\"one\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"its files were brought without the load \
-             parameter 'config', which must come with them\"}",
+            "{\"name\":\"one\",\"version\":\"1\",\"state\":\"READY\",\"reason\":\"the load request has files but \
+             no parameter 'config', which they require\"}",
         ),
     },
     Difference {
-        decision: "what was brought that failed shows in the index over gRPC too",
+        decision: "an upload that failed shows in the index over gRPC too",
         on: On::Cases(&["control: index by gRPC"]),
         becomes: Becomes::Replaced(
             "  1: \"one\"\n  2: \"1\"\n  3: \"READY\"\n",
-            "  1: \"one\"\n  2: \"1\"\n  3: \"READY\"\n  4: \"its files were brought without the load parameter 'config', \
-             which must come with them\"\n",
+            "  1: \"one\"\n  2: \"1\"\n  3: \"READY\"\n  4: \"the load request has files but no parameter 'config', \
+             which they require\"\n",
         ),
     },
     Difference {

@@ -1,5 +1,5 @@
-//! One connection of a load: a socket and what is spoken on it. It is made again when it ends, at
-//! most so often; requests that it is given meanwhile wait in it, and fail if it cannot be made.
+//! One connection of a load thread: a socket and its protocol. A connection that ends is connected again, after a failure
+//! not before a delay. Requests submitted meanwhile wait in it, and fail if it cannot connect.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,22 +11,23 @@ use crate::loadgen::request::OutgoingRequest;
 use crate::loadgen::socket::{BytesMoved, ClientSocket, Poller};
 use crate::time::Instant;
 
-/// How long after a connection could not be made it is tried again: a server that is gone must not
-/// be counted as fast failures.
+/// Delay after a failed connect: without it, a server that is down would be measured as very fast failures.
 const RETRY_DELAY: Duration = Duration::from_millis(10);
 
-/// Makes what is spoken on a new connection.
+/// Makes the protocol state of a new connection.
 pub type NewExchange = Box<dyn Fn() -> Box<dyn Exchange>>;
 
 /// One connection.
 pub struct ClientConnection {
+    /// Its index in the thread, and its name in the poller.
     index: usize,
     address: SocketAddr,
     new_exchange: NewExchange,
     exchange: Box<dyn Exchange>,
     state: LinkState,
+    /// Whether the poller waits for the socket to become writable.
     is_waiting_for_room: bool,
-    /// Requests of which no byte was sent yet.
+    /// Tokens of requests that are not sent yet.
     pub unsent: Vec<usize>,
 }
 
@@ -35,47 +36,50 @@ pub struct ClientConnection {
 ///   ▲──────────┴──────────┘
 /// ```
 enum LinkState {
-    /// Not before this.
+    /// Not connected; connects at this time at the earliest.
     Down(Instant),
     Connecting(ClientSocket),
     Up(ClientSocket),
 }
 
 impl ClientConnection {
-    /// A connection that is not made yet.
+    /// A connection that is down and may connect at once.
     pub fn new(index: usize, address: SocketAddr, new_exchange: NewExchange) -> Self {
         let exchange = new_exchange();
         let state = LinkState::Down(Instant::ZERO);
         Self { index, address, new_exchange, exchange, state, is_waiting_for_room: false, unsent: Vec::new() }
     }
 
-    /// Whether it is made.
+    /// Whether it is connected.
     pub const fn is_up(&self) -> bool {
         matches!(self.state, LinkState::Up(_))
     }
 
-    /// Whether it is being made.
+    /// Whether it is connecting.
     pub const fn is_connecting(&self) -> bool {
         matches!(self.state, LinkState::Connecting(_))
     }
 
-    /// Whether nobody is making it.
+    /// Whether it is neither connected nor connecting.
     pub const fn is_down(&self) -> bool {
         matches!(self.state, LinkState::Down(_))
     }
 
-    /// What is spoken on it.
+    /// Its protocol state.
     pub fn exchange(&mut self) -> &mut dyn Exchange {
         &mut *self.exchange
     }
 
-    /// Gives it a request, of which nothing is sent before [`ClientConnection::flush`].
+    /// Submits a request. Nothing is sent before [`ClientConnection::flush`].
     pub fn submit(&mut self, token: usize, request: &OutgoingRequest) {
         self.exchange.handle_request(token, request);
         self.unsent.push(token);
     }
 
-    /// Begins to make the connection where it is down and was not tried just now.
+    /// Starts to connect, if it is down and its retry delay is over.
+    ///
+    /// # Errors
+    /// [`FailureKind::Connect`] when the connect fails at once.
     pub fn connect(&mut self, poller: &Poller, now: Instant) -> Result<(), RequestFailure> {
         let LinkState::Down(earliest) = self.state else { return Ok(()) };
         if now < earliest {
@@ -95,7 +99,10 @@ impl ClientConnection {
         }
     }
 
-    /// The socket can be written to.
+    /// The socket has become writable: the end of a connect, or room for more bytes.
+    ///
+    /// # Errors
+    /// [`FailureKind::Connect`] when the connect has failed.
     pub fn handle_writable(&mut self, poller: &Poller) -> Result<(), RequestFailure> {
         let LinkState::Connecting(stream) = &self.state else { return Ok(()) };
         stream.take_error().map_err(|error| RequestFailure::new(FailureKind::Connect, error.to_string()))?;
@@ -107,7 +114,10 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// The socket can be read: reads once into the buffer. `true` if there may be more.
+    /// The socket has become readable: reads once into the buffer. Returns true if there may be more.
+    ///
+    /// # Errors
+    /// When the server has closed the connection or broken the protocol, or the connect has failed.
     pub fn handle_readable(&mut self, buffer: &mut [u8]) -> Result<bool, RequestFailure> {
         let stream = match &mut self.state {
             LinkState::Up(stream) => stream,
@@ -132,7 +142,10 @@ impl ClientConnection {
         }
     }
 
-    /// Sends what there is to send, as far as there is room.
+    /// Writes the pending bytes until the socket is full, and then waits for room.
+    ///
+    /// # Errors
+    /// [`FailureKind::Closed`] when the write fails.
     pub fn flush(&mut self, poller: &Poller) -> Result<(), RequestFailure> {
         let LinkState::Up(stream) = &mut self.state else { return Ok(()) };
         while let Some(bytes) = self.exchange.poll_output() {
@@ -158,7 +171,7 @@ impl ClientConnection {
         Ok(())
     }
 
-    /// Closes it; it may be made again at once, or after a failure to make it a little later.
+    /// Closes the connection. It may connect again at once, or after `RETRY_DELAY` if the failure was a connect.
     pub fn close(&mut self, failure: Option<&RequestFailure>, now: Instant) {
         let is_refused = failure.is_some_and(|failure| failure.kind == FailureKind::Connect);
         self.state = LinkState::Down(if is_refused { now + RETRY_DELAY } else { now });

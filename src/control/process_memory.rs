@@ -1,14 +1,14 @@
-//! Memory that loading left behind, given back to the system. An engine builds a model out of pieces that it frees
-//! again, between others that stay, and glibc keeps such holes for later. Called once, before requests come, for
-//! it holds up every thread that asks for memory meanwhile; bounded by the memory there is to look through.
-//! And how much memory this process may have.
+//! The memory of this process: how much it may have, and how free memory returns to the system. While an engine builds a
+//! model it frees many blocks between others that stay, and glibc keeps these holes. Trimming locks the allocator and stalls
+//! every thread that allocates meanwhile, so it runs once before the server listens and once after a burst of loads and
+//! unloads.
 
 use std::fs;
 use std::path::Path;
 
-/// Gives back whole pages that are free. Does nothing where the allocator is not glibc's.
+/// Returns free whole pages to the system (`malloc_trim`). Does nothing without glibc.
 #[cfg_attr(target_env = "gnu", expect(unsafe_code, reason = "a call to libc"))]
-pub fn give_back() {
+pub fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and locks what it looks at.
     unsafe {
@@ -68,7 +68,7 @@ mod tests {
         fs::remove_dir_all(&root).unwrap();
     }
 
-    /// Memory of this process that is no file's, in KiB.
+    /// Anonymous resident memory of this process, in KiB.
     fn resident() -> usize {
         let status = fs::read_to_string("/proc/self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
@@ -83,7 +83,7 @@ mod tests {
         let stay: Vec<_> = pieces.iter_mut().map(|(_, small)| std::mem::take(small)).collect();
         drop(pieces);
         let before = resident();
-        give_back();
+        trim();
         let after = resident();
         // Other tests run beside this one.
         let is_less = after + 64 * 1024 < before;

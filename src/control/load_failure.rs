@@ -1,0 +1,73 @@
+//! Why a model is not loaded, and the texts for the index and for the client.
+
+use crate::error::{Code, Error};
+
+/// Why a model is not loaded.
+#[derive(Clone, Debug)]
+pub enum LoadFailure {
+    /// No repository has the model, or more than one has.
+    Absent(Error),
+    /// The directory or the configuration is invalid.
+    Config(Error),
+    /// The model is an ensemble that does not fit its composing models.
+    Composition(Error),
+    /// There is no version that the version policy selects.
+    Policy(Error),
+    /// This version cannot be loaded.
+    Version(u64, Error),
+}
+
+impl LoadFailure {
+    /// The error without the context of the load.
+    pub const fn error(&self) -> &Error {
+        match self {
+            Self::Absent(error) | Self::Composition(error) | Self::Config(error) => error,
+            Self::Policy(error) | Self::Version(_, error) => error,
+        }
+    }
+
+    /// The reason in the index. As in Triton, that of a version begins with the kind of the error.
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Version(_, error) => format!("{}: {error}", kind(error.code())),
+            other => other.error().text().to_owned(),
+        }
+    }
+
+    /// The answer to the client that asked for the load, in Triton's words (`model_repository_manager.cc`). For a
+    /// bad configuration it has the reason too, which Triton only logs.
+    pub fn answer(&self, name: &str) -> Error {
+        let unpolled = format!("failed to load '{name}', failed to poll from model repository");
+        match self {
+            Self::Absent(_) => Error::internal(unpolled),
+            Self::Config(error) => Error::internal(format!("{unpolled}: {error}")),
+            Self::Composition(error) | Self::Policy(error) => {
+                Error::invalid(format!("load failed for model '{name}': {error}\n"))
+            }
+            Self::Version(version, _) => {
+                let state = format!("version {version} is at UNAVAILABLE state: {};\n", self.reason());
+                Error::invalid(format!("load failed for model '{name}': {state}"))
+            }
+        }
+    }
+}
+
+impl From<Error> for LoadFailure {
+    fn from(error: Error) -> Self {
+        Self::Config(error)
+    }
+}
+
+/// The name of a code in Triton's `Status`.
+const fn kind(code: Code) -> &'static str {
+    match code {
+        Code::AlreadyExists => "Already exists",
+        Code::Cancelled => "Cancelled",
+        Code::Internal => "Internal",
+        Code::InvalidArgument | Code::TooLarge | Code::MethodNotAllowed => "Invalid argument",
+        Code::NotFound => "Not found",
+        Code::Unavailable | Code::DeadlineExceeded | Code::Exhausted => "Unavailable",
+        Code::Unknown => "Unknown",
+        Code::Unsupported => "Unsupported",
+    }
+}

@@ -1,0 +1,368 @@
+//! Loads models: configuration, labels, engine, placement. [`ModelLoader::load_version`] is the only path from a model's
+//! directory to a loaded version, at start and at run time. Runs on load threads; knows nothing of shards.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::backend::gpu::{GpuModel, Gpus};
+use crate::backend::stateful::begun_inputs;
+use crate::backend::{Backend, EnsembleModel, LoadedModel, StatefulModel, Threads, threads};
+use crate::control::config_completion::{complete, read_labels};
+use crate::control::engine::Engines;
+use crate::control::gpu_engine::{GpuEngine, HostGpus};
+use crate::control::load_failure::LoadFailure;
+use crate::control::loaded_version::LoadedVersion;
+use crate::control::model_source::ModelSource;
+use crate::control::pinned_files::PinnedFiles;
+use crate::control::placement::{self, InstanceSite, PlacementChoice};
+use crate::control::warm_up;
+use crate::error::Error;
+use crate::limits::MODEL_SIZE_MAX;
+use crate::log;
+use crate::metrics::GpuBoard;
+use crate::model::config::ConfigDraft;
+use crate::model::ensemble::ComposingModels;
+use crate::model::labels::Labels;
+use crate::model::repository::changes::{VersionChanges, version_changes};
+use crate::model::repository::index::{LoadProgress, LoadStage};
+use crate::model::repository::{ChangeMark, ModelDirectory};
+use crate::model::{InstanceGroup, ModelSpec, VersionPolicy};
+use crate::runtime::clock;
+use crate::settings::Settings;
+use crate::time::Instant;
+
+/// A model's directory and the source that its files are read from.
+#[derive(Clone, Copy)]
+pub struct ModelLocation<'a> {
+    /// Files are read beneath it.
+    pub source: &'a ModelSource,
+    /// The listing of the model's directory.
+    pub directory: &'a ModelDirectory,
+}
+
+/// A model's configuration as read, before it is completed for each version.
+pub struct OpenedConfig {
+    draft: ConfigDraft,
+    labels: BTreeMap<String, Arc<Labels>>,
+    /// The versions that the version policy selects, the highest first.
+    pub versions: Vec<u64>,
+    /// The composing models of an ensemble.
+    composing: Vec<String>,
+}
+
+/// The versions of a model that serve while it is loaded again. A version whose marks did not change is not loaded.
+#[derive(Clone, Debug, Default)]
+pub struct ServingVersions {
+    /// The mark of what all versions share (configuration, labels); none to load all versions again.
+    pub shared: Option<u64>,
+    /// Each version's number and the mark of its directory.
+    pub versions: Vec<(u64, u64)>,
+}
+
+/// Loads model versions. Shared by all load threads.
+pub struct ModelLoader {
+    settings: Arc<Settings>,
+    engines: Engines,
+    host_gpus: HostGpus,
+}
+
+impl ModelLoader {
+    /// Opens the engine library that the flags name, if they name one.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when that library cannot be used.
+    pub fn new(settings: &Arc<Settings>) -> Result<Self, Error> {
+        let engines = Engines::new(&settings.backend_config.onnxruntime)?;
+        Ok(Self { settings: Arc::clone(settings), engines, host_gpus: HostGpus::new(settings) })
+    }
+
+    /// The GPUs of this machine. The first call searches for them.
+    pub fn gpus(&self) -> &Gpus {
+        self.host_gpus.gpus()
+    }
+
+    /// The metrics of the GPUs.
+    pub const fn gpu_board(&self) -> &Arc<GpuBoard> {
+        self.host_gpus.board()
+    }
+
+    /// Loads the versions that the version policy selects and that do not already serve unchanged.
+    ///
+    /// # Errors
+    /// Why the model cannot be loaded. One version that fails, fails the whole load: nothing of it is published.
+    pub fn load_model(
+        &self,
+        location: ModelLocation<'_>,
+        serving: &ServingVersions,
+        composing_models: &ComposingModels,
+        progress: &LoadProgress,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
+        progress.set_stage(LoadStage::Reading);
+        let opened = self.open(location)?;
+        if !opened.composing.is_empty() {
+            return self.load_ensemble(location, serving, &opened, composing_models);
+        }
+        let ChangeMark { shared, versions } = &location.directory.mark;
+        let mark = |version: u64| versions.iter().find(|(have, _)| *have == version).map_or(0, |(_, mark)| *mark);
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, mark(*version))).collect();
+        let changes = version_changes(&serving.versions, &wanted, serving.shared == Some(*shared));
+        progress.set_stage(LoadStage::Loading);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            progress.set_versions(loaded.len(), changes.loaded.len());
+            let outcome = self.load_version(location, &opened, *version);
+            loaded.push(outcome.map_err(|error| LoadFailure::Version(*version, error))?);
+        }
+        Ok((loaded, changes))
+    }
+
+    /// Loads an ensemble. All its versions are checked against the composing models every time, whatever their marks:
+    /// those models may have changed.
+    fn load_ensemble(
+        &self,
+        location: ModelLocation<'_>,
+        serving: &ServingVersions,
+        opened: &OpenedConfig,
+        composing_models: &ComposingModels,
+    ) -> Result<(Vec<LoadedVersion>, VersionChanges), LoadFailure> {
+        let wanted: Vec<_> = opened.versions.iter().map(|version| (*version, 0)).collect();
+        let changes = version_changes(&serving.versions, &wanted, false);
+        let mut loaded = Vec::with_capacity(changes.loaded.len());
+        for version in &changes.loaded {
+            let began = clock::now();
+            let OpenedConfig { draft, labels, .. } = opened;
+            let spec = complete(location.source, location.directory, *version, draft, labels, &self.settings);
+            let spec = spec.map_err(|error| LoadFailure::Version(*version, error))?;
+            let spec = Arc::new(composing_models.resolve(spec).map_err(LoadFailure::Composition)?);
+            let took = clock::now().since(began);
+            log::info(&format!("loaded ensemble '{}' version {version} of {}", spec.name, opened.composing.join(", ")));
+            let choice =
+                PlacementChoice { site: InstanceSite::Ensemble, why: "it is an ensemble".to_owned(), run: None };
+            loaded.push(LoadedVersion {
+                spec,
+                version: *version,
+                model: Arc::new(EnsembleModel),
+                choice,
+                took,
+                registration: None,
+            });
+        }
+        Ok((loaded, changes))
+    }
+
+    /// The composing models of an ensemble; empty for other models, and when the configuration cannot be read: the
+    /// load then fails with the reason.
+    pub fn composing(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Vec<String> {
+        source.draft(directory, &self.settings).map(|draft| draft.composing()).unwrap_or_default()
+    }
+
+    /// Reads a model's configuration and labels, and applies the version policy.
+    ///
+    /// # Errors
+    /// [`LoadFailure::Config`] for an unreadable or invalid file, [`LoadFailure::Policy`] when no version is selected.
+    pub fn open(&self, ModelLocation { source, directory }: ModelLocation<'_>) -> Result<OpenedConfig, LoadFailure> {
+        let name = &directory.name;
+        let draft = source.draft(directory, &self.settings)?;
+        draft.notes().iter().for_each(|note| log::info(&format!("'{name}': {note}")));
+        let labels = read_labels(source, directory, &draft)?;
+        let choice = directory.choose_versions(&draft.version_policy()).map_err(LoadFailure::Policy)?;
+        if let VersionPolicy::Specific(_) = draft.version_policy() {
+            for version in &choice.missing {
+                log::warning(&format!("'{name}' has no version {version}, which its version policy names"));
+            }
+        }
+        let composing = draft.composing();
+        Ok(OpenedConfig { draft, labels, versions: choice.versions, composing })
+    }
+
+    /// Loads one version of a model, checks its warm-up and decides where it runs. If the load on a GPU fails and the
+    /// configuration does not require a GPU, the model is loaded on the CPU.
+    ///
+    /// # Errors
+    /// The error of the configuration, the engine, the warm-up or the placement.
+    pub fn load_version(
+        &self,
+        location: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+    ) -> Result<LoadedVersion, Error> {
+        let began = clock::now();
+        let completed = self.complete_config(location, opened, version)?;
+        match (self.load_completed(location, opened, version, &completed, began), completed.cpu_spec) {
+            (Err(why), Some(spec)) => {
+                log_cpu_fallback(&spec, &why);
+                let completed = CompletedConfig { spec, gpu_engine: None, cpu_spec: None };
+                self.load_completed(location, opened, version, &completed, began)
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+/// The completed configuration of a version, and the engine of its instances on GPUs.
+struct CompletedConfig<'a> {
+    spec: Arc<ModelSpec>,
+    /// None without instances on GPUs.
+    gpu_engine: Option<GpuEngine<'a>>,
+    /// The configuration with all instances on the CPU, if it does not require a GPU.
+    cpu_spec: Option<Arc<ModelSpec>>,
+}
+
+fn log_cpu_fallback(spec: &ModelSpec, why: &Error) {
+    log::info(&format!("'{}' runs on the CPU and not on a GPU: {why}", spec.name));
+}
+
+impl ModelLoader {
+    /// Completes the configuration of a version and chooses the engine of its instances on GPUs.
+    fn complete_config(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        OpenedConfig { draft, labels, .. }: &OpenedConfig,
+        version: u64,
+    ) -> Result<CompletedConfig<'_>, Error> {
+        let complete =
+            |draft: &ConfigDraft| complete(source, directory, version, draft, labels, &self.settings).map(Arc::new);
+        if !draft.may_use_gpu() {
+            return Ok(CompletedConfig { spec: complete(draft)?, gpu_engine: None, cpu_spec: None });
+        }
+        let with = |takes_auto| complete(&draft.clone().with_gpus(self.host_gpus.support(takes_auto)));
+        let spec = with(self.settings.uses_gpu_unasked)?;
+        if !spec.is_on_gpu() {
+            return Ok(CompletedConfig { spec, gpu_engine: None, cpu_spec: None });
+        }
+        // A second completion in which KIND_AUTO means CPU: the fallback, unless a group is of KIND_GPU.
+        let cpu_spec = Some(with(false)?).filter(|cpu_spec| !cpu_spec.is_on_gpu());
+        let folder = directory.version_path(version);
+        let file = source.read(&format!("{folder}/{}", spec.default_model_filename), MODEL_SIZE_MAX)?;
+        let reference = || {
+            let pinned = PinnedFiles::new(source, &folder, draft)?;
+            pinned.load(self.engines.choose(&spec)?, &spec, &source.root.join(&folder))
+        };
+        match (self.host_gpus.choose(&spec, &file, &self.engines, reference), cpu_spec) {
+            (Ok(gpu_engine), cpu_spec) => Ok(CompletedConfig { spec, gpu_engine: Some(gpu_engine), cpu_spec }),
+            (Err(why), Some(cpu_spec)) => {
+                log_cpu_fallback(&spec, &why);
+                Ok(CompletedConfig { spec: cpu_spec, gpu_engine: None, cpu_spec: None })
+            }
+            (Err(why), None) => {
+                let prefix = format!("model '{}' has an instance group of KIND_GPU and cannot run there: ", spec.name);
+                Err(why.with_prefix(&prefix))
+            }
+        }
+    }
+
+    fn load_completed(
+        &self,
+        ModelLocation { source, directory }: ModelLocation<'_>,
+        opened: &OpenedConfig,
+        version: u64,
+        CompletedConfig { spec, gpu_engine, .. }: &CompletedConfig<'_>,
+        began: Instant,
+    ) -> Result<LoadedVersion, Error> {
+        let path = source.root.join(directory.version_path(version));
+        let on_cpu = || self.engines.choose(spec);
+        let backend = match gpu_engine {
+            Some(GpuEngine::Onnxruntime(engine)) => Some(engine as &dyn Backend),
+            Some(GpuEngine::Plan(_)) if !spec.is_on_cpu() => None,
+            Some(GpuEngine::Plan(_)) | None => Some(on_cpu()?),
+        };
+        let (model, choice) = threads::enter(1, |threads: &Threads| {
+            let read = |path: &str, size_max| source.read(&directory.file(path), size_max);
+            let pinned = PinnedFiles::new(source, &directory.version_path(version), &opened.draft)?;
+            let model = match (gpu_engine, backend) {
+                (Some(GpuEngine::Plan(plan)), backend) => {
+                    let on_cpu = backend.map(|backend| pinned.load(backend, spec, &path)).transpose()?;
+                    let model = GpuModel::new(spec, Arc::clone(plan) as _, self.host_gpus.gpus(), on_cpu);
+                    warm_up::with_warm_up(Box::new(model), spec, &[], read)?
+                }
+                (_, Some(backend)) => load_engine(backend, spec, (&path, &pinned), &self.settings, read)?,
+                (_, None) => return Err(Error::internal("the model has no instances")),
+            };
+            pinned.check(source)?;
+            if !spec.warm_ups.is_empty() {
+                // One instance is made and dropped, so that a failing warm-up fails the load before any worker starts.
+                let first = spec.instance_groups.iter().flat_map(InstanceGroup::instances).next();
+                drop(model.new_instance(&threads.on(first.and_then(|(_, gpu)| gpu)))?);
+            }
+            let choice = placement::choose(spec, &*model, threads, placement::bound_by(spec, &self.settings))?;
+            Ok::<_, Error>((model, choice))
+        })?;
+        let took = clock::now().since(began);
+        let place = match choice.site {
+            InstanceSite::Ensemble => "in its steps",
+            InstanceSite::Inline => "inline",
+            InstanceSite::Worker => "on workers",
+        };
+        log::info(&format!(
+            "loaded '{}' version {version} with {} in {took:?}, runs {place} ({})",
+            spec.name,
+            backend.map_or("the GPU's plan", |backend| backend.name()),
+            choice.why
+        ));
+        let spec = Arc::new(spec.with_parameter(placement::PARAMETER, choice.site.as_str())?);
+        Ok(LoadedVersion { spec, version, model: Arc::from(model), choice, took, registration: None })
+    }
+}
+
+/// Loads a model with its engine and adds the warm-up. For a model that serves sequences, the engine and the warm-up see
+/// the model with the control inputs and states as plain tensors, and [`StatefulModel`] is put around it.
+fn load_engine(
+    backend: &dyn Backend,
+    spec: &Arc<ModelSpec>,
+    (path, opened): (&Path, &PinnedFiles),
+    settings: &Settings,
+    read: impl Fn(&str, usize) -> Result<Vec<u8>, Error>,
+) -> Result<Box<dyn LoadedModel>, Error> {
+    let load = |spec: &Arc<ModelSpec>| opened.load(backend, spec, path);
+    let Some(sequence) = &spec.sequence else { return warm_up::with_warm_up(load(spec)?, spec, &[], read) };
+    let start_inputs = begun_inputs(sequence, spec.has_batch_axis());
+    let inner = warm_up::with_warm_up(load(&sequence.engine)?, &sequence.engine, &start_inputs, read)?;
+    let bytes_max = settings.sequence_state_bytes_max;
+    Ok(Box::new(StatefulModel::new(inner, spec, Arc::clone(sequence), bytes_max)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::backend::gpu::fake::Fake;
+    use crate::backend::onnx_builder::{FLOAT, Onnx};
+    use crate::settings::OnnxruntimeConfig;
+
+    #[test]
+    fn a_model_that_no_gpu_engine_runs_falls_back_to_the_cpu_and_kind_gpu_is_refused_with_both_reasons() {
+        let root = std::env::temp_dir().join(format!("deuteron-gpu-load-{}", std::process::id()));
+        let weights: Vec<u8> = [1.0_f32; 9].iter().flat_map(|weight| weight.to_le_bytes()).collect();
+        let graph =
+            Onnx::default().constant("w", FLOAT, &[1, 1, 3, 3], &weights).node("Conv", &["x", "w"], &["y"], &[]);
+        let file = graph.input("x", FLOAT, &[-1, 1, 4, 4]).output("y", FLOAT, &[-1, 1, 2, 2]).into_bytes();
+        let settings = Settings { uses_gpu_unasked: true, ..Settings::default() };
+        let loader = ModelLoader {
+            settings: Arc::new(settings),
+            engines: Engines::without(OnnxruntimeConfig::default(), "it is not here"),
+            host_gpus: HostGpus::of(Fake::new(1).gpus(1 << 20, 1 << 20)),
+        };
+        let load = |name: &str, config: &str| {
+            let version = root.join(name).join("1");
+            fs::create_dir_all(&version).unwrap();
+            fs::write(version.join("model.onnx"), &file).unwrap();
+            fs::write(root.join(name).join("config.pbtxt"), config).unwrap();
+            let source = ModelSource::of_directory(root.clone()).unwrap();
+            let directory = ModelDirectory::from_entry(&source.repository.list_model(name)).unwrap();
+            let location = ModelLocation { source: &source, directory: &directory };
+            let opened = loader.open(location).map_err(|failure| failure.error().clone())?;
+            loader.load_version(location, &opened, 1)
+        };
+        for (name, group) in [("none", ""), ("auto", "instance_group { kind: KIND_AUTO }")] {
+            let loaded = load(name, group).unwrap();
+            assert!(loaded.spec.is_on_cpu() && !loaded.spec.is_on_gpu(), "{name}");
+        }
+        let error = load("gpu", "instance_group { kind: KIND_GPU }").err().unwrap();
+        let want = "model 'gpu' has an instance group of KIND_GPU and cannot run there: the GPU's plan: operator 'Conv', \
+                    which gives 'y', is not among those that the GPU's plan has; ONNX Runtime: it is not here";
+        assert_eq!(error.text(), want);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

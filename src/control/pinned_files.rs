@@ -1,0 +1,210 @@
+//! The model file of one version, opened beneath the repository and pinned while an engine loads it, so that the engine
+//! loads the file that was checked and not what the path leads to by then.
+
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::os::fd::AsFd;
+use std::path::{Component, Path};
+use std::sync::Arc;
+
+use crate::backend::{Backend, LoadedModel};
+use crate::control::model_source::ModelSource;
+use crate::error::Error;
+use crate::model::ModelSpec;
+use crate::model::config::ConfigDraft;
+use crate::model::onnx::external_data::external_files;
+
+/// The opened model file, none for a backend without one. An engine loads it from the descriptor. Only an ONNX file
+/// with tensors in other files is loaded by its path, because the engine must find those files: then all of them must
+/// be beneath the repository and must not change during the load.
+pub struct PinnedFiles {
+    file: Option<PinnedFile>,
+}
+
+struct PinnedFile {
+    file: File,
+    /// The path and the stamp of the file and of each file that it keeps tensors in.
+    stamps: Vec<(String, u64)>,
+}
+
+impl PinnedFiles {
+    /// Opens the model file in a version's directory and stamps the files that it refers to.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when a file cannot be read beneath the repository, or a tensor's file is not beside or below
+    /// the model file.
+    pub fn new(source: &ModelSource, directory: &str, draft: &ConfigDraft) -> Result<Self, Error> {
+        let Some(name) = draft.onnx_filename() else { return Ok(Self { file: None }) };
+        let path = format!("{directory}/{name}");
+        let cannot_read = |error: std::io::Error| Error::invalid(format!("cannot read '{path}': {error}"));
+        let mut file = source.repository.open_file(&path).map_err(cannot_read)?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).and_then(|_| file.rewind()).map_err(cannot_read)?;
+        let mut stamps = vec![(path.clone(), source.repository.stamp(&path))];
+        let beside = path.rsplit_once('/').map_or("", |(beside, _)| beside);
+        for place in external_files(&bytes)? {
+            let refused = |why: &str| Error::invalid(format!("'{path}' keeps tensors in '{place}', {why}"));
+            // ONNX: a location is relative to the model file's directory and has no "..".
+            if !Path::new(&place).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
+                return Err(refused("which does not lie beside it or below"));
+            }
+            let place = format!("{beside}/{place}");
+            let opened = source.repository.open_file(&place);
+            opened.map_err(|error| refused(&format!("which cannot be read beneath the repository: {error}")))?;
+            let stamp = source.repository.stamp(&place);
+            stamps.push((place, stamp));
+        }
+        Ok(Self { file: Some(PinnedFile { file, stamps }) })
+    }
+
+    /// Called after the load: checks that the files did not change meanwhile.
+    ///
+    /// # Errors
+    /// `Unavailable` when one did.
+    pub fn check(&self, source: &ModelSource) -> Result<(), Error> {
+        let stamps = self.file.iter().flat_map(|opened| &opened.stamps);
+        match stamps.into_iter().find(|(path, stamp)| source.repository.stamp(path) != *stamp) {
+            Some((path, _)) => {
+                Err(Error::unavailable(format!("'{path}' was changed while it was loaded; load it again")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Loads the model with an engine. `path` is the version's directory.
+    ///
+    /// # Errors
+    /// The engine's error.
+    pub fn load(
+        &self,
+        backend: &dyn Backend,
+        spec: &Arc<ModelSpec>,
+        path: &Path,
+    ) -> Result<Box<dyn LoadedModel>, Error> {
+        match &self.file {
+            Some(PinnedFile { file, stamps }) if stamps.len() == 1 => backend.load_opened(spec, path, file.as_fd()),
+            _ => backend.load(spec, path),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::model::config::CompletionRules;
+
+    /// An engine that reports by which of the two methods it was called.
+    struct Reporting;
+
+    impl Backend for Reporting {
+        fn name(&self) -> &str {
+            "reporting"
+        }
+
+        fn load(&self, _: &Arc<ModelSpec>, directory: &Path) -> Result<Box<dyn LoadedModel>, Error> {
+            Err(Error::internal(format!("by its path {}", directory.display())))
+        }
+
+        fn load_opened(
+            &self,
+            _: &Arc<ModelSpec>,
+            _: &Path,
+            file: BorrowedFd<'_>,
+        ) -> Result<Box<dyn LoadedModel>, Error> {
+            let mut bytes = Vec::new();
+            File::from(file.try_clone_to_owned().unwrap()).read_to_end(&mut bytes).unwrap();
+            Err(Error::internal(format!("as it was opened, {} bytes", bytes.len())))
+        }
+    }
+
+    /// An ONNX file that keeps a tensor in another, or in none.
+    fn onnx(place: Option<&str>) -> Vec<u8> {
+        let field = |number: u8, value: &[u8]| [&[number << 3 | 2, value.len() as u8], value].concat();
+        let location = |place: &str| field(13, &[field(1, b"location"), field(2, place.as_bytes())].concat());
+        field(7, &field(5, &place.map_or_else(|| field(8, b"w"), location)))
+    }
+
+    #[test]
+    fn a_file_without_external_tensors_is_loaded_from_its_descriptor_and_others_by_path() {
+        let root = std::env::temp_dir().join(format!("deuteron-ways-{}", std::process::id()));
+        let version = root.join("models/m/1");
+        fs::create_dir_all(version.join("deep")).unwrap();
+        for file in ["models/m/1/w.bin", "models/m/1/deep/w.bin", "models/m/x", "outside"] {
+            fs::write(root.join(file), "weights").unwrap();
+        }
+        symlink(root.join("outside"), version.join("out")).unwrap();
+        symlink("../x", version.join("in")).unwrap();
+        symlink(&root, version.join("folder_out")).unwrap();
+        let source = ModelSource::of_directory(root.join("models")).unwrap();
+        let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let spec = {
+            let text = b"backend: 'identity' input { name: 'x' data_type: TYPE_FP32 dims: 1 } \
+                         output { name: 'y' data_type: TYPE_FP32 dims: 1 }";
+            let draft = ConfigDraft::new("m", Some(text), &[]).unwrap();
+            Arc::new(draft.complete(None, &BTreeMap::new(), CompletionRules::default()).unwrap())
+        };
+        let outcome = |place: Option<&str>| {
+            fs::write(version.join("model.onnx"), onnx(place)).unwrap();
+            let opening = PinnedFiles::new(&source, "m/1", &draft);
+            let outcome = opening.and_then(|opening| opening.load(&Reporting, &spec, Path::new("P")));
+            outcome.err().unwrap().text().to_owned()
+        };
+        assert_eq!(outcome(None), "as it was opened, 7 bytes");
+        for beneath in ["w.bin", "./w.bin", "deep/w.bin", "in"] {
+            assert_eq!(outcome(Some(beneath)), "by its path P", "{beneath}");
+        }
+        let outside = root.join("outside").display().to_string();
+        for place in ["../x", "../../../outside", "deep/../../x", &outside] {
+            let want = format!("'m/1/model.onnx' keeps tensors in '{place}', which does not lie beside it or below");
+            assert_eq!(outcome(Some(place)), want);
+        }
+        for place in ["out", "folder_out/outside", "absent", "deep"] {
+            let want =
+                format!("'m/1/model.onnx' keeps tensors in '{place}', which cannot be read beneath the repository");
+            assert!(outcome(Some(place)).starts_with(&want), "{place}: {}", outcome(Some(place)));
+        }
+        // The files of its tensors must not change either.
+        fs::write(version.join("model.onnx"), onnx(Some("w.bin"))).unwrap();
+        let opening = PinnedFiles::new(&source, "m/1", &draft).unwrap();
+        assert!(opening.check(&source).is_ok());
+        fs::remove_file(version.join("w.bin")).unwrap();
+        symlink(root.join("outside"), version.join("w.bin")).unwrap();
+        let text = opening.check(&source).unwrap_err();
+        assert_eq!(text.text(), "'m/1/w.bin' was changed while it was loaded; load it again");
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_model_whose_file_is_swapped_while_it_loads_is_refused() {
+        let root = std::env::temp_dir().join(format!("deuteron-swap-{}", std::process::id()));
+        let version = root.join("models/m/1");
+        fs::create_dir_all(&version).unwrap();
+        fs::create_dir_all(root.join("elsewhere")).unwrap();
+        for path in [version.join("model.onnx"), root.join("elsewhere/model.onnx")] {
+            fs::write(path, onnx(None)).unwrap();
+        }
+        let source = ModelSource::of_directory(root.join("models")).unwrap();
+        let draft = ConfigDraft::new("m", Some(b"platform: 'onnxruntime_onnx'"), &[]).unwrap();
+        let open = || PinnedFiles::new(&source, "m/1", &draft);
+        let text = |outcome: Result<(), Error>| outcome.err().map(|error| error.text().to_owned()).unwrap_or_default();
+        let opened = open().unwrap();
+        assert_eq!(text(opened.check(&source)), "");
+        fs::rename(&version, root.join("models/m/away")).unwrap();
+        symlink(root.join("elsewhere"), &version).unwrap();
+        let swapped = "'m/1/model.onnx' was changed while it was loaded; load it again";
+        assert_eq!(text(opened.check(&source)), swapped, "a directory that leads out");
+        assert!(text(open().map(drop)).starts_with("cannot read 'm/1/model.onnx'"));
+        fs::remove_file(&version).unwrap();
+        fs::rename(root.join("models/m/away"), &version).unwrap();
+        assert_eq!(text(opened.check(&source)), "");
+        fs::remove_file(version.join("model.onnx")).unwrap();
+        fs::write(version.join("model.onnx"), [onnx(None), onnx(None)].concat()).unwrap();
+        assert_eq!(text(opened.check(&source)), swapped, "another file");
+        fs::remove_dir_all(&root).unwrap();
+    }
+}
