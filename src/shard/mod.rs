@@ -18,6 +18,7 @@ pub mod mailbox;
 pub mod metrics_endpoint;
 pub mod model_table;
 pub mod receive_budget;
+mod refusal_run;
 pub mod request_slots;
 pub mod response_cache;
 pub mod rest;

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use crate::backend::{Answer, AnswerPart};
 use crate::budget::ReceiveReservation;
 use crate::connection::http2::{CallFault, NextMessage};
-use crate::error::{Code, Error};
+use crate::error::Error;
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::{Departure, ResponseOutcome};
 use crate::model::CorrelationId;
@@ -30,6 +30,7 @@ use crate::runtime::clock;
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
 use crate::shard::model_table::LocalModel;
+use crate::shard::refusal_run::RefusalRun;
 use crate::shard::request_slots::PartSink;
 use crate::shard::{Shard, shared_memory};
 use crate::time::{Instant, Stamps};
@@ -94,6 +95,16 @@ impl StreamInfer {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
         // Of this turn only: models come and go between turns.
         let mut refused = None;
+        let outcome = self.advance(context, &mut refused);
+        self.send_refusals(refused.as_mut());
+        outcome
+    }
+
+    fn advance(
+        &mut self,
+        context: &mut Context<'_>,
+        refused: &mut Option<RefusalRun>,
+    ) -> Poll<Result<(), StreamFault>> {
         loop {
             for flight in self.flights.iter_mut().filter(|flight| flight.done.is_none()) {
                 let Some(work) = &mut flight.work else { continue };
@@ -121,7 +132,7 @@ impl StreamInfer {
                 Ok(NextMessage::End) => self.is_half_closed = true,
                 Ok(NextMessage::Message(message)) => {
                     let memory = self.link.take_memory(self.stream);
-                    if let Err(fault) = self.begin(message, memory, &mut refused) {
+                    if let Err(fault) = self.begin(message, memory, refused) {
                         return Poll::Ready(Err(StreamFault::Request(fault)));
                     }
                 }
@@ -158,12 +169,13 @@ impl StreamInfer {
         &mut self,
         message: Bytes,
         memory: ReceiveReservation,
-        refused: &mut Option<RefusedMessage>,
+        refused: &mut Option<RefusalRun>,
     ) -> Result<(), Error> {
-        if let Some(refused) = refused.as_ref().filter(|refused| refused.message == message) {
-            self.refuse(refused);
+        if let Some(run) = refused.as_mut().filter(|run| run.covers(&message)) {
+            self.refuse(run);
             return Ok(());
         }
+        self.send_refusals(refused.as_mut());
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version);
         let model = match version.and_then(|version| self.shard.models.find(request.model_name, version)) {
@@ -172,7 +184,7 @@ impl StreamInfer {
             Err(error) => {
                 let answer = encode::encode_failure(request.id, error.text()).unwrap_or_default();
                 drop(request);
-                self.refuse(refused.insert(RefusedMessage { message, code: error.code(), answer }));
+                self.refuse(refused.insert(RefusalRun::new(message, error.code(), &answer)));
                 return Ok(());
             }
         };
@@ -200,23 +212,23 @@ impl StreamInfer {
     }
 
     /// Answers a request in its turn, which may be now.
-    fn refuse(&mut self, refused: &RefusedMessage) {
+    fn refuse(&mut self, run: &mut RefusalRun) {
         self.shard.cells.received.add(1);
-        self.shard.cells.count_refused(refused.code);
-        let answer = refused.answer.clone();
-        if self.flights.is_empty() {
-            self.link.with(|connection| connection.send_message(self.stream, answer, clock::turn()));
-        } else {
+        self.shard.cells.count_refused(run.code());
+        if !self.flights.is_empty() {
+            let answer = FramedParts::from_iter([run.answer()]);
             self.flights.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });
+        } else if let Some(answers) = run.push() {
+            self.link.with(|connection| connection.send_message(self.stream, [answers], clock::turn()));
         }
     }
-}
 
-/// A request that was refused before it came to a model, and what its client was told.
-struct RefusedMessage {
-    message: Bytes,
-    code: Code,
-    answer: FramedParts,
+    /// Sends the refusals that wait for more of their kind. Called before anything else is queued or sent.
+    fn send_refusals(&self, run: Option<&mut RefusalRun>) {
+        if let Some(answers) = run.and_then(RefusalRun::take) {
+            self.link.with(|connection| connection.send_message(self.stream, [answers], clock::turn()));
+        }
+    }
 }
 
 /// Answers one request: its last response, unless its end is not to be told alone.
