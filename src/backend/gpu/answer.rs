@@ -1,5 +1,5 @@
-//! The answers of a batch from what came back of it: each request its rows, or its classes where the
-//! device found the best and nobody asked for more.
+//! Answers the requests of a batch from its downloaded outputs: each gets its rows, or its best classes
+//! where the device found those and no request of the batch needs more.
 
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -65,7 +65,7 @@ fn part(
         }
         BatchOutput::Best(count, values, indices) => (*count, values, indices),
     };
-    // Who asked for nothing is given as little.
+    // A request that did not ask for this output gets an empty list of classes.
     let asked = if let OutputNeed::Classes(asked) = output_need { usize::try_from(asked).ok()?.min(count) } else { 0 };
     let mut contents = Vec::with_capacity(rows.count * asked * STRING_SIZE_EXPECTED);
     for row in rows.first..rows.first + rows.count {
@@ -77,7 +77,7 @@ fn part(
     Some(Tensor { datatype: Datatype::Bytes, shape, contents: contents.into() })
 }
 
-/// An output for so many rows.
+/// An output of this many rows.
 fn whole(spec: &ModelSpec, expected: &TensorSpec, rows: u32, contents: Bytes) -> Tensor {
     let mut shape = expected.model_shape.clone();
     if let Some(first) = shape.first_mut().filter(|_| spec.has_batch_axis()) {
@@ -86,5 +86,5 @@ fn whole(spec: &ModelSpec, expected: &TensorSpec, rows: u32, contents: Bytes) ->
     Tensor { datatype: expected.datatype, shape, contents }
 }
 
-/// Bytes of a value, and of an index.
+/// Bytes of a value (FP32), and of an index (`u32`).
 const ELEMENT_SIZE: usize = 4;

@@ -1,4 +1,4 @@
-//! What the GPU executor counts of one model version: written by its instances, read by `/metrics`.
+//! The counters of one model version's instances on GPUs: written by the instances, read by `/metrics`.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::limits::GPU_RESTARTS_MAX;
 use crate::model::{InstanceGroup, ModelSpec};
 
-/// A count with several writers.
+/// A counter with several writers. Relaxed: each is read on its own, and orders nothing.
 #[derive(Debug, Default)]
 pub struct SharedCount(AtomicU64);
 
@@ -19,12 +19,12 @@ impl SharedCount {
         self.0.fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Raises it to a value that is above.
+    /// Raises it to a value if that is larger.
     pub fn raise(&self, value: u64) {
         self.0.fetch_max(value, Ordering::Relaxed);
     }
 
-    /// What was counted.
+    /// The count.
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -34,37 +34,37 @@ impl SharedCount {
     }
 }
 
-/// The counts of one model version, over its instances on all devices.
+/// The counters of one model version, over its instances on all devices.
 #[derive(Debug, Default)]
 pub struct GpuInstanceFigures {
     /// Batches that were enqueued.
     pub batches_begun: SharedCount,
-    /// Those that gave outputs.
+    /// Batches that returned outputs.
     pub batches_done: SharedCount,
-    /// The most that one instance had on its device at a time.
+    /// The largest number of batches that one instance had in flight.
     pub flights_peak: SharedCount,
     /// Microseconds that the device took to upload inputs.
     pub upload_us: SharedCount,
-    /// To compute.
+    /// Microseconds that the device took to compute.
     pub compute_us: SharedCount,
-    /// To bring results back.
+    /// Microseconds that the device took to download outputs.
     pub download_us: SharedCount,
-    /// Batches for which memory was short.
+    /// Batches that failed for lack of memory.
     pub failures_memory: SharedCount,
-    /// Batches that failed and left all as it was.
+    /// Batches that failed without damage to the context.
     pub failures_transient: SharedCount,
-    /// Instances whose context broke.
+    /// Instances lost because their context broke.
     pub failures_sticky: SharedCount,
-    /// Instances of which a batch never ended.
+    /// Instances lost because a batch did not end.
     pub hangs: SharedCount,
-    /// Instances that were made anew.
+    /// Instances made to replace lost ones.
     pub restarts: SharedCount,
-    /// Those since the last batch that gave outputs.
+    /// Restarts since the last batch that returned outputs.
     restarts_in_a_row: AtomicU32,
 }
 
 impl GpuInstanceFigures {
-    /// A batch gave outputs.
+    /// A batch returned outputs.
     pub fn handle_success(&self, times: &DeviceTimes) {
         self.batches_done.add(1);
         self.upload_us.add_time(times.upload);
@@ -73,7 +73,7 @@ impl GpuInstanceFigures {
         self.restarts_in_a_row.store(0, Ordering::Relaxed);
     }
 
-    /// A batch, or an instance with all that it had, failed.
+    /// A batch failed, or (sticky) an instance with all its batches.
     pub fn count_failure(&self, fault: GpuFault) {
         match fault {
             GpuFault::Memory => self.failures_memory.add(1),
@@ -82,8 +82,13 @@ impl GpuInstanceFigures {
         }
     }
 
-    /// Counts an instance that is made for one that was lost; refuses it where too many were lost
-    /// without a batch that gave outputs.
+    /// Counts a new instance as a restart if it replaces a lost one. Without a bound a model that breaks
+    /// its device with every batch would be restarted for ever.
+    ///
+    /// # Errors
+    ///
+    /// Unavailable, where `GPU_RESTARTS_MAX` for each instance were lost without a batch that returned outputs
+    /// in between.
     pub fn admit_restart(&self, spec: &ModelSpec) -> Result<(), Error> {
         if self.losses() <= self.restarts.get() {
             return Ok(());

@@ -1,6 +1,6 @@
-//! Memory of a device and pinned memory of the host, with owners and within bounds. What is taken
-//! is counted before the driver is asked: an [`MemoryBudget`] for each device and one for all pinned
-//! memory, each bounded by a flag. Used when instances are made; a batch takes nothing.
+//! Owned buffers in device memory and in pinned host memory. Each allocation is counted before the
+//! driver is asked, in a [`MemoryBudget`](super::memory_budget::MemoryBudget) for each device and one for all
+//! pinned memory, each bounded by a flag. Buffers are allocated when instances are made, never for a batch.
 
 #![expect(unsafe_code, reason = "pinned memory comes from the driver as an address")]
 
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::backend::gpu::device::OpenDevice;
 use crate::backend::gpu::driver::{DevicePointer, DriverError};
 
-/// Memory of a device.
+/// A buffer in device memory; freed when dropped.
 pub struct DeviceBuffer {
     opened: Arc<OpenDevice>,
     pointer: DevicePointer,
@@ -18,7 +18,11 @@ pub struct DeviceBuffer {
 }
 
 impl DeviceBuffer {
-    /// Takes so many bytes; none for none.
+    /// Allocates this many bytes; for 0 the driver is not asked.
+    ///
+    /// # Errors
+    ///
+    /// Where the budget is used up, or the driver refuses.
     pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.device_account();
         account.take(size)?;
@@ -30,7 +34,11 @@ impl DeviceBuffer {
         Ok(Self { opened: Arc::clone(opened), pointer, size })
     }
 
-    /// The same, with these bytes in it.
+    /// Allocates a buffer for these bytes and uploads them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`], or where the upload fails.
     pub fn with_contents(opened: &Arc<OpenDevice>, contents: &[u8]) -> Result<Self, DriverError> {
         let buffer = Self::new(opened, contents.len())?;
         if !contents.is_empty() {
@@ -39,12 +47,12 @@ impl DeviceBuffer {
         Ok(buffer)
     }
 
-    /// Where it begins.
+    /// The address of its first byte.
     pub const fn pointer(&self) -> DevicePointer {
         self.pointer
     }
 
-    /// Its bytes.
+    /// Its size in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
@@ -52,6 +60,7 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
+        // Work that never ended may still use the memory: it is left to the device, and stays counted.
         if self.opened.is_hung() {
             return;
         }
@@ -62,8 +71,8 @@ impl Drop for DeviceBuffer {
     }
 }
 
-/// Memory of the host that the device reads and writes. Its owner sees to it that no stream uses it
-/// when it is read, written or dropped.
+/// A buffer in host memory that the device reads and writes directly. The owner makes sure that no stream
+/// uses it while it is read, written or dropped.
 pub struct PinnedBuffer {
     opened: Arc<OpenDevice>,
     pointer: NonNull<u8>,
@@ -74,7 +83,11 @@ pub struct PinnedBuffer {
 unsafe impl Send for PinnedBuffer {}
 
 impl PinnedBuffer {
-    /// Takes so many bytes, zeros.
+    /// Allocates this many bytes, all zero.
+    ///
+    /// # Errors
+    ///
+    /// Where the budget is used up, or the driver refuses.
     pub fn new(opened: &Arc<OpenDevice>, size: usize) -> Result<Self, DriverError> {
         let account = opened.pinned_account();
         account.take(size)?;
@@ -83,13 +96,13 @@ impl PinnedBuffer {
             _ => opened.context().alloc_pinned(size),
         };
         let pointer = pointer.inspect_err(|_| account.give_back(size))?;
-        // SAFETY: the driver gave so many bytes, which nobody else knows. Zeros, because memory that was
-        // never written must not be read.
+        // SAFETY: the driver allocated this many bytes, and no one else has the pointer. Zeroed, because
+        // reading uninitialised memory is undefined behaviour.
         unsafe { pointer.write_bytes(0, size) };
         Ok(Self { opened: Arc::clone(opened), pointer, size })
     }
 
-    /// Where it begins, for a copy.
+    /// The address of its first byte, for a copy.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.pointer.as_ptr()
     }
@@ -115,6 +128,7 @@ impl PinnedBuffer {
 
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
+        // As above: the device may still write there.
         if self.opened.is_hung() {
             return;
         }

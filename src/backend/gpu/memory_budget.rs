@@ -1,14 +1,16 @@
-//! How much memory of one kind is taken, counted before the driver is asked, and how much may be.
+//! A budget of bytes for one kind of memory. Bytes are taken from it before the driver is asked.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::backend::gpu::driver::{DriverError, GpuFault};
 
-/// Bytes that are taken of one kind of memory, and how many may be.
+/// The bytes of one kind of memory that are in use, and their limit.
 #[derive(Debug)]
 pub struct MemoryBudget {
+    /// The kind of memory, for the error.
     what: String,
+    /// The flag that sets the limit, for the error.
     flag: &'static str,
     limit: usize,
     used: AtomicUsize,
@@ -16,26 +18,27 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// An account of some memory, which a flag bounds; no bytes are taken.
+    /// A budget of `limit` bytes, which `flag` sets; none are in use.
     pub fn new(what: String, flag: &'static str, limit: usize) -> Arc<Self> {
         Arc::new(Self { what, flag, limit, used: AtomicUsize::new(0), peak: AtomicUsize::new(0) })
     }
 
-    /// Bytes that are taken.
+    /// Bytes in use.
     pub fn used(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// The most that were taken at a time.
+    /// The most bytes that were in use at once.
     pub fn peak(&self) -> usize {
         self.peak.load(Ordering::Relaxed)
     }
 
-    /// Bytes that may be.
+    /// Bytes that may be in use.
     pub const fn limit(&self) -> usize {
         self.limit
     }
 
+    /// Takes bytes from the budget. Relaxed orderings suffice: the count guards no other memory.
     pub(super) fn take(&self, size: usize) -> Result<(), DriverError> {
         let within = |used: usize| used.checked_add(size).filter(|sum| *sum <= self.limit);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within) {
@@ -52,6 +55,7 @@ impl MemoryBudget {
         }
     }
 
+    /// Returns bytes to the budget.
     pub(super) fn give_back(&self, size: usize) {
         self.used.fetch_sub(size, Ordering::Relaxed);
     }

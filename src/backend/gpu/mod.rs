@@ -1,5 +1,5 @@
-//! Models on NVIDIA GPUs. [`cuda`] finds the driver when the process runs; without one, everything
-//! here is still compiled and tested, by the fake driver behind the same trait ([`driver`]).
+//! Models on NVIDIA GPUs. [`cuda`] loads the CUDA driver at run time, if there is one. Without one, all of
+//! this is still compiled, and tested with a fake driver behind the same trait ([`driver`]).
 //!
 //! ```text
 //! worker ── run ─► executor ─► slot: stage ─ upload ─ program ─ download ─ event ─ wake

@@ -1,7 +1,7 @@
-//! A model whose instances are on GPUs, all of them or some: each is made where its group says. The
-//! weights are put on a device once for each context there.
+//! A model with instances on GPUs, all or some of them: each is made on the device that its instance
+//! group names. All instances of a context share one copy of the weights.
 
-#![expect(clippy::disallowed_types, reason = "taken where an instance is made or made anew, never for a batch")]
+#![expect(clippy::disallowed_types, reason = "taken when an instance is made or replaced, never for a batch")]
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -20,20 +20,21 @@ pub struct GpuModel {
     spec: Arc<ModelSpec>,
     blueprint: Arc<dyn ProgramSource>,
     gpus: Gpus,
-    /// The engine of those instances that are on the CPU.
+    /// Makes the instances that are on the CPU, if the model has any there.
     on_cpu: Option<Box<dyn LoadedModel>>,
     figures: Arc<GpuInstanceFigures>,
+    /// By the index of the device.
     placed: Mutex<BTreeMap<u32, PlacedProgram>>,
 }
 
-/// A program on a device, as long as an instance there has it.
+/// A program on a device. Weak, so that the last instance there frees the weights and the context.
 struct PlacedProgram {
     opened: Weak<OpenDevice>,
     program: Weak<dyn GpuProgram>,
 }
 
 impl GpuModel {
-    /// A model whose instances on GPUs run what the blueprint says; `on_cpu` makes the others.
+    /// A model whose instances on GPUs run the blueprint's program; `on_cpu` makes the others.
     pub fn new(
         spec: &Arc<ModelSpec>,
         blueprint: Arc<dyn ProgramSource>,
@@ -47,7 +48,7 @@ impl GpuModel {
     fn instance_on(&self, index: u32) -> Result<Box<dyn Instance>, Error> {
         let name = &self.spec.name;
         let gpu = self.gpus.find(index).ok_or_else(|| {
-            Error::unavailable(format!("model '{name}' wants GPU {index}, which this machine does not have"))
+            Error::unavailable(format!("model '{name}' needs GPU {index}, which this machine does not have"))
         })?;
         self.figures.admit_restart(&self.spec)?;
         let make = || {
@@ -55,7 +56,7 @@ impl GpuModel {
             let program = self.program_on(index, &opened)?;
             GpuInstance::new(&self.spec, &*self.blueprint, program, &opened, &self.figures)
                 .map(|instance| instance.with_run_max(self.gpus.run_max()))
-                .inspect_err(|error| note(&opened, error))
+                .inspect_err(|error| mark_broken(&opened, error))
         };
         let made: Result<_, DriverError> = make();
         let instance = made.map_err(|error| {
@@ -66,20 +67,21 @@ impl GpuModel {
 
     fn program_on(&self, index: u32, opened: &Arc<OpenDevice>) -> Result<Arc<dyn GpuProgram>, DriverError> {
         let mut placed = self.placed.lock().unwrap_or_else(PoisonError::into_inner);
+        // A program of a broken context is useless in its successor: the weights are uploaded again.
         if let Some(there) = placed.get(&index)
             && there.opened.upgrade().is_some_and(|there| Arc::ptr_eq(&there, opened))
             && let Some(program) = there.program.upgrade()
         {
             return Ok(program);
         }
-        let program = self.blueprint.place(opened).inspect_err(|error| note(opened, error))?;
+        let program = self.blueprint.place(opened).inspect_err(|error| mark_broken(opened, error))?;
         placed.insert(index, PlacedProgram { opened: Arc::downgrade(opened), program: Arc::downgrade(&program) });
         Ok(program)
     }
 }
 
-/// Whoever comes next opens another context where this one broke.
-fn note(opened: &OpenDevice, error: &DriverError) {
+/// Marks a context as broken if the failure broke it, so that the next instance opens another.
+fn mark_broken(opened: &OpenDevice, error: &DriverError) {
     if error.is_sticky() {
         opened.set_broken();
     }
@@ -91,7 +93,7 @@ impl LoadedModel for GpuModel {
             (Some(index), _) => self.instance_on(index),
             (None, Some(on_cpu)) => on_cpu.new_instance(threads),
             (None, None) => Err(Error::internal(format!(
-                "model '{}' has no instances on the CPU, and one is wanted",
+                "model '{}' has no instances on the CPU, and one was asked for",
                 self.spec.name
             ))),
         }
@@ -153,7 +155,7 @@ mod tests {
         drop((first, others));
         assert_eq!(fake.held(), 0);
         let text = |outcome: Result<Box<dyn Instance>, Error>| outcome.err().unwrap().text().to_owned();
-        assert_eq!(text(make(&model, Some(2))), "model 'm' wants GPU 2, which this machine does not have");
+        assert_eq!(text(make(&model, Some(2))), "model 'm' needs GPU 2, which this machine does not have");
         assert!(text(make(&model, None)).contains("no instances on the CPU"));
     }
 

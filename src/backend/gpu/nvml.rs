@@ -1,6 +1,6 @@
-//! NVML, loaded by name where the driver brought it: how busy a device is, how much of its memory is
-//! used and what power it takes, for `/metrics`. Each figure is there or is not, by device and by
-//! driver; a machine without NVML has none. Called by one thread, a few times a minute.
+//! NVML, loaded by name if the driver installed it: a device's utilisation, memory use and power, for
+//! `/metrics`. Which figures there are depends on the device and the driver; a machine without NVML has
+//! none. Called by one thread, a few times a minute.
 
 #![expect(unsafe_code, reason = "the interface of NVML")]
 
@@ -9,20 +9,20 @@ use std::ptr::null_mut;
 
 use libloading::Library as SharedObject;
 
-/// What is known of a device at a moment.
+/// The figures of a device at one moment; `None` where NVML does not report one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NvmlSample {
-    /// Percent of the time in which a kernel ran.
+    /// Percent of the recent time in which a kernel ran.
     pub utilization: Option<u64>,
-    /// Bytes of memory.
+    /// The device's memory in bytes.
     pub memory_total: Option<u64>,
-    /// Bytes that are in use, by any process.
+    /// Bytes of memory in use by any process.
     pub memory_used: Option<u64>,
-    /// Milliwatts.
+    /// Power draw in milliwatts.
     pub power_usage: Option<u64>,
-    /// Milliwatts that it may take.
+    /// Power limit in milliwatts.
     pub power_limit: Option<u64>,
-    /// Millijoules since the driver was loaded.
+    /// Energy in millijoules since the driver was loaded.
     pub energy: Option<u64>,
 }
 
@@ -60,7 +60,7 @@ pub struct Nvml {
     power_usage: Option<Ask<c_uint>>,
     power_limit: Option<Ask<c_uint>>,
     energy: Option<Ask<c_ulonglong>>,
-    /// Unloaded last.
+    /// Declared last, so that it is unloaded after the functions are gone.
     _object: SharedObject,
 }
 
@@ -68,11 +68,15 @@ pub struct Nvml {
 #[derive(Clone, Copy)]
 pub struct NvmlDevice(NvmlHandle);
 
-// SAFETY: NVML's handles may be used by any thread; so its documentation.
+// SAFETY: NVML's handles may be used by any thread, as its documentation says.
 unsafe impl Send for NvmlDevice {}
 
 impl Nvml {
-    /// Loads it, or says why it cannot be used.
+    /// Loads and initialises it.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be used, as a text.
     pub fn find() -> Result<Self, String> {
         // SAFETY: loading NVML runs its own initialisers alone.
         let object = unsafe { SharedObject::new("libnvidia-ml.so.1") };
@@ -111,16 +115,16 @@ impl Nvml {
         (status == 0).then_some(NvmlDevice(handle))
     }
 
-    /// What is known of a device now.
+    /// Reads the figures of a device now.
     pub fn sample(&self, device: NvmlDevice) -> NvmlSample {
-        let memory = ask(self.memory, device);
+        let memory = query(self.memory, device);
         NvmlSample {
-            utilization: ask(self.utilization, device).map(|rates: Utilization| rates.gpu.into()),
+            utilization: query(self.utilization, device).map(|rates: Utilization| rates.gpu.into()),
             memory_total: memory.as_ref().map(|memory: &NvmlMemory| memory.total),
             memory_used: memory.as_ref().map(|memory| memory.used),
-            power_usage: ask(self.power_usage, device).map(u64::from),
-            power_limit: ask(self.power_limit, device).map(u64::from),
-            energy: ask(self.energy, device),
+            power_usage: query(self.power_usage, device).map(u64::from),
+            power_limit: query(self.power_limit, device).map(u64::from),
+            energy: query(self.energy, device),
         }
     }
 }
@@ -134,7 +138,7 @@ unsafe fn symbol<T: Copy>(object: &SharedObject, name: &str) -> Option<T> {
     unsafe { object.get::<T>(name.as_bytes()) }.ok().map(|symbol| *symbol)
 }
 
-fn ask<T: Default>(function: Option<Ask<T>>, device: NvmlDevice) -> Option<T> {
+fn query<T: Default>(function: Option<Ask<T>>, device: NvmlDevice) -> Option<T> {
     let mut value = T::default();
     // SAFETY: the handle came from NVML, and the value is of the type that the function writes.
     let status = unsafe { function?(device.0, &raw mut value) };

@@ -1,6 +1,6 @@
-//! Memory of a GPU that a client shares by a handle: opened in a context of its own, so that what is
-//! wrong with a client's memory breaks no model. Its calls wait for the device; they are made by the
-//! threads that keep such memory, never by a shard or a worker.
+//! GPU memory that a client shares by a CUDA IPC handle. It is opened in a separate context, so that bad
+//! client memory breaks no model. The calls wait for the device, so only the threads for client shared
+//! memory make them, never a shard or a worker.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,17 +10,18 @@ use std::sync::{Arc, Weak};
 use crate::backend::gpu::device::Gpu;
 use crate::backend::gpu::driver::{DevicePointer, DriverError, GpuContext, SharedHandle};
 
-/// The contexts that shared memory is open in, one for each device that has any.
+/// The contexts in which client memory is open: one for each device that has any, by its index.
 #[derive(Default)]
 pub struct SharedContexts(BTreeMap<u32, Weak<SharedContext>>);
 
-/// A context until it breaks. What was open in it then stays lost.
+/// A context for client memory. Once it breaks, the memory open in it is lost; new memory is opened in
+/// another context.
 struct SharedContext {
     context: Arc<dyn GpuContext>,
     is_broken: AtomicBool,
 }
 
-/// Memory that is open; closed when it is dropped.
+/// Opened client memory; closed when dropped.
 pub struct SharedMemory {
     shared: Arc<SharedContext>,
     pointer: DevicePointer,
@@ -29,21 +30,26 @@ pub struct SharedMemory {
 
 impl SharedContexts {
     /// Opens the memory of a handle on a device.
+    ///
+    /// # Errors
+    ///
+    /// The driver's, where the handle is not valid on this device or no context can be made.
     pub fn open(&mut self, gpu: &Gpu, handle: &SharedHandle) -> Result<SharedMemory, DriverError> {
         let index = gpu.properties().index;
-        let kept = self.0.get(&index).and_then(Weak::upgrade);
-        let shared = match kept.filter(|shared| !shared.is_broken.load(Ordering::Relaxed)) {
+        let current = self.0.get(&index).and_then(Weak::upgrade);
+        let shared = match current.filter(|shared| !shared.is_broken.load(Ordering::Relaxed)) {
             Some(shared) => shared,
             None => Arc::new(SharedContext { context: gpu.new_context()?, is_broken: AtomicBool::new(false) }),
         };
         self.0.insert(index, Arc::downgrade(&shared));
-        let (pointer, size) = shared.seen(shared.context.open_shared(handle))?;
+        let (pointer, size) = shared.noting_broken(shared.context.open_shared(handle))?;
         Ok(SharedMemory { shared, pointer, size })
     }
 }
 
 impl SharedContext {
-    fn seen<T>(&self, outcome: Result<T, DriverError>) -> Result<T, DriverError> {
+    /// Marks the context as broken if a call's failure broke it.
+    fn noting_broken<T>(&self, outcome: Result<T, DriverError>) -> Result<T, DriverError> {
         if outcome.as_ref().is_err_and(DriverError::is_sticky) {
             self.is_broken.store(true, Ordering::Relaxed);
         }
@@ -52,27 +58,35 @@ impl SharedContext {
 }
 
 impl SharedMemory {
-    /// Its bytes.
+    /// Its size in bytes.
     pub const fn size(&self) -> usize {
         self.size
     }
 
-    /// Copies bytes out of it, and returns when they are here.
+    /// Copies bytes out of it, and returns when the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// Where the range is outside, or the copy fails.
     pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), DriverError> {
-        let from = self.place(offset, out.len())?;
-        if out.is_empty() { Ok(()) } else { self.shared.seen(self.shared.context.download(from, out)) }
+        let from = self.address(offset, out.len())?;
+        if out.is_empty() { Ok(()) } else { self.shared.noting_broken(self.shared.context.download(from, out)) }
     }
 
-    /// Copies bytes into it, and returns when they are there.
+    /// Copies bytes into it, and returns when the copy is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), DriverError> {
-        let to = self.place(offset, bytes.len())?;
-        if bytes.is_empty() { Ok(()) } else { self.shared.seen(self.shared.context.upload(bytes, to)) }
+        let to = self.address(offset, bytes.len())?;
+        if bytes.is_empty() { Ok(()) } else { self.shared.noting_broken(self.shared.context.upload(bytes, to)) }
     }
 
-    fn place(&self, offset: usize, size: usize) -> Result<DevicePointer, DriverError> {
+    fn address(&self, offset: usize, size: usize) -> Result<DevicePointer, DriverError> {
         let is_within = offset.checked_add(size).is_some_and(|end| end <= self.size);
         let pointer = is_within.then(|| self.pointer.checked_add(u64::try_from(offset).ok()?)).flatten();
-        pointer.ok_or_else(|| DriverError::transient("it is not so large"))
+        pointer.ok_or_else(|| DriverError::transient("the range is outside of the shared memory"))
     }
 }
 

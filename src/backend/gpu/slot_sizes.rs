@@ -1,37 +1,37 @@
-//! How large the buffers of a slot are, from what a program needs for its largest batch.
+//! The sizes of a slot's buffers, from the program's largest batch.
 
 use smallvec::SmallVec;
 
 use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX};
 use crate::tensor::Datatype;
 
-/// Bytes of an element of an output whose best are found on the device.
+/// Bytes of an element of an output whose best classes are found on the device (FP32).
 pub(super) const ELEMENT_SIZE: usize = size_of::<f32>();
-/// Bytes of one of the best: its value and its index.
+/// Bytes of one best class: its value and its index.
 pub(super) const BEST_SIZE: usize = ELEMENT_SIZE + size_of::<u32>();
 
-/// How much memory the slots of an instance need: bytes of a row of each tensor, and rows.
+/// How much memory the slots of an instance need: bytes per row of each tensor, and rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SlotSizes {
     /// Rows of the largest batch.
     pub rows_max: usize,
-    /// Bytes of a row of each input.
+    /// Bytes per row of each input.
     pub inputs: SmallVec<[usize; 2]>,
-    /// Bytes of a row of each output.
+    /// Bytes per row of each output.
     pub outputs: SmallVec<[usize; 2]>,
     /// The datatype of each output.
     pub datatypes: SmallVec<[Datatype; 2]>,
-    /// Bytes that the program works in.
+    /// Bytes of the program's scratch memory on the device, for the largest batch.
     pub scratch: usize,
-    /// Whether the inputs stay where they are staged, on the host, and the program brings them to the
-    /// device: a library may want some of them on the host.
+    /// Whether inputs stay in pinned host memory and the program copies them to the device: a library may
+    /// need some of them on the host.
     pub keeps_staged: bool,
 }
 
 impl SlotSizes {
-    /// How many of the best of a row of an output are found on the device where so many are asked for;
-    /// `None` where the whole output is not much more, too much for a kernel, or not FP32, which the best
-    /// of an output are read as.
+    /// How many of the best classes of an output's rows are found on the device, where `asked` are asked
+    /// for. `None` where it downloads the whole output instead: the output is not FP32, it is too large for
+    /// the top-k kernel, or the best classes are more than half as many bytes.
     pub fn best_count(&self, output: usize, asked: u32) -> Option<usize> {
         if *self.datatypes.get(output)? != Datatype::Fp32 {
             return None;

@@ -1,4 +1,4 @@
-//! What the tests of the executor run: a model of one product, on the fake driver.
+//! Test support for the executor: a model of one matrix product, on the fake driver.
 
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ impl GpuProgram for TrialProgram {
     }
 }
 
-/// The model's configuration, for batches of so many rows; 0 for none.
+/// The model's configuration, for batches of this many rows; 0 for no batch axis.
 pub fn spec(rows_max: u32) -> Arc<ModelSpec> {
     Arc::new(trial::spec(rows_max, &[("x", Datatype::Fp32, &[2])], &[("y", Datatype::Fp32, &[3])]))
 }
@@ -81,7 +81,7 @@ pub fn row(first: f32, second: f32) -> Tensor {
     tensor(&[1, 2], &[first, second])
 }
 
-/// What it gives.
+/// The output for that row.
 pub fn product(first: f32, second: f32) -> Tensor {
     let sum = |left: f32, right: f32| first * left + second * right;
     tensor(&[1, 3], &[sum(1.0, 4.0), sum(2.0, 5.0), sum(3.0, 6.0)])

@@ -1,6 +1,6 @@
-//! From an ONNX graph to the steps of a plan. What is no more than a change of shape makes no step; a
-//! bias and a ReLU go into the product before them, another function into the operation before it. An
-//! operator that is not known is refused by name: nothing is left out.
+//! Compiles an ONNX graph to the steps of a plan. A change of shape makes no step. A bias and a ReLU are
+//! fused into the product before them, other activations into the pointwise operation before them. An
+//! unknown operator is refused by name; none is skipped.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::model::ModelSpec;
 use crate::model::onnx::graph::{OnnxGraph, OnnxNode};
 use crate::tensor::{Datatype, Shape, Tensor};
 
-/// What is known of a value.
+/// The shape and the buffer of a value.
 #[derive(Clone, Debug)]
 struct KnownValue {
     form: PlanShape,
     buffer: usize,
 }
 
-/// One operand of an operation of two.
+/// One operand of a binary operation.
 enum Operand<'a> {
     Value(KnownValue),
     Constant(&'a Tensor),
@@ -34,23 +34,27 @@ enum Operand<'a> {
 struct Compiler<'a> {
     graph: &'a OnnxGraph,
     values: BTreeMap<&'a str, KnownValue>,
-    /// Elements of each buffer for a row of the batch.
+    /// Elements of each buffer per row of the batch.
     counts: Vec<usize>,
-    /// The step that gives a value, where the value is its output as it is.
-    givers: BTreeMap<&'a str, usize>,
-    /// How often a value is read, or given to the client.
+    /// The step whose output a value is, unless its shape was changed since.
+    producers: BTreeMap<&'a str, usize>,
+    /// How often a value is read by a node or is an output of the model.
     uses: BTreeMap<&'a str, usize>,
     steps: Vec<PlanStep<ValueName>>,
     weights: Vec<u8>,
 }
 
-/// Plans a graph, whose inputs and outputs were checked.
+/// Plans a graph whose inputs and outputs were checked.
+///
+/// # Errors
+///
+/// Why the graph cannot be planned, as a text.
 pub(super) fn compile(graph: &OnnxGraph, spec: &ModelSpec) -> Result<GpuPlan, String> {
     let mut compiler = Compiler {
         graph,
         values: BTreeMap::new(),
         counts: Vec::new(),
-        givers: BTreeMap::new(),
+        producers: BTreeMap::new(),
         uses: BTreeMap::new(),
         steps: Vec::new(),
         weights: Vec::new(),
@@ -77,7 +81,7 @@ impl<'a> Compiler<'a> {
             let known = self.values.get(output.name.as_str());
             let known = known.ok_or_else(|| format!("output '{}' is not computed", output.name))?;
             let wanted = PlanShape::of_shape(&output.model_shape, spec.has_batch_axis());
-            // A scalar for each row is one element of the configuration.
+            // A scalar per row is a last dimension of 1 in the configuration, which cannot express a scalar.
             let is_scalar = output.may_be_scalar() && known.form.dims.is_empty();
             if wanted.as_ref() != Some(&known.form) && !(is_scalar && known.form.has_rows == spec.has_batch_axis()) {
                 return Err(format!("output '{}' has another shape than its configuration", output.name));
@@ -106,10 +110,10 @@ impl<'a> Compiler<'a> {
         Ok(GpuPlan { steps, weights: self.weights, sizes: Arc::new(sizes) })
     }
 
-    /// Adds what an operator does.
+    /// Adds the steps of an operator.
     fn add(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         if !matches!(node.domain.as_str(), "" | "ai.onnx") {
-            return Err(refused(node, "is not of ONNX's own operators"));
+            return Err(refused(node, "is not one of ONNX's own operators"));
         }
         match node.operator.as_str() {
             "Add" => self.add_binary(node, PointwiseOperation::Add),
@@ -129,7 +133,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// The same elements in another shape.
+    /// An operator that changes only the shape: its output is the same buffer.
     fn add_view(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let axes = || -> Option<Vec<i64>> {
@@ -143,12 +147,13 @@ impl<'a> Compiler<'a> {
                 .and_then(|wanted| known.form.reshape(&wanted, node.integer("allowzero", 0) != 0)),
             "Squeeze" => axes().and_then(|axes| known.form.squeeze(&axes)),
             "Unsqueeze" => axes().and_then(|axes| known.form.unsqueeze(&axes)),
-            // What is dropped is dropped in training; a mask has no type of ours.
+            // Dropout does nothing at inference. Its mask output is BOOL, which a plan has no values of.
             "Dropout" if node.outputs.len() > 1 => None,
             _ => Some(known.form.clone()),
         };
-        let form = form.ok_or_else(|| refused(node, "makes a shape that is not known, or moves the rows"))?;
-        self.values.insert(given(node)?, KnownValue { form, buffer: known.buffer });
+        let form =
+            form.ok_or_else(|| refused(node, "makes a shape that is not known at load, or moves the batch axis"))?;
+        self.values.insert(output_name(node)?, KnownValue { form, buffer: known.buffer });
         Ok(())
     }
 
@@ -159,17 +164,18 @@ impl<'a> Compiler<'a> {
         let is_transposed = node.integer("transB", 0) != 0;
         let (inner, columns) = if is_transposed { (second, first) } else { (first, second) };
         if node.integer("transA", 0) != 0 || known.form.rank() != 2 || known.form.dims.last() != Some(&inner) {
-            return Err(refused(node, "takes another matrix than its weight goes with"));
+            return Err(refused(node, "takes another matrix than its weight fits"));
         }
         let bias = match node.input(2) {
             None => None,
             Some(_) => {
                 let bias = self.weight(node, 2)?;
-                let bias = repeated(bias, columns).ok_or_else(|| refused(node, "adds more than a row"))?;
-                Some(self.keep_scaled(&bias, node.float("beta", 1.0)))
+                let bias =
+                    repeated(bias, columns).ok_or_else(|| refused(node, "adds a bias that is more than one row"))?;
+                Some(self.add_weights(&bias, node.float("beta", 1.0)))
             }
         };
-        let weight = self.keep_scaled(&floats(&weight.contents), node.float("alpha", 1.0));
+        let weight = self.add_weights(&floats(&weight.contents), node.float("alpha", 1.0));
         let work = StepWork::Multiply { inner, weight, is_transposed, bias, has_relu: false };
         let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
         self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
@@ -180,9 +186,9 @@ impl<'a> Compiler<'a> {
         let weight = self.weight(node, 1)?;
         let [inner, columns] = matrix(weight).ok_or_else(|| refused(node, "has a weight that is no matrix"))?;
         if known.form.rank() < 2 || known.form.dims.last() != Some(&inner) {
-            return Err(refused(node, "takes another matrix than its weight goes with"));
+            return Err(refused(node, "takes another matrix than its weight fits"));
         }
-        let weight = self.keep_scaled(&floats(&weight.contents), 1.0);
+        let weight = self.add_weights(&floats(&weight.contents), 1.0);
         let work = StepWork::Multiply { inner, weight, is_transposed: false, bias: None, has_relu: false };
         let (per_row, _) = known.form.as_matrix(1).ok_or_else(|| refused(node, TOO_LARGE))?;
         self.push(node, work, (per_row, columns), ValueName::Buffer(known.buffer), known.form.with_columns(columns))
@@ -191,7 +197,7 @@ impl<'a> Compiler<'a> {
     fn add_softmax(&mut self, node: &'a OnnxNode) -> Result<(), String> {
         let known = self.value(node, 0)?;
         let rank = known.form.rank();
-        // Before version 13 all dimensions from the axis on are one row.
+        // Before opset 13 all dimensions from the axis on form one row (ONNX operator Softmax).
         let is_old = self.graph.version < 13;
         let axis = node.integer("axis", if is_old { 1 } else { -1 });
         let axis = usize::try_from(if axis < 0 { axis + rank as i64 } else { axis }).unwrap_or(usize::MAX);
@@ -203,9 +209,9 @@ impl<'a> Compiler<'a> {
 
     fn add_activation(&mut self, node: &'a OnnxNode, function: Activation) -> Result<(), String> {
         let known = self.value(node, 0)?;
-        let giver = node.input(0).and_then(|name| self.sole_giver(name));
-        if let Some((index, step)) = giver.and_then(|index| Some((index, self.steps.get_mut(index)?))) {
-            let is_taken = match &mut step.work {
+        let producer = node.input(0).and_then(|name| self.sole_producer(name));
+        if let Some((index, step)) = producer.and_then(|index| Some((index, self.steps.get_mut(index)?))) {
+            let is_fused = match &mut step.work {
                 StepWork::Multiply { has_relu, .. } if function == Activation::Relu && !*has_relu => {
                     *has_relu = true;
                     true
@@ -216,8 +222,8 @@ impl<'a> Compiler<'a> {
                 }
                 _ => false,
             };
-            if is_taken {
-                return self.rename(node, known, index);
+            if is_fused {
+                return self.set_producer(node, known, index);
             }
         }
         let count = known.form.count().ok_or_else(|| refused(node, TOO_LARGE))?;
@@ -241,7 +247,7 @@ impl<'a> Compiler<'a> {
                     return Ok(());
                 }
                 let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
-                let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
+                let constant = self.add_weights(&floats(&constant.contents), 1.0);
                 let work = combine(constant, operation, of_value, of_constant);
                 self.push(node, work, shape, ValueName::Buffer(value.buffer), value.form)
             }
@@ -250,7 +256,7 @@ impl<'a> Compiler<'a> {
                     return Ok(());
                 }
                 let (shape, of_value, of_constant) = strides(&value.form, constant).ok_or_else(unequal)?;
-                let constant = self.keep_scaled(&floats(&constant.contents), 1.0);
+                let constant = self.add_weights(&floats(&constant.contents), 1.0);
                 let work = combine(ValueName::Buffer(value.buffer), operation, of_constant, of_value);
                 self.push(node, work, shape, constant, value.form)
             }
@@ -258,42 +264,43 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Puts a constant row into the product before it, where there is one that has none.
+    /// Fuses a constant row into the product before it as its bias, if there is a product without one. Returns
+    /// whether it did.
     fn add_bias(&mut self, node: &'a OnnxNode, value: &KnownValue, constant: &Tensor) -> Result<bool, String> {
         let of_value = node.inputs.iter().find(|name| !self.graph.constants.contains_key(*name));
-        let giver = of_value.and_then(|name| self.sole_giver(name));
+        let producer = of_value.and_then(|name| self.sole_producer(name));
         let columns = value.form.dims.last().copied().unwrap_or_default();
         if value.form.repeated(&constant.shape).is_none_or(|axes| axes > 1) {
             return Ok(false);
         }
-        let (Some(index), Some(row)) = (giver, repeated(constant, columns)) else { return Ok(false) };
+        let (Some(index), Some(row)) = (producer, repeated(constant, columns)) else { return Ok(false) };
         let is_open =
             |step: &PlanStep<ValueName>| matches!(step.work, StepWork::Multiply { bias: None, has_relu: false, .. });
         if !self.steps.get(index).is_some_and(is_open) {
             return Ok(false);
         }
-        let kept = self.keep_scaled(&row, 1.0);
+        let added = self.add_weights(&row, 1.0);
         if let Some(PlanStep { work: StepWork::Multiply { bias, .. }, .. }) = self.steps.get_mut(index) {
-            *bias = Some(kept);
+            *bias = Some(added);
         }
-        self.rename(node, value.clone(), index)?;
+        self.set_producer(node, value.clone(), index)?;
         Ok(true)
     }
 
-    /// The step that gives a value which nobody else reads.
-    fn sole_giver(&self, name: &str) -> Option<usize> {
-        self.givers.get(name).copied().filter(|_| self.uses.get(name) == Some(&1))
+    /// The step that produces a value, if the value has one reader only: fusing changes it for all readers.
+    fn sole_producer(&self, name: &str) -> Option<usize> {
+        self.producers.get(name).copied().filter(|_| self.uses.get(name) == Some(&1))
     }
 
-    /// The step gives what the operator does.
-    fn rename(&mut self, node: &'a OnnxNode, known: KnownValue, step: usize) -> Result<(), String> {
-        let name = given(node)?;
+    /// Makes a node's output the output of this step.
+    fn set_producer(&mut self, node: &'a OnnxNode, known: KnownValue, step: usize) -> Result<(), String> {
+        let name = output_name(node)?;
         self.values.insert(name, known);
-        self.givers.insert(name, step);
+        self.producers.insert(name, step);
         Ok(())
     }
 
-    /// Adds a step of so many rows for a row of the batch, and columns.
+    /// Adds a step with this many rows per row of the batch, and columns.
     fn push(
         &mut self,
         node: &'a OnnxNode,
@@ -304,7 +311,7 @@ impl<'a> Compiler<'a> {
     ) -> Result<(), String> {
         let known = self.new_value(form)?;
         self.steps.push(PlanStep { work, per_row, columns, input, output: ValueName::Buffer(known.buffer) });
-        self.rename(node, known, self.steps.len() - 1)
+        self.set_producer(node, known, self.steps.len() - 1)
     }
 
     fn new_value(&mut self, form: PlanShape) -> Result<KnownValue, String> {
@@ -318,7 +325,12 @@ impl<'a> Compiler<'a> {
 
     fn value(&self, node: &OnnxNode, index: usize) -> Result<KnownValue, String> {
         let known = node.input(index).and_then(|name| self.values.get(name));
-        known.cloned().ok_or_else(|| refused(node, "takes a constant where a value is due, or what is not computed"))
+        known.cloned().ok_or_else(|| {
+            refused(
+                node,
+                "takes a constant where the plan needs a computed value, or a value that no operator computes",
+            )
+        })
     }
 
     fn weight(&self, node: &OnnxNode, index: usize) -> Result<&'a Tensor, String> {
@@ -341,8 +353,8 @@ impl<'a> Compiler<'a> {
         Some(tensor.contents.as_chunks().0.iter().map(|bytes| i64::from_le_bytes(*bytes)).collect())
     }
 
-    /// Puts a constant among the weights, each element times a factor.
-    fn keep_scaled(&mut self, values: &[f32], factor: f32) -> ValueName {
+    /// Appends a constant to the weights, each element multiplied by a factor.
+    fn add_weights(&mut self, values: &[f32], factor: f32) -> ValueName {
         let offset = self.weights.len().next_multiple_of(GPU_BUFFER_ALIGNMENT);
         self.weights.resize(offset, 0);
         self.weights.extend(values.iter().flat_map(|value| (value * factor).to_le_bytes()));
@@ -358,23 +370,22 @@ fn refused(node: &OnnxNode, why: &str) -> String {
     format!("operator '{}', which gives '{output}', {why}", node.operator)
 }
 
-fn given(node: &OnnxNode) -> Result<&str, String> {
-    node.outputs.first().map(String::as_str).ok_or_else(|| refused(node, "gives nothing"))
+fn output_name(node: &OnnxNode) -> Result<&str, String> {
+    node.outputs.first().map(String::as_str).ok_or_else(|| refused(node, "has no output"))
 }
 
 fn combine(right: ValueName, operation: PointwiseOperation, left: Strides, strides: Strides) -> StepWork<ValueName> {
     StepWork::Combine { right, operation, activation: Activation::None, left, strides }
 }
 
-/// The strides of what lies without gaps in rows of so many columns, or of one row that is repeated
-/// where there are no rows.
+/// The strides of a dense matrix of this many columns, or, if `rows` is 0, of one row that is repeated.
 fn along(columns: usize, rows: usize) -> Option<Strides> {
     let row = if rows == 0 { 0 } else { u32::try_from(columns).ok()? };
     Some(Strides { row, column: 1 })
 }
 
-/// How a value and a constant that is repeated over it go together: rows for a row of the batch and
-/// columns, and the strides of the value and of the constant.
+/// How a constant broadcasts over a value: (rows per row of the batch, columns), and the strides of the value
+/// and of the constant. `None` where it does not.
 fn strides(form: &PlanShape, constant: &Tensor) -> Option<((usize, usize), Strides, Strides)> {
     let axes = form.repeated(&constant.shape)?;
     if axes == 0 {
@@ -392,7 +403,7 @@ fn matrix(tensor: &Tensor) -> Option<[usize; 2]> {
     sizes.as_slice().try_into().ok()
 }
 
-/// A constant as a row of so many columns, which it is, or which it is repeated over.
+/// A constant as a row of this many columns: a row as it is, or a scalar repeated.
 fn repeated(tensor: &Tensor, columns: usize) -> Option<Vec<f32>> {
     let shape: Shape = tensor.shape.iter().copied().filter(|size| *size != 1).collect();
     let values = floats(&tensor.contents);

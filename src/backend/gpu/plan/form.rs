@@ -1,5 +1,5 @@
-//! The shape of a value of a graph as far as it matters to a plan: whether its first dimension is the
-//! rows of the batch, and the others, which are known. Changes of shape move nothing.
+//! The shape of a value in a plan: whether its first dimension is the rows of the batch, and the other
+//! dimensions, which are known at load. A change of shape moves no bytes.
 
 use smallvec::SmallVec;
 
@@ -13,30 +13,30 @@ pub(super) struct PlanShape {
 }
 
 impl PlanShape {
-    /// Of a full shape whose first dimension is the batch's where it has one.
+    /// From a full shape, whose first dimension is the batch's if `has_rows`. `None` where another is unknown.
     pub(super) fn of_shape(shape: &[i64], has_rows: bool) -> Option<Self> {
         let dims = shape.get(usize::from(has_rows)..)?.iter().map(|size| usize::try_from(*size).ok());
         Some(Self { has_rows, dims: dims.collect::<Option<_>>()? })
     }
 
-    /// Its dimensions.
+    /// The number of its dimensions, that of the rows included.
     pub(super) fn rank(&self) -> usize {
         self.dims.len() + usize::from(self.has_rows)
     }
 
-    /// Its elements for a row of the batch, or all of them.
+    /// Its elements for each row of the batch, or all of them if it has no rows. `None` on overflow.
     pub(super) fn count(&self) -> Option<usize> {
         product(&self.dims)
     }
 
-    /// As a matrix whose columns are the last `axes` dimensions: rows for a row of the batch, and
-    /// columns.
+    /// Its size as a matrix whose columns are the last `axes` dimensions: (rows for each row of the batch,
+    /// columns).
     pub(super) fn as_matrix(&self, axes: usize) -> Option<(usize, usize)> {
         let (rows, columns) = self.dims.split_at_checked(self.dims.len().checked_sub(axes)?)?;
         Some((product(rows)?, product(columns)?))
     }
 
-    /// With another last dimension.
+    /// The shape with another last dimension.
     pub(super) fn with_columns(&self, columns: usize) -> Self {
         let mut new = self.clone();
         if let Some(last) = new.dims.last_mut() {
@@ -45,11 +45,12 @@ impl PlanShape {
         new
     }
 
-    /// `Reshape`: 0 keeps a dimension unless that is allowed to be one, -1 takes what is left.
+    /// `Reshape`: a 0 keeps the dimension, unless `allows_zero` makes it a size; -1 takes the remaining elements.
     pub(super) fn reshape(&self, wanted: &[i64], allows_zero: bool) -> Option<Self> {
         let rest = match (self.has_rows, wanted) {
             (false, all) => all,
-            // The rows stay the rows: they are kept, or are what is left.
+            // The batch must remain the first dimension, kept (0) or inferred (-1): another size would mix
+            // elements of different rows.
             (true, [0, rest @ ..]) if !allows_zero => rest,
             (true, [-1, rest @ ..]) if !rest.contains(&-1) => rest,
             (true, _) => return None,
@@ -73,7 +74,7 @@ impl PlanShape {
         (product(&dims)? == count).then_some(Self { has_rows: self.has_rows, dims })
     }
 
-    /// `Flatten`: a matrix of what is before an axis and what is behind it.
+    /// `Flatten`: a matrix of the dimensions before the axis by those from it on.
     pub(super) fn flatten(&self, axis: i64) -> Option<Self> {
         let axis = self.axis(axis, self.rank())?;
         if self.has_rows {
@@ -83,7 +84,7 @@ impl PlanShape {
         Some(Self { has_rows: false, dims: SmallVec::from_slice(&[product(before)?, product(behind)?]) })
     }
 
-    /// `Squeeze`: without these axes, which have one element.
+    /// `Squeeze`: without these axes, whose size must be 1.
     pub(super) fn squeeze(&self, axes: &[i64]) -> Option<Self> {
         let mut dims: SmallVec<[Option<usize>; 6]> = self.dims.iter().copied().map(Some).collect();
         for axis in axes {
@@ -96,7 +97,7 @@ impl PlanShape {
         Some(Self { has_rows: self.has_rows, dims: dims.into_iter().flatten().collect() })
     }
 
-    /// `Unsqueeze`: with one element more at these axes of the result.
+    /// `Unsqueeze`: with a dimension of 1 inserted at these axes of the result.
     pub(super) fn unsqueeze(&self, axes: &[i64]) -> Option<Self> {
         let rank = self.rank().checked_add(axes.len())?;
         let mut axes: SmallVec<[usize; 6]> = axes.iter().map(|axis| self.axis(*axis, rank)).collect::<Option<_>>()?;
@@ -112,14 +113,14 @@ impl PlanShape {
         (new.rank() == rank).then_some(new)
     }
 
-    /// An axis that may be counted from the end.
+    /// An axis as an index; a negative one counts from the end.
     fn axis(&self, axis: i64, rank: usize) -> Option<usize> {
         let rank = i64::try_from(rank).ok()?;
         usize::try_from(if axis < 0 { axis.checked_add(rank)? } else { axis }).ok().filter(|axis| *axis as i64 <= rank)
     }
 
-    /// How many of the last dimensions an operand repeats over the others, which has such a shape;
-    /// `None` where it does not.
+    /// How many of the last dimensions a constant operand of this shape has, if it broadcasts over the others;
+    /// `None` if it does not.
     pub(super) fn repeated(&self, operand: &[i64]) -> Option<usize> {
         if operand.len() > self.rank() {
             return None;

@@ -1,12 +1,13 @@
-//! Where the values of a plan lie: what the model gives in the outputs, all others in memory that the
-//! program works in, each place used again when nobody reads its value any more.
+//! Assigns locations to the values of a plan: the model's outputs in the batch's output buffers, all
+//! others in scratch memory, where a region is reused after the last step that reads its value.
 
 use crate::backend::gpu::plan::{PlanStep, StepWork, ValueLocation};
 use crate::backend::kernel::pointwise::Activation;
 use crate::limits::GPU_BUFFER_ALIGNMENT;
 
-/// The steps with places, and the bytes of scratch. `sizes` are the bytes of each buffer in the largest
-/// batch; the first are the inputs; `outputs` are those that the model gives, with their elements.
+/// Returns the steps with locations, and the bytes of scratch memory. `sizes` are the bytes of each buffer in
+/// the largest batch, inputs first; `outputs` are the buffers of the model's outputs, with their elements per
+/// row. `None` where a size overflows.
 pub(super) fn place(
     mut steps: Vec<PlanStep<ValueName>>,
     sizes: &[usize],
@@ -19,7 +20,7 @@ pub(super) fn place(
     for (index, (buffer, count)) in outputs.iter().enumerate() {
         match places.get_mut(*buffer)? {
             free @ None => *free = Some(ValueLocation::Output(index)),
-            // An input as it came, or what another output is too.
+            // An input handed through as an output, or one value as two outputs: a copy step is needed.
             Some(taken) => copies.push(copy(*taken, ValueLocation::Output(index), *count)),
         }
     }
@@ -35,6 +36,7 @@ pub(super) fn place(
         }
         let size = sizes.get(buffer)?.checked_next_multiple_of(GPU_BUFFER_ALIGNMENT)?;
         let until = ends.get(buffer).copied().flatten().unwrap_or(index);
+        // Best fit: the smallest region that is large enough and whose value is no longer read.
         let free = regions.iter_mut().filter(|region| region.size >= size && region.until < index);
         let offset = match free.min_by_key(|region| region.size) {
             Some(region) => {
@@ -59,11 +61,11 @@ pub(super) fn place(
     Some((placed, scratch))
 }
 
-/// A part of the scratch.
+/// A part of the scratch memory; sizes and offsets in bytes.
 struct ScratchRegion {
     offset: usize,
     size: usize,
-    /// The last step that reads what is in it.
+    /// The index of the last step that reads its current value.
     until: usize,
 }
 
@@ -71,11 +73,11 @@ fn copy(input: ValueLocation, output: ValueLocation, columns: usize) -> PlanStep
     PlanStep { work: StepWork::Activate(Activation::None), per_row: 1, columns, input, output }
 }
 
-/// What a step names before it is known where values lie.
+/// A value's name, before its location is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueName {
-    /// A value that is computed, or an input.
+    /// An input or a computed value, by its index.
     Buffer(usize),
-    /// So many bytes into the weights.
+    /// An offset in bytes into the weights.
     Weight(usize),
 }

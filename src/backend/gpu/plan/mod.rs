@@ -1,9 +1,9 @@
-//! A dense graph as launches of kernels and products: what is left of an ONNX file when all that a
-//! GPU need not know at run time is decided. `compile` makes it, `run` enqueues it; the same plan
-//! runs on the fake driver, which computes by the CPU twins.
+//! A dense ONNX graph as kernel launches and matrix products, with everything decided at load that does
+//! not depend on the batch. `compile` makes it, `run` enqueues it; the same plan runs on the fake driver,
+//! which computes by the CPU twins.
 //!
-//! Every value is FP32 and dense, its elements a whole number for each row of the batch; with them it
-//! is a matrix for whatever reads it. Bounded by the file, and by the rows of the largest batch.
+//! Every value is FP32 and dense, with the same number of elements for each row of the batch, so each
+//! step may view it as a matrix of its own shape. Bounded by the file and the rows of the largest batch.
 
 mod compile;
 mod form;
@@ -31,26 +31,27 @@ use crate::tensor::Datatype;
 #[derive(Debug)]
 pub struct GpuPlan {
     steps: Vec<PlanStep<ValueLocation>>,
-    /// The constants that steps read, each on a boundary. Kept on the host for the next context.
+    /// The constants that steps read, each aligned to `GPU_BUFFER_ALIGNMENT`. They stay on the host for
+    /// the next context, should this one break.
     weights: Vec<u8>,
     sizes: Arc<SlotSizes>,
 }
 
-/// Where a value lies.
+/// The location of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ValueLocation {
     /// An input of the batch.
     Input(usize),
     /// An output of the batch.
     Output(usize),
-    /// So many bytes into the memory that the program works in.
+    /// An offset in bytes into the scratch memory.
     Scratch(usize),
-    /// So many bytes into the weights.
+    /// An offset in bytes into the weights.
     Weight(usize),
 }
 
-/// One product, or one launch. Matrices have so many rows for each row of the batch, `per_row`. While
-/// a graph is planned, `P` names buffers; afterwards it is where they lie.
+/// One product, or one launch, on matrices of `columns` columns and `per_row` rows for each row of the
+/// batch. `P` is a buffer's name while the graph is planned, and its location afterwards.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct PlanStep<P> {
     work: StepWork<P>,
@@ -65,7 +66,7 @@ struct PlanStep<P> {
 enum StepWork<P> {
     /// A function of each element.
     Activate(Activation),
-    /// A function of each element and one of another value.
+    /// A function of each element and the matching element of another value.
     Combine { right: P, operation: PointwiseOperation, activation: Activation, left: Strides, strides: Strides },
     /// A product with a weight.
     Multiply { inner: usize, weight: P, is_transposed: bool, bias: Option<P>, has_relu: bool },
@@ -74,7 +75,7 @@ enum StepWork<P> {
 }
 
 impl<P: Copy> PlanStep<P> {
-    /// What it reads.
+    /// The values that it reads.
     fn reads(&self) -> impl Iterator<Item = P> {
         let others = match self.work {
             StepWork::Activate(_) | StepWork::Softmax => [None, None],
@@ -84,7 +85,7 @@ impl<P: Copy> PlanStep<P> {
         [Some(self.input)].into_iter().chain(others).flatten()
     }
 
-    /// The same with other names.
+    /// The step with each name mapped.
     fn map<Q>(&self, name: impl Fn(P) -> Q) -> PlanStep<Q> {
         let work = match self.work {
             StepWork::Activate(activation) => StepWork::Activate(activation),
@@ -113,15 +114,18 @@ struct DevicePlan {
 }
 
 impl GpuPlan {
-    /// Plans the graph of an ONNX file for the inputs and outputs of a configuration; tells why where it
-    /// cannot be run here.
+    /// Plans the graph of an ONNX file for the inputs and outputs of a configuration.
+    ///
+    /// # Errors
+    ///
+    /// Unsupported, with the reason, where the plan cannot express the graph; invalid where the file is broken.
     pub fn new(file: &[u8], spec: &ModelSpec) -> Result<Self, Error> {
         check(&OnnxSignature::decode(file)?, spec).map_err(Error::unsupported)?;
         compile::compile(&OnnxGraph::decode(file)?, spec).map_err(Error::unsupported)
     }
 }
 
-/// What no graph changes: tensors that are not FP32, or whose size a request decides.
+/// Refuses what no graph can make up for: tensors that are not FP32, or whose size depends on the request.
 fn check(signature: &OnnxSignature, spec: &ModelSpec) -> Result<(), String> {
     if spec.sequence.is_some() {
         return Err("a model of sequences runs on the CPU".to_owned());

@@ -15,8 +15,8 @@ impl GpuProgram for DevicePlan {
 }
 
 impl DevicePlan {
-    fn at(&self, place: ValueLocation, work: &program::ProgramBatch<'_>) -> Result<DevicePointer, DriverError> {
-        let found = match place {
+    fn address(&self, location: ValueLocation, work: &program::ProgramBatch<'_>) -> Result<DevicePointer, DriverError> {
+        let found = match location {
             ValueLocation::Input(index) => work.inputs.get(index).copied(),
             ValueLocation::Output(index) => work.outputs.get(index).copied(),
             ValueLocation::Scratch(offset) => Some(work.scratch + offset as u64),
@@ -31,18 +31,21 @@ impl DevicePlan {
         work: &mut program::ProgramBatch<'_>,
     ) -> Result<(), DriverError> {
         let rows = step.per_row.saturating_mul(work.rows);
-        let (input, output) = (self.at(step.input, work)?, self.at(step.output, work)?);
+        let (input, output) = (self.address(step.input, work)?, self.address(step.output, work)?);
         let narrow = |number: usize| {
             u32::try_from(number).map_err(|_| DriverError::transient("a matrix is too large for one launch"))
         };
         let (plan, right) = match step.work {
             StepWork::Multiply { inner, weight, is_transposed, bias, has_relu } => {
-                let weight = self.at(weight, work)?;
-                let bias = bias.map(|bias| self.at(bias, work)).transpose()?;
+                let weight = self.address(weight, work)?;
+                let bias = bias.map(|bias| self.address(bias, work)).transpose()?;
                 let columns = step.columns;
                 let matmul =
                     MatrixProduct { rows, inner, columns, is_transposed, has_relu, input, weight, bias, output };
-                let blas = work.blas.as_mut().ok_or_else(|| DriverError::transient("nothing multiplies here"))?;
+                let blas = work
+                    .blas
+                    .as_mut()
+                    .ok_or_else(|| DriverError::transient("a plan has a product, and the slot no cuBLASLt"))?;
                 return blas.enqueue(work.stream, &matmul);
             }
             StepWork::Activate(activation) => {
@@ -51,11 +54,11 @@ impl DevicePlan {
             StepWork::Combine { right, operation, activation, left, strides } => {
                 let (rows, columns) = (narrow(rows)?, narrow(step.columns)?);
                 let binary = Binary { rows, columns, left, right: strides, operation, activation };
-                (binary.plan(Datatype::Fp32), self.at(right, work)?)
+                (binary.plan(Datatype::Fp32), self.address(right, work)?)
             }
             StepWork::Softmax => (softmax_plan(narrow(rows)?, narrow(step.columns)?, Datatype::Fp32), 0),
         };
-        let plan = plan.map_err(unplanned)?;
+        let plan = plan.map_err(launch_refused)?;
         work.opened.launch(work.stream, &plan, |role| match role {
             BufferRole::Input => Some(input),
             BufferRole::Right => Some(right),
@@ -65,7 +68,7 @@ impl DevicePlan {
     }
 }
 
-/// A launch that the kernels refuse to plan.
-fn unplanned(error: Error) -> DriverError {
+/// The error of a launch that `backend::kernel` cannot plan.
+fn launch_refused(error: Error) -> DriverError {
     DriverError::transient(error.text().to_owned())
 }
