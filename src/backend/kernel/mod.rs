@@ -1,7 +1,7 @@
-//! Our kernels, as seen from Rust: the table of their entries, and pure functions from a shape to the launches that do
-//! the work ([`topk`], [`reshape`], [`pointwise`]), each beside its CPU twin. The GPU executor loads [`KernelModule::ptx`]
-//! and runs [`KernelLaunch`]es; nothing here knows the driver. `kernels/*.cu` is the source of the PTX, and `tests/it/kernels.rs`
-//! holds the table to it and the kernels to the twins.
+//! Our CUDA kernels, as seen from Rust: the table of their entries, and pure functions from a shape to launches
+//! ([`topk`], [`reshape`], [`pointwise`]), each with its CPU twin: a function that computes the same on the CPU. The
+//! GPU executor loads [`KernelModule::ptx`] and runs [`KernelLaunch`]es; nothing here knows the driver. `kernels/*.cu`
+//! is the source of the PTX, and `tests/it/kernels.rs` compares the table with the PTX and the kernels with the twins.
 
 pub mod pointwise;
 pub mod reshape;
@@ -16,11 +16,11 @@ use crate::error::Error;
 pub struct KernelEntry {
     /// Its `.entry` in the PTX.
     pub name: &'static str,
-    /// Where it is.
+    /// The module that has it.
     pub module: KernelModule,
-    /// Threads of a block, always `[threads, 1, 1]`. It is compiled for no more.
+    /// Threads of a block, always `[threads, 1, 1]`, and the most that it is compiled for.
     pub threads: u32,
-    /// What it takes, in order.
+    /// Its parameters in order, each a name and a type.
     pub parameters: &'static [(&'static str, KernelParameter)],
 }
 
@@ -31,7 +31,7 @@ pub enum KernelModule {
     Pointwise,
     /// Gather, scatter, padding, transposition, casts.
     Reshape,
-    /// The best of each row.
+    /// Top-k: the largest values of each row.
     Topk,
 }
 
@@ -48,7 +48,7 @@ impl KernelModule {
         }
     }
 
-    /// Its code, for any GPU from compute capability 7.5; the driver compiles it when it is loaded.
+    /// Its PTX, for any GPU from compute capability 7.5 on; the driver compiles it when it is loaded.
     pub const fn ptx(self) -> &'static str {
         match self {
             Self::Pointwise => include_str!("../../../kernels/pointwise.ptx"),
@@ -69,21 +69,21 @@ pub enum KernelParameter {
     U64,
 }
 
-/// What a launch reads or writes, by its part in the work; who launches knows where it lies. Every buffer begins on a
-/// multiple of [`BUFFER_ALIGNMENT`].
+/// A buffer that a launch reads or writes, by its role; the caller of the launch knows the addresses. Every buffer
+/// begins on a multiple of [`BUFFER_ALIGNMENT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BufferRole {
-    /// What is read: the tensor, or the memory that offsets count from.
+    /// The tensor that is read, or the memory that source offsets count from.
     Input,
     /// The second operand.
     Right,
-    /// What is written: the tensor, or the memory that offsets count from. Of a top-k the values.
+    /// The tensor that is written, or the memory that target offsets count from. In a top-k, the values.
     Output,
-    /// Of a top-k the indices.
+    /// In a top-k, the indices.
     Indices,
-    /// Of a reshape its table of [`reshape::CopyPart`]s or [`reshape::BoxPart`]s.
+    /// In a reshape, its table of [`reshape::CopyPart`]s or [`reshape::BoxPart`]s.
     Parts,
-    /// [`LaunchPlan::scratch_size`] bytes of anything, in no use until the plan's last launch is done.
+    /// [`LaunchPlan::scratch_size`] bytes with any contents, for the plan alone until its last launch is done.
     Scratch,
 }
 
@@ -92,7 +92,7 @@ pub enum BufferRole {
 pub enum KernelArgument {
     /// The address of a buffer.
     Buffer(BufferRole),
-    /// No address: the kernel leaves that part of its work out.
+    /// The null address: the kernel skips that part of its work.
     Nowhere,
     /// A number.
     U32(u32),
@@ -101,7 +101,7 @@ pub enum KernelArgument {
 }
 
 impl KernelArgument {
-    /// The type of the parameter that it is for.
+    /// The parameter type that it fits.
     pub const fn parameter(self) -> KernelParameter {
         match self {
             Self::Buffer(_) | Self::Nowhere => KernelParameter::Pointer,
@@ -111,21 +111,21 @@ impl KernelArgument {
     }
 }
 
-/// One launch of one kernel, complete but for the addresses.
+/// One launch of one kernel, complete except for the addresses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelLaunch {
-    /// What runs.
+    /// The kernel.
     pub entry: &'static KernelEntry,
     /// Blocks, in x and y; z is 1.
     pub grid: [u32; 2],
-    /// Bytes of dynamic shared memory, at most 48 KiB; kernels have no other.
+    /// Bytes of dynamic shared memory, at most 48 KiB; the kernels use no static shared memory.
     pub shared_size: u32,
     /// The parameters' values, in order.
     pub arguments: SmallVec<[KernelArgument; 12]>,
 }
 
 impl KernelLaunch {
-    /// A launch whose arguments are of the types that the entry takes.
+    /// A launch whose arguments must have the types of the entry's parameters.
     fn new(entry: &'static KernelEntry, grid: [u32; 2], shared_size: u32, arguments: &[KernelArgument]) -> Self {
         debug_assert!(
             arguments.iter().map(|argument| argument.parameter()).eq(entry.parameters.iter().map(|(_, kind)| *kind)),
@@ -137,12 +137,12 @@ impl KernelLaunch {
     }
 }
 
-/// Launches that follow one another on one CUDA stream. No launch: nothing is to be done.
+/// Launches that run one after another on one CUDA stream. Empty where there is nothing to do.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LaunchPlan {
     /// In order; each sees what those before it wrote.
     pub launches: SmallVec<[KernelLaunch; 2]>,
-    /// Bytes behind [`BufferRole::Scratch`].
+    /// Size of [`BufferRole::Scratch`] in bytes.
     pub scratch_size: usize,
 }
 
@@ -157,16 +157,16 @@ pub fn entries() -> impl Iterator<Item = &'static KernelEntry> {
     topk::ENTRIES.iter().chain(&reshape::ENTRIES).chain(&pointwise::ENTRIES)
 }
 
-/// A shape that no launch is planned for, which is told by name.
+/// The error of a shape or datatype that no kernel supports.
 fn refused(text: String) -> Error {
     Error::unsupported(text)
 }
 
-/// Buffers begin on a multiple of so many bytes: kernels read 16 at a time.
+/// Buffers begin on a multiple of this many bytes, since kernels read 16 at a time.
 pub const BUFFER_ALIGNMENT: usize = 16;
 
-/// Blocks along y (CUDA C++ Programming Guide, table of technical specifications; x has 2^31 - 1).
+/// The most blocks along y (CUDA C++ Programming Guide, table of technical specifications; x has 2^31 - 1).
 const GRID_Y_MAX: u32 = 65_535;
 
-/// Shared memory of a block that needs no permission of the driver (the same table).
+/// The most shared memory of a block, in bytes, without opting in to more through the driver (the same table).
 const SHARED_SIZE_MAX: u32 = 48 * 1024;

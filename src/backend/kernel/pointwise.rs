@@ -1,6 +1,6 @@
-//! Activations, operations of two operands that may be repeated along an axis, softmax: the launches, and the CPU
-//! twins, which compute in FP32 as the kernels do (narrow floats are cast before and after). Exponentials and their
-//! like differ from a GPU's in the last bits.
+//! Activations, binary operations with broadcasting, and softmax: the launches, and the CPU twins, which compute in
+//! FP32 as the kernels do (FP16 and BF16 are cast before and after). Exponentials and similar functions differ from a
+//! GPU's in the last bits.
 
 use super::KernelArgument::{Buffer, U32, U64};
 use super::reshape::ElementFormat;
@@ -12,9 +12,9 @@ use crate::tensor::Datatype;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Activation {
-    /// The value.
+    /// `x`.
     None = 0,
-    /// The value, or 0 where it is below; what is no number stays none.
+    /// `max(x, 0)`; NaN stays NaN.
     Relu = 1,
     /// `1 / (1 + exp(-x))`.
     Sigmoid = 2,
@@ -22,7 +22,7 @@ pub enum Activation {
     Tanh = 3,
     /// `x / 2 (1 + erf(x / √2))`, ONNX's Gelu.
     Gelu = 4,
-    /// Its approximation by a hyperbolic tangent.
+    /// The approximation of Gelu by a hyperbolic tangent.
     GeluTanh = 5,
 }
 
@@ -49,8 +49,8 @@ impl Activation {
     }
 }
 
-/// The error function to 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26), which is what FP32
-/// holds of it beside 1.
+/// The error function with an error of at most 1.5e-7 (Abramowitz and Stegun, Handbook of Mathematical Functions,
+/// 7.1.26), about the precision of FP32 near 1.
 fn erf(x: f32) -> f32 {
     let size = f64::from(x.abs());
     let t = 1.0 / (1.0 + 0.327_591_1 * size);
@@ -87,7 +87,12 @@ impl PointwiseOperation {
     }
 }
 
-/// The launch of a function of each of `count` values, from [`BufferRole::Input`] to [`BufferRole::Output`], which may be the same.
+/// The launch that applies a function to `count` values, from [`BufferRole::Input`] to [`BufferRole::Output`], which
+/// may be the same buffer.
+///
+/// # Errors
+///
+/// Unsupported, where the datatype is not FP16, BF16 or FP32.
 pub fn activation_plan(count: usize, activation: Activation, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if count == 0 {
@@ -99,14 +104,14 @@ pub fn activation_plan(count: usize, activation: Activation, datatype: Datatype)
     Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[0], [blocks(count), 1], 0, &arguments)))
 }
 
-/// What the launch does.
+/// The CPU twin of [`activation_plan`].
 pub fn activate(values: &mut [f32], activation: Activation) {
     for value in values {
         *value = activation.apply(*value);
     }
 }
 
-/// Elements from one row, and from one column, to the next; 0 repeats the operand.
+/// The distance in elements from one row, and from one column, to the next; 0 broadcasts the operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
     /// From row to row.
@@ -118,28 +123,32 @@ pub struct Strides {
 /// `output[row, column] = activation(left operation right)` over a matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Binary {
-    /// Of the output.
+    /// Rows of the output.
     pub rows: u32,
-    /// Of the output.
+    /// Columns of the output.
     pub columns: u32,
-    /// Of [`BufferRole::Input`]. Where it lies as the output does it may be the same memory.
+    /// Strides of [`BufferRole::Input`]. If they are those of the output, both may be the same buffer.
     pub left: Strides,
-    /// Of [`BufferRole::Right`].
+    /// Strides of [`BufferRole::Right`].
     pub right: Strides,
-    /// What is done.
+    /// The operation.
     pub operation: PointwiseOperation,
-    /// What is done to that.
+    /// Applied to the operation's result.
     pub activation: Activation,
 }
 
 impl Binary {
-    /// A matrix and one value for each of its columns: a layer's bias and activation.
+    /// Adds one value per column to a matrix, then the activation: a layer's bias and activation.
     pub const fn bias(rows: u32, columns: u32, activation: Activation) -> Self {
         let (left, right) = (Strides { row: columns, column: 1 }, Strides { row: 0, column: 1 });
         Self { rows, columns, left, right, operation: PointwiseOperation::Add, activation }
     }
 
     /// The launch.
+    ///
+    /// # Errors
+    ///
+    /// Unsupported, where the datatype is not FP16, BF16 or FP32.
     pub fn plan(&self, datatype: Datatype) -> Result<LaunchPlan, Error> {
         let format = format(datatype)?;
         if self.rows == 0 || self.columns == 0 {
@@ -163,7 +172,7 @@ impl Binary {
         Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], [blocks(count), 1], 0, &arguments)))
     }
 
-    /// What the launch does; `None` where an operand or the output is too short.
+    /// The CPU twin of [`Self::plan`]; `None` where an operand or the output is too short.
     pub fn combine(&self, left: &[f32], right: &[f32], output: &mut [f32]) -> Option<()> {
         let at = |strides: Strides, row: u32, column: u32| {
             row as usize * strides.row as usize + column as usize * strides.column as usize
@@ -180,7 +189,12 @@ impl Binary {
     }
 }
 
-/// The launch of a softmax over each row, from [`BufferRole::Input`] to [`BufferRole::Output`], which may be the same.
+/// The launch of a softmax of each row, from [`BufferRole::Input`] to [`BufferRole::Output`], which may be the same
+/// buffer.
+///
+/// # Errors
+///
+/// Unsupported, where the datatype is not FP16, BF16 or FP32.
 pub fn softmax_plan(rows: u32, columns: u32, datatype: Datatype) -> Result<LaunchPlan, Error> {
     let format = format(datatype)?;
     if rows == 0 || columns == 0 {
@@ -192,12 +206,12 @@ pub fn softmax_plan(rows: u32, columns: u32, datatype: Datatype) -> Result<Launc
         let entry = &ENTRIES[2];
         KernelLaunch::new(entry, [rows.div_ceil(entry.threads / 32), 1], 0, &arguments)
     } else {
-        // A sum of each warp.
+        // Shared memory for one FP32 sum per warp.
         KernelLaunch::new(&ENTRIES[3], [rows, 1], THREADS / 32 * 4, &arguments)
     }))
 }
 
-/// What the launch does. A row that holds what is no number, or an infinity that is its largest, becomes no number.
+/// The CPU twin of [`softmax_plan`]. A row that has a NaN, or whose largest value is infinite, becomes NaN.
 pub fn softmax(values: &mut [f32], columns: usize) {
     for row in values.chunks_mut(columns.max(1)) {
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -211,7 +225,7 @@ fn format(datatype: Datatype) -> Result<ElementFormat, Error> {
     ElementFormat::float(datatype).ok_or_else(|| refused(format!("no arithmetic with {} on the GPU", datatype.name())))
 }
 
-/// Blocks whose threads have so many values to compute; they go round where that is more than the most.
+/// The blocks for this many values. Beyond [`BLOCKS_MAX`] the threads loop over more values each.
 fn blocks(count: u64) -> u32 {
     let wanted = count.div_ceil(u64::from(THREADS) * VALUES_PER_THREAD).clamp(1, BLOCKS_MAX);
     u32::try_from(wanted).unwrap_or(u32::MAX)
@@ -219,12 +233,12 @@ fn blocks(count: u64) -> u32 {
 
 const THREADS: u32 = 256;
 const VALUES_PER_THREAD: u64 = 4;
-/// Several turns of the largest GPU.
+/// Enough to fill the largest GPU several times.
 const BLOCKS_MAX: u64 = 16_384;
-/// A lane of a warp takes 32 values of so long a row.
+/// Up to this many columns a warp does a row: each of its lanes keeps 32 values in registers.
 const SOFTMAX_WARP_COLUMNS_MAX: u32 = 1024;
 
-/// Activation, two operands, softmax by a warp, softmax by a block.
+/// Activation, binary operation, softmax by a warp, softmax by a block.
 pub static ENTRIES: [KernelEntry; 4] = [
     entry(
         "pointwise_activation",

@@ -1,9 +1,9 @@
-//! Rows of many requests into one batch and back: which bytes, or which boxes of elements, go where, and the launches
-//! and the CPU twins that move them. One launch does a tensor of a whole batch.
+//! Moves the rows of many requests into one batch and back: tables of the byte ranges or boxes of elements to move, and
+//! the launches and CPU twins that move them. One launch moves a tensor of a whole batch.
 //!
-//! The tables ([`CopyPart`], [`BoxPart`]) are what the kernels read, so they are made where they are uploaded from.
-//! Offsets count bytes from the buffers behind [`BufferRole::Input`] and [`BufferRole::Output`]; where parts lie in allocations of
-//! their own, the buffer is the null address and an offset is an address.
+//! The kernels read the tables ([`CopyPart`], [`BoxPart`]) as they are, so they can be made in pinned memory and
+//! uploaded. Offsets count bytes from [`BufferRole::Input`] and [`BufferRole::Output`]; for parts in separate
+//! allocations, the buffer is the null address and an offset is an address.
 
 use bytemuck::{Pod, Zeroable};
 use half::{bf16, f16};
@@ -13,22 +13,26 @@ use super::{BufferRole, GRID_Y_MAX, KernelEntry, KernelLaunch, KernelModule, Ker
 use crate::error::Error;
 use crate::tensor::Datatype;
 
-/// Bytes that stay together.
+/// A range of bytes to copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct CopyPart {
     /// Bytes into the input, or [`ZEROS`].
     pub source: u64,
-    /// Bytes into the output. On a multiple of 16, as the source, it goes fastest.
+    /// Bytes into the output. Fastest if this and the source are multiples of 16.
     pub target: u64,
-    /// How many; may be none.
+    /// Bytes to copy; may be 0.
     pub size: u64,
 }
 
-/// The source of a part that nobody brought: it is zeros.
+/// The source of a part without data, such as an input that a request left out: zeros are written.
 pub const ZEROS: u64 = u64::MAX;
 
-/// The launch that moves the parts.
+/// The launch that copies the parts.
+///
+/// # Errors
+///
+/// Unsupported, where there are more parts than a grid has blocks along y.
 pub fn copy_plan(parts: &[CopyPart]) -> Result<LaunchPlan, Error> {
     let size_max = parts.iter().map(|part| part.size).max().unwrap_or(0);
     if size_max == 0 {
@@ -39,7 +43,7 @@ pub fn copy_plan(parts: &[CopyPart]) -> Result<LaunchPlan, Error> {
     Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[0], grid, 0, &arguments)))
 }
 
-/// What the launch does; `None` where a part lies outside, which a launch does not notice.
+/// The CPU twin of [`copy_plan`]; `None` where a part is out of bounds, which the kernel does not check.
 pub fn copy(input: &[u8], output: &mut [u8], parts: &[CopyPart]) -> Option<()> {
     for part in parts {
         let size = usize::try_from(part.size).ok()?;
@@ -53,10 +57,11 @@ pub fn copy(input: &[u8], output: &mut [u8], parts: &[CopyPart]) -> Option<()> {
     Some(())
 }
 
-/// Dimensions of a part, the batch axis included.
+/// The most dimensions of a part, the batch axis included.
 pub const RANK_MAX: usize = 6;
 
-/// A box of elements: of each dimension `extents` are written, of which the first `given` are read, the others zeros.
+/// A box of elements to move: in each dimension `extents` elements are written, of which the first `given` are read
+/// from the source and the others are zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]
 pub struct BoxPart {
@@ -64,31 +69,42 @@ pub struct BoxPart {
     pub source: u64,
     /// Bytes into the output, likewise.
     pub target: u64,
-    /// Elements to the next of each dimension, in the input.
+    /// The distance in elements to the next of each dimension, in the input.
     pub source_strides: [i64; RANK_MAX],
-    /// The same in the output.
+    /// The distance in elements to the next of each dimension, in the output.
     pub target_strides: [i64; RANK_MAX],
-    /// What is written.
+    /// Elements written in each dimension.
     pub extents: [u32; RANK_MAX],
-    /// What is read.
+    /// Elements read in each dimension.
     pub given: [u32; RANK_MAX],
 }
 
 impl BoxPart {
-    /// A tensor of shape `given` into the front of one of shape `padded`, the rest of which becomes zeros.
+    /// Copies a tensor of shape `given` into the front of one of shape `padded`; the rest becomes zeros.
+    ///
+    /// # Errors
+    ///
+    /// Unsupported, where a shape has too many dimensions or elements.
     pub fn padded(source: u64, given: &[u32], target: u64, padded: &[u32]) -> Result<Self, Error> {
         let (source_strides, target_strides) = (row_major(given)?, row_major(padded)?);
         Ok(Self { source, target, source_strides, target_strides, extents: sizes(padded)?, given: sizes(given)? })
     }
 
-    /// The front of shape `given` of a tensor of shape `padded`, as a tensor of its own: the way back.
+    /// Copies the front of shape `given` out of a tensor of shape `padded`: the inverse of [`Self::padded`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::padded`].
     pub fn cropped(source: u64, padded: &[u32], target: u64, given: &[u32]) -> Result<Self, Error> {
         let (source_strides, target_strides) = (row_major(padded)?, row_major(given)?);
         Ok(Self { source, target, source_strides, target_strides, extents: sizes(given)?, given: sizes(given)? })
     }
 
-    /// A tensor whose dimension `i` is dimension `axes[i]` of the source, as ONNX's Transpose has it. Axes that are no
-    /// permutation are the caller's error: they are refused.
+    /// Transposes: dimension `i` of the result is dimension `axes[i]` of the source, as in ONNX's Transpose.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::padded`], or where `axes` is not a permutation.
     pub fn transposed(source: u64, shape: &[u32], target: u64, axes: &[usize]) -> Result<Self, Error> {
         let mut seen = [false; RANK_MAX];
         let strides = row_major(shape)?;
@@ -111,12 +127,13 @@ impl BoxPart {
         Ok(Self { source, target, source_strides, target_strides, extents, given: extents })
     }
 
-    /// How many elements it writes.
+    /// The number of elements that it writes.
     pub fn element_count(&self) -> u64 {
         self.extents.iter().map(|extent| u64::from(*extent)).product()
     }
 
-    /// Whether in both tensors the dimension and the one after it are like one, and none of that one is padding.
+    /// Whether the dimension and the one after it are contiguous in both tensors, and the latter has no padding, so
+    /// that they can be folded.
     fn folds(&self, axis: usize) -> bool {
         let [Some(inner), Some(whole)] = [self.extents.get(axis + 1), self.given.get(axis + 1)] else { return false };
         let follows = |strides: &[i64; RANK_MAX]| match strides.get(axis..axis + 2) {
@@ -126,7 +143,7 @@ impl BoxPart {
         inner == whole && follows(&self.source_strides) && follows(&self.target_strides)
     }
 
-    /// Makes one dimension of the dimension and the one after it.
+    /// Folds the dimension and the one after it into one.
     fn fold(&mut self, axis: usize) {
         for sizes in [&mut self.extents, &mut self.given] {
             if let Some([outer, inner]) = sizes.get_mut(axis..axis + 2) {
@@ -139,7 +156,7 @@ impl BoxPart {
     }
 }
 
-/// Takes an element out of the middle.
+/// Removes an element, moves the later ones forward and puts `last` at the end.
 fn remove<T: Copy>(values: &mut [T; RANK_MAX], axis: usize, last: T) {
     if let Some(rest) = values.get_mut(axis..) {
         rest.rotate_left(1);
@@ -147,8 +164,8 @@ fn remove<T: Copy>(values: &mut [T; RANK_MAX], axis: usize, last: T) {
     values[RANK_MAX - 1] = last;
 }
 
-/// Makes one dimension of neighbours that are like one in all parts, so that a launch computes fewer places; returns
-/// how many dimensions are left.
+/// Folds neighbouring dimensions that are contiguous in all parts, so that threads compute fewer offsets. Returns the
+/// number of dimensions left.
 pub fn fold(parts: &mut [BoxPart], rank: usize) -> usize {
     let mut left = rank.min(RANK_MAX);
     for axis in (0..left.saturating_sub(1)).rev() {
@@ -160,17 +177,18 @@ pub fn fold(parts: &mut [BoxPart], rank: usize) -> usize {
     left
 }
 
-/// What the bits of an element are where they are cast, else how many there are. `ElementFormat` in `kernels/device.cuh`.
+/// The float format of an element that is cast, or the size of one that is only moved. `ElementFormat` in
+/// `kernels/device.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ElementFormat {
-    /// One byte of anything.
+    /// One byte, of any datatype.
     Bits8 = 0,
-    /// Two bytes of anything.
+    /// Two bytes, of any datatype.
     Bits16 = 1,
-    /// Four bytes of anything.
+    /// Four bytes, of any datatype.
     Bits32 = 2,
-    /// Eight bytes of anything.
+    /// Eight bytes, of any datatype.
     Bits64 = 3,
     /// IEEE half.
     Fp16 = 4,
@@ -181,7 +199,12 @@ pub enum ElementFormat {
 }
 
 impl ElementFormat {
-    /// The formats that move elements of one datatype to another: floats up to FP32 are cast, others only moved.
+    /// The formats for moving elements from one datatype to another: FP16, BF16 and FP32 are cast to each other,
+    /// elements of the same datatype are moved.
+    ///
+    /// # Errors
+    ///
+    /// Unsupported, where another cast is asked for, or elements have no fixed size.
     pub fn pair(source: Datatype, target: Datatype) -> Result<[Self; 2], Error> {
         if source == target {
             let bits = match source.size() {
@@ -237,7 +260,11 @@ impl ElementFormat {
     }
 }
 
-/// The launch that moves the parts, of which the first `rank` dimensions count ([`fold`] makes them few).
+/// The launch that moves the parts, of which the first `rank` dimensions are used ([`fold`] reduces them).
+///
+/// # Errors
+///
+/// Unsupported, where a part has too many elements or dimensions, or there are too many parts.
 pub fn box_plan(parts: &[BoxPart], rank: usize, [source, target]: [ElementFormat; 2]) -> Result<LaunchPlan, Error> {
     let count_max = parts.iter().map(BoxPart::element_count).max().unwrap_or(0);
     if count_max == 0 {
@@ -258,7 +285,7 @@ pub fn box_plan(parts: &[BoxPart], rank: usize, [source, target]: [ElementFormat
     Ok(LaunchPlan::one(KernelLaunch::new(&ENTRIES[1], grid, BOX_SIZE, &arguments)))
 }
 
-/// What the launch does; `None` where an element lies outside, which a launch does not notice.
+/// The CPU twin of [`box_plan`]; `None` where an element is out of bounds, which the kernel does not check.
 pub fn move_boxes(input: &[u8], output: &mut [u8], parts: &[BoxPart], formats: [ElementFormat; 2]) -> Option<()> {
     parts.iter().try_for_each(|part| {
         let [source, target] = [i64::try_from(part.source).ok()?, i64::try_from(part.target).ok()?];
@@ -266,7 +293,7 @@ pub fn move_boxes(input: &[u8], output: &mut [u8], parts: &[BoxPart], formats: [
     })
 }
 
-/// Where in a box a walk over it is.
+/// The state of a recursive walk over a box: one axis per level, at most [`RANK_MAX`]. Offsets in bytes.
 struct BoxWalk<'a> {
     part: &'a BoxPart,
     formats: [ElementFormat; 2],
@@ -296,7 +323,7 @@ fn move_box(input: &[u8], output: &mut [u8], walk: &BoxWalk<'_>) -> Option<()> {
     };
     let [source_step, target_step] =
         [*part.source_strides.get(walk.axis)? * sizes[0], *part.target_strides.get(walk.axis)? * sizes[1]];
-    // The innermost run that lies alike in both is moved as one.
+    // The innermost dimension is copied at once where it is contiguous in both and needs no cast.
     let is_last = part.extents.get(walk.axis + 1..)?.iter().all(|extent| *extent == 1)
         && part.given.get(walk.axis + 1..)?.iter().all(|given| *given == 1);
     if is_last && walk.is_given && given >= extent && from == to && [source_step, target_step] == sizes {
@@ -333,7 +360,7 @@ fn sizes(shape: &[u32]) -> Result<[u32; RANK_MAX], Error> {
     Ok(sizes)
 }
 
-/// The strides of a shape without gaps.
+/// The strides of a dense row-major shape, in elements.
 fn row_major(shape: &[u32]) -> Result<[i64; RANK_MAX], Error> {
     let sizes = sizes(shape)?;
     let mut strides = [0; RANK_MAX];
@@ -346,7 +373,7 @@ fn row_major(shape: &[u32]) -> Result<[i64; RANK_MAX], Error> {
     Ok(strides)
 }
 
-/// Blocks of a part whose threads have so much to do.
+/// The blocks for a part of this many vectors or elements.
 fn blocks(work: u64) -> u32 {
     let wanted = work.div_ceil(u64::from(THREADS) * WORK_PER_THREAD).clamp(1, BLOCKS_MAX);
     u32::try_from(wanted).unwrap_or(u32::MAX)
@@ -358,13 +385,13 @@ fn part_count(count: usize) -> Result<u32, Error> {
 }
 
 const THREADS: u32 = 256;
-/// Vectors or elements that a thread moves, so that several reads are under way.
+/// Vectors or elements that a thread moves: several, so that several reads are in flight.
 const WORK_PER_THREAD: u64 = 4;
-/// Blocks of one part: threads of more would each do little, and a batch has many parts.
+/// The most blocks of one part: a batch has many parts, which fill the GPU together.
 const BLOCKS_MAX: u64 = 4096;
 const BOX_SIZE: u32 = size_of::<BoxPart>() as u32;
 
-/// Bytes, boxes.
+/// Copy of bytes, move of boxes.
 pub static ENTRIES: [KernelEntry; 2] = [
     KernelEntry {
         name: "reshape_copy",

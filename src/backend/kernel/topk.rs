@@ -1,8 +1,9 @@
-//! The best of each row: which kernel, how many blocks, how much memory. `docs/decisions/0009-top-k-on-the-gpu.md` says
-//! how the kernels work and why the strategies change where they do; the CPU twin is `tensor::topk`.
+//! Top-k: the largest values of each row. Chooses the kernel, the number of blocks and the memory.
+//! `docs/decisions/0009-top-k-on-the-gpu.md` says how the kernels work and where the limits of the strategies come
+//! from; the CPU twin is `tensor::topk`.
 //!
-//! `argmax` is the best one with `has_values` off: the lowest index of equal ones, and of what is no number only where
-//! a row has nothing else.
+//! `argmax` is a top-1 without `has_values`: the lowest index among equal values, and that of a NaN only where a row
+//! has nothing else.
 
 use super::KernelArgument::{Buffer, Nowhere, U32};
 use super::{
@@ -13,34 +14,34 @@ use crate::error::Error;
 use crate::limits::{CLASSES_MAX, GPU_TOPK_COUNT_MAX, GPU_TOPK_ROWS_MAX};
 use crate::tensor::Datatype;
 
-/// The best `count` of each row of a `[rows, classes]` tensor, best first.
+/// The `count` largest values of each row of a `[rows, classes]` tensor, largest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TopK {
-    /// Any number.
+    /// Any numeric datatype.
     pub datatype: Datatype,
-    /// Rows; none is no work.
+    /// Rows; may be 0.
     pub rows: usize,
     /// Values in a row.
     pub classes: usize,
-    /// How many are wanted; of rows that have fewer all come, so that `min(count, classes)` are written of each row.
+    /// How many values of each row; `min(count, classes)` are written.
     pub count: usize,
-    /// Whether the values are wanted, in the tensor's datatype, bit for bit.
+    /// Whether the values are written too, unchanged, and not only the indices.
     pub has_values: bool,
-    /// What the indices are written as.
+    /// The type of the indices.
     pub index: TopKIndex,
 }
 
-/// What indices are written as.
+/// The type of the indices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKIndex {
-    /// As ONNX has them.
+    /// That of ONNX.
     I64,
-    /// The half of that.
+    /// Half the bytes to download.
     U32,
 }
 
 impl TopKIndex {
-    /// Bytes of one.
+    /// Bytes of one index.
     pub const fn size(self) -> usize {
         match self {
             Self::I64 => 8,
@@ -49,20 +50,24 @@ impl TopKIndex {
     }
 }
 
-/// How the rows are shared out.
+/// How rows are distributed over warps and blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopKStrategy {
     /// A warp for each row.
     Warp,
     /// A block for each row.
     Block,
-    /// So many blocks for each row, whose results are merged by one more.
+    /// This many blocks for each row, whose results one more block merges.
     Split(u32),
 }
 
 impl TopK {
-    /// The launches on a GPU of so many multiprocessors. Reads [`BufferRole::Input`], writes [`BufferRole::Indices`] and, where they
-    /// are wanted, [`BufferRole::Output`].
+    /// The launches on a GPU with this many multiprocessors. They read [`BufferRole::Input`] and write
+    /// [`BufferRole::Indices`] and, with `has_values`, [`BufferRole::Output`].
+    ///
+    /// # Errors
+    ///
+    /// Unsupported, where the datatype is not numeric or the sizes are beyond `GPU_TOPK_COUNT_MAX` and its like.
     pub fn plan(&self, multiprocessors: u32) -> Result<LaunchPlan, Error> {
         let Some((width, order)) = width_and_order(self.datatype) else {
             return Err(refused(format!("no top-k of {} on the GPU", self.datatype.name())));
@@ -94,7 +99,7 @@ impl TopK {
         })
     }
 
-    /// How the rows are shared out on a GPU of so many multiprocessors.
+    /// The strategy on a GPU with this many multiprocessors.
     pub fn strategy(&self, multiprocessors: u32) -> TopKStrategy {
         let multiprocessors = usize::try_from(multiprocessors.max(1)).unwrap_or(usize::MAX);
         let fills_by_warps = self.rows >= multiprocessors.saturating_mul(WARPS_PER_MULTIPROCESSOR);
@@ -111,7 +116,7 @@ impl TopK {
     }
 }
 
-/// What the three kernels take, in their own types.
+/// The parameters of the three kernels, in their types.
 struct TopKShape {
     width: usize,
     rows: u32,
@@ -173,19 +178,19 @@ impl TopKShape {
         }
     }
 
-    /// The kernel of this width among those that begin at a row of the table.
+    /// The kernel for this width, in the group that begins at an index of [`ENTRIES`].
     fn entry(&self, row: usize) -> &'static KernelEntry {
         ENTRIES.get(row + self.width).expect("the table has a row for each width")
     }
 
-    /// Whether keys have 64 bits.
+    /// Whether sort keys have 64 bits.
     const fn is_wide(&self) -> bool {
         self.width == 3
     }
 }
 
-/// Which of the four widths a number has, and how its bits are ordered: 0 unsigned, 1 signed, 2 as floats of that width,
-/// 3 as BF16.
+/// A datatype's width (0 to 3 for 1, 2, 4 and 8 bytes), and how its bits are ordered: 0 unsigned, 1 signed, 2 IEEE
+/// float, 3 BF16.
 const fn width_and_order(datatype: Datatype) -> Option<(usize, u32)> {
     match datatype {
         Datatype::Uint8 => Some((0, 0)),
@@ -204,17 +209,19 @@ const fn width_and_order(datatype: Datatype) -> Option<(usize, u32)> {
     }
 }
 
-/// Bytes of a candidate in shared memory and in scratch: key and index.
+/// Bytes of a candidate (sort key and index) in shared and in scratch memory.
 const fn candidate_size(is_wide: bool) -> u32 {
     if is_wide { 16 } else { 8 }
 }
 
-/// Bytes of a selection: its candidates, a candidate for each of 32 groups of lanes, and how many candidates there are.
+/// Shared memory of a selection in bytes: its candidates, one candidate for each of 32 groups of lanes, and the count
+/// of candidates.
 const fn selection_size(is_wide: bool, capacity: u32) -> u32 {
     (capacity + WARP_LANES) * candidate_size(is_wide) + 16
 }
 
-/// Candidates of a block: what is sorted at once where they are too many. A power of two, of which half are new.
+/// The candidates that a block collects before it sorts them and keeps the best `count`. A power of two, at least half
+/// of which are new.
 const fn capacity(count: u32) -> u32 {
     let twice = 2 * count.next_power_of_two();
     if twice > BLOCK_CAPACITY_MIN { twice } else { BLOCK_CAPACITY_MIN }
@@ -225,20 +232,21 @@ const WARP_LANES: u32 = 32;
 const WARP_CAPACITY: u32 = 128;
 const BLOCK_CAPACITY_MIN: u32 = 512;
 
-/// A warp's bound comes from 32 lanes' best values: more need another way.
+/// A warp's first bound is the smallest of its 32 lanes' largest values, which is valid for at most 32 values.
 const WARP_COUNT_MAX: usize = 32;
-/// A warp reads 4 KiB at a time; beyond four times that a block is as good, even where rows fill the GPU.
+/// A warp reads 4 KiB at a time. Beyond four times that a block is as fast, even where there are rows enough to fill
+/// the GPU.
 const WARP_CLASSES_MAX: usize = 4096;
-/// The same where they do not, so that a row's latency counts.
+/// The limit where there are fewer rows than that, so that the latency of a row counts.
 const WARP_CLASSES_MAX_FEW_ROWS: usize = 1024;
 /// Rows that fill a multiprocessor.
 const WARPS_PER_MULTIPROCESSOR: usize = 16;
-/// Four blocks fit a multiprocessor at once; four turns of those even out the end.
+/// Four blocks fit a multiprocessor at once; four rounds of them even out the load at the end.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
-/// Values that a block reads at a time where they have 4 bytes: less would leave threads idle.
+/// The 4-byte values that a block reads at a time: a smaller segment would leave threads idle.
 const SEGMENT_MIN: usize = 8192;
-/// A segment hands `count` candidates on, which are to be few beside what it read, and which the last one, by some
-/// shorter, must have.
+/// A segment has at least this many times `count` values: it passes `count` of them on, which must be few compared with
+/// what it read, and the last segment, which is shorter, must have as many.
 const SEGMENT_MIN_COUNTS: usize = 16;
 
 const _: () = assert!(
@@ -258,7 +266,7 @@ const WARP_ROW: usize = 0;
 const BLOCK_ROW: usize = 4;
 const MERGE_ROW: usize = 8;
 
-/// By a warp and by a block, each by width; the merge by that of keys.
+/// By a warp and by a block, for each width; the merge for each width of sort keys.
 pub static ENTRIES: [KernelEntry; 10] = [
     entry("topk_warp_8", 128, WARP),
     entry("topk_warp_16", 128, WARP),
