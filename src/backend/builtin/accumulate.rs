@@ -1,8 +1,8 @@
-//! The built-ins `sequence` and `dyna_sequence`: models that add up what a sequence brings, as the
-//! backends of that name in Triton's tests (`sequence.cc`, `dyna_sequence.cc`). `sequence` keeps a sum
-//! for each row of its batches, `dyna_sequence` one for each correlation id, which the answer to the
-//! last request adds. One INT32 input and output, and the controls `START` and `READY`, for the second
-//! `END` and `CORRID` too. Bounded by the rows of a batch, or by the sequences that an instance has.
+//! The built-ins `sequence` and `dyna_sequence`: models that add up the inputs of a sequence, as the
+//! backends of those names in Triton's tests (`sequence.cc`, `dyna_sequence.cc`). `sequence` has a sum
+//! for each row of its batches. `dyna_sequence` has one for each correlation id, and adds the id to the
+//! answer to the last request. One INT32 input and output, and the controls `START` and `READY`; the second
+//! also has `END` and `CORRID`. Bounded by the rows of a batch, or by the sequences of an instance.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -24,14 +24,14 @@ pub enum Accumulate {
     ById,
 }
 
-/// The inputs of a loaded model, by their places.
+/// A loaded model: the indices of its control inputs.
 #[derive(Clone, Debug)]
 struct AccumulateInputs {
-    way: Accumulate,
+    kind: Accumulate,
     spec: Arc<ModelSpec>,
     start: usize,
     ready: usize,
-    /// `dyna_sequence` alone.
+    /// `dyna_sequence` only, as is `id`.
     end: Option<usize>,
     id: Option<usize>,
 }
@@ -68,7 +68,7 @@ impl Backend for Accumulate {
         if !is_sum(spec.inputs.first()) || !is_sum(spec.outputs.first()) || spec.inputs.len() != controls + 1 {
             return Err(fault("must have one input and one output, of TYPE_INT32 with dims [ 1 ]".to_owned()));
         }
-        Ok(Box::new(AccumulateInputs { way: *self, spec: Arc::clone(spec), start, ready, end, id }))
+        Ok(Box::new(AccumulateInputs { kind: *self, spec: Arc::clone(spec), start, ready, end, id }))
     }
 }
 
@@ -101,9 +101,9 @@ impl Instance for SequenceSums {
 }
 
 impl SequenceSums {
-    /// The sum of a row's sequence with what it brings.
+    /// Adds a row's input to the sum of its sequence, and returns the output.
     fn add(&mut self, row: usize, request: &Request) -> Result<i32, Error> {
-        let AccumulateInputs { way, start, ready, end, id, spec } = &self.model;
+        let AccumulateInputs { kind, start, ready, end, id, spec } = &self.model;
         let first = |index: usize| request.inputs.get(index).and_then(|tensor| tensor.contents.first_chunk::<4>());
         let number = first(0)
             .map(|bytes| i32::from_ne_bytes(*bytes))
@@ -114,7 +114,7 @@ impl SequenceSums {
         if !is_set(*ready) {
             return Ok(0);
         }
-        let before = match way {
+        let before = match kind {
             Accumulate::ByRow => {
                 if self.by_row.len() <= row {
                     self.by_row.resize(row + 1, 0);
@@ -125,10 +125,10 @@ impl SequenceSums {
         };
         let before = before.filter(|_| !is_set(*start)).unwrap_or(0);
         let sum = before.wrapping_add(number);
-        match way {
+        match kind {
             Accumulate::ByRow => {
-                if let Some(kept) = self.by_row.get_mut(row) {
-                    *kept = sum;
+                if let Some(stored) = self.by_row.get_mut(row) {
+                    *stored = sum;
                 }
                 Ok(sum)
             }
@@ -146,7 +146,7 @@ impl SequenceSums {
     }
 }
 
-/// The id as a number, of a string its digits; 0 where it has none.
+/// The correlation id as a number; that of a string if it is decimal digits, else 0.
 fn id_number(request: &Request, id: Option<usize>) -> i32 {
     let Some(tensor) = id.and_then(|id| request.inputs.get(id)) else { return 0 };
     if tensor.datatype == Datatype::Bytes {

@@ -1,9 +1,9 @@
 //! The built-ins `repeat` and `square`: decoupled models that answer a request any number of times, as
-//! those of Triton's tests (`repeat.cc`, the `square` example of its Python backend). `repeat` answers
-//! once for each element of `IN`, after so many milliseconds as `DELAY` says, and is done with the
-//! request after `WAIT`; `square` answers `IN` times with `IN`. A request that takes its time is
-//! answered from a thread of its own, so that the instance goes on. Bounded by
-//! [`DECOUPLED_THREADS_MAX`], beyond which the instance waits itself; who left is answered no more.
+//! in Triton's tests (`repeat.cc`, the `square` example of its Python backend). `repeat` answers once for
+//! each element of `IN`, each after the milliseconds in `DELAY`, and returns from its run after `WAIT`;
+//! `square` answers `IN` times with `IN`. A request with delays or many answers is answered from its own
+//! thread, so that the instance can run others. Bounded by [`DECOUPLED_THREADS_MAX`], beyond which the
+//! instance answers itself and waits. A cancelled request is not answered any further.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,17 +31,17 @@ pub enum Decoupled {
 
 #[derive(Clone)]
 struct DecoupledModel {
-    way: Decoupled,
+    kind: Decoupled,
     spec: Arc<ModelSpec>,
     threads: Arc<AtomicUsize>,
 }
 
-/// Answers that an instance gives itself where they take no time.
+/// The most answers without delay that an instance gives itself, without another thread.
 const ANSWERS_AT_ONCE: usize = 64;
-/// How long a client that does not read is left alone.
+/// How often to check whether a slow client has read enough.
 const ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-/// What a request asks for.
+/// The answers and delays that a request asks for.
 struct DecoupledPlan {
     answers: RequestedAnswers,
     wait_ms: u64,
@@ -50,9 +50,9 @@ struct DecoupledPlan {
 
 /// The answers that a request asks for.
 enum RequestedAnswers {
-    /// Each of them, and the milliseconds before it.
+    /// Each answer's value, and the milliseconds before it.
     Each(Vec<(i32, u64)>),
-    /// The same so often: a client says how often, and takes no memory with it.
+    /// One value, and how often. Not a list: the client chooses the count, which must cost no memory.
     Times(i32, usize),
 }
 
@@ -72,7 +72,7 @@ impl RequestedAnswers {
         }
     }
 
-    /// One of them, and the milliseconds before it.
+    /// One answer's value, and the milliseconds before it.
     fn get(&self, index: usize) -> (i32, u64) {
         match self {
             Self::Each(answers) => answers.get(index).copied().unwrap_or_default(),
@@ -109,7 +109,7 @@ impl Backend for Decoupled {
                 self.name()
             )));
         }
-        Ok(Box::new(DecoupledModel { way: *self, spec: Arc::clone(spec), threads: Arc::default() }))
+        Ok(Box::new(DecoupledModel { kind: *self, spec: Arc::clone(spec), threads: Arc::default() }))
     }
 }
 
@@ -143,7 +143,7 @@ impl DecoupledModel {
             contents.as_chunks::<4>().0.to_vec()
         };
         let values: Vec<i32> = numbers(0).into_iter().map(i32::from_ne_bytes).collect();
-        match self.way {
+        match self.kind {
             Decoupled::Repeat => {
                 let delays: Vec<u64> = numbers(1).into_iter().map(|bytes| u32::from_ne_bytes(bytes).into()).collect();
                 if delays.len() != values.len() {
@@ -170,18 +170,18 @@ impl DecoupledModel {
     fn answer(&self, responder: Responder, plan: DecoupledPlan, clock: Clock) {
         let wait = Duration::from_millis(plan.wait_ms);
         if plan.answers.delay_ms() == 0 && plan.answers.len() <= ANSWERS_AT_ONCE {
-            give(responder, plan, clock);
+            send_answers(responder, plan, clock);
         } else if self.threads.fetch_add(1, Ordering::Relaxed) >= DECOUPLED_THREADS_MAX {
             self.threads.fetch_sub(1, Ordering::Relaxed);
-            give(responder, plan, clock);
+            send_answers(responder, plan, clock);
         } else {
             let threads = Arc::clone(&self.threads);
             let name = self.spec.name.clone();
             let work = move || {
-                give(responder, plan, clock);
+                send_answers(responder, plan, clock);
                 threads.fetch_sub(1, Ordering::Relaxed);
             };
-            // Where there is no thread the responder answers as it is dropped.
+            // If no thread can be started, the responder is dropped and answers with an error.
             if thread::Builder::new().name(name).spawn(work).is_err() {
                 self.threads.fetch_sub(1, Ordering::Relaxed);
             }
@@ -190,13 +190,14 @@ impl DecoupledModel {
     }
 }
 
-/// Gives the answers, as long as somebody waits for them.
-fn give(mut responder: Responder, plan: DecoupledPlan, clock: Clock) {
+/// Sends the answers, until the request is cancelled.
+fn send_answers(mut responder: Responder, plan: DecoupledPlan, clock: Clock) {
     let now = clock();
     (responder.stamps.input_end, responder.stamps.infer_end) = (now, now);
     for index in 0..plan.answers.len() {
         let (value, delay) = plan.answers.get(index);
         pause(clock, Duration::from_millis(delay));
+        // The sink has no waker for room, so this polls.
         while !responder.has_room() && !responder.has_left() {
             thread::park_timeout(ROOM_PAUSE);
         }
@@ -256,9 +257,9 @@ mod tests {
         }
     }
 
-    fn load(way: Decoupled, is_decoupled: bool) -> Result<DecoupledModel, String> {
+    fn load(kind: Decoupled, is_decoupled: bool) -> Result<DecoupledModel, String> {
         let (int, unsigned) = (Datatype::Int32, Datatype::Uint32);
-        let (inputs, outputs): (Vec<_>, Vec<_>) = match way {
+        let (inputs, outputs): (Vec<_>, Vec<_>) = match kind {
             Decoupled::Repeat => (
                 vec![("IN", int, &[-1_i64][..]), ("DELAY", unsigned, &[-1]), ("WAIT", unsigned, &[1])],
                 vec![("OUT", int, &[1_i64][..]), ("IDX", unsigned, &[1])],
@@ -266,12 +267,12 @@ mod tests {
             Decoupled::Square => (vec![("IN", int, &[1][..])], vec![("OUT", int, &[1][..])]),
         };
         let spec = Arc::new(ModelSpec { is_decoupled, ..spec(0, &inputs, &outputs) });
-        way.load(&spec, Path::new("")).map_err(|error| error.text().to_owned())?;
-        Ok(DecoupledModel { way, spec, threads: Arc::default() })
+        kind.load(&spec, Path::new("")).map_err(|error| error.text().to_owned())?;
+        Ok(DecoupledModel { kind, spec, threads: Arc::default() })
     }
 
     /// The values that come, `.` for the end and `!` for an error.
-    fn run(way: Decoupled, values: &[i32], has_left: bool) -> String {
+    fn run(kind: Decoupled, values: &[i32], has_left: bool) -> String {
         let (sender, answers) = channel();
         let ticket = Ticket { index: 0, generation: 0 };
         let responder = Responder::new(Arc::new(Kept(sender, has_left)), ticket, Stamps::default());
@@ -279,7 +280,7 @@ mod tests {
         let mut inputs = vec![tensor(&[values.len() as i64], values)];
         inputs.extend([unsigned(values.len()), unsigned(1)]);
         let requests = vec![Request { inputs, rows: 1, responder, sequence: None }];
-        load(way, true).unwrap().run(Batch { requests, rows: 1, clock: no_clock, ended: Vec::new() });
+        load(kind, true).unwrap().run(Batch { requests, rows: 1, clock: no_clock, ended: Vec::new() });
         let shown = |answer: Answer| match (answer.part, answer.outputs) {
             (AnswerPart::More, Ok(outputs)) => {
                 i32::from_ne_bytes(outputs[0].contents[..].try_into().unwrap()).to_string()
@@ -296,12 +297,12 @@ mod tests {
         assert_eq!(run(Decoupled::Repeat, &[], false), ".");
         assert_eq!(run(Decoupled::Square, &[3], false), "3 3 3 .");
         assert_eq!(run(Decoupled::Square, &[0], false), ".");
-        assert_eq!(run(Decoupled::Square, &[i32::MAX], true), ".", "who left, and asked for 32 GB of answers");
+        assert_eq!(run(Decoupled::Square, &[i32::MAX], true), ".", "cancelled, and asked for 32 GB of answers");
         assert_eq!(run(Decoupled::Square, &[-1], false), "!");
     }
 
     #[test]
-    fn who_left_is_answered_no_more() {
+    fn a_cancelled_request_is_not_answered_any_further() {
         assert_eq!(run(Decoupled::Repeat, &[4, 2], true), ".");
     }
 

@@ -1,7 +1,7 @@
-//! The built-in `identity`: outputs are the inputs, the same memory. Triton's test backend, with
-//! its parameters `execute_delay_ms`, `instance_wise_delay_multiplier` and `creation_delay_sec`; it serves all datatypes
-//! and measures the server alone. It computes nothing, so nothing in it needs a bound. The output
-//! of an optional input that was left out is zeros, as Triton's.
+//! The built-in `identity`: the outputs are the inputs, in the same memory. Triton's test backend, with its parameters
+//! `execute_delay_ms`, `instance_wise_delay_multiplier` and `creation_delay_sec`. It serves all datatypes, and a
+//! benchmark of it measures the server alone. The output of an optional input that was left out is zeros, as in Triton;
+//! their size is bounded by `LEFT_OUT_SIZE_MAX`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::time::Clock;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Identity;
 
-/// A loaded model: which input each output is, and how long an execution takes.
+/// A loaded model, and each of its instances: the input of each output, and how long an execution takes.
 #[derive(Clone, Debug)]
 struct IdentityModel {
     spec: Arc<ModelSpec>,
@@ -38,7 +38,7 @@ impl Backend for Identity {
         if spec.inputs.len() != spec.outputs.len() {
             return Err(Error::invalid("model configuration must have equal input/output pairs"));
         }
-        // Triton's test of loads that take long.
+        // Triton's tests of slow loads use this.
         thread::sleep(Duration::from_secs(number(spec, "creation_delay_sec")?.into()));
         let sources = spec.outputs.iter().enumerate().map(|(index, output)| source(spec, index, output));
         Ok(Box::new(IdentityModel {
@@ -91,13 +91,13 @@ impl IdentityModel {
         Ok(self.sources.iter().filter_map(|source| inputs.get(*source).cloned()).collect())
     }
 
-    /// What an input that was left out comes back as, one element where a dimension may be any.
+    /// The output of an input that was left out: zeros, with a size of 1 where a dimension is variable.
     fn zeros(&self, input: &TensorSpec, rows: u32) -> Result<Tensor, Error> {
         let mut shape: Shape = input.model_shape.iter().map(|size| (*size).max(1)).collect();
         if let Some(first) = shape.first_mut().filter(|_| self.spec.has_batch_axis()) {
             *first = i64::from(rows);
         }
-        // An empty string is its length, four bytes of zero.
+        // BYTES: an empty string is its length, four zero bytes.
         let size = byte_size(input.datatype, &shape).and_then(|size| match size {
             Some(size) => Ok(Some(size)),
             None => element_count(&shape).map(|count| count.checked_mul(4)),
@@ -113,8 +113,8 @@ impl IdentityModel {
     }
 }
 
-/// The input that an output is: the one of the same number (`INPUT3`, `OUTPUT3`), as in Triton,
-/// or else the one in the same place.
+/// The index of an output's input: the one of the same number (`INPUT3`, `OUTPUT3`), as in Triton, or
+/// else the one at the same index.
 fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, Error> {
     let number = output.name.strip_prefix("OUTPUT");
     let by_name = spec.inputs.iter().position(|input| number.is_some() && input.name.strip_prefix("INPUT") == number);
@@ -135,8 +135,9 @@ fn source(spec: &ModelSpec, index: usize, output: &TensorSpec) -> Result<usize, 
     Ok(source)
 }
 
-/// How long an execution takes. Triton multiplies it by the number of the instance's device where
-/// `instance_wise_delay_multiplier` is above zero; a CPU is device 0, which counts as 1.
+/// How long an execution takes. Triton multiplies it by the instance's device number where
+/// `instance_wise_delay_multiplier` is above zero; the CPU is device 0, which counts as 1, so it is only
+/// checked here.
 fn delay(spec: &ModelSpec) -> Result<Duration, Error> {
     number(spec, "instance_wise_delay_multiplier")?;
     number(spec, "execute_delay_ms").map(|delay_ms| Duration::from_millis(u64::from(delay_ms)))

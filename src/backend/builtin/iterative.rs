@@ -1,8 +1,8 @@
 //! The built-in `iterative_sequence`: a model that runs a request as often as its input says, as the
-//! backend of that name in Triton's tests (`iterative_sequence.cc`). After each run but the last it has
-//! the request run again, which `sequence_batching { iterative_sequence: true }` allows. A decoupled
-//! model answers each run with how many are left; another answers once, with how many there were. The
-//! parameter `execute_delay_ms` says how long a run takes. Bounded by the slots of an instance.
+//! backend of that name in Triton's tests (`iterative_sequence.cc`). After each run except the last it
+//! reschedules the request, which `sequence_batching { iterative_sequence: true }` allows. A decoupled
+//! model answers each run with the number of runs left; any other answers once, with the number of runs. The
+//! parameter `execute_delay_ms` is the duration of a run. Bounded by the slots of an instance.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -28,7 +28,7 @@ struct IterativeModel {
     delay: Duration,
 }
 
-/// Its sequences by slot, and how often each ran.
+/// An instance: how often each sequence ran, by slot.
 struct SequenceRuns {
     model: IterativeModel,
     by_slot: HashMap<usize, i32>,
@@ -96,7 +96,7 @@ impl SequenceRuns {
             return responder.send(Err(Error::internal(text)));
         };
         if sequence.as_ref().is_some_and(|row| row.mark.is_none()) {
-            // There is no request in the row, and what its slot holds is not touched.
+            // The row has no request: the slot's sequence does not advance.
             return responder.send(Ok(Vec::new()));
         }
         let wanted = i32::from_ne_bytes(*bytes);

@@ -1,5 +1,5 @@
-//! Backends that need no engine, under the names that Triton's own examples have: what tests, benchmarks and first steps
-//! are made of.
+//! Backends that need no engine, for tests, benchmarks and first steps. Their names are those of Triton's test backends
+//! and examples.
 
 pub mod accumulate;
 pub mod decoupled;
