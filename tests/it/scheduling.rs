@@ -122,9 +122,9 @@ fn a_latency_target_bounds_the_batches_by_measured_run_times() {
         let target = format!("parameters {{ key: \"target_latency_us\" value {{ string_value: \"{target_us}\" }} }}");
         sleeper(5, &format!("max_batch_size: 8 dynamic_batching {{ }} {target}"))
     };
-    // A batch of any size takes 5 ms: half of 8 ms holds none, half of 80 ms holds all.
+    // A batch of any size takes 5 ms: half of 8 ms holds none, half of 800 ms holds all, on a busy machine too.
     add(&repository, "tight", &with(8_000), None);
-    add(&repository, "loose", &with(80_000), None);
+    add(&repository, "loose", &with(800_000), None);
     let server = Server::deuteron(repository.path(), &["--shards=1"]);
     let largest = |model: &str| {
         // It learns from the first.
