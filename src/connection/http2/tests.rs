@@ -8,9 +8,10 @@ use super::fuzz::{fuzz_connection, mix};
 use super::*;
 use crate::budget::{Shortage, testing};
 use crate::connection::http1::fuzz::PlainBody;
-use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX};
+use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
+use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
-use crate::wire::http2::frame::{FrameHead, HEAD_SIZE};
+use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::http2::settings;
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -284,7 +285,7 @@ fn a_large_body_is_read_into_its_own_buffer() {
         }
     }
     assert!(whole.is_some_and(|whole| whole == message));
-    assert!(largest > 200_000 && machine.input.held_size() <= 128 * 1024, "{largest}");
+    assert!(largest > 200_000 && machine.reader.input.held_size() <= 128 * 1024, "{largest}");
 }
 
 #[test]
@@ -550,7 +551,7 @@ fn a_client_that_reads_nothing_is_not_read() {
         rest = &rest[count..];
         assert!(machine.poll_event(Instant::ZERO).is_none());
     }
-    assert!(!rest.is_empty() && machine.urgent.len() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
+    assert!(!rest.is_empty() && machine.sender.urgent_size() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
     assert!(sent(&mut machine, usize::MAX).len() > 3_000);
     assert!(!machine.input_space().is_empty(), "it is read again");
 }
