@@ -93,6 +93,7 @@ impl<B: BodyBuffer, T: Copy> Http2Stream<B, T> {
         let Some(incoming) = &mut self.incoming else { return true };
         // A stream that rests between two messages holds nothing for the next.
         let more = room.min(left).min(incoming.left().unwrap_or(usize::MAX));
+        debug_assert!(more <= room, "no more is promised than the window has");
         self.is_starved = incoming.memory().prepare(more).is_err();
         if !self.is_starved {
             self.starved_since = None;

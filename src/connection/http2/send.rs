@@ -89,11 +89,13 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let body = std::mem::take(&mut reply.body);
         let outgoing = &mut stream.outgoing;
         if has_length(reply.status) && !stream.is_head_only {
+            debug_assert!(outgoing.parts.is_empty(), "a message has one reply");
             outgoing.parts.extend(body.into_iter().filter(|part| !part.is_empty()));
             outgoing.size = body_size;
         }
         outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), body_size));
         outgoing.end = Some(ResponseEnd::Plain);
+        debug_assert!(outgoing.size == 0 || outgoing.size == body_size, "a body is sent whole or not at all");
         stream.is_working = false;
         self.queue(id, now);
     }
@@ -315,6 +317,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                     _ => SendTurn::Blocked,
                 };
             }
+            debug_assert!(size <= size_max && size <= quantum, "a frame of {size} bytes keeps to all limits");
             let is_last = size == outgoing.size && matches!(outgoing.end, Some(ResponseEnd::Plain));
             let flags = if is_last { frame::END_STREAM } else { 0 };
             output.write(|out| frame::encode_head(size, FrameKind::Data, flags, id, out));

@@ -108,6 +108,7 @@ impl OutgoingContent {
 
     /// Takes the next bytes off, at most as many as there are, piece by piece.
     pub(super) fn take_content(&mut self, mut size: usize, mut piece: impl FnMut(Bytes)) {
+        debug_assert!(size <= self.size, "{size} bytes of {} are taken", self.size);
         self.size -= size;
         while let Some(part) = self.parts.front_mut().filter(|_| size > 0) {
             if part.len() > size {
@@ -343,5 +344,35 @@ impl<B, T> Streams<B, T> {
             return self.entries.len().checked_sub(1);
         }
         self.entries.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::connection::http1::fuzz::PlainBody;
+    use crate::wire::http2::WINDOW_SIZE_INITIAL;
+
+    fn open(streams: &mut Streams<PlainBody, ()>, id: u32) -> &mut Http2Stream<PlainBody, ()> {
+        streams.set_last(StreamId(id));
+        let (receive, send) = (ReceiveWindow::new(WINDOW_SIZE_INITIAL), SendWindow::new(WINDOW_SIZE_INITIAL));
+        streams.open(StreamId(id), receive, send)
+    }
+
+    #[test]
+    #[should_panic(expected = "stream 1: HalfClosed does not become Open")]
+    fn a_request_that_is_complete_does_not_open_again() {
+        let mut streams = Streams::new();
+        let stream = open(&mut streams, 1);
+        stream.set_state(StreamState::HalfClosed);
+        stream.set_state(StreamState::Open);
+    }
+
+    #[test]
+    #[should_panic(expected = "stream 3 after 5")]
+    fn identifiers_only_rise() {
+        let mut streams = Streams::new();
+        open(&mut streams, 5);
+        open(&mut streams, 3);
     }
 }
