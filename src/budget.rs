@@ -110,6 +110,7 @@ impl ReceiveReservation {
             return self.check(total).and(Err(Shortage::Busy { size_max: budget.size_max() }));
         }
         self.size = total;
+        debug_assert!(self.check(total).is_ok(), "a budget granted more than it has: {total} bytes");
         Ok(())
     }
 
@@ -216,6 +217,25 @@ mod tests {
         assert_eq!((two.size(), bytes.reserved.get(), one.grow(5)), (1, 5, Ok(())));
         drop((one, two));
         assert_eq!(bytes.reserved.get(), 0);
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "a budget granted more than it has: 11 bytes")]
+    fn a_budget_that_grants_more_than_it_has_is_found() {
+        struct Generous;
+        impl ReceiveBudget for Generous {
+            fn reserve(&self, _: usize) -> bool {
+                true
+            }
+
+            fn release(&self, _: usize) {}
+
+            fn size_max(&self) -> usize {
+                10
+            }
+        }
+        let _ = ReceiveReservation::new(Some(Rc::new(Generous))).grow(11);
     }
 
     #[test]

@@ -30,10 +30,12 @@ impl InputBuffer {
     /// Removes the first `count` pending bytes.
     pub(in crate::connection) fn consume(&mut self, count: usize) {
         self.start = self.start.saturating_add(count).min(self.end);
+        debug_assert!(self.end <= self.space.len(), "what is pending lies within the buffer");
     }
 
     /// Makes the `count` bytes just written to `spare` pending.
     pub(in crate::connection) fn commit(&mut self, count: usize) {
+        debug_assert!(count <= self.space.len() - self.end, "{count} bytes were written past the spare space");
         self.end = self.end.saturating_add(count).min(self.space.len());
     }
 
@@ -86,6 +88,7 @@ impl InputBuffer {
             return;
         }
         (self.start, self.end) = (0, pending_size);
+        debug_assert!(self.end < self.space.len(), "a buffer that was moved or grown has spare space");
     }
 }
 

@@ -95,7 +95,9 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// The memory of the body, once it is complete.
     pub(super) fn take_memory(&mut self) -> ReceiveReservation {
+        debug_assert_eq!(self.run_size(), 0, "a complete body has no bytes left");
         self.memory.shrink_to(self.filled);
+        debug_assert_eq!(self.memory.size(), self.filled, "a message takes along the memory of its body");
         std::mem::take(&mut self.memory)
     }
 
@@ -106,6 +108,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
         if self.memory.cover(end).is_err() {
             end = end.min(self.memory.size());
         }
+        debug_assert!(end <= self.memory.size().max(self.filled), "space is shown for reserved memory only");
         if self.buffer.len() < end {
             self.buffer.resize(end);
         }
@@ -114,11 +117,21 @@ impl<B: BodyBuffer> IncomingMessage<B> {
 
     /// Adds `count` bytes that were written to `space`.
     pub(super) fn handle_space(&mut self, count: usize) {
+        debug_assert!(count <= self.buffer.len().saturating_sub(self.filled), "{count} bytes are past the space");
         let count = count.min(self.run_size()).min(self.buffer.len().saturating_sub(self.filled));
         self.filled += count;
         if let NextPart::Sized { left } | NextPart::ChunkData { left, .. } = &mut self.part {
             *left -= count;
         }
+        self.invariants();
+    }
+
+    /// Checks what holds after every change, in constant time.
+    fn invariants(&self) {
+        let (filled, size) = (self.filled, self.buffer.len());
+        debug_assert!(filled <= size, "{filled} bytes are in a buffer of {size}");
+        debug_assert!(filled.saturating_add(self.run_size()) <= self.body_size_max, "a body stays within its limit");
+        debug_assert!(filled <= self.memory.size(), "{filled} bytes are here, {:?} reserved", self.memory);
     }
 
     /// How much of the input may have to lie in one piece.
@@ -154,6 +167,7 @@ impl<B: BodyBuffer> IncomingMessage<B> {
                         0 => NextPart::Trailers { scan: SectionScan::trailers(self.head_size_max) },
                         _ => NextPart::ChunkData { chunks: std::mem::take(chunks), left },
                     };
+                    self.invariants();
                 }
                 NextPart::Trailers { scan } => {
                     let Some(size) = scan.poll_end(input.pending())? else { return Ok(false) };

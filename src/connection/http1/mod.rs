@@ -176,6 +176,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
             Http1State::Replying => self.input.commit(count),
             Http1State::Closed => {}
         }
+        self.invariants();
     }
 
     /// The peer closed its side: what came is still answered, and nothing more will come.
@@ -215,6 +216,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         if polled.is_err() {
             self.close();
         }
+        self.invariants();
         polled
     }
 
@@ -366,6 +368,7 @@ impl<B: BodyBuffer> Http1Connection<B> {
         let memory = ReceiveReservation::new(self.memory.clone());
         let incoming = IncomingMessage::new(head, memory, self.settings.body_size_max, self.settings.head_size_max)?;
         self.is_interim_due = expects_continue && incoming.is_untouched() && self.input.is_empty();
+        debug_assert!(self.starved_since.is_none(), "a body waits for memory after its head");
         self.state = Http1State::Body { incoming, moved: 0 };
         self.deadline = Some(now + self.settings.body_timeout);
         Ok(())
@@ -408,6 +411,23 @@ impl<B: BodyBuffer> Http1Connection<B> {
                 Some(incoming.into_message())
             }
             _ => None,
+        }
+    }
+
+    /// Checks what holds between calls, in constant time.
+    fn invariants(&self) {
+        let is_body = matches!(self.state, Http1State::Body { .. });
+        debug_assert!(is_body || self.starved_since.is_none(), "only a body waits for memory");
+        debug_assert!(is_body || !self.is_interim_due, "100 Continue is due before a body only");
+        if let Http1State::Body { moved, .. } = self.state {
+            debug_assert!(self.deadline.is_some(), "a body has its timer");
+            debug_assert!(moved < BODY_STEP_SIZE, "a step that was made restarts the timer");
+        }
+        if let Http1State::Head { blank_line_count, .. } = self.state {
+            debug_assert!(blank_line_count <= BLANK_LINES_MAX, "more end the connection");
+        }
+        if let Http1State::Closed = self.state {
+            debug_assert!(self.deadline.is_none(), "a closed connection has no timer");
         }
     }
 

@@ -100,6 +100,12 @@ impl BudgetMeter {
         if now.since(self.since) >= BUDGET_INTERVAL {
             (self.spent, self.since) = (0, now);
         }
+        debug_assert!(
+            self.spent <= self.max,
+            "a connection ends when its budget is spent: {} of {}",
+            self.spent,
+            self.max
+        );
         self.spent += 1;
         self.spent < self.max
     }

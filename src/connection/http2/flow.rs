@@ -1,10 +1,9 @@
-//! Flow control as a ledger (RFC 9113 §5.2, §6.9). What we may send is a number that a change of
-//! settings can take below zero; what a peer may send is in one of three places at any time, and
-//! their sum never changes.
+//! Flow control as a ledger (RFC 9113 §5.2, §6.9). The send window is a number that a change of settings can take below
+//! zero. The receive window is split into three counts whose sum never changes.
 
 use crate::wire::http2::WINDOW_SIZE_MAX;
 
-/// Room that a peer gave us, for a stream or for the connection: what it granted less what was sent.
+/// The window that a peer gave us, for a stream or for the connection: bytes granted less bytes sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SendWindow {
     granted: i64,
@@ -21,38 +20,39 @@ impl SendWindow {
         usize::try_from(self.size()).unwrap_or(0)
     }
 
-    /// So many bytes were sent, at most the room.
+    /// `size` bytes were sent, at most the room.
     pub(super) fn handle_sent(&mut self, size: usize) {
-        debug_assert!(size <= self.room());
+        debug_assert!(size <= self.room(), "{size} bytes do not fit into a window of {}", self.size());
         self.sent = self.sent.saturating_add_unsigned(size as u64);
+        debug_assert!(size == 0 || self.size() >= 0, "only SETTINGS take a window below zero (§6.9.2)");
     }
 
-    /// Bytes that were sent so far.
+    /// Bytes sent so far.
     pub(super) const fn sent(self) -> i64 {
         self.sent
     }
 
-    /// More room, by WINDOW_UPDATE or a change of SETTINGS_INITIAL_WINDOW_SIZE, which may be less.
-    /// False where the window would be larger than there are (§6.9.1).
+    /// Grows by WINDOW_UPDATE or a change of SETTINGS_INITIAL_WINDOW_SIZE, which may be negative. False if the window is
+    /// larger than allowed then (§6.9.1).
     pub(super) const fn grow(&mut self, by: i64) -> bool {
         self.granted = self.granted.saturating_add(by);
         self.size() <= WINDOW_SIZE_MAX as i64
     }
 
-    /// What the window has, below zero too.
+    /// Bytes of the window, which may be negative.
     pub(super) const fn size(self) -> i64 {
         self.granted.saturating_sub(self.sent)
     }
 }
 
-/// Room that we gave a peer. `room + held + owed` is what it began with.
+/// The window that we gave a peer. `room + held + owed` is its initial size at all times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ReceiveWindow {
-    /// What it may still send.
+    /// Bytes that the peer may still send.
     room: u32,
-    /// What came and was not given back.
+    /// Bytes received that still occupy memory of the window.
     held: u32,
-    /// What was given back, and the peer was not told yet.
+    /// Bytes that became free, and that no WINDOW_UPDATE was sent for.
     owed: u32,
 }
 
@@ -61,22 +61,26 @@ impl ReceiveWindow {
         Self { room: size, held: 0, owed: 0 }
     }
 
-    /// A frame of so many bytes came; false where there is no room for it.
+    /// A DATA frame of `size` bytes begins. False if the window has no room for it.
     pub(super) fn handle_frame(&mut self, size: usize) -> bool {
         let Some((size, room)) = u32::try_from(size).ok().and_then(|size| Some((size, self.room.checked_sub(size)?)))
         else {
             return false;
         };
+        let total = self.total();
         self.room = room;
         self.held += size;
+        debug_assert_eq!(self.total(), total, "room moved to held");
         true
     }
 
-    /// So many bytes of what came are where they belong, or thrown away.
+    /// `size` bytes received were stored or dropped.
     pub(super) fn give_back(&mut self, size: usize) {
         let size = u32::try_from(size).unwrap_or(u32::MAX).min(self.held);
+        let total = self.total();
         self.held -= size;
         self.owed += size;
+        debug_assert_eq!(self.total(), total, "held moved to owed");
     }
 
     /// Whether `poll_update` has something.
@@ -84,7 +88,7 @@ impl ReceiveWindow {
         self.owed > 0 && self.owed >= self.total() / 2
     }
 
-    /// What the peer may send once it was told.
+    /// Bytes that the peer may send after the next update.
     pub(super) const fn room_after_update(self) -> u32 {
         self.room + self.owed
     }
@@ -94,18 +98,19 @@ impl ReceiveWindow {
         self.room == 0
     }
 
-    /// What to tell the peer, once it is half of the window: not a frame for each frame.
+    /// The next WINDOW_UPDATE, once half of the window is owed: not one for each DATA frame.
     pub(super) const fn poll_update(&mut self) -> Option<u32> {
         if !self.is_update_due() {
             return None;
         }
-        let owed = self.owed;
+        let (owed, total) = (self.owed, self.total());
         self.owed = 0;
         self.room += owed;
+        debug_assert!(self.total() == total && self.room <= total, "owed moved to room");
         Some(owed)
     }
 
-    /// What it began with: the sum of its parts.
+    /// Its initial size, as the sum of its parts.
     pub(super) const fn total(self) -> u32 {
         self.room + self.held + self.owed
     }
@@ -137,5 +142,12 @@ mod tests {
         assert!(window.grow(6) && window.room() == 1);
         assert_eq!(window.sent(), 10);
         assert!(window.grow(0x7fff_fffe) && !window.grow(1));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "11 bytes do not fit into a window of 10")]
+    fn more_than_the_window_is_never_sent() {
+        SendWindow::new(10).handle_sent(11);
     }
 }

@@ -168,7 +168,7 @@ impl Caller {
         assert_eq!(self.connection.stream_count(), 0, "no stream outlives its timers");
         assert!(self.connection.is_finished(), "a connection that has seen its end ends");
         let contents = i64::try_from(content_size(&self.sent)).unwrap_or(i64::MAX);
-        assert_eq!(contents, self.connection.send.sent(), "what was sent is what the window has lost");
+        assert_eq!(contents, self.connection.sender.window.sent(), "what was sent is what the window has lost");
     }
 }
 
@@ -191,7 +191,7 @@ fn content_size(mut output: &[u8]) -> usize {
 impl<B: crate::wire::message::BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// What holds at all times.
     fn check(&self) {
-        assert_eq!(self.receive.total(), self.settings.connection_window_size.max(65_535));
+        assert_eq!(self.receive.window.total(), self.settings.connection_window_size.max(65_535));
         for stream in self.streams.iter() {
             assert_eq!(stream.receive.total(), self.settings.stream_window_size);
             let parts: usize = stream.outgoing.parts.iter().map(Bytes::len).sum();
@@ -199,10 +199,10 @@ impl<B: crate::wire::message::BodyBuffer, T: Copy> Http2Connection<B, T> {
         }
         assert!(self.streams.len() <= usize::try_from(self.settings.streams_max).unwrap_or(usize::MAX));
         let largest = 2 * TRANSMIT_SIZE_MAX + SEND_QUANTUM + self.settings.head_size_max;
-        assert!(self.output.size() <= largest, "{} bytes are framed", self.output.size());
+        assert!(self.sender.output.size() <= largest, "{} bytes are framed", self.sender.output.size());
         let largest = CONTROL_BACKLOG_SIZE_MAX + 4 * self.settings.head_size_max;
-        assert!(self.urgent.len() <= largest, "{} bytes are urgent", self.urgent.len());
-        assert!(self.input.held_size() <= FRAME_SIZE_MAX as usize);
+        assert!(self.sender.urgent_size() <= largest, "{} bytes are urgent", self.sender.urgent_size());
+        assert!(self.reader.input.held_size() <= FRAME_SIZE_MAX as usize);
     }
 }
 

@@ -6,8 +6,10 @@ use smallvec::SmallVec;
 use crate::limits::{HEAD_FIELDS_MAX, TARGET_SIZE_MAX};
 use crate::time::Instant;
 use crate::wire::grpc;
+use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::field::{FieldName, HeaderField};
 use crate::wire::http1::HttpRefusal;
+use crate::wire::http2::error::{ErrorCode, PeerFault};
 use crate::wire::message::{Fields, Method};
 
 /// When a call is given up, as its client says (`grpc-timeout`).
@@ -46,6 +48,31 @@ pub(super) struct HeadSpace {
     expects_continue: bool,
     wants_timing: bool,
     wants_status: bool,
+}
+
+/// Decodes field blocks, one after the other: HPACK's dynamic table lasts as long as the connection.
+#[derive(Default)]
+pub(super) struct HeadDecoder {
+    decoder: Decoder,
+    /// The fields of the last block.
+    pub(super) space: HeadSpace,
+}
+
+impl HeadDecoder {
+    /// Decodes a complete block into `space`, to its end even where its fields are too large.
+    pub(super) fn decode(&mut self, block: &[u8], list_size_max: usize) -> Result<(), PeerFault> {
+        let Self { decoder, space } = self;
+        space.clear();
+        decoder
+            .decode(block, |field| space.handle_field(field, list_size_max))
+            .map_err(|error| PeerFault::of_connection(ErrorCode::CompressionError, error.to_string()))
+    }
+
+    /// Frees buffers. The dynamic table stays, since the client refers to it.
+    pub(super) fn shrink(&mut self) {
+        self.decoder.shrink();
+        self.space = HeadSpace::default();
+    }
 }
 
 /// The verb, with the two that a target's form depends on.

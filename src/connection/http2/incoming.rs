@@ -85,30 +85,37 @@ impl Memory {
         Self { reservation, size: 0 }
     }
 
-    /// Makes sure of memory for so many bytes more than are here.
+    /// Reserves memory for `more` bytes in addition to those that are here.
     pub(super) fn prepare(&mut self, more: usize) -> Result<(), Shortage> {
-        self.reservation.cover(self.size.saturating_add(more))
-    }
-
-    /// So many bytes come in.
-    pub(super) fn admit(&mut self, count: usize) -> Result<(), Shortage> {
-        self.prepare(count)?;
-        self.size += count;
+        let size = self.size.saturating_add(more);
+        self.reservation.cover(size)?;
+        debug_assert!(self.reservation.size() >= size, "a promise of {more} bytes has its memory");
         Ok(())
     }
 
-    /// Whether a message of so many bytes could ever be had, alone.
+    /// Counts `count` bytes that arrived.
+    pub(super) fn admit(&mut self, count: usize) -> Result<(), Shortage> {
+        self.prepare(count)?;
+        self.size += count;
+        debug_assert!(self.size <= self.reservation.size(), "bytes that are here are reserved");
+        Ok(())
+    }
+
+    /// Whether the whole budget has memory for a message of `size` bytes.
     fn check_alone(&self, size: usize) -> Result<(), Shortage> {
         self.reservation.check(size)
     }
 
-    /// So many of the bytes are handed on, with what they take.
+    /// Hands `count` bytes on, with the reservation for them.
     pub(super) fn hand_on(&mut self, count: usize) -> ReceiveReservation {
+        debug_assert!(count <= self.size, "{count} bytes are handed on, and {} are here", self.size);
         self.size = self.size.saturating_sub(count);
-        self.reservation.split(count)
+        let handed = self.reservation.split(count);
+        debug_assert!(self.size <= self.reservation.size(), "the bytes that stay keep their memory");
+        handed
     }
 
-    /// All of them.
+    /// Hands all bytes on.
     pub(super) fn hand_on_all(&mut self) -> ReceiveReservation {
         self.hand_on(self.size)
     }
@@ -149,6 +156,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
                 self.rest.extend_from_slice(bytes);
                 return Ok((0, false));
             }
+            debug_assert!(self.rest.is_empty(), "bytes wait behind a message only");
             self.ready = self.gather(&mut bytes)?;
             self.rest.extend_from_slice(bytes);
             return Ok((size - bytes.len(), self.ready.is_some()));
@@ -214,6 +222,7 @@ impl<B: BodyBuffer, T: Copy> CallBody<B, T> {
         if !rest.is_empty() {
             self.rest = rest;
         }
+        debug_assert!(self.ready.is_some() || self.rest.is_empty(), "bytes wait behind a message only");
         Ok((NextMessage::Message(message), placed))
     }
 
@@ -269,6 +278,7 @@ impl<B: BodyBuffer> MessageBody<B> {
         }
         self.buffer.extend_from_slice(bytes);
         self.filled += bytes.len();
+        debug_assert_eq!(self.filled, self.buffer.len(), "an append ends the buffer");
         Ok(())
     }
 
@@ -278,15 +288,18 @@ impl<B: BodyBuffer> MessageBody<B> {
     }
 
     pub(super) fn handle_space(&mut self, count: usize) -> Result<(), Shortage> {
+        debug_assert!(count <= self.buffer.len().saturating_sub(self.filled), "{count} bytes are past the space");
         self.filled = self.filled.saturating_add(count).min(self.buffer.len());
         self.memory.admit(count)
     }
 
     pub(super) fn take_memory(&mut self) -> ReceiveReservation {
+        debug_assert_eq!(self.memory.size, self.filled, "each byte of the body was counted once");
         self.memory.hand_on_all()
     }
 
     pub(super) fn into_message(mut self) -> Message {
+        debug_assert!(self.filled <= self.buffer.len(), "{} bytes in {}", self.filled, self.buffer.len());
         self.buffer.resize(self.filled);
         let Self { method, path, fields, buffer, .. } = self;
         Message { method, path, fields, body: buffer.freeze() }

@@ -8,7 +8,6 @@ use crate::budget::{ReceiveReservation, Shortage};
 use crate::connection::http2::Http2Connection;
 use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::incoming::{CallFault, StreamContent};
-use crate::connection::http2::receive::fault_event;
 use crate::connection::http2::stream::{Http2Stream, StreamState};
 use crate::limits::RECEIVE_WAIT_MAX;
 use crate::time::Instant;
@@ -24,12 +23,12 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     }
 
     pub(super) fn reservation(&self) -> ReceiveReservation {
-        ReceiveReservation::new(self.memory.clone())
+        ReceiveReservation::new(self.receive.memory.clone())
     }
 
     /// Whether there is memory for what `body_space` will show.
     pub(super) fn has_memory_for_space(&mut self) -> bool {
-        let Some((id, size)) = self.data.map(|frame| frame.space()) else { return false };
+        let Some((id, size)) = self.reader.data.map(|frame| frame.space()) else { return false };
         let incoming = self.streams.get_mut(id).and_then(|stream| stream.incoming.as_mut());
         incoming.is_some_and(|incoming| incoming.memory().prepare(size).is_ok())
     }
@@ -50,7 +49,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             return None;
         }
         self.counts.memory_refusals += u64::from(matches!(fault, CallFault::Memory(_)));
-        Some(fault_event(stream, fault))
+        Some(stream.fail_call(fault))
     }
 
     /// Refuses a plain message.
@@ -64,7 +63,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     /// [`RECEIVE_WAIT_MAX`] is refused: were it to wait on, requests that each have a part of the memory
     /// could wait for each other.
     pub(super) fn handle_starved(&mut self, now: Instant) {
-        (self.timers.starved, self.has_starved) = (None, false);
+        (self.timers.starved, self.receive.has_starved) = (None, false);
         let starved: Vec<StreamId> =
             self.streams.iter().filter(|stream| stream.is_starved).map(|stream| stream.id).collect();
         for id in starved {
@@ -74,7 +73,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             if !stream.receive.is_used_up() || now < since + RECEIVE_WAIT_MAX {
                 continue;
             }
-            let size_max = self.memory.as_ref().map_or(0, |memory| memory.size_max());
+            let size_max = self.receive.memory.as_ref().map_or(0, |memory| memory.size_max());
             let event = self.handle_body_fault(id, CallFault::Memory(Shortage::Busy { size_max }), now);
             self.events.extend(event);
         }
@@ -94,6 +93,7 @@ impl<B: BodyBuffer, T: Copy> Http2Stream<B, T> {
         let Some(incoming) = &mut self.incoming else { return true };
         // A stream that rests between two messages holds nothing for the next.
         let more = room.min(left).min(incoming.left().unwrap_or(usize::MAX));
+        debug_assert!(more <= room, "no more is promised than the window has");
         self.is_starved = incoming.memory().prepare(more).is_err();
         if !self.is_starved {
             self.starved_since = None;

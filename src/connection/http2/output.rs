@@ -1,5 +1,5 @@
-//! What is framed and not sent yet: frames of our own bytes, and between them the bytes of tensors as
-//! they are, so that a vectored send copies nothing. Only whole frames go in.
+//! Frames that wait for the socket: frame heads and small contents in one buffer of our own, and large contents as
+//! shared bytes between them, so that a vectored write copies nothing. Only whole frames are added.
 
 use std::collections::VecDeque;
 
@@ -10,31 +10,33 @@ use crate::limits::{COALESCE_SIZE_MAX, INPUT_SIZE_MIN, TRANSMIT_SIZE_MAX};
 /// Frames on their way out.
 #[derive(Debug, Default)]
 pub(super) struct FrameQueue {
-    /// Our own bytes; those before `from` are sent.
+    /// Our own bytes; those before `from` were sent.
     own: Vec<u8>,
     from: usize,
     parts: VecDeque<OutputPart>,
+    /// Bytes of all parts.
     size: usize,
 }
 
 #[derive(Debug)]
 enum OutputPart {
-    /// So many of our own bytes.
+    /// The next bytes of `own`, by their count.
     Own(usize),
-    /// Somebody else's.
+    /// Bytes of an answer, not copied.
     Shared(Bytes),
 }
 
 impl FrameQueue {
-    /// Bytes that wait.
+    /// Bytes that wait for the socket.
     pub(super) const fn size(&self) -> usize {
         self.size
     }
 
-    /// Appends what is written to the buffer.
+    /// Appends what `write` appends to the buffer.
     pub(super) fn write<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let before = self.own.len();
         let outcome = write(&mut self.own);
+        debug_assert!(self.own.len() >= before, "what is framed is not taken back");
         let count = self.own.len() - before;
         self.size += count;
         match self.parts.back_mut() {
@@ -42,10 +44,11 @@ impl FrameQueue {
             _ if count > 0 => self.parts.push_back(OutputPart::Own(count)),
             _ => {}
         }
+        self.invariants();
         outcome
     }
 
-    /// Appends bytes: few are copied, many are kept as they are.
+    /// Appends bytes: few are copied, many are shared.
     pub(super) fn share(&mut self, bytes: Bytes) {
         if bytes.len() <= COALESCE_SIZE_MAX {
             return self.write(|out| out.extend_from_slice(&bytes));
@@ -67,7 +70,7 @@ impl FrameQueue {
         })
     }
 
-    /// All of it as one buffer, where nobody else's bytes are in it and none were sent.
+    /// All of it as one buffer that the caller may take, if nothing is shared and nothing was sent.
     pub(super) fn whole(&mut self) -> Option<&mut Vec<u8>> {
         let is_whole =
             self.from == 0 && self.parts.len() == 1 && matches!(self.parts.front(), Some(OutputPart::Own(_)));
@@ -104,9 +107,18 @@ impl FrameQueue {
             self.own.drain(..self.from);
             self.from = 0;
         }
+        self.invariants();
     }
 
-    /// Gives memory back beyond what an idle connection may keep.
+    /// Checks what holds after every change, in constant time.
+    fn invariants(&self) {
+        debug_assert_eq!(self.size == 0, self.parts.is_empty(), "{} bytes in {} parts", self.size, self.parts.len());
+        debug_assert!(self.from <= self.own.len(), "{} of {} bytes were sent", self.from, self.own.len());
+        let is_own = matches!(self.parts.front(), Some(OutputPart::Own(_)));
+        debug_assert!(!is_own || self.from < self.own.len(), "a part of our own bytes has bytes");
+    }
+
+    /// Frees the buffer beyond what an idle connection may keep.
     pub(super) fn shrink(&mut self) {
         if self.parts.is_empty() && self.own.capacity() > INPUT_SIZE_MIN {
             *self = Self::default();
@@ -140,6 +152,16 @@ mod tests {
             assert!(got == want, "{step}");
             assert_eq!((output.own.len(), output.from, output.parts.len()), (0, 0, 0));
         }
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    #[should_panic(expected = "1 bytes in 0 parts")]
+    fn a_size_that_differs_from_the_parts_is_found() {
+        let mut output = FrameQueue::default();
+        output.write(|out| out.push(7));
+        output.size += 1;
+        output.consume(1);
     }
 
     fn take(output: &mut FrameQueue, step: usize, got: &mut Vec<u8>) {

@@ -125,6 +125,7 @@ impl ResponseEncoder {
         // A second time, now that all of it is in the table, or never will be.
         let mut block = Vec::new();
         encode(&mut self.encoder, &mut block);
+        debug_assert!(!block.is_empty(), "a template has fields");
         let generation = Some(self.encoder.generation());
         *template(self) = HeadTemplate { bytes: block.into(), generation };
     }
@@ -132,6 +133,7 @@ impl ResponseEncoder {
     fn encode(&mut self, frames: &ResponseFrames, out: &mut Vec<u8>, fields: impl FnOnce(&mut Encoder, &mut Vec<u8>)) {
         self.block.clear();
         self.encoder.begin_block(&mut self.block);
+        debug_assert!(!self.encoder.is_size_due(), "a block begins with the new table size (RFC 7541 §4.2)");
         fields(&mut self.encoder, &mut self.block);
         frames.encode(&self.block, out);
     }
@@ -176,6 +178,7 @@ pub(super) struct ResponseFrames {
 impl ResponseFrames {
     /// Appends HEADERS, and CONTINUATION where the block is larger than a frame (§6.10).
     fn encode(&self, block: &[u8], out: &mut Vec<u8>) {
+        debug_assert!(self.size_max > 0, "a frame takes a part of the block");
         let (mut kind, mut rest) = (FrameKind::Headers, block);
         let end_stream = if self.is_last { frame::END_STREAM } else { 0 };
         loop {

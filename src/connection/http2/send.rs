@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::connection::http2::Http2Connection;
 use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::incoming::{CallFault, MessageDelivery, NextMessage, StreamContent};
 use crate::connection::http2::response::{CallStatus, ResponseEnd, ResponseFrames, ResponseHead};
-use crate::connection::http2::stream::{ClosedStream, StreamState};
-use crate::connection::http2::{ConnectionPhase, DrainState, Http2Connection};
-use crate::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM, TRANSMIT_SIZE_MAX};
+use crate::connection::http2::sender::FrameSender;
+use crate::connection::http2::stream::{ClosedStream, Http2Stream, OutgoingContent, StreamState};
+use crate::limits::{BODY_STEP_SIZE, CONTROL_BACKLOG_SIZE_MAX, SEND_QUANTUM};
 use crate::time::Instant;
 use crate::wire::http1::reply::has_length;
 use crate::wire::http2::StreamId;
@@ -88,11 +89,13 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         let body = std::mem::take(&mut reply.body);
         let outgoing = &mut stream.outgoing;
         if has_length(reply.status) && !stream.is_head_only {
+            debug_assert!(outgoing.parts.is_empty(), "a message has one reply");
             outgoing.parts.extend(body.into_iter().filter(|part| !part.is_empty()));
             outgoing.size = body_size;
         }
         outgoing.head = Some(ResponseHead::Reply(Some(Box::new(reply)), body_size));
         outgoing.end = Some(ResponseEnd::Plain);
+        debug_assert!(outgoing.size == 0 || outgoing.size == body_size, "a body is sent whole or not at all");
         stream.is_working = false;
         self.queue(id, now);
     }
@@ -147,8 +150,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         stream.is_working = false;
         if stream.state == StreamState::Open {
             // What more comes of it is thrown away, also while its end waits for its turn.
-            (stream.state, stream.incoming) = (StreamState::Answered, None);
-            (stream.due, stream.deadline) = (None, None);
+            stream.set_state(StreamState::Answered);
+            (stream.incoming, stream.due, stream.deadline) = (None, None, None);
         }
         self.queue(id, now);
     }
@@ -173,15 +176,14 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
 
     /// Frames what may be sent now. To be called before `transmit_parts`.
     pub fn prepare_transmit(&mut self, now: Instant) {
-        let is_left = self.has_peer_left && self.streams.is_empty() && self.phase == ConnectionPhase::Serving;
-        if is_left && self.drain != DrainState::Final {
+        if self.lifecycle.is_goaway_due() && self.streams.is_empty() {
             self.end_drain();
         }
-        if self.output.size() < TRANSMIT_SIZE_MAX {
-            self.flush_urgent();
+        if self.sender.has_room() {
+            self.sender.flush_urgent();
         }
-        while self.output.size() < TRANSMIT_SIZE_MAX
-            && let Some(id) = self.ready.pop_front()
+        while self.sender.has_room()
+            && let Some(id) = self.sender.ready.pop_front()
         {
             if let Some(stream) = self.streams.get_mut(id) {
                 stream.outgoing.is_queued = false;
@@ -190,47 +192,36 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                 break;
             }
         }
-        if self.output.size() > 0 && self.timers.write.is_none() {
-            (self.timers.write, self.timers.moved) = (Some(now + self.settings.write_timeout), 0);
+        if self.has_output() {
+            self.timers.handle_output(now, self.settings.write_timeout);
         }
+        self.invariants();
     }
 
     /// What is to be sent, in parts, one after the other.
     pub fn transmit_parts(&self) -> impl Iterator<Item = &[u8]> {
-        self.output.parts()
+        self.sender.output.parts()
     }
 
     /// The same as one buffer that may be taken away, where all of it is ours.
     pub fn transmit_whole(&mut self) -> Option<&mut Vec<u8>> {
-        self.output.whole()
+        self.sender.output.whole()
     }
 
     /// The first `count` bytes of it were sent.
     pub fn handle_transmitted(&mut self, count: usize, now: Instant) {
-        self.output.consume(count);
-        self.timers.moved = self.timers.moved.saturating_add(count);
-        if self.output.size() == 0 {
-            self.timers.write = None;
-        } else if self.timers.moved >= BODY_STEP_SIZE {
-            (self.timers.write, self.timers.moved) = (Some(now + self.settings.write_timeout), 0);
-        }
+        self.sender.output.consume(count);
+        self.timers.handle_transmitted(count, !self.has_output(), now, self.settings.write_timeout);
     }
 
     /// Whether there is something to send now.
     pub fn has_output(&self) -> bool {
-        self.output.size() > 0
-    }
-
-    /// Puts what control frames asked for behind what is framed already.
-    pub(super) fn flush_urgent(&mut self) {
-        let Self { urgent, output, .. } = self;
-        output.write(|out| out.extend_from_slice(urgent));
-        urgent.clear();
+        self.sender.output.size() > 0
     }
 
     /// Resets a stream.
     pub(super) fn reset(&mut self, id: StreamId, code: ErrorCode) {
-        frame::encode_reset(id, code, &mut self.urgent);
+        self.sender.push_reset(id, code);
         self.counts.server_resets += 1;
         self.drop_stream(id, ClosedStream::ByUs, code);
     }
@@ -239,8 +230,8 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
     pub(super) fn drop_stream(&mut self, id: StreamId, how: ClosedStream, code: ErrorCode) {
         match self.streams.get_mut(id) {
             Some(stream) if stream.is_working => {
-                stream.state = StreamState::Reset;
-                (stream.incoming, stream.is_starved) = (None, false);
+                stream.set_state(StreamState::Reset);
+                stream.incoming = None;
                 stream.outgoing.clear();
                 self.streams.remember(id, how);
                 self.events.push_back(ConnectionEvent::Reset { stream: id, code });
@@ -255,18 +246,18 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         if stream.outgoing.is_queued || !stream.outgoing.is_pending() {
             return;
         }
-        if self.ready.is_empty() && self.output.size() < CONTROL_BACKLOG_SIZE_MAX {
+        if self.sender.ready.is_empty() && self.sender.output.size() < CONTROL_BACKLOG_SIZE_MAX {
             self.take_turn(id, now);
             return;
         }
         stream.outgoing.is_queued = true;
         stream.outgoing.due = stream.outgoing.due.or(Some(now + self.settings.write_timeout));
-        self.ready.push_back(id);
+        self.sender.ready.push_back(id);
     }
 
     /// Lets all streams send, after their windows have grown.
     pub(super) fn queue_all(&mut self, now: Instant) {
-        let pending = |stream: &&super::stream::Http2Stream<B, T>| stream.outgoing.size > 0 && stream.send.room() > 0;
+        let pending = |stream: &&Http2Stream<B, T>| stream.outgoing.size > 0 && stream.send.room() > 0;
         let ids: Vec<StreamId> = self.streams.iter().filter(pending).map(|stream| stream.id).collect();
         ids.into_iter().for_each(|id| self.queue(id, now));
     }
@@ -286,14 +277,15 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
             SendTurn::Over | SendTurn::Blocked => {
                 outgoing.due = outgoing.due.or(due);
                 outgoing.is_queued = true;
-                if turn == SendTurn::Over { self.ready.push_back(id) } else { self.ready.push_front(id) }
+                if turn == SendTurn::Over { self.sender.ready.push_back(id) } else { self.sender.ready.push_front(id) }
             }
         }
         turn
     }
 
     fn send_some(&mut self, id: StreamId, now: Instant) -> SendTurn {
-        let Self { streams, send, peer, responses, output, budgets, settings, .. } = self;
+        let Self { streams, sender, budgets, settings, .. } = self;
+        let FrameSender { peer, window, responses, output, .. } = sender;
         let Some(stream) = streams.get_mut(id) else { return SendTurn::Done };
         let outgoing = &mut stream.outgoing;
         let size_max = usize::try_from(peer.frame_size_max).unwrap_or(usize::MAX);
@@ -317,7 +309,7 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         }
         let mut quantum = SEND_QUANTUM;
         while outgoing.size > 0 {
-            let size = outgoing.size.min(size_max).min(quantum).min(stream.send.room()).min(send.room());
+            let size = outgoing.size.min(size_max).min(quantum).min(stream.send.room()).min(window.room());
             if size == 0 {
                 return match (quantum, stream.send.room()) {
                     (0, _) => SendTurn::Over,
@@ -325,12 +317,13 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
                     _ => SendTurn::Blocked,
                 };
             }
+            debug_assert!(size <= size_max && size <= quantum, "a frame of {size} bytes keeps to all limits");
             let is_last = size == outgoing.size && matches!(outgoing.end, Some(ResponseEnd::Plain));
             let flags = if is_last { frame::END_STREAM } else { 0 };
             output.write(|out| frame::encode_head(size, FrameKind::Data, flags, id, out));
             outgoing.take_content(size, |bytes| output.share(bytes));
             stream.send.handle_sent(size);
-            send.handle_sent(size);
+            window.handle_sent(size);
             budgets.handle_content(size);
             quantum -= size;
             outgoing.moved += size;
@@ -355,15 +348,15 @@ impl<B: BodyBuffer, T: Copy> Http2Connection<B, T> {
         match self.streams.get_mut(id) {
             Some(stream) if stream.state == StreamState::HalfClosed => self.streams.close(id, ClosedStream::ByPeer),
             Some(stream) => {
-                (stream.state, stream.deadline) = (StreamState::Answered, None);
-                stream.due = Some(now + RESET_GRACE);
+                stream.set_state(StreamState::Answered);
+                (stream.deadline, stream.due) = (None, Some(now + RESET_GRACE));
             }
             None => {}
         }
     }
 }
 
-fn push(outgoing: &mut super::stream::OutgoingContent, parts: impl IntoIterator<Item = Bytes>) {
+fn push(outgoing: &mut OutgoingContent, parts: impl IntoIterator<Item = Bytes>) {
     for part in parts.into_iter().filter(|part| !part.is_empty()) {
         outgoing.size += part.len();
         outgoing.parts.push_back(part);

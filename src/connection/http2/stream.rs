@@ -5,9 +5,11 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::budget::ReceiveReservation;
+use crate::connection::http2::Http2Settings;
+use crate::connection::http2::event::ConnectionEvent;
 use crate::connection::http2::flow::{ReceiveWindow, SendWindow};
 use crate::connection::http2::head::RequestPath;
-use crate::connection::http2::incoming::StreamContent;
+use crate::connection::http2::incoming::{CallFault, StreamContent};
 use crate::connection::http2::response::{ResponseEnd, ResponseHead};
 use crate::limits::CLOSED_STREAMS_MAX;
 use crate::time::Instant;
@@ -35,6 +37,18 @@ pub(super) enum StreamState {
     HalfClosed,
     /// It was reset, and counts until its work is gone.
     Reset,
+}
+
+impl StreamState {
+    /// Whether RFC 9113 §5.1, as drawn above, has this transition.
+    const fn may_become(self, next: Self) -> bool {
+        match self {
+            Self::Open => !matches!(next, Self::Open),
+            Self::Answered => matches!(next, Self::Answered | Self::HalfClosed | Self::Reset),
+            Self::HalfClosed => matches!(next, Self::Reset),
+            Self::Reset => false,
+        }
+    }
 }
 
 /// One stream.
@@ -94,6 +108,7 @@ impl OutgoingContent {
 
     /// Takes the next bytes off, at most as many as there are, piece by piece.
     pub(super) fn take_content(&mut self, mut size: usize, mut piece: impl FnMut(Bytes)) {
+        debug_assert!(size <= self.size, "{size} bytes of {} are taken", self.size);
         self.size -= size;
         while let Some(part) = self.parts.front_mut().filter(|_| size > 0) {
             if part.len() > size {
@@ -136,6 +151,39 @@ impl<B, T> Http2Stream<B, T> {
         }
     }
 
+    /// Changes the state, along the transitions of [`StreamState`] only.
+    pub(super) fn set_state(&mut self, next: StreamState) {
+        debug_assert!(self.state.may_become(next), "stream {}: {:?} does not become {next:?}", self.id.0, self.state);
+        self.state = next;
+        // Only an open stream gets more room; without this the timer for memory would refuse a complete request.
+        (self.is_starved, self.starved_since) = (false, None);
+    }
+
+    /// Gives up reading a call; the rest of its content is dropped. Returns the event that says so.
+    pub(super) fn fail_call(&mut self, fault: CallFault) -> ConnectionEvent<T> {
+        if self.state == StreamState::Open {
+            self.set_state(StreamState::Answered);
+        }
+        (self.incoming, self.due, self.deadline) = (None, None, None);
+        self.is_working = true;
+        ConnectionEvent::Fault { stream: self.id, fault }
+    }
+
+    /// Checks what holds between calls of the connection.
+    fn invariants(&self, settings: &Http2Settings) {
+        let id = self.id.0;
+        debug_assert_eq!(self.receive.total(), settings.stream_window_size, "stream {id}: room was lost or made");
+        debug_assert!(!self.is_starved || self.state == StreamState::Open, "stream {id}: only content needs memory");
+        debug_assert!(self.outgoing.is_pending() || self.outgoing.parts.is_empty(), "stream {id}: content has a size");
+        if self.state == StreamState::Reset {
+            debug_assert!(self.is_working, "stream {id}: a reset stream stays for its work only");
+            debug_assert!(
+                self.incoming.is_none() && !self.outgoing.is_pending(),
+                "stream {id}: a reset ends both sides"
+            );
+        }
+    }
+
     /// When something must be done about it even if nothing comes.
     pub(super) fn timeout(&self) -> Option<Instant> {
         let incoming = match self.state {
@@ -162,6 +210,8 @@ pub(super) struct Streams<B, T> {
     /// Places of earlier streams, to be used again.
     spare: Vec<Box<Http2Stream<B, T>>>,
     closed: VecDeque<(StreamId, ClosedStream)>,
+    /// The largest identifier that the client used.
+    last: StreamId,
     /// How often those that ended were searched.
     #[cfg(test)]
     pub(super) searches: std::cell::Cell<usize>,
@@ -176,6 +226,7 @@ impl<B, T> Streams<B, T> {
             entries: Vec::new(),
             spare: Vec::new(),
             closed: VecDeque::new(),
+            last: StreamId::CONNECTION,
             #[cfg(test)]
             searches: std::cell::Cell::new(0),
         }
@@ -189,8 +240,26 @@ impl<B, T> Streams<B, T> {
         self.entries.is_empty()
     }
 
-    /// Opens a stream whose number is above all others.
+    /// The largest identifier that the client used.
+    pub(super) const fn last(&self) -> StreamId {
+        self.last
+    }
+
+    /// The client used an identifier, above all before it (§5.1.1).
+    pub(super) fn set_last(&mut self, id: StreamId) {
+        debug_assert!(id.is_of_client() && id > self.last, "stream {} after {}", id.0, self.last.0);
+        self.last = id;
+    }
+
+    /// Whether a stream was never used (§5.1).
+    pub(super) fn is_idle(&self, id: StreamId) -> bool {
+        id > self.last || !id.is_of_client()
+    }
+
+    /// Opens the stream that `set_last` named.
     pub(super) fn open(&mut self, id: StreamId, receive: ReceiveWindow, send: SendWindow) -> &mut Http2Stream<B, T> {
+        debug_assert_eq!(id, self.last, "the newest stream is opened");
+        debug_assert!(self.entries.last().is_none_or(|last| last.id < id), "entries stay sorted");
         let mut stream = self.spare.pop().unwrap_or_else(|| Box::new(Http2Stream::new(id, receive, send)));
         let outgoing = std::mem::take(&mut stream.outgoing);
         *stream = Http2Stream { outgoing, ..Http2Stream::new(id, receive, send) };
@@ -225,6 +294,7 @@ impl<B, T> Streams<B, T> {
             self.closed.pop_front();
         }
         self.closed.push_back((id, how));
+        debug_assert!(self.closed.len() <= CLOSED_STREAMS_MAX);
     }
 
     /// How a stream ended that is not in the table, as far as is remembered.
@@ -259,11 +329,50 @@ impl<B, T> Streams<B, T> {
         self.entries.shrink_to_fit();
     }
 
+    /// Checks what holds between calls of the connection.
+    pub(super) fn invariants(&self, settings: &Http2Settings) {
+        debug_assert!(self.len() <= usize::try_from(settings.streams_max).unwrap_or(usize::MAX), "too many streams");
+        debug_assert!(self.entries.is_sorted_by_key(|stream| stream.id), "a binary search finds streams");
+        debug_assert!(self.entries.last().is_none_or(|stream| stream.id <= self.last), "an open stream is not idle");
+        debug_assert!(self.spare.len() <= SPARE_MAX);
+        self.entries.iter().for_each(|stream| stream.invariants(settings));
+    }
+
     fn place(&self, id: StreamId) -> Option<usize> {
         // Most often the newest is asked for.
         if self.entries.last().is_some_and(|last| last.id == id) {
             return self.entries.len().checked_sub(1);
         }
         self.entries.binary_search_by_key(&id, |stream| stream.id).ok()
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests {
+    use super::*;
+    use crate::connection::http1::fuzz::PlainBody;
+    use crate::wire::http2::WINDOW_SIZE_INITIAL;
+
+    fn open(streams: &mut Streams<PlainBody, ()>, id: u32) -> &mut Http2Stream<PlainBody, ()> {
+        streams.set_last(StreamId(id));
+        let (receive, send) = (ReceiveWindow::new(WINDOW_SIZE_INITIAL), SendWindow::new(WINDOW_SIZE_INITIAL));
+        streams.open(StreamId(id), receive, send)
+    }
+
+    #[test]
+    #[should_panic(expected = "stream 1: HalfClosed does not become Open")]
+    fn a_request_that_is_complete_does_not_open_again() {
+        let mut streams = Streams::new();
+        let stream = open(&mut streams, 1);
+        stream.set_state(StreamState::HalfClosed);
+        stream.set_state(StreamState::Open);
+    }
+
+    #[test]
+    #[should_panic(expected = "stream 3 after 5")]
+    fn identifiers_only_rise() {
+        let mut streams = Streams::new();
+        open(&mut streams, 5);
+        open(&mut streams, 3);
     }
 }

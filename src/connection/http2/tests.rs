@@ -6,11 +6,12 @@ use bytes::Bytes;
 
 use super::fuzz::{fuzz_connection, mix};
 use super::*;
-use crate::budget::{Shortage, testing};
+use crate::budget::{ReceiveReservation, Shortage, testing};
 use crate::connection::http1::fuzz::PlainBody;
-use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX};
+use crate::limits::{CONTINUATIONS_MAX, RECEIVE_WAIT_MAX, SERVER_RESETS_MAX, TRANSMIT_SIZE_MAX};
+use crate::wire::hpack::decoder::Decoder;
 use crate::wire::hpack::encoder::{Encoder, Indexing};
-use crate::wire::http2::frame::{FrameHead, HEAD_SIZE};
+use crate::wire::http2::frame::{FrameHead, FrameKind, HEAD_SIZE};
 use crate::wire::http2::settings;
 
 fn corpus() -> Vec<Vec<u8>> {
@@ -284,7 +285,7 @@ fn a_large_body_is_read_into_its_own_buffer() {
         }
     }
     assert!(whole.is_some_and(|whole| whole == message));
-    assert!(largest > 200_000 && machine.input.held_size() <= 128 * 1024, "{largest}");
+    assert!(largest > 200_000 && machine.reader.input.held_size() <= 128 * 1024, "{largest}");
 }
 
 #[test]
@@ -550,7 +551,7 @@ fn a_client_that_reads_nothing_is_not_read() {
         rest = &rest[count..];
         assert!(machine.poll_event(Instant::ZERO).is_none());
     }
-    assert!(!rest.is_empty() && machine.urgent.len() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
+    assert!(!rest.is_empty() && machine.sender.urgent_size() <= CONTROL_BACKLOG_SIZE_MAX + 17, "{}", rest.len());
     assert!(sent(&mut machine, usize::MAX).len() > 3_000);
     assert!(!machine.input_space().is_empty(), "it is read again");
 }
@@ -704,4 +705,44 @@ fn content_of_an_open_stream_is_not_looked_for_among_those_that_ended() {
     assert_eq!(machine.streams.searches.get(), before);
     write(&mut machine, &data(599, 0, &[1; 300]), Instant::ZERO);
     assert_eq!((machine.streams.searches.get(), machine.has_failed()), (before + 1, true), "of one that ended");
+}
+
+#[test]
+fn a_call_that_was_answered_while_it_waited_for_memory_is_not_refused_too() {
+    let (mut machine, memory) = bounded(5_000, 1_000);
+    let mut others = ReceiveReservation::new(Some(Rc::clone(&memory) as Rc<dyn ReceiveBudget>));
+    others.grow(4_000).unwrap();
+    // A quarter of a message fills the window and all memory.
+    let first = [&[0, 0, 0, 0x0f, 0xa0][..], &[1; 495]].concat();
+    write(&mut machine, &[call(1, 0), data(1, 0, &first), data(1, 0, &[1; 500])].concat(), Instant::ZERO);
+    machine.handle_timeout(Instant::ZERO);
+    assert!(machine.poll_event(Instant::ZERO).is_none() && machine.poll_timeout() == Some(Instant::ZERO));
+    let status = CallStatus { code: 13, text: "no".to_owned(), fields: Default::default() };
+    machine.end_call(StreamId(1), Some(status), Instant::ZERO);
+    let heads =
+        |frames: Vec<(FrameHead, Vec<u8>)>| frames.iter().filter(|(head, _)| head.kind == FrameKind::Headers).count();
+    assert_eq!(heads(sent(&mut machine, usize::MAX)), 1);
+    machine.handle_timeout(Instant::ZERO + RECEIVE_WAIT_MAX);
+    assert_eq!((heads(sent(&mut machine, usize::MAX)), machine.take_counts().memory_refusals), (0, 0));
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "frames do not overlap")]
+fn two_frames_in_progress_are_found() {
+    let mut machine = machine(&[]);
+    let content = data(1, 0, &[1; 300]);
+    write(&mut machine, &[call(1, 0), content[..HEAD_SIZE + 10].to_vec()].concat(), Instant::ZERO);
+    machine.reader.skip = 1;
+    machine.handle_input(0, Instant::ZERO);
+}
+
+#[cfg(debug_assertions)]
+#[test]
+#[should_panic(expected = "room was lost or made")]
+fn a_window_that_lost_room_is_found() {
+    let mut machine = machine(&[]);
+    write(&mut machine, &call(1, 0), Instant::ZERO);
+    machine.streams.get_mut(StreamId(1)).unwrap().receive = ReceiveWindow::new(1);
+    machine.handle_input(0, Instant::ZERO);
 }
