@@ -203,7 +203,7 @@ impl Shard {
     }
 
     /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
-    pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
+    pub fn sequence_queues(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
         let model_queue = |model: &Rc<LocalModel>| match &model.served().placement {
             Placement::Worker(model_queue) => model.served().spec.sequence.is_some().then(|| Arc::clone(model_queue)),
             _ => None,
@@ -382,11 +382,11 @@ impl EnsembleContext {
             };
             let arrival = Arrival { received: clock::now(), deadline, depth };
             let has_run = Cell::new(false);
-            let first = shard.infer_parts(&model, request.clone(), arrival, sink.clone(), &has_run).await;
+            let first = shard.infer(&model, request.clone(), arrival, sink.clone(), &has_run).await;
             // It was loaded anew while the request was at an earlier step.
             match first {
                 Err(error) if !has_run.get() && model.is_stopped() && error.code() == Code::Unavailable => {
-                    shard.infer_parts(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
+                    shard.infer(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
                 }
                 outcome => outcome,
             }

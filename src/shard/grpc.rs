@@ -18,12 +18,13 @@ use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
-use crate::protocol::shared_memory::{self, RegionKind};
+use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::Timing;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::shard::http2_link::Http2Link;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer::{Arrival, RequestMetrics};
+use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::stream::{self, StreamFault};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
@@ -227,36 +228,23 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
 async fn infer(
     shard: &Rc<Shard>,
     message: Bytes,
-    mut memory: ReceiveReservation,
+    memory: ReceiveReservation,
     deadline: Option<Instant>,
     is_timed: bool,
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
-    let received = clock::now();
-    let (model, mut request) = {
+    let arrival = Arrival { received: clock::now(), deadline, depth: 0 };
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version)?;
         let model = shard.models.find(request.model_name, version)?;
-        let regions = shard.regions.borrow();
-        let decoded = grpc::decode::decode(&model.served().spec, &request, regions.as_deref(), &mut memory);
-        shard.count_shortage(&memory);
-        (model, decoded?)
+        let request = grpc::decode::decode(&model.served().spec, &request, regions, memory)?;
+        Ok((model, request))
     };
-    // What was converted needs it no more.
-    drop(message);
+    let output = infer_pipeline::run(shard, PipelineInput { memory, arrival, is_timed }, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    if request.plan.shared.is_some() {
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let decoded = is_timed.then(clock::now);
-    let arrival = Arrival { received, deadline, depth: 0 };
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
-    if plan.shared.is_some() {
-        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
-    }
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
-    let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
+    let end = decoded_at.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))
 }
 

@@ -105,20 +105,13 @@ pub struct Arrival {
 }
 
 impl Shard {
-    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version. `sink` takes all but the last answer of a decoupled model; the last may be its
+    /// end alone. `has_run` is set where an instance ran the request, successfully or not. The future may be dropped: a
+    /// request that is in no batch yet is withdrawn.
+    ///
+    /// # Errors
+    /// The model's error, or why the request was refused: no ticket, a full queue, a timeout, an unloaded version.
     pub async fn infer(
-        self: &Rc<Self>,
-        model: &Rc<LocalModel>,
-        request: InferRequest,
-        arrival: Arrival,
-    ) -> Result<InferOutcome, Error> {
-        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
-        Ok(inferred)
-    }
-
-    /// The same, with somebody who takes what a decoupled model answers before its last answer, which
-    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
-    pub async fn infer_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,

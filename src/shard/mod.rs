@@ -12,6 +12,7 @@ pub mod http1;
 pub mod http2;
 pub mod http2_link;
 pub mod infer;
+pub mod infer_pipeline;
 pub mod lifecycle;
 pub mod linger;
 pub mod mailbox;

@@ -15,14 +15,15 @@ use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
-use crate::protocol::shared_memory::{self, RegionKind};
+use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::{self, Timing};
 use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::control_request::ControlLease;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer::{Arrival, RequestMetrics};
+use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::mailbox::ControlEvent;
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
@@ -126,33 +127,27 @@ async fn infer(
     shard: &Rc<Shard>,
     path: ModelPath<'_>,
     fields: &Fields,
-    (body, mut memory): (Bytes, ReceiveReservation),
+    (body, memory): (Bytes, ReceiveReservation),
     received: Instant,
 ) -> Result<Reply, Error> {
-    let model = shard.models.find(path.name, path.version)?;
-    let served = model.served();
     let asked = AskedFields::read(fields);
-    if asked.is_coded {
-        return Err(Error::unsupported("Unsupported compression type"));
-    }
-    let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-    let decoded = {
-        let regions = shard.regions.borrow();
-        rest::decode(&served.spec, header_length, body, regions.as_deref(), &mut memory)
+    let input = PipelineInput {
+        memory,
+        arrival: Arrival { received, deadline: None, depth: 0 },
+        is_timed: asked.wants_timing || shard.server_context.tells_timing,
     };
-    shard.count_shortage(&memory);
-    let mut request = decoded?;
-    if request.plan.shared.is_some() {
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let decoded_at = (asked.wants_timing || shard.server_context.tells_timing).then(clock::now);
-    let arrival = Arrival { received, deadline: None, depth: 0 };
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
-    if plan.shared.is_some() {
-        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
-    }
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+        let model = shard.models.find(path.name, path.version)?;
+        if asked.is_coded {
+            return Err(Error::unsupported("Unsupported compression type"));
+        }
+        let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+        let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+        Ok((model, request))
+    };
+    let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let served = model.served();
     let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();

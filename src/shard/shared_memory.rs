@@ -157,10 +157,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies outputs into shared memory, where they are to go there, and leaves their contents empty.
-    /// Nothing is copied where one of them has no room.
-    pub async fn deliver(&self, spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
-        deliver_system(spec, plan, outputs)?;
+    /// Moves outputs into shared memory on a GPU, once [`deliver_system`] has checked the room.
+    ///
+    /// # Errors
+    /// Unavailable where too many copies wait, or the copying thread has ended; what the copy itself failed with.
+    pub async fn deliver_gpu(&self, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
         let Some(shared) = &plan.shared else { return Ok(()) };
         for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
@@ -174,7 +175,11 @@ impl Shard {
     }
 }
 
-/// [`Shard::deliver`] of what goes to system memory, which waits for nobody.
+/// Moves outputs into shared memory in system memory and leaves their contents empty; never waits. Checks the room for
+/// those that go to a GPU too, so that nothing is written where one output does not fit.
+///
+/// # Errors
+/// Internal, where an output is larger than its slice of a region.
 pub fn deliver_system(spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
     let Some(shared) = &plan.shared else { return Ok(()) };
     shared.check_room(outputs, |index| spec.outputs.get(index).map(|output| output.name.as_str()))?;

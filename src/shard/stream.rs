@@ -20,15 +20,17 @@ use crate::connection::http2::{CallFault, NextMessage};
 use crate::error::{Code, Error};
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::{Departure, ResponseOutcome};
-use crate::model::CorrelationId;
+use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
-use crate::protocol::infer::ResponsePlan;
+use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::route::version_of;
+use crate::protocol::shared_memory::Regions;
 use crate::queue::model_queue::ModelQueue;
 use crate::runtime::clock;
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
 use crate::shard::model_table::LocalModel;
 use crate::shard::request_slots::PartSink;
 use crate::shard::{Shard, shared_memory};
@@ -185,11 +187,19 @@ impl StreamInfer {
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let has_run = Cell::new(false);
-            let outcome = answer(&shard, &model, (message, memory), arrival, &responses, (&begun, &has_run)).await;
+            let mut hooks = StreamHooks {
+                shard: Rc::clone(&shard),
+                responses,
+                begun,
+                sequence: None,
+                counted: CountedResponse(None),
+                has_run: false,
+            };
+            let input = PipelineInput { memory, arrival, is_timed: false };
+            let outcome = answer(&shard, &model, message, input, &mut hooks).await;
             request_metrics.settle(&outcome);
-            // As in Triton, what a model answers ends the stream, and what was no request of it does not.
-            let is_in_band = !wants_status || !has_run.get();
+            // As in Triton: an error of the model ends the stream, a request that was refused before does not.
+            let is_in_band = !wants_status || !hooks.has_run;
             match outcome {
                 Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
                 outcome => outcome,
@@ -223,44 +233,23 @@ struct RefusedMessage {
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
-    (message, mut memory): (Bytes, ReceiveReservation),
-    arrival: Arrival,
-    responses: &Rc<StreamResponses>,
-    (begun, has_run): (&BegunSequences, &Cell<bool>),
+    message: Bytes,
+    input: PipelineInput,
+    hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {
     let served = model.served();
-    let mut request = {
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-        let known = shard.regions.borrow();
-        let decoded = grpc::decode::decode_streamed(&served.spec, &request, known.as_deref(), &mut memory);
-        shard.count_shortage(&memory);
-        decoded?
-    };
-    // What was converted needs it no more.
-    drop(message);
-    if let Some(shared) = &request.plan.shared {
-        shared.check_streamed()?;
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(model), mark));
-    let note = || {
-        if let Some((model_queues, mark)) = &sequence {
-            model_queues.iter().for_each(|model_queue| begun.note(model_queue, &mark.id, mark.is_end));
+        let request = grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?;
+        if let Some(shared) = &request.plan.shared {
+            shared.check_streamed()?;
         }
+        Ok((Rc::clone(model), request))
     };
-    note();
-    *responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
-    let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn PartSink>);
-    let counted = CountedResponse(sink.is_some().then(|| Rc::clone(responses)));
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let outcome = shard.infer_parts(model, request, arrival, sink, has_run).await;
-    counted.settle(&outcome, has_run.get());
-    let (InferOutcome { mut outputs, plan, .. }, part) = outcome?;
-    shared_memory::deliver_system(&served.spec, &plan, &mut outputs)?;
+    let PipelineOutput { outputs, plan, part, .. } = infer_pipeline::run(shard, input, decode, hooks).await?;
     if served.spec.ensemble.is_some() {
         // Its later steps queued their requests long after this one was read.
-        note();
+        hooks.track_sequence();
     }
     match part {
         AnswerPart::End if plan.wants_empty_final => {
@@ -270,6 +259,42 @@ async fn answer(
         AnswerPart::Again | AnswerPart::Last | AnswerPart::More => {
             encode::encode_streamed(&served.spec, served.version, &plan, outputs, true).map(Some)
         }
+    }
+}
+
+/// What a stream does between the stages of one of its requests.
+struct StreamHooks {
+    shard: Rc<Shard>,
+    responses: Rc<StreamResponses>,
+    begun: Rc<BegunSequences>,
+    /// The request's sequence, and the queues that it reaches.
+    sequence: Option<(Vec<Arc<ModelQueue>>, SequenceMark)>,
+    /// Counts the last response of a decoupled model, also where this is dropped because the client left.
+    counted: CountedResponse,
+    has_run: bool,
+}
+
+impl StreamHooks {
+    fn track_sequence(&self) {
+        if let Some((model_queues, mark)) = &self.sequence {
+            model_queues.iter().for_each(|model_queue| self.begun.track(model_queue, &mark.id, mark.is_end));
+        }
+    }
+}
+
+impl PipelineHooks for StreamHooks {
+    fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
+        self.sequence = request.sequence.clone().map(|mark| (self.shard.sequence_queues(model), mark));
+        self.track_sequence();
+        *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
+        let sink = model.served().spec.is_decoupled.then(|| Rc::clone(&self.responses) as Rc<dyn PartSink>);
+        self.counted = CountedResponse(sink.is_some().then(|| Rc::clone(&self.responses)));
+        sink
+    }
+
+    fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
+        self.has_run = has_run;
+        self.counted.settle(outcome, has_run);
     }
 }
 
@@ -309,7 +334,7 @@ impl StreamResponses {
 struct CountedResponse(Option<Rc<StreamResponses>>);
 
 impl CountedResponse {
-    fn settle(mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
+    fn settle(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
         let Some(responses) = self.0.take() else { return };
         let now = clock::now();
         match outcome {
@@ -368,7 +393,7 @@ struct BegunSequences {
 }
 
 impl BegunSequences {
-    fn note(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
+    fn track(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
         self.handle_queued();
         let mut sequences = self.sequences.borrow_mut();
         let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, model_queue) && known == id);
