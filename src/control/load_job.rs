@@ -234,7 +234,7 @@ fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>
         PlannedModel::later(&tools.settings, loaded, &tools.cores, taken)?;
     let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
     let mut holds = Vec::with_capacity(producers.len());
-    for (mailbox, producer) in tools.server_context.mailboxes.iter().zip(producers) {
+    for (mailbox, producer) in tools.server_context.control_link.mailboxes.iter().zip(producers) {
         let route = match (producer, &served.placement) {
             (Some(producer), _) => HandleRoute::Lane(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,

@@ -138,7 +138,7 @@ pub enum PendingAction {
 impl ControlThread {
     /// The control thread of a server whose shards run.
     pub fn new(tools: Arc<LoadContext>, events: Receiver<ControlMessage>, models: ModelRecords) -> Self {
-        let shards = tools.server_context.mailboxes.len();
+        let shards = tools.server_context.control_link.mailboxes.len();
         let mut control = Self {
             tools,
             events,
@@ -292,11 +292,11 @@ impl ControlThread {
         let number = self.changes;
         let overview = Self::overview(&self.models);
         let gone: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
-        let shards = self.tools.server_context.mailboxes.len();
+        let shards = self.tools.server_context.control_link.mailboxes.len();
         self.pending.insert(number, PendingChange { left: shards, replies, stopped: gone.clone() });
         self.retiring.extend(retired.into_iter().map(|(name, version)| RetiringVersion::new(name, version, shards)));
         let mut come: Vec<_> = come.into_iter().map(Vec::into_iter).collect();
-        for mailbox in &self.tools.server_context.mailboxes {
+        for mailbox in &self.tools.server_context.control_link.mailboxes {
             // What runs inside a shard was made with that shard's threads.
             let come = come.iter_mut().filter_map(Iterator::next).collect();
             mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: gone.clone(), come });

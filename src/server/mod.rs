@@ -69,9 +69,9 @@ fn serve(settings: &Settings) -> Result<ExitCode, Error> {
     let addresses = claim_addresses(&settings)?;
     let told = events.clone();
     // Nobody listens any more where the server has ended.
-    let tell: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
+    let control: ControlSender = Arc::new(move |what| drop(told.send(ControlMessage::Told(what))));
     let (shared_memory_client, ends) = shared_memory::shared_memory_client(&settings).unzip();
-    let plan = ServerPlan::new(&settings, loaded, &tell, loader.gpus(), shared_memory_client)?;
+    let plan = ServerPlan::new(&settings, loaded, &control, loader.gpus(), shared_memory_client)?;
     let threads = describe(&plan);
     let ServerPlan { server_context, planned, cores } = plan;
     if let Some(ends) = ends {
@@ -138,7 +138,7 @@ fn begin(
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
-    let mut shards: Vec<Vec<_>> = tools.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut shards: Vec<Vec<_>> = tools.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
     for PlannedModel { served, producers, places, took } in planned {
         let worker_group = WorkerGroup::begin(&served, &places, &tools.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {

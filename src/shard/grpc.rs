@@ -133,7 +133,8 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let is_timed = shard.server_context.tells_timing || link.with(|connection| connection.wants_timing(stream));
+            let is_timed =
+                shard.server_context.service.tells_timing || link.with(|connection| connection.wants_timing(stream));
             let outcome = infer(&shard, message, memory, deadline, is_timed).await;
             request_metrics.settle(&outcome);
             outcome
@@ -155,7 +156,7 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
-    if rpc != RepositoryRpc::Index && !shard.server_context.is_controlled {
+    if rpc != RepositoryRpc::Index && !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
     let entries = shard.order(rpc.order(message)?).await?;
@@ -167,7 +168,7 @@ async fn regions(
     (kind, action): (RegionKind, RegionAction),
     message: &[u8],
 ) -> Result<FramedParts, Error> {
-    if shard.server_context.regions.is_none() {
+    if shard.server_context.shared_memory.is_none() {
         return Err(shared_memory::disabled());
     }
     let regions = shard.order_regions(grpc::shared_memory::order(kind, action, message)?).await?;

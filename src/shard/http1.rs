@@ -57,7 +57,7 @@ pub async fn serve<A, F>(
     F: Future<Output = Reply>,
 {
     let settings = Http1Settings {
-        body_size_max: shard.server_context.http_input_size_max,
+        body_size_max: shard.server_context.connection_limits.http_input_size_max,
         aligned_after: Some("inference-header-content-length"),
         ..Http1Settings::default()
     };

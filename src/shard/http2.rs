@@ -34,13 +34,13 @@ const READS_MAX: usize = 8;
 
 /// Serves a connection whose first bytes were read already, the preface among them.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
-    let server_context = &shard.server_context;
+    let limits = &shard.server_context.connection_limits;
     let settings = Http2Settings {
-        streams_max: server_context.http2_streams_max,
-        client_resets_max: server_context.http2_resets_max,
-        control_frames_max: server_context.http2_control_frames_max,
-        body_size_max: server_context.http_input_size_max,
-        message_size_max: server_context.grpc_message_size_max,
+        streams_max: limits.http2_streams_max,
+        client_resets_max: limits.http2_resets_max,
+        control_frames_max: limits.http2_control_frames_max,
+        body_size_max: limits.http_input_size_max,
+        message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: grpc::RAW_CONTENTS,
         ..Http2Settings::default()

@@ -22,6 +22,7 @@ pub mod receive_budget;
 pub mod request_slots;
 pub mod response_cache;
 pub mod rest;
+pub mod server_context;
 pub mod session;
 pub mod shared_memory;
 pub mod stream;
@@ -43,21 +44,19 @@ use futures_lite::FutureExt;
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
-use crate::metrics::{GpuBoard, ShardCells};
+use crate::metrics::ShardCells;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
-use crate::runtime::executor::{self, IoPath, Task};
+use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{Listener, Socket};
 use crate::shard::connections::Connections;
-use crate::shard::control_request::ControlRequests;
 use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::lifecycle::Lifecycle;
-use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
+use crate::shard::mailbox::ControlEvent;
 use crate::shard::model_table::ModelTable;
-use crate::shard::receive_budget::{ProcessReceiveBudget, ShardReceiveBudget};
+use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
-use crate::shard::shared_memory::SharedMemoryClient;
+pub use crate::shard::server_context::ServerContext;
 
 /// How often the timers of connections are looked at: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
@@ -67,56 +66,6 @@ const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How soon an answer from a worker must be looked at while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
-
-/// What all threads of a server share.
-pub struct ServerContext {
-    /// Name of the server in its metadata.
-    pub id: String,
-    /// What each shard counts.
-    pub shard_cells: Vec<Arc<ShardCells>>,
-    /// What is known of the GPUs.
-    pub gpus: Arc<GpuBoard>,
-    /// Serving or draining.
-    pub lifecycle: Lifecycle,
-    /// What each shard has still to take up of changes to the models.
-    pub mailboxes: Box<[ShardMailbox]>,
-    /// How the control thread is told of what it must see to.
-    pub tell: ControlSender,
-    /// The orders of clients that wait for the control thread.
-    pub orders: ControlRequests,
-    /// How the keeper of the regions of shared memory is reached, where clients may have any.
-    pub regions: Option<SharedMemoryClient>,
-    /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
-    pub is_controlled: bool,
-    /// Whether one model that is not ready makes the server not ready.
-    pub strict_readiness: bool,
-    /// The memory for requests that come in, of all shards.
-    pub receive_budget: Arc<ProcessReceiveBudget>,
-    /// Bytes of an HTTP body.
-    pub http_input_size_max: usize,
-    /// Bytes of a gRPC message.
-    pub grpc_message_size_max: usize,
-    /// Connections of one shard.
-    pub connections_max: usize,
-    /// Streams of one HTTP/2 connection.
-    pub http2_streams_max: u32,
-    /// Streams that its client may reset in a while.
-    pub http2_resets_max: u32,
-    /// Frames that move nothing which its client may send in a while.
-    pub http2_control_frames_max: u32,
-    /// Bytes of the response cache, over all shards; 0 for none.
-    pub cache_size: usize,
-    /// How long a drain waits.
-    pub exit_timeout: Duration,
-    /// The way of the sockets.
-    pub io: IoPath,
-    /// How long a shard looks for work before it sleeps.
-    pub spin: Duration,
-    /// Whether every answer says where its time went.
-    pub tells_timing: bool,
-    /// Tells a person what happened, once.
-    pub warn: fn(&str),
-}
 
 /// Where a shard listens.
 #[derive(Clone, Copy, Debug, Default)]
@@ -178,7 +127,7 @@ impl Shard {
             .collect();
         listening(Ok(()));
         self.server_context.lifecycle.drained(self.index).await;
-        let give_up_at = clock::now() + self.server_context.exit_timeout;
+        let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
@@ -196,7 +145,8 @@ impl Shard {
     /// Whether the server can serve.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
-        self.server_context.lifecycle.is_serving() && (!self.server_context.strict_readiness || are_models_ready())
+        self.server_context.lifecycle.is_serving()
+            && (!self.server_context.service.strict_readiness || are_models_ready())
     }
 
     /// Where the memory of what a connection receives is counted.
@@ -211,11 +161,11 @@ impl Shard {
 
     /// Takes up the changes to the models that have come.
     fn take_changes(&self) {
-        let Some(mailbox) = self.server_context.mailboxes.get(self.index) else { return };
+        let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
             let number = change.number;
             self.models.handle_change(change);
-            (self.server_context.tell)(ControlEvent::Changed(number));
+            (self.server_context.control_link.control)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
@@ -280,7 +230,7 @@ async fn complete(shard: Rc<Shard>) {
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         shard.take_changes();
-        if let Some(mailbox) = shard.server_context.mailboxes.get(shard.index) {
+        if let Some(mailbox) = shard.server_context.control_link.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
         // One that came before the waker was there has woken nobody.

@@ -22,7 +22,7 @@ pub struct LocalModel {
     route: InstanceRoute,
     /// Whether the shard's own instance died and could not be made anew.
     is_dead: Cell<bool>,
-    tell: ControlSender,
+    control: ControlSender,
 }
 
 /// How a shard reaches an instance.
@@ -39,13 +39,13 @@ pub enum InstanceRoute {
 
 impl LocalModel {
     /// A shard's hold, as the control thread made it.
-    pub fn new(hold: ModelHandle, tell: &ControlSender) -> Self {
+    pub fn new(hold: ModelHandle, control: &ControlSender) -> Self {
         let route = match hold.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
             HandleRoute::Lane(producer) => InstanceRoute::Lane(RefCell::new(producer)),
             HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
         };
-        Self { served: hold.served, route, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+        Self { served: hold.served, route, is_dead: Cell::new(false), control: Arc::clone(control) }
     }
 
     /// The same at the start of the server, when the shard makes what runs inside it itself.
@@ -53,14 +53,14 @@ impl LocalModel {
         served: Arc<ServedModel>,
         producer: Option<QueueProducer>,
         threads: &Threads,
-        tell: &ControlSender,
+        control: &ControlSender,
     ) -> Result<Self, Error> {
         let route = match (producer, &served.placement) {
             (Some(producer), _) => HandleRoute::Lane(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => HandleRoute::Instance(served.loaded.new_instance(threads)?),
         };
-        Ok(Self::new(ModelHandle { served, route }, tell))
+        Ok(Self::new(ModelHandle { served, route }, control))
     }
 
     /// The model version.
@@ -96,7 +96,7 @@ impl Drop for LocalModel {
             InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
             InstanceRoute::Gone => return,
         };
-        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), route }));
+        (self.control)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), route }));
     }
 }
 
@@ -104,7 +104,7 @@ impl Drop for LocalModel {
 pub struct ModelTable {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
     overview: RefCell<Arc<RepositoryOverview>>,
-    tell: ControlSender,
+    control: ControlSender,
 }
 
 impl ModelTable {
@@ -112,9 +112,9 @@ impl ModelTable {
     pub fn new(
         models: impl IntoIterator<Item = LocalModel>,
         overview: Arc<RepositoryOverview>,
-        tell: ControlSender,
+        control: ControlSender,
     ) -> Self {
-        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
+        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), control };
         models.into_iter().for_each(|model| new.insert(model));
         new
     }
@@ -132,7 +132,7 @@ impl ModelTable {
                 }
             }
         }
-        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.tell)));
+        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.control)));
     }
 
     fn insert(&self, model: LocalModel) {
@@ -240,12 +240,12 @@ mod tests {
     fn models() -> (ModelTable, Arc<SegQueue<u64>>) {
         let released = Arc::new(SegQueue::new());
         let told = Arc::clone(&released);
-        let tell: ControlSender = Arc::new(move |what| {
+        let control: ControlSender = Arc::new(move |what| {
             if let ControlEvent::Released(hold) = what {
                 told.push(hold.served.version);
             }
         });
-        (ModelTable::new([], Arc::default(), tell), released)
+        (ModelTable::new([], Arc::default(), control), released)
     }
 
     fn found(models: &ModelTable, version: Option<u64>) -> Result<u64, String> {

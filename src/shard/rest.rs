@@ -134,7 +134,7 @@ async fn infer(
     let input = PipelineInput {
         memory,
         arrival: Arrival { received, deadline: None, depth: 0 },
-        is_timed: asked.wants_timing || shard.server_context.tells_timing,
+        is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
     };
     let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let model = shard.models.find(path.name, path.version)?;
@@ -161,7 +161,7 @@ async fn regions(
     (kind, action, name): (RegionKind, RegionAction, &str),
     body: &[u8],
 ) -> Result<Reply, Error> {
-    if shard.server_context.regions.is_none() {
+    if shard.server_context.shared_memory.is_none() {
         return Err(shared_memory::disabled());
     }
     let order = rest::shared_memory::order(kind, action, name, body)?;
@@ -172,7 +172,7 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
     if let RepositoryAction::Index = action {
         return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
     }
-    if !shard.server_context.is_controlled {
+    if !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
     let order = match action {
@@ -191,8 +191,8 @@ impl Shard {
         if self.server_context.lifecycle.is_draining() {
             return Err(ControlLease::closed());
         }
-        let (reply, awaited) = self.server_context.orders.enter(&order)?;
-        (self.server_context.tell)(ControlEvent::Ordered(order, reply));
+        let (reply, awaited) = self.server_context.control_link.requests.enter(&order)?;
+        (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
         awaited.await
     }
 
@@ -211,7 +211,7 @@ impl Shard {
 
 impl ServerFacts for Shard {
     fn name(&self) -> &str {
-        &self.server_context.id
+        &self.server_context.service.id
     }
 
     fn version(&self) -> &str {
@@ -219,7 +219,11 @@ impl ServerFacts for Shard {
     }
 
     fn extensions(&self) -> &[&str] {
-        if self.server_context.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
+        if self.server_context.shared_memory.is_some() {
+            &server::EXTENSIONS_WITH_SHARED_MEMORY
+        } else {
+            &server::EXTENSIONS
+        }
     }
 
     fn is_live(&self) -> bool {

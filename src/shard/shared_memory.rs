@@ -171,7 +171,7 @@ impl Shard {
     }
 
     fn shared_memory_client(&self) -> Result<&SharedMemoryClient, Error> {
-        self.server_context.regions.as_ref().ok_or_else(shared_memory::disabled)
+        self.server_context.shared_memory.as_ref().ok_or_else(shared_memory::disabled)
     }
 }
 

@@ -47,7 +47,8 @@ pub fn run(
     started: impl Fn(Result<&'static str, Error>) + 'static,
 ) -> Result<(), Error> {
     let index = parts.index;
-    let runtime = match Runtime::new(parts.server_context.io, parts.core, parts.server_context.spin) {
+    let options = &parts.server_context.runtime;
+    let runtime = match Runtime::new(options.io, parts.core, options.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
@@ -79,24 +80,28 @@ pub fn run(
 impl Shard {
     fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
         let ShardParts { index, server_context, models, overview, .. } = parts;
-        if let Some(mailbox) = server_context.mailboxes.get(index) {
+        if let Some(mailbox) = server_context.control_link.mailboxes.get(index) {
             mailbox.set_threads(threads);
         }
-        let local = |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.tell);
+        let local =
+            |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.control_link.control);
         let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
-        let cells: Arc<ShardCells> = server_context.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
-        let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.receive_budget), Arc::clone(&cells));
+        let cells: Arc<ShardCells> = server_context.metrics.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
+        let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.memory.receive), Arc::clone(&cells));
         Ok(Self {
             index,
             cells,
-            models: ModelTable::new(models, overview, Arc::clone(&server_context.tell)),
+            models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
             request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
-            connections: Rc::new(Connections::new(server_context.connections_max)),
+            connections: Rc::new(Connections::new(server_context.connection_limits.connections_max)),
             threads: threads.clone(),
             deferred_wakes: DeferredWakes::default(),
             cache: cache(&server_context),
             regions: RefCell::new(
-                server_context.regions.as_ref().map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
+                server_context
+                    .shared_memory
+                    .as_ref()
+                    .map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
             ),
             receive_budget: Rc::new(receive_budget),
             buffers: RefCell::default(),
@@ -107,7 +112,8 @@ impl Shard {
 
 /// A shard's share of the response cache.
 fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
-    let size = server_context.cache_size.checked_div(server_context.shard_cells.len()).filter(|size| *size > 0);
+    let size =
+        server_context.memory.cache_size.checked_div(server_context.metrics.shard_cells.len()).filter(|size| *size > 0);
     size.map(|size| RefCell::new(ResponseCache::new(size)))
 }
 
