@@ -236,7 +236,7 @@ fn stand(loaded: LoadedVersion, tools: &LoadContext, taken: &mut Vec<Vec<usize>>
     let mut holds = Vec::with_capacity(producers.len());
     for (mailbox, producer) in tools.server_context.control_link.mailboxes.iter().zip(producers) {
         let route = match (producer, &served.placement) {
-            (Some(producer), _) => HandleRoute::Lane(producer),
+            (Some(producer), _) => HandleRoute::Queue(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;

@@ -299,7 +299,7 @@ impl ControlThread {
         for mailbox in &self.tools.server_context.control_link.mailboxes {
             // What runs inside a shard was made with that shard's threads.
             let come = come.iter_mut().filter_map(Iterator::next).collect();
-            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: gone.clone(), come });
+            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), removed: gone.clone(), added: come });
         }
     }
 

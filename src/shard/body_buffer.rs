@@ -1,5 +1,5 @@
-//! What a shard gathers bodies into: an aligned buffer, as the connections ask for one. The layers
-//! between know only the trait. Bounded by what the connection lets in.
+//! Implements the connections' body buffer with an aligned buffer, so that tensors in a body need no copy. The
+//! connection code knows only the trait, and limits the size.
 
 use bytes::Bytes;
 

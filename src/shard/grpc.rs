@@ -1,5 +1,5 @@
-//! gRPC calls on the streams of a connection: asks the protocol or a model, and sends the answer with
-//! its status (gRPC over HTTP/2). Lives on its shard.
+//! gRPC calls on the streams of an HTTP/2 connection: a call is answered by the protocol code, a model or the control
+//! thread, and ends with its status (gRPC over HTTP/2).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -29,12 +29,13 @@ use crate::shard::stream::{self, StreamFault};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
-/// How often a health watch looks whether the answer changed.
+/// How often a health watch checks whether the status has changed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// The field of `ModelInferRequest` whose payload is put on a boundary: `raw_input_contents`.
+/// The field of `ModelInferRequest` whose payload is received at an aligned address, so that tensors need no copy:
+/// `raw_input_contents`.
 pub const RAW_CONTENTS: u32 = 7;
 
-/// What takes the messages of a call one by one.
+/// The task that takes the messages of a streaming call one by one.
 pub enum MessageConsumer {
     /// [`stream_infer`].
     Infer {
@@ -45,8 +46,8 @@ pub enum MessageConsumer {
     Reflection,
 }
 
-/// A call begins: says how its messages are wanted, or refuses it. What takes them, where it takes
-/// them one by one.
+/// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
+/// streaming call.
 pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDeadline) -> Option<MessageConsumer> {
     let rpc = link.with(|connection| {
         if is_post {
@@ -80,7 +81,7 @@ pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDe
     each
 }
 
-/// Answers the requests of a stream. `departure` says how its client left where this is dropped before.
+/// Answers the requests of a stream. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
@@ -96,7 +97,7 @@ pub async fn stream_infer(
     end(&link, stream, fault.as_ref());
 }
 
-/// A call whose request cannot be read.
+/// Ends a call whose request cannot be read.
 pub fn refuse(link: &Http2Link, stream: StreamId, fault: CallFault) {
     end(link, stream, Some(&fault_error(fault)));
 }
@@ -113,7 +114,7 @@ fn fault_error(fault: CallFault) -> Error {
     }
 }
 
-/// A call whose one message is here.
+/// A unary call whose message was received.
 pub struct UnaryCall {
     /// Its stream.
     pub stream: StreamId,
@@ -121,13 +122,13 @@ pub struct UnaryCall {
     pub rpc: Rpc,
     /// The message.
     pub message: Bytes,
-    /// The memory that it takes.
+    /// The receive memory that it takes.
     pub memory: ReceiveReservation,
-    /// When its client gives up.
+    /// The client's deadline.
     pub deadline: Option<Instant>,
 }
 
-/// Answers a call. `departure` says how its client left where this is dropped before.
+/// Answers a unary call. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
     let UnaryCall { stream, rpc, message, memory, deadline } = call;
     let outcome = match rpc {
@@ -159,7 +160,7 @@ async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Re
     if rpc != RepositoryRpc::Index && !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
-    let entries = shard.order(rpc.order(message)?).await?;
+    let entries = shard.send_control_request(rpc.order(message)?).await?;
     rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
@@ -171,11 +172,11 @@ async fn regions(
     if shard.server_context.shared_memory.is_none() {
         return Err(shared_memory::disabled());
     }
-    let regions = shard.order_regions(grpc::shared_memory::order(kind, action, message)?).await?;
+    let regions = shard.send_region_request(grpc::shared_memory::order(kind, action, message)?).await?;
     grpc::shared_memory::answer(kind, action, regions).map(|answer| smallvec![answer])
 }
 
-/// Answers the messages of a reflection one by one.
+/// Answers the messages of a reflection call one by one.
 pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
     let outcome = loop {
         let answer = match link.next(stream).await {
@@ -192,12 +193,12 @@ pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
     end(&link, stream, outcome.err().as_ref());
 }
 
-/// Tells the server's health now and whenever it changes, until the client leaves or the server ends.
+/// Sends the server's health now and whenever it changes, until the client leaves or the server drains.
 async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
-    let mut told = None;
+    let mut sent = None;
     loop {
         let is_ready = shard.is_ready();
-        if told.replace(is_ready) != Some(is_ready) {
+        if sent.replace(is_ready) != Some(is_ready) {
             match service::health(is_ready) {
                 Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
                 Err(error) => return end(link, stream, Some(&error)),
@@ -214,9 +215,9 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {
-            // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
+            // Tells a client that compresses which encodings are accepted (gRPC over HTTP/2, "Compression").
             Code::Unsupported => Some(("grpc-accept-encoding", Cow::Borrowed("identity"))),
-            // When one that tries again by itself is to do so (gRPC proposal A6, "Pushback").
+            // When a client that retries by itself should do so (gRPC proposal A6, "Pushback").
             Code::Exhausted => Some(("grpc-retry-pushback-ms", Cow::Borrowed("1000"))),
             _ => None,
         };
@@ -225,7 +226,7 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
-/// The answer to an inference, and what its trailers say beyond that all went well.
+/// The response to an inference, and its trailers where they carry more than the status OK.
 async fn infer(
     shard: &Rc<Shard>,
     message: Bytes,
@@ -249,7 +250,7 @@ async fn infer(
     Ok((parts, end))
 }
 
-/// The end of a call that went well and says where its time went.
+/// The trailers of a successful call with the times of its stages.
 fn timed_end(timing: &Timing) -> CallStatus {
     let fields = SmallVec::from_iter([("server-timing", Cow::Owned(timing.text()))]);
     CallStatus { code: 0, text: String::new(), fields }

@@ -1,7 +1,7 @@
-//! The stages of an inference request between its bytes and its outputs, the same for REST, unary gRPC and gRPC streams:
-//! decode, read shared memory, release the receive memory, run the model, write shared memory. What differs between the
-//! protocols is the decoding, which is a closure, and what a stream does between the stages ([`PipelineHooks`]). Encoding
-//! stays with the protocol.
+//! The stages of an inference request between its bytes and its outputs, the same for REST, unary gRPC and gRPC
+//! streams: decode, read shared memory, release the receive memory, run the model, write shared memory. What differs
+//! between the protocols is the decoding, which is a closure, and what a stream does between the stages
+//! ([`PipelineHooks`]). Encoding stays with the protocol.
 
 use std::cell::Cell;
 use std::rc::Rc;

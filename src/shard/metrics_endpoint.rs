@@ -1,5 +1,4 @@
-//! The metrics port: `/metrics` as the sum over all shards; any other path is an empty 200, as
-//! tritonserver answers.
+//! The metrics endpoint: `/metrics` is the sum over all shards; any other path is an empty 200, as in tritonserver.
 
 use std::rc::Rc;
 

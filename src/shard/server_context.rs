@@ -1,5 +1,5 @@
-//! What all threads of a server share, grouped by what it is for. Made once by the control thread's plan; nothing here is
-//! locked, and what changes later is atomic or a lock-free queue.
+//! What all threads of a server share, grouped by what it is for. Made once by the control thread's plan; nothing here
+//! is locked, and what changes later is atomic or a lock-free queue.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,5 +1,4 @@
-//! A shard's thread from its start to its end: pins itself to its core, makes what runs its tasks
-//! and runs the shard in it.
+//! A shard's thread from start to end: pins itself to its core, makes the async runtime and runs the shard in it.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -22,7 +21,7 @@ use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::{Addresses, ServerContext, Shard};
 
-/// What a shard is made of.
+/// What a shard is built from.
 pub struct ShardParts {
     /// Its place among the shards.
     pub index: usize,
@@ -30,17 +29,20 @@ pub struct ShardParts {
     pub core: Option<usize>,
     /// What all threads share.
     pub server_context: Arc<ServerContext>,
-    /// The models that serve from the start, and its producer of each that runs on workers.
+    /// The models that serve from the start, with the shard's producer of each one that runs on workers.
     pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
-    /// What is known of all models.
+    /// The state of all models.
     pub overview: Arc<RepositoryOverview>,
     /// Where it listens.
     pub addresses: Addresses,
 }
 
-/// Runs a shard on this thread until the server has drained. `started` is called once: when it
-/// listens, with the name of what runs its tasks, or with why it does not. Fails where it ends
-/// before the server has drained.
+/// Runs a shard on this thread until the server has drained. `started` is called once: with the name of the I/O path
+/// when the shard listens, or with the reason why it does not.
+///
+/// # Errors
+/// Unavailable, where the runtime fails before the server has drained. A shard that did not start reports to `started`
+/// only.
 pub fn run(
     parts: ShardParts,
     threads: &Threads,
@@ -110,7 +112,7 @@ impl Shard {
     }
 }
 
-/// A shard's share of the response cache.
+/// A shard's equal share of the response cache.
 fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
     let size =
         server_context.memory.cache_size.checked_div(server_context.metrics.shard_cells.len()).filter(|size| *size > 0);
@@ -118,7 +120,7 @@ fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
 }
 
 impl Addresses {
-    /// The addresses of one shard: metrics are served by the first.
+    /// The addresses of one shard: only the first serves metrics.
     pub fn of_shard(self, index: usize) -> Self {
         let metrics: Option<SocketAddr> = self.metrics.filter(|_| index == 0);
         Self { metrics, ..self }
