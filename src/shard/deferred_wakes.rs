@@ -1,5 +1,5 @@
-//! Defers the wake-ups of instances to the end of a shard's turn, so that a burst of requests costs one wake-up per queue
-//! instead of one per request, and forms larger batches.
+//! Defers the wake-ups of instances to the end of a shard's turn, so that a burst of requests costs one wake-up per
+//! queue instead of one per request, and forms larger batches.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -398,7 +398,7 @@ impl Http1Session<'_> {
     }
 
     /// Sends what is left and closes. Closing with unread input would reset the connection, and the client could lose
-    /// the last reply; then it reads on for a while first.
+    /// the last reply; so it first reads on, up to [`LINGER_TIMEOUT`].
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;

@@ -44,7 +44,7 @@ impl<'a> RequestMetrics<'a> {
         Self { cells: Arc::clone(cells), departure, is_settled: false }
     }
 
-    /// It was answered, with outputs or a refusal.
+    /// The request was answered, with outputs or an error.
     pub fn settle<T>(mut self, outcome: &Result<T, Error>) {
         self.is_settled = true;
         match outcome {
@@ -389,7 +389,7 @@ pub(super) struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// A request of so many rows reached a model.
+    /// A request of this many rows reached a model.
     pub(super) fn open(model: &Rc<LocalModel>, shard: usize, rows: u32, received: Instant) -> Self {
         Self { model: Rc::clone(model), shard, rows, received, is_settled: false }
     }
@@ -489,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_share_a_batch_with_the_same_inputs_of_the_same_shapes_unless_they_are_ragged() {
+    fn requests_share_a_batch_where_their_inputs_have_the_same_shapes_or_are_ragged() {
         use crate::backend::trial::{spec, tensor};
         let uint8 = crate::tensor::Datatype::Uint8;
         let mut model =
@@ -538,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
+    fn a_queued_request_is_refused_when_its_timeout_passes() {
         let (request_slots, count) = (request_slots(), Rc::new(Cell::new(0)));
         let (ticket, counter) = (request_slots.open().unwrap(), Rc::clone(&count));
         let pending = request_slots.pending(ticket, move || counter.set(counter.get() + 1));
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_runs_when_its_timeout_passes_is_answered() {
+    fn a_running_request_is_answered_after_its_timeout() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));

@@ -1,6 +1,6 @@
 //! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a reset, and the
-//! peer's kernel may then discard the last reply before it is read. So the input is read and discarded for a while
-//! first.
+//! peer's kernel may then discard the last reply before it is read. So the input is read and discarded first, up
+//! to a timeout and a number of bytes.
 
 use std::future::poll_fn;
 use std::io;

@@ -156,7 +156,7 @@ impl RequestSlots {
         self.withdraw(ticket);
     }
 
-    /// False where a batch has the request: an answer will come.
+    /// Withdraws a request; false where a batch has it, and its answer will come.
     fn withdraw(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.completions.withdraw(ticket);
         if is_withdrawn {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_reaches_the_task_that_waits_and_no_other() {
+    fn an_answer_reaches_only_the_task_that_waits_for_it() {
         let request_slots = request_slots();
         let (one, two) = (request_slots.open().unwrap(), request_slots.open().unwrap());
         let (mut first, mut second) = (request_slots.pending(one, || ()), request_slots.pending(two, || ()));
@@ -353,7 +353,7 @@ mod tests {
         assert!(poll(&mut second).is_ready());
     }
 
-    /// Takes answers while there is room for so many.
+    /// A sink with room for a number of answers.
     struct Taker {
         room: Cell<usize>,
         taken: Cell<usize>,
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_are_taken_as_there_is_room_and_the_last_ends_it() {
+    fn answers_are_taken_while_the_sink_has_room_and_the_last_ends_the_request() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
@@ -393,7 +393,7 @@ mod tests {
             assert!(responder.has_room());
             responder.send_more(output(1));
         }
-        assert!(!responder.has_room(), "its client reads nothing");
+        assert!(!responder.has_room(), "the client reads nothing");
         request_slots.drain();
         sink.room.set(9_999);
         assert!(poll(&mut pending).is_pending());
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_answers_without_end_is_cut_off_and_told_that_nobody_waits() {
+    fn a_model_that_answers_without_end_is_cut_off_at_the_limit() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
@@ -424,11 +424,11 @@ mod tests {
         responder.send_more(output(1));
         drop(responder);
         request_slots.drain();
-        assert!(poll(&mut request_slots.pending(again, || ())).is_pending(), "what comes late is nobody's");
+        assert!(poll(&mut request_slots.pending(again, || ())).is_pending(), "a late answer is discarded");
     }
 
     #[test]
-    fn a_task_that_goes_between_two_answers_leaves_its_ticket_when_the_last_came() {
+    fn a_task_dropped_between_two_answers_frees_its_slot_after_the_last() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_nobody_took_is_withdrawn_when_its_task_goes() {
+    fn a_queued_request_is_withdrawn_when_its_task_is_dropped() {
         let request_slots = request_slots();
         let withdrawn = Rc::new(Cell::new(0));
         let counter = Rc::clone(&withdrawn);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_a_batch_is_not_taken_back_and_one_that_waits_is_once() {
+    fn a_queued_request_is_withdrawn_once_and_one_in_a_batch_never() {
         let request_slots = request_slots();
         let (waits, runs) = (request_slots.open().unwrap(), request_slots.open().unwrap());
         let count = Rc::new(Cell::new(0));
@@ -477,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_in_a_batch_is_not_used_again_before_its_answer_came() {
+    fn a_slot_in_a_batch_is_reused_only_after_its_answer() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));
