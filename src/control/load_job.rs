@@ -249,9 +249,9 @@ fn make_ready(
         PlannedModel::at_run_time(&context.settings, loaded, &context.cores, worker_cores)?;
     let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
     let mut handles = Vec::with_capacity(producers.len());
-    for (mailbox, producer) in context.server_context.mailboxes.iter().zip(producers) {
+    for (mailbox, producer) in context.server_context.control_link.mailboxes.iter().zip(producers) {
         let route = match (producer, &served.placement) {
-            (Some(producer), _) => HandleRoute::Lane(producer),
+            (Some(producer), _) => HandleRoute::Queue(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => {
                 let threads = mailbox.threads().ok_or_else(|| Error::unavailable("a shard is not running yet"))?;

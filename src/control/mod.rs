@@ -149,7 +149,7 @@ pub enum PendingAction {
 impl ControlThread {
     /// Takes over a server whose models are loaded and whose shards run.
     pub fn new(context: Arc<LoadContext>, messages: Receiver<ControlMessage>, models: ModelRecords) -> Self {
-        let shards = context.server_context.mailboxes.len();
+        let shards = context.server_context.control_link.mailboxes.len();
         let mut control = Self {
             context,
             messages,
@@ -306,14 +306,14 @@ impl ControlThread {
         let number = self.change_count;
         let overview = Self::overview(&self.models);
         let removed: Vec<Arc<ServedModel>> = retired.iter().map(|(_, version)| Arc::clone(&version.served)).collect();
-        let shards = self.context.server_context.mailboxes.len();
+        let shards = self.context.server_context.control_link.mailboxes.len();
         self.pending.insert(number, PendingChange { left: shards, replies, stopped: removed.clone() });
         self.retiring.extend(retired.into_iter().map(|(name, version)| RetiringVersion::new(name, version, shards)));
-        let mut added: Vec<_> = added.into_iter().map(Vec::into_iter).collect();
-        for mailbox in &self.context.server_context.mailboxes {
+        let mut by_shard: Vec<_> = added.into_iter().map(Vec::into_iter).collect();
+        for mailbox in &self.context.server_context.control_link.mailboxes {
             // In the order of the mailboxes: an inline instance was made with that shard's threads.
-            let come = added.iter_mut().filter_map(Iterator::next).collect();
-            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), gone: removed.clone(), come });
+            let added = by_shard.iter_mut().filter_map(Iterator::next).collect();
+            mailbox.push(ModelChange { number, overview: Arc::clone(&overview), removed: removed.clone(), added });
         }
     }
 

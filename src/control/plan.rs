@@ -22,11 +22,13 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::runtime::executor::IoPath;
 use crate::scheduler::Policy;
 use crate::settings::{ControlMode, Io, Settings};
-use crate::shard::ServerContext;
 use crate::shard::control_request::ControlRequests;
 use crate::shard::lifecycle::Lifecycle;
 use crate::shard::mailbox::{ControlSender, ShardMailbox};
 use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::server_context::{
+    ConnectionLimits, ControlLink, MemoryBudgets, MetricsSources, RuntimeOptions, ServerContext, ServiceOptions,
+};
 use crate::shard::shared_memory::SharedMemoryClient;
 
 /// The plan of the whole server at start.
@@ -74,7 +76,7 @@ impl ServerPlan {
         models: Vec<LoadedVersion>,
         control: &ControlSender,
         gpus: &Arc<GpuBoard>,
-        regions: Option<SharedMemoryClient>,
+        shared_memory: Option<SharedMemoryClient>,
     ) -> Result<Self, Error> {
         models.iter().for_each(|loaded| warn_of_unknown_policies(settings, loaded));
         let cores = CorePlan::new(&cores::available(), &core_request(settings, &models))?;
@@ -84,7 +86,10 @@ impl ServerPlan {
             models.into_iter().zip(placements).map(|(loaded, placements)| plan(settings, loaded, shards, placements));
         let planned = planned.collect();
         Ok(Self {
-            server_context: Arc::new(ServerContext { regions, ..server_context(settings, shards, control, gpus) }),
+            server_context: Arc::new(ServerContext {
+                shared_memory,
+                ..server_context(settings, shards, control, gpus)
+            }),
             planned,
             cores,
         })
@@ -159,33 +164,45 @@ fn receive_memory(settings: &Settings) -> usize {
 
 fn server_context(settings: &Settings, shards: usize, control: &ControlSender, gpus: &Arc<GpuBoard>) -> ServerContext {
     ServerContext {
-        id: settings.id.clone(),
-        shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
-        gpus: Arc::clone(gpus),
-        lifecycle: Lifecycle::new(shards),
-        mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
-        tell: Arc::clone(control),
-        orders: ControlRequests::default(),
-        regions: None,
-        is_controlled: settings.control_mode == ControlMode::Explicit,
-        strict_readiness: settings.strict_readiness,
-        receive_budget: Arc::new(ProcessReceiveBudget::new(receive_memory(settings))),
-        http_input_size_max: settings.http_input_size_max,
-        grpc_message_size_max: settings.grpc_message_size_max,
-        connections_max: settings.connections_max,
-        http2_streams_max: settings.http2_streams_max,
-        http2_resets_max: settings.http2_resets_max,
-        http2_control_frames_max: settings.http2_control_frames_max,
-        cache_size: settings.cache_size,
-        exit_timeout: settings.exit_timeout,
-        io: match settings.io {
-            Io::Auto => IoPath::Auto,
-            Io::Epoll => IoPath::Epoll,
-            Io::Glommio => IoPath::Glommio,
-            Io::Ring => IoPath::Ring,
+        service: ServiceOptions {
+            id: settings.id.clone(),
+            is_controlled: settings.control_mode == ControlMode::Explicit,
+            strict_readiness: settings.strict_readiness,
+            tells_timing: settings.tells_timing,
         },
-        spin: settings.spin,
-        tells_timing: settings.tells_timing,
+        connection_limits: ConnectionLimits {
+            connections_max: settings.connections_max,
+            http_input_size_max: settings.http_input_size_max,
+            grpc_message_size_max: settings.grpc_message_size_max,
+            http2_streams_max: settings.http2_streams_max,
+            http2_resets_max: settings.http2_resets_max,
+            http2_control_frames_max: settings.http2_control_frames_max,
+        },
+        runtime: RuntimeOptions {
+            io: match settings.io {
+                Io::Auto => IoPath::Auto,
+                Io::Epoll => IoPath::Epoll,
+                Io::Glommio => IoPath::Glommio,
+                Io::Ring => IoPath::Ring,
+            },
+            spin: settings.spin,
+            exit_timeout: settings.exit_timeout,
+        },
+        memory: MemoryBudgets {
+            receive: Arc::new(ProcessReceiveBudget::new(receive_memory(settings))),
+            cache_size: settings.cache_size,
+        },
+        metrics: MetricsSources {
+            shard_cells: (0..shards).map(|_| Arc::new(ShardCells::default())).collect(),
+            gpus: Arc::clone(gpus),
+        },
+        lifecycle: Lifecycle::new(shards),
+        control_link: ControlLink {
+            control: Arc::clone(control),
+            requests: ControlRequests::default(),
+            mailboxes: (0..shards).map(|_| ShardMailbox::default()).collect(),
+        },
+        shared_memory: None,
         warn: log::warning,
     }
 }

@@ -97,7 +97,9 @@ impl RegionOwner {
             return reply.send(Ok(Vec::new()));
         }
         let published = Arc::new(PublishedRegions::new(Arc::clone(self.registry.regions()), reply));
-        for mailbox in self.server_context.upgrade().iter().flat_map(|server_context| &server_context.mailboxes) {
+        for mailbox in
+            self.server_context.upgrade().iter().flat_map(|server_context| &server_context.control_link.mailboxes)
+        {
             mailbox.push_regions(Arc::clone(&published));
         }
     }

@@ -140,7 +140,7 @@ fn start_threads(
     mut models: ModelRecords,
     addresses: Addresses,
 ) -> Result<(ModelRecords, Vec<JoinHandle<()>>), Error> {
-    let mut shards: Vec<Vec<_>> = context.server_context.mailboxes.iter().map(|_| Vec::new()).collect();
+    let mut shards: Vec<Vec<_>> = context.server_context.control_link.mailboxes.iter().map(|_| Vec::new()).collect();
     for PlannedModel { served, producers, placements, took } in planned {
         let worker_group = WorkerGroup::start(&served, &placements, &context.thread_hooks)?;
         for (shard, producer) in shards.iter_mut().zip(producers) {

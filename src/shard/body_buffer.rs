@@ -1,5 +1,5 @@
-//! What a shard gathers bodies into: an aligned buffer, as the connections ask for one. The layers
-//! between know only the trait. Bounded by what the connection lets in.
+//! Implements the connections' body buffer with an aligned buffer, so that tensors in a body need no copy. The
+//! connection code knows only the trait, and limits the size.
 
 use bytes::Bytes;
 
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_byte_that_the_field_names_lies_on_a_boundary() {
+    fn binary_data_begins_at_an_aligned_address() {
         for (json_size, size) in [(0, 10), (1, 10), (63, 100), (64, 100), (97, 5_000), (1_000, 3_000_000)] {
             let want: Vec<u8> = (0..size).map(|value: u32| (value % 251) as u8).collect();
             let fields = format!("POST / HTTP/1.1\r\nHost: a\r\nInference-Header-Content-Length: {json_size}\r\n");

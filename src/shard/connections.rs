@@ -1,5 +1,5 @@
-//! The open connections of one shard: who may be woken when a timer ends or the server drains.
-//! Lives on its shard. One sweep looks at all of them; no connection arms a timer of its own.
+//! The open connections of one shard, their deadlines and their wakers. One periodic sweep checks all deadlines: they
+//! are moved with every request, and a timer per connection would cost more than it is worth for timeouts of seconds.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,16 +10,16 @@ use slab::Slab;
 use crate::limits::DRAIN_GRACE;
 use crate::time::Instant;
 
-/// Why a connection is woken though nothing arrived.
+/// Why a connection was woken although its socket has no event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeReason {
-    /// The server drains: finish and take no more.
+    /// The server drains: finish and accept no more requests.
     Drain,
-    /// The instant it waited for has come.
+    /// Its deadline has passed.
     Timeout,
 }
 
-/// What the sweep knows of one connection.
+/// One connection's deadline, waker and last wake reason, shared by the connection and the sweep.
 #[derive(Default)]
 pub struct ConnectionWatch {
     active_at: Cell<Instant>,
@@ -29,18 +29,17 @@ pub struct ConnectionWatch {
 }
 
 impl ConnectionWatch {
-    /// The connection was opened, or answered: its client may be about to send.
+    /// The connection was opened or answered: its client may be about to send a request.
     pub fn set_active(&self, now: Instant) {
         self.active_at.set(now);
     }
 
-    /// From when on it may be closed without a word: a client that was active a moment before may
-    /// have sent already.
+    /// From when on a drain may close it silently: right after an answer the next request may already be on its way.
     pub fn quiet_at(&self) -> Instant {
         self.active_at.get() + DRAIN_GRACE
     }
 
-    /// When to wake the connection if nothing happens. The end of an earlier wait is forgotten.
+    /// When to wake the connection if nothing happens. Discards a timeout of the previous deadline.
     pub fn set_deadline(&self, deadline: Option<Instant>) {
         if self.wake_reason.get() == Some(WakeReason::Timeout) {
             self.wake_reason.set(None);
@@ -48,12 +47,12 @@ impl ConnectionWatch {
         self.deadline.set(deadline);
     }
 
-    /// The verdict, once.
-    pub fn take_verdict(&self) -> Option<WakeReason> {
+    /// Why the connection was woken, if by the sweep or the drain; returned once.
+    pub fn take_wake_reason(&self) -> Option<WakeReason> {
         self.wake_reason.take()
     }
 
-    /// Remembers who to wake; cheap when it is the same task as before.
+    /// Registers the task to wake; cheap when it is the same as before.
     pub fn register(&self, context: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if !waker.as_ref().is_some_and(|have| have.will_wake(context.waker())) {
@@ -61,7 +60,7 @@ impl ConnectionWatch {
         }
     }
 
-    fn judge(&self, wake_reason: WakeReason) {
+    fn wake(&self, wake_reason: WakeReason) {
         self.wake_reason.set(Some(wake_reason));
         if let Some(waker) = self.waker.borrow().as_ref() {
             waker.wake_by_ref();
@@ -76,7 +75,7 @@ pub struct Connections {
     is_draining: Cell<bool>,
 }
 
-/// A place in the table; leaves it when dropped.
+/// An entry in the table, removed when this is dropped.
 pub struct ConnectionGuard {
     connections: Rc<Connections>,
     key: usize,
@@ -89,7 +88,7 @@ impl Connections {
         Self { watches: RefCell::default(), count_max, is_draining: Cell::new(false) }
     }
 
-    /// Takes a connection in that was opened just now; `None` when there are too many.
+    /// Enters a connection that was opened just now; `None` when there are too many.
     pub fn enter(self: &Rc<Self>, now: Instant) -> Option<ConnectionGuard> {
         let mut watches = self.watches.borrow_mut();
         if watches.len() >= self.count_max {
@@ -98,7 +97,7 @@ impl Connections {
         let watch = Rc::new(ConnectionWatch::default());
         watch.set_active(now);
         if self.is_draining() {
-            watch.judge(WakeReason::Drain);
+            watch.wake(WakeReason::Drain);
         }
         let key = watches.insert(Rc::clone(&watch));
         Some(ConnectionGuard { connections: Rc::clone(self), key, watch })
@@ -119,27 +118,27 @@ impl Connections {
         self.is_draining.get()
     }
 
-    /// Wakes those whose deadline has come.
+    /// Wakes the connections whose deadline has passed.
     pub fn sweep(&self, now: Instant) {
         for (_, watch) in self.watches.borrow().iter() {
             if watch.deadline.get().is_some_and(|deadline| deadline <= now) {
                 watch.deadline.set(None);
-                watch.judge(WakeReason::Timeout);
+                watch.wake(WakeReason::Timeout);
             }
         }
     }
 
-    /// Tells all of them to finish.
+    /// Wakes all connections, to finish what they have and close.
     pub fn drain(&self) {
         self.is_draining.set(true);
         for (_, watch) in self.watches.borrow().iter() {
-            watch.judge(WakeReason::Drain);
+            watch.wake(WakeReason::Drain);
         }
     }
 }
 
 impl ConnectionGuard {
-    /// What the sweep knows of this connection.
+    /// This connection's entry.
     pub const fn watch(&self) -> &Rc<ConnectionWatch> {
         &self.watch
     }
@@ -156,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_table_takes_no_more_until_one_leaves() {
+    fn a_full_table_refuses_connections_until_one_closes() {
         let connections = Rc::new(Connections::new(2));
         let (one, two) = (connections.enter(Instant::ZERO).unwrap(), connections.enter(Instant::ZERO).unwrap());
         assert!(connections.enter(Instant::ZERO).is_none());
@@ -173,16 +172,19 @@ mod tests {
         due.watch().set_deadline(Some(Instant::from_micros(5)));
         later.watch().set_deadline(Some(Instant::from_micros(6)));
         connections.sweep(Instant::from_micros(5));
-        assert_eq!((due.watch().take_verdict(), later.watch().take_verdict()), (Some(WakeReason::Timeout), None));
+        assert_eq!(
+            (due.watch().take_wake_reason(), later.watch().take_wake_reason()),
+            (Some(WakeReason::Timeout), None)
+        );
         connections.sweep(Instant::from_micros(5));
-        assert_eq!(due.watch().take_verdict(), None);
+        assert_eq!(due.watch().take_wake_reason(), None);
         connections.sweep(Instant::from_micros(6));
         later.watch().set_deadline(Some(Instant::from_micros(9)));
-        assert_eq!(later.watch().take_verdict(), None, "another wait has begun");
+        assert_eq!(later.watch().take_wake_reason(), None, "another wait has begun");
         connections.drain();
         assert!(connections.is_draining());
         assert_eq!(
-            (due.watch().take_verdict(), later.watch().take_verdict()),
+            (due.watch().take_wake_reason(), later.watch().take_wake_reason()),
             (Some(WakeReason::Drain), Some(WakeReason::Drain))
         );
     }

@@ -1,5 +1,5 @@
-//! Requests of clients to the control thread (load, unload, index), and their answers on the way back, each by a one-shot
-//! channel. Bounded by [`ControlRequests`] in number and in bytes.
+//! Requests of clients to the control thread (load, unload, index), and their answers on the way back, each by a
+//! one-shot channel. Bounded by [`ControlRequests`] in number and in bytes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 /// Answers one request, with the repository index where that was asked for, else with nothing.
 pub type ControlReply = OneShotSender<Vec<IndexEntry>, ControlLease>;
 
-/// The requests that wait for the control thread, over all shards.
+/// Counts the requests that wait for the control thread, over all shards, and bounds their number and bytes.
 #[derive(Default)]
 pub struct ControlRequests {
     budget: Arc<RequestBudget>,
@@ -25,18 +25,18 @@ struct RequestBudget {
     size: AtomicUsize,
 }
 
-/// One request's share of the bounds.
+/// One request's share of the bounds, returned when the request is answered or dropped.
 pub struct ControlLease {
     budget: Arc<RequestBudget>,
     size: usize,
 }
 
 impl ControlRequests {
-    /// Lets a request in.
+    /// Admits a request: the end that the control thread answers through, and the end that the client awaits.
     ///
     /// # Errors
     /// Unavailable, where as many wait as may, or hold as many bytes as they may.
-    pub fn enter(&self, order: &RepositoryOrder) -> Result<(ControlReply, OneShotReceiver<Vec<IndexEntry>>), Error> {
+    pub fn admit(&self, order: &RepositoryOrder) -> Result<(ControlReply, OneShotReceiver<Vec<IndexEntry>>), Error> {
         let (budget, size) = (&self.budget, order.size());
         let take = |have: &AtomicUsize, more: usize, max: usize| {
             let within = |have: usize| have.checked_add(more).filter(|sum| *sum <= max);
@@ -79,18 +79,18 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_bounded_in_number_and_in_bytes_and_give_back_what_they_took() {
-        let orders = ControlRequests::default();
-        let held: Vec<_> = (0..ORDERS_MAX).map(|_| orders.enter(&load(0)).unwrap()).collect();
-        let error = orders.enter(&load(0)).err().unwrap();
+    fn requests_are_bounded_in_number_and_bytes_and_return_their_share() {
+        let requests = ControlRequests::default();
+        let held: Vec<_> = (0..ORDERS_MAX).map(|_| requests.admit(&load(0)).unwrap()).collect();
+        let error = requests.admit(&load(0)).err().unwrap();
         assert!(error.text().contains("256 model control requests wait"), "{error}");
         drop(held);
-        let large = orders.enter(&load(ORDERS_SIZE_MAX - 100)).unwrap();
-        let error = orders.enter(&load(200)).err().unwrap();
+        let large = requests.admit(&load(ORDERS_SIZE_MAX - 100)).unwrap();
+        let error = requests.admit(&load(200)).err().unwrap();
         assert!(error.text().contains("hold 268435456 bytes"), "{error}");
         drop(large);
-        assert!(orders.enter(&load(200)).is_ok());
-        assert_eq!(orders.budget.count.load(Ordering::Relaxed), 0);
-        assert_eq!(orders.budget.size.load(Ordering::Relaxed), 0);
+        assert!(requests.admit(&load(200)).is_ok());
+        assert_eq!(requests.budget.count.load(Ordering::Relaxed), 0);
+        assert_eq!(requests.budget.size.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,11 +1,10 @@
-//! A request of an ensemble: its steps go the way of client requests, into the same queues, as soon as
-//! their tensors are there. Tensors pass by reference count. The first step that fails fails the request,
-//! and those that run are left as a client leaves; so are all where the client does, or the deadline
-//! passes. What can run next is `scheduler::ensemble`'s to say. An ensemble holds nothing between
-//! requests but how its tensors go. Lives on its shard.
+//! Runs a request of an ensemble. A step is submitted to the same model queues as a client's request, as soon as its
+//! inputs are there; `scheduler::ensemble` decides which can run. Tensors pass by reference count. The first step that
+//! fails fails the request, and the steps still running are cancelled; all are when the client leaves or the deadline
+//! passes. Between requests an ensemble keeps nothing but its wiring.
 //!
-//! Nobody waits in a circle: a step whose queue is full fails, and what a step waits for, an answer or
-//! a permit, is held by nobody who waits for this request.
+//! There is no deadlock: a step whose queue is full fails instead of waiting, and an answer or a permit that a step
+//! waits for is never held by a task that waits for this request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -50,7 +49,7 @@ struct StepTensor {
     rows: u32,
 }
 
-/// What is the same for all steps of a request.
+/// What all steps of a request share.
 struct EnsembleContext {
     shard: Rc<Shard>,
     spec: Arc<ModelSpec>,
@@ -66,48 +65,48 @@ struct EnsembleContext {
     sink: Option<Rc<dyn PartSink>>,
 }
 
-/// A request of an ensemble that is under way.
+/// A running request of an ensemble.
 struct RunningEnsemble {
     common: EnsembleContext,
     run: EnsembleRun<StepTensor>,
-    flights: Vec<StepInFlight>,
+    in_flight: Vec<StepInFlight>,
     window: Rc<AnswerWindow>,
     computed: StepTimes,
-    /// The response of an ensemble that has one.
+    /// The response, once it is complete; of an ensemble that is not decoupled.
     outputs: Option<Vec<Tensor>>,
 }
 
-/// A step that is under way.
+/// A running step.
 struct StepInFlight {
     frame: usize,
     step: usize,
     rows: u32,
-    /// Where its answers come that others follow.
+    /// All but the last answer of a decoupled step.
     parts: Option<Rc<UnreadAnswers>>,
     work: StepFuture,
 }
 
 type StepFuture = Pin<Box<dyn Future<Output = Result<(InferOutcome, AnswerPart), Error>>>>;
 
-/// How much of the answers of decoupled steps is under way, and whether the client reads.
+/// Backpressure on decoupled steps: how many of their answers are in flight, and whether the client reads.
 struct AnswerWindow {
     frames: Cell<usize>,
     outer: Option<Rc<dyn PartSink>>,
 }
 
-/// The answers of a decoupled step that were not looked at yet.
+/// The answers of a decoupled step that were not handed to later steps yet.
 struct UnreadAnswers {
     answers: RefCell<VecDeque<Answer>>,
     window: Rc<AnswerWindow>,
 }
 
-/// What came of a request.
+/// The result of an ensemble request.
 struct EnsembleOutcome {
     outputs: Vec<Tensor>,
     computed: StepTimes,
 }
 
-/// A ticket that counts among those in flight, and names no request of a queue.
+/// A ticket held while the ensemble runs, so that it counts against the requests in flight; no queue knows it.
 struct SlotGuard {
     request_slots: Rc<RequestSlots>,
     ticket: Ticket,
@@ -120,7 +119,10 @@ impl Drop for SlotGuard {
 }
 
 impl Shard {
-    /// Runs a request of an ensemble, and counts it once.
+    /// Runs a request of an ensemble and counts it once.
+    ///
+    /// # Errors
+    /// The first failed step's error, with the ensemble's name in front; or why no step could be submitted.
     pub(super) async fn infer_ensemble(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
@@ -129,7 +131,7 @@ impl Shard {
         (arrival, sink): (Arrival, Option<Rc<dyn PartSink>>),
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         let began = clock::now();
-        let _seat = SlotGuard { request_slots: Rc::clone(&self.request_slots), ticket: self.open_ticket()? };
+        let _slot_guard = SlotGuard { request_slots: Rc::clone(&self.request_slots), ticket: self.open_ticket()? };
         let model_metrics = ModelMetrics::open(model, self.index, request.rows, arrival.received);
         let (spec, plan) = (Arc::clone(&model.served().spec), request.plan.clone());
         let outcome = match self.begin_ensemble(model, steps, request, (arrival, sink)) {
@@ -161,7 +163,7 @@ impl Shard {
         let (Some(ensemble), Placement::Ensemble(permits)) = (&served.spec.ensemble, &served.placement) else {
             return Err(Error::internal("what is no ensemble has no steps"));
         };
-        // Held until the answer: what is unloaded meanwhile is not freed.
+        // The handles are kept until the answer, so that a version unloaded meanwhile is not freed.
         let models = self.step_models(ensemble)?;
         let bound = steps.bind(&served.spec, ensemble, models.iter().map(|model| &model.served().spec))?;
         let InferRequest { inputs, rows, priority, timeout, sequence, plan } = request;
@@ -185,10 +187,17 @@ impl Shard {
             arrival,
             sink,
         };
-        Ok(RunningEnsemble { common, run, flights: Vec::new(), window, computed: StepTimes::default(), outputs: None })
+        Ok(RunningEnsemble {
+            common,
+            run,
+            in_flight: Vec::new(),
+            window,
+            computed: StepTimes::default(),
+            outputs: None,
+        })
     }
 
-    /// The models of the steps, in their versions.
+    /// The model versions of the steps, in the order of the steps.
     fn step_models(&self, ensemble: &Ensemble) -> Result<Vec<Rc<LocalModel>>, Error> {
         let find = |step: &crate::model::spec::ensemble::EnsembleStep| {
             let version = step.version.map(|version| u64::try_from(version).unwrap_or_default());
@@ -197,13 +206,13 @@ impl Shard {
         ensemble.steps.iter().map(find).collect()
     }
 
-    /// Whether a model can serve: all its instances live, and those of the models that it is made of.
+    /// Whether a model can serve: all its instances work, and for an ensemble those of all its steps.
     pub fn is_model_ready(&self, model: &Rc<LocalModel>) -> bool {
         self.models_within(model).is_ok_and(|models| models.iter().all(|model| model.served().is_ready()))
     }
 
-    /// The queues of sequences that a request of a model reaches: its own, or those of its steps.
-    pub fn sequence_feeds(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
+    /// The queues with sequences that a request to the model reaches: its own, or those of its steps.
+    pub fn sequence_queues(&self, model: &Rc<LocalModel>) -> Vec<Arc<ModelQueue>> {
         let model_queue = |model: &Rc<LocalModel>| match &model.served().placement {
             Placement::Worker(model_queue) => model.served().spec.sequence.is_some().then(|| Arc::clone(model_queue)),
             _ => None,
@@ -211,7 +220,7 @@ impl Shard {
         self.models_within(model).unwrap_or_default().iter().filter_map(model_queue).collect()
     }
 
-    /// The model and those that it is made of, each once, however often and deep it is a step.
+    /// The model and all models below it, each once, however often and deep it is a step.
     fn models_within(&self, model: &Rc<LocalModel>) -> Result<Vec<Rc<LocalModel>>, Error> {
         let (mut models, mut index) = (vec![Rc::clone(model)], 0);
         while let Some(model) = models.get(index) {
@@ -233,8 +242,8 @@ impl Future for RunningEnsemble {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = self.advance(context);
         if polled.is_ready() {
-            // What still runs has no reader.
-            self.flights.clear();
+            // Cancels the steps that still run: nothing needs their answers.
+            self.in_flight.clear();
         }
         polled
     }
@@ -247,12 +256,12 @@ impl RunningEnsemble {
             let mut has_moved = false;
             while let Some(launch) = self.run.poll_step() {
                 match self.common.begin(launch, &self.window) {
-                    Ok(flight) => self.flights.push(flight),
+                    Ok(step) => self.in_flight.push(step),
                     Err(error) => return Poll::Ready(Err(error)),
                 }
                 has_moved = true;
             }
-            match self.poll_flights(context).and_then(|have_moved| Ok(have_moved | self.respond()?)) {
+            match self.poll_steps(context).and_then(|have_moved| Ok(have_moved | self.respond()?)) {
                 Ok(have_moved) => has_moved |= have_moved,
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -263,7 +272,7 @@ impl RunningEnsemble {
             if !has_moved {
                 return Poll::Pending;
             }
-            // Steps inside the shard follow one another without a pause: the others have their turn.
+            // Inline steps complete without waiting, so this loop could run long: yield to the shard's other tasks.
             if clock::now().since(began) > INLINE_LONGEST_MAX {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
@@ -271,10 +280,10 @@ impl RunningEnsemble {
         }
     }
 
-    /// Looks at all steps that are under way; whether one of them got on.
-    fn poll_flights(&mut self, context: &mut Context<'_>) -> Result<bool, Error> {
+    /// Polls all running steps; returns whether one of them progressed.
+    fn poll_steps(&mut self, context: &mut Context<'_>) -> Result<bool, Error> {
         let (mut index, mut has_moved) = (0, false);
-        while let Some(flight) = self.flights.get_mut(index) {
+        while let Some(flight) = self.in_flight.get_mut(index) {
             let polled = flight.work.as_mut().poll(context);
             let answers = flight.parts.as_ref().map(|parts| std::mem::take(&mut *parts.answers.borrow_mut()));
             let (step, rows) = (flight.step, flight.rows);
@@ -287,7 +296,7 @@ impl RunningEnsemble {
                 index += 1;
                 continue;
             };
-            let flight = self.flights.swap_remove(index);
+            let flight = self.in_flight.swap_remove(index);
             has_moved = true;
             let (InferOutcome { outputs, stamps, .. }, part) = outcome?;
             self.computed.add(&stamps);
@@ -304,7 +313,7 @@ impl RunningEnsemble {
         Ok(has_moved)
     }
 
-    /// Gives responses that are ready to who takes them; whether there was one.
+    /// Delivers ready responses, to the sink or as the outputs; returns whether there was one.
     fn respond(&mut self) -> Result<bool, Error> {
         let mut has_moved = false;
         while self.common.sink.as_ref().is_none_or(|sink| sink.has_room()) {
@@ -346,7 +355,7 @@ impl EnsembleContext {
         self.bound.specs.get(step).ok_or_else(|| Error::internal("a step has a model"))
     }
 
-    /// Submits a step, as a client's request would be.
+    /// Submits a step as a client's request would be.
     fn begin(&self, launch: StepLaunch<StepTensor>, window: &Rc<AnswerWindow>) -> Result<StepInFlight, Error> {
         let StepLaunch { frame, step, inputs } = launch;
         let (Some(model), Some(wiring)) = (self.models.get(step), self.bound.wiring.steps.get(step)) else {
@@ -382,11 +391,12 @@ impl EnsembleContext {
             };
             let arrival = Arrival { received: clock::now(), deadline, depth };
             let has_run = Cell::new(false);
-            let first = shard.infer_parts(&model, request.clone(), arrival, sink.clone(), &has_run).await;
-            // It was loaded anew while the request was at an earlier step.
+            let first = shard.infer(&model, request.clone(), arrival, sink.clone(), &has_run).await;
+            // The model was reloaded while the request was at an earlier step: try once more on the version that
+            // replaced it. Safe, since no instance has run this request.
             match first {
                 Err(error) if !has_run.get() && model.is_stopped() && error.code() == Code::Unavailable => {
-                    shard.infer_parts(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
+                    shard.infer(&successor(&shard, &model)?, request, arrival, sink, &has_run).await
                 }
                 outcome => outcome,
             }
@@ -394,7 +404,7 @@ impl EnsembleContext {
         Ok(StepInFlight { frame, step, rows: if spec.has_batch_axis() { rows } else { 0 }, parts, work })
     }
 
-    /// Finds the model that serves now instead of that of a step, if it has the same tensors.
+    /// Finds the version that has replaced a step's model, if it has the same tensors.
     fn successor(&self, step: usize) -> impl Fn(&Shard, &LocalModel) -> Result<Rc<LocalModel>, Error> + use<> {
         let version = self.spec.ensemble.as_ref().and_then(|ensemble| ensemble.steps.get(step)?.version);
         let version = version.map(|version| u64::try_from(version).unwrap_or_default());
@@ -404,11 +414,11 @@ impl EnsembleContext {
             if is_alike(&found.served().spec, spec) {
                 return Ok(found);
             }
-            Err(Error::unavailable(format!("model '{}' was loaded anew with other tensors", spec.name)))
+            Err(Error::unavailable(format!("model '{}' was reloaded with other tensors", spec.name)))
         }
     }
 
-    /// What a step gave, in the order of its wiring.
+    /// A step's outputs in the order of its wiring.
     fn pieces(&self, step: usize, rows: u32, outputs: Vec<Tensor>) -> Vec<StepTensor> {
         let mut outputs: Vec<_> = outputs.into_iter().map(Some).collect();
         let wires = self.bound.wiring.steps.get(step).into_iter().flat_map(|wiring| &wiring.outputs);
@@ -419,7 +429,7 @@ impl EnsembleContext {
         wires.map(piece).collect()
     }
 
-    /// The outputs of the ensemble in its order; those that nobody asked for are empty.
+    /// The outputs of the ensemble in its order; those that were not requested are empty.
     fn outputs(&self, response: Vec<StepTensor>) -> Result<Vec<Tensor>, Error> {
         let spec = &self.spec;
         let empty = |datatype| Tensor { datatype, shape: Shape::new(), contents: bytes::Bytes::new() };
@@ -430,7 +440,10 @@ impl EnsembleContext {
                 continue;
             };
             let tensor = piece.tensor.ok_or_else(|| {
-                Error::invalid(format!("output '{}' was not made: what it is made of was left out", expected.name))
+                Error::invalid(format!(
+                    "output '{}' was not computed: an input that it depends on was left out",
+                    expected.name
+                ))
             })?;
             let dims = expected.model_shape.get(usize::from(spec.has_batch_axis())..).unwrap_or_default();
             *output = Tensor { shape: reshape(dims, has_rows, piece.rows, tensor.shape), ..tensor };
@@ -450,7 +463,7 @@ impl PartSink for UnreadAnswers {
     }
 }
 
-/// Whether two models take and give tensors of the same names, datatypes and shapes, in the same order.
+/// Whether two models have inputs and outputs of the same names, datatypes and shapes, in the same order.
 fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
     let are_alike = |one: &[TensorSpec], other: &[TensorSpec]| {
         let face = |tensor: &TensorSpec| (tensor.name.clone(), tensor.datatype, tensor.model_shape.clone());
@@ -460,8 +473,8 @@ fn is_alike(one: &ModelSpec, other: &ModelSpec) -> bool {
     is_decoupled && rows_max && are_alike(&one.inputs, &other.inputs) && are_alike(&one.outputs, &other.outputs)
 }
 
-/// The shape of a tensor for who takes it, where only one of the two has a batch axis (Triton's
-/// `ReshapeTensorDims`): an axis of one row comes or goes where the rest is what is expected then.
+/// The shape of a tensor as the next model expects it, where only one of the two has a batch axis (Triton's
+/// `ReshapeTensorDims`): a batch axis of one row is added or removed where the other dimensions fit then.
 fn reshape(dims: &[i64], has_batch_axis: bool, rows: u32, shape: Shape) -> Shape {
     match (has_batch_axis, rows) {
         (true, 0) if fits(dims, &shape) => std::iter::once(1).chain(shape).collect(),
@@ -475,7 +488,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_axis_of_one_row_comes_or_goes_between_models_with_and_without_batches() {
+    fn a_batch_axis_of_one_row_is_added_or_removed_between_models() {
         let check = |dims: &[i64], has_batch_axis, rows, shape: &[i64], want: &[i64]| {
             let got = reshape(dims, has_batch_axis, rows, Shape::from_slice(shape));
             assert_eq!(got.as_slice(), want, "{dims:?} {has_batch_axis} {rows} {shape:?}");

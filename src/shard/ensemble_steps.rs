@@ -1,5 +1,5 @@
-//! How the tensors of an ensemble go between the models that serve now; made anew when one of them is another. Lives on its
-//! shard.
+//! The wiring of an ensemble's tensors between the model versions that serve now, cached until one of the versions is
+//! replaced.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,13 +11,13 @@ use crate::model::ensemble::Wiring;
 use crate::model::spec::ensemble::Ensemble;
 use crate::scheduler::ensemble::{StepEdges, StepGraph};
 
-/// How the tensors of an ensemble go between the models that serve now. Lives on its shard.
+/// The cached wiring of an ensemble, one per shard.
 #[derive(Default)]
 pub struct EnsembleSteps {
     bound: RefCell<Option<Rc<BoundSteps>>>,
 }
 
-/// The same for models that were found.
+/// The wiring for certain versions of the step models.
 pub(super) struct BoundSteps {
     pub(super) specs: Vec<Arc<ModelSpec>>,
     pub(super) wiring: Wiring,
@@ -25,7 +25,10 @@ pub(super) struct BoundSteps {
 }
 
 impl EnsembleSteps {
-    /// How tensors go between these models: as before, unless one of them is another by now.
+    /// The wiring between these models: the cached one, unless one of the models was replaced since.
+    ///
+    /// # Errors
+    /// Where the tensors of the models no longer fit together, or a step has become decoupled and the ensemble is not.
     pub(super) fn bind<'a>(
         &self,
         spec: &ModelSpec,
@@ -43,7 +46,7 @@ impl EnsembleSteps {
         let members: Vec<&ModelSpec> = specs.iter().map(|spec| &**spec).collect();
         let wiring = Wiring::new(spec, ensemble, &members)?;
         if wiring.is_decoupled && !spec.is_decoupled {
-            return Err(Error::unavailable("one of its models answers any number of times by now; it is loaded anew"));
+            return Err(Error::unavailable("one of its models is decoupled now; the ensemble is being reloaded"));
         }
         let tensors = |wires: &[(usize, usize)]| wires.iter().map(|(_, tensor)| *tensor).collect();
         let edges = wiring.steps.iter().zip(&specs).map(|(step, spec)| StepEdges {

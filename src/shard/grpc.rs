@@ -1,5 +1,5 @@
-//! gRPC calls on the streams of a connection: asks the protocol or a model, and sends the answer with
-//! its status (gRPC over HTTP/2). Lives on its shard.
+//! gRPC calls on the streams of an HTTP/2 connection: a call is answered by the protocol code, a model or the control
+//! thread, and ends with its status (gRPC over HTTP/2).
 
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -18,22 +18,24 @@ use crate::protocol::grpc::repository::RepositoryRpc;
 use crate::protocol::grpc::{self, InferMessage, Rpc, reflection as protocol_reflection, service, status};
 use crate::protocol::repository::not_explicit;
 use crate::protocol::route::{RegionAction, version_of};
-use crate::protocol::shared_memory::{self, RegionKind};
+use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::Timing;
 use crate::runtime::{clock, executor};
 use crate::shard::Shard;
 use crate::shard::http2_link::Http2Link;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer::{Arrival, RequestMetrics};
+use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::stream::{self, StreamFault};
 use crate::time::Instant;
 use crate::wire::http2::StreamId;
 
-/// How often a health watch looks whether the answer changed.
+/// How often a health watch checks whether the status has changed.
 const WATCH_INTERVAL: Duration = Duration::from_millis(50);
-/// The field of `ModelInferRequest` whose payload is put on a boundary: `raw_input_contents`.
+/// The field of `ModelInferRequest` whose payload is received at an aligned address, so that tensors need no copy:
+/// `raw_input_contents`.
 pub const RAW_CONTENTS: u32 = 7;
 
-/// What takes the messages of a call one by one.
+/// The task that takes the messages of a streaming call one by one.
 pub enum MessageConsumer {
     /// [`stream_infer`].
     Infer {
@@ -44,8 +46,8 @@ pub enum MessageConsumer {
     Reflection,
 }
 
-/// A call begins: says how its messages are wanted, or refuses it. What takes them, where it takes
-/// them one by one.
+/// A call begins: accepts it with the way its messages are delivered, or refuses it. Returns the consumer of a
+/// streaming call.
 pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDeadline) -> Option<MessageConsumer> {
     let rpc = link.with(|connection| {
         if is_post {
@@ -79,7 +81,7 @@ pub fn begin(link: &Http2Link, stream: StreamId, is_post: bool, deadline: CallDe
     each
 }
 
-/// Answers the requests of a stream. `departure` says how its client left where this is dropped before.
+/// Answers the requests of a stream. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn stream_infer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,
@@ -95,7 +97,7 @@ pub async fn stream_infer(
     end(&link, stream, fault.as_ref());
 }
 
-/// A call whose request cannot be read.
+/// Ends a call whose request cannot be read.
 pub fn refuse(link: &Http2Link, stream: StreamId, fault: CallFault) {
     end(link, stream, Some(&fault_error(fault)));
 }
@@ -112,7 +114,7 @@ fn fault_error(fault: CallFault) -> Error {
     }
 }
 
-/// A call whose one message is here.
+/// A unary call whose message was received.
 pub struct UnaryCall {
     /// Its stream.
     pub stream: StreamId,
@@ -120,19 +122,20 @@ pub struct UnaryCall {
     pub rpc: Rpc,
     /// The message.
     pub message: Bytes,
-    /// The memory that it takes.
+    /// The receive memory that it takes.
     pub memory: ReceiveReservation,
-    /// When its client gives up.
+    /// The client's deadline.
     pub deadline: Option<Instant>,
 }
 
-/// Answers a call. `departure` says how its client left where this is dropped before.
+/// Answers a unary call. Where the future is dropped before its end, `departure` holds how the client left.
 pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, departure: Rc<Cell<Departure>>) {
     let UnaryCall { stream, rpc, message, memory, deadline } = call;
     let outcome = match rpc {
         Rpc::ModelInfer => {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let is_timed = shard.server_context.tells_timing || link.with(|connection| connection.wants_timing(stream));
+            let is_timed =
+                shard.server_context.service.tells_timing || link.with(|connection| connection.wants_timing(stream));
             let outcome = infer(&shard, message, memory, deadline, is_timed).await;
             request_metrics.settle(&outcome);
             outcome
@@ -154,10 +157,10 @@ pub async fn answer(shard: Rc<Shard>, link: Rc<Http2Link>, call: UnaryCall, depa
 }
 
 async fn repository(shard: &Rc<Shard>, rpc: RepositoryRpc, message: &[u8]) -> Result<FramedParts, Error> {
-    if rpc != RepositoryRpc::Index && !shard.server_context.is_controlled {
+    if rpc != RepositoryRpc::Index && !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
-    let entries = shard.order(rpc.order(message)?).await?;
+    let entries = shard.send_control_request(rpc.order(message)?).await?;
     rpc.answer(entries).map(|answer| smallvec![answer])
 }
 
@@ -166,14 +169,14 @@ async fn regions(
     (kind, action): (RegionKind, RegionAction),
     message: &[u8],
 ) -> Result<FramedParts, Error> {
-    if shard.server_context.regions.is_none() {
+    if shard.server_context.shared_memory.is_none() {
         return Err(shared_memory::disabled());
     }
-    let regions = shard.order_regions(grpc::shared_memory::order(kind, action, message)?).await?;
+    let regions = shard.send_region_request(grpc::shared_memory::order(kind, action, message)?).await?;
     grpc::shared_memory::answer(kind, action, regions).map(|answer| smallvec![answer])
 }
 
-/// Answers the messages of a reflection one by one.
+/// Answers the messages of a reflection call one by one.
 pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
     let outcome = loop {
         let answer = match link.next(stream).await {
@@ -190,12 +193,12 @@ pub async fn reflection(link: Rc<Http2Link>, stream: StreamId) {
     end(&link, stream, outcome.err().as_ref());
 }
 
-/// Tells the server's health now and whenever it changes, until the client leaves or the server ends.
+/// Sends the server's health now and whenever it changes, until the client leaves or the server drains.
 async fn watch(shard: &Rc<Shard>, link: &Http2Link, stream: StreamId) {
-    let mut told = None;
+    let mut sent = None;
     loop {
         let is_ready = shard.is_ready();
-        if told.replace(is_ready) != Some(is_ready) {
+        if sent.replace(is_ready) != Some(is_ready) {
             match service::health(is_ready) {
                 Ok(answer) => link.with(|connection| connection.send_message(stream, [answer], clock::now())),
                 Err(error) => return end(link, stream, Some(&error)),
@@ -212,9 +215,9 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     let status = error.map(|error| {
         let (code, text) = status::trailers(error);
         let fields = match error.code() {
-            // What a client that compresses needs to know (gRPC over HTTP/2, "Compression").
+            // Tells a client that compresses which encodings are accepted (gRPC over HTTP/2, "Compression").
             Code::Unsupported => Some(("grpc-accept-encoding", Cow::Borrowed("identity"))),
-            // When one that tries again by itself is to do so (gRPC proposal A6, "Pushback").
+            // When a client that retries by itself should do so (gRPC proposal A6, "Pushback").
             Code::Exhausted => Some(("grpc-retry-pushback-ms", Cow::Borrowed("1000"))),
             _ => None,
         };
@@ -223,44 +226,31 @@ fn end(link: &Http2Link, stream: StreamId, error: Option<&Error>) {
     link.with(|connection| connection.end_call(stream, status, clock::now()));
 }
 
-/// The answer to an inference, and what its trailers say beyond that all went well.
+/// The response to an inference, and its trailers where they carry more than the status OK.
 async fn infer(
     shard: &Rc<Shard>,
     message: Bytes,
-    mut memory: ReceiveReservation,
+    memory: ReceiveReservation,
     deadline: Option<Instant>,
     is_timed: bool,
 ) -> Result<(FramedParts, Option<CallStatus>), Error> {
-    let received = clock::now();
-    let (model, mut request) = {
+    let arrival = Arrival { received: clock::now(), deadline, depth: 0 };
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
         let version = version_of(request.model_version)?;
         let model = shard.models.find(request.model_name, version)?;
-        let regions = shard.regions.borrow();
-        let decoded = grpc::decode::decode(&model.served().spec, &request, regions.as_deref(), &mut memory);
-        shard.count_shortage(&memory);
-        (model, decoded?)
+        let request = grpc::decode::decode(&model.served().spec, &request, regions, memory)?;
+        Ok((model, request))
     };
-    // What was converted needs it no more.
-    drop(message);
+    let output = infer_pipeline::run(shard, PipelineInput { memory, arrival, is_timed }, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
     let served = model.served();
-    if request.plan.shared.is_some() {
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let decoded = is_timed.then(clock::now);
-    let arrival = Arrival { received, deadline, depth: 0 };
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
-    if plan.shared.is_some() {
-        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
-    }
     let parts = grpc::encode(&served.spec, served.version, &plan, outputs)?;
-    let end = decoded.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
+    let end = decoded_at.map(|decoded| timed_end(&Timing { stamps, decoded, encoded: clock::now() }));
     Ok((parts, end))
 }
 
-/// The end of a call that went well and says where its time went.
+/// The trailers of a successful call with the times of its stages.
 fn timed_end(timing: &Timing) -> CallStatus {
     let fields = SmallVec::from_iter([("server-timing", Cow::Owned(timing.text()))]);
     CallStatus { code: 0, text: String::new(), fields }

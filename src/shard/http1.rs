@@ -1,5 +1,5 @@
 //! One HTTP/1.1 connection: moves bytes between the socket and the state machine in
-//! `connection::http1`, one request after the other. Lives on its shard.
+//! `connection::http1`, one request after the other.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -22,13 +22,14 @@ use crate::wire::http1::HttpRefusal;
 use crate::wire::http1::reply::CONTINUE;
 use crate::wire::message::{Message, Reply};
 
-/// Buffers for replies that a shard keeps: as many as are in use at once under load.
+/// Free reply buffers that a shard keeps: about as many as are in use at once under load.
 const BUFFERS_MAX: usize = 64;
-/// Bytes of a buffer that is kept.
+/// Capacity up to which a free buffer is kept.
 const BUFFER_SIZE_MAX: usize = 64 * 1024;
 
-/// How soon after an interim response its reset is looked for, and how seldom at last: there is no
-/// event for it on a socket whose input has ended.
+/// The first and the longest pause between two checks whether the client answered the interim response with a reset.
+/// The kernel reports no event for that on a socket whose input has ended, so it must be polled; the pause doubles each
+/// time.
 const PROBE_PAUSE_MIN: Duration = Duration::from_millis(1);
 const PROBE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
@@ -57,7 +58,7 @@ pub async fn serve<A, F>(
     F: Future<Output = Reply>,
 {
     let settings = Http1Settings {
-        body_size_max: shard.server_context.http_input_size_max,
+        body_size_max: shard.server_context.connection_limits.http_input_size_max,
         aligned_after: Some("inference-header-content-length"),
         ..Http1Settings::default()
     };
@@ -72,7 +73,7 @@ pub async fn serve<A, F>(
     };
     session.take_first(&first);
     drop(first);
-    // An error of the socket ends the connection; there is nobody left to tell.
+    // A socket error ends the connection; no peer is left to report it to.
     let _ = session.run(answer).await;
 }
 
@@ -81,21 +82,22 @@ struct Http1Session<'a> {
     socket: Socket,
     connection_guard: &'a ConnectionGuard,
     connection: Http1Connection<AlignedBuffer>,
-    /// Replies on their way out: those of pipelined requests go in one send.
+    /// Replies not sent yet: those of pipelined requests go in one send.
     out: Vec<u8>,
     is_input_ended: bool,
     probe: DepartureProbe,
 }
 
-/// Finds out whether a client that closed its side while its request waits still reads: the end of
-/// its input looks the same either way. One that has gone answers whatever it is sent with a reset,
-/// so it is sent an interim response, which others leave out (RFC 9110 §15.2.1). Why:
+/// Finds out whether a client that closed its sending side while its request waits has left or still reads: both look
+/// the same, the input has ended. The client's kernel answers data for a closed socket with a reset, so the server
+/// sends an interim response, which a client that still reads ignores (RFC 9110 §15.2.1). Why:
 /// `docs/decisions/0004-half-closed-connections.md`.
 struct DepartureProbe {
-    /// What is still to be sent.
+    /// The part of the interim response that is not sent yet.
     rest: &'static [u8],
-    /// When to look for the reset, and how long to wait after that.
+    /// Runs until the next check for a reset.
     timer: Option<Pin<Box<dyn Future<Output = ()>>>>,
+    /// How long that check waits.
     pause: Duration,
 }
 
@@ -165,21 +167,21 @@ impl Http1Session<'_> {
         }
     }
 
-    /// Waits for more input. A reply when a timer refuses the request that is coming in.
+    /// Waits for more input. Returns a reply where a timeout refuses the request that is being received.
     async fn read(&mut self) -> std::io::Result<Option<Reply>> {
         let watch = self.connection_guard.watch();
         watch.set_deadline(self.connection.poll_timeout());
         let (connection, socket, shard) = (&mut self.connection, &mut self.socket, self.shard);
         let event = poll_fn(|context| {
             watch.register(context);
-            // What has come already is served, even when the connection is about to close.
+            // Input first: a request that has arrived is served even when the server drains.
             let space = connection.input_space();
             if !space.is_empty()
                 && let Poll::Ready(count) = socket.poll_read(context, space)
             {
                 return Poll::Ready(count.map(Some));
             }
-            let wake_reason = watch.take_verdict();
+            let wake_reason = watch.take_wake_reason();
             if !shard.connections.is_draining() || connection.is_within_message() {
                 return if wake_reason == Some(WakeReason::Timeout) { Poll::Ready(Ok(None)) } else { Poll::Pending };
             }
@@ -195,12 +197,12 @@ impl Http1Session<'_> {
                 self.connection.handle_end();
             }
             Some(count) => self.connection.handle_input(count, clock::turn()),
-            None => return Ok(self.handle_verdict()),
+            None => return Ok(self.handle_wake()),
         }
         Ok(None)
     }
 
-    fn handle_verdict(&mut self) -> Option<Reply> {
+    fn handle_wake(&mut self) -> Option<Reply> {
         if self.shard.connections.is_draining() && !self.connection.is_within_message() {
             self.connection.close_after_reply();
             return None;
@@ -214,7 +216,7 @@ impl Http1Session<'_> {
         refusal.map(|refusal| refusal.into_reply())
     }
 
-    /// The reply to a message; `None` when the client has reset the connection before.
+    /// The reply to a message; `None` when the client has left before. Dropping `work` then cancels the request.
     async fn answer(&mut self, work: impl Future<Output = Reply>) -> std::io::Result<Option<Reply>> {
         self.connection_guard.watch().set_deadline(None);
         let mut work = pin!(work);
@@ -223,19 +225,19 @@ impl Http1Session<'_> {
             if let Poll::Ready(reply) = work.as_mut().poll(context) {
                 return Poll::Ready(Ok(Some(reply)));
             }
-            // What is sent before must not wait for this answer.
+            // Earlier pipelined replies must not wait for this answer.
             if std::mem::take(&mut is_first) && !self.out.is_empty() {
                 self.flush_some(context);
             }
-            if self.is_gone(context) { Poll::Ready(Ok(None)) } else { Poll::Pending }
+            if self.has_left(context) { Poll::Ready(Ok(None)) } else { Poll::Pending }
         })
         .await
         .inspect(|_| self.end_probe())
     }
 
-    /// Takes in what comes while an answer is awaited. A client that reset the connection is gone;
-    /// one that closed its side may still read.
-    fn is_gone(&mut self, context: &mut Context<'_>) -> bool {
+    /// Reads while an answer is awaited, and returns whether the client has left. A reset says so at once; a client
+    /// that only closed its sending side may still read.
+    fn has_left(&mut self, context: &mut Context<'_>) -> bool {
         while !self.is_input_ended {
             let space = self.connection.input_space();
             if space.is_empty() {
@@ -251,11 +253,11 @@ impl Http1Session<'_> {
                 Poll::Ready(Ok(count)) => self.connection.handle_input(count, clock::turn()),
             }
         }
-        self.is_input_ended && self.has_vanished(context)
+        self.is_input_ended && self.is_probe_reset(context)
     }
 
-    /// Whether a client that closed its side is known not to read either.
-    fn has_vanished(&mut self, context: &mut Context<'_>) -> bool {
+    /// Whether a client that closed its sending side is known not to read either ([`DepartureProbe`]).
+    fn is_probe_reset(&mut self, context: &mut Context<'_>) -> bool {
         // RFC 9110 §15.2: an HTTP/1.0 client must not be sent one.
         if !self.connection.takes_interim() {
             return false;
@@ -289,7 +291,7 @@ impl Http1Session<'_> {
         }
     }
 
-    /// What was begun of an interim response must be ended before the answer.
+    /// Ends the probe. An interim response that was sent in part must be completed before the answer.
     fn end_probe(&mut self) {
         self.probe.timer = None;
         if !self.probe.rest.is_empty() && self.probe.rest.len() < CONTINUE.len() {
@@ -319,7 +321,7 @@ impl Http1Session<'_> {
         if self.out.len() > READ_SIZE { self.flush(&[]).await } else { Ok(()) }
     }
 
-    /// Waits until all has gone to the kernel.
+    /// Waits until the kernel has all output.
     async fn finish(&mut self) -> std::io::Result<()> {
         let watch = self.connection_guard.watch();
         watch.set_deadline(Some(clock::turn() + WRITE_TIMEOUT));
@@ -328,7 +330,7 @@ impl Http1Session<'_> {
                 return Poll::Ready(outcome);
             }
             watch.register(context);
-            match watch.take_verdict() {
+            match watch.take_wake_reason() {
                 Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
                 Some(WakeReason::Drain) | None => Poll::Pending,
             }
@@ -344,7 +346,8 @@ impl Http1Session<'_> {
         }
     }
 
-    /// Sends what is on its way out, and a body after it.
+    /// Sends the pending replies, then a body. The write timeout restarts with each [`BODY_STEP_SIZE`] bytes, so that
+    /// it limits a stalled client, not a large body.
     async fn flush(&mut self, body: &[bytes::Bytes]) -> std::io::Result<()> {
         if self.out.is_empty() && body.is_empty() {
             return Ok(());
@@ -366,7 +369,7 @@ impl Http1Session<'_> {
                     return Poll::Ready(outcome);
                 }
                 watch.register(context);
-                match watch.take_verdict() {
+                match watch.take_wake_reason() {
                     Some(WakeReason::Timeout) => Poll::Ready(Err(std::io::ErrorKind::TimedOut.into())),
                     Some(WakeReason::Drain) | None => Poll::Pending,
                 }
@@ -378,7 +381,7 @@ impl Http1Session<'_> {
         outcome
     }
 
-    /// Gives the buffer back, so that a connection that waits holds none.
+    /// Returns the buffer to the shard, so that an idle connection has none.
     fn return_buffer(&mut self) {
         let mut out = std::mem::take(&mut self.out);
         out.clear();
@@ -394,8 +397,8 @@ impl Http1Session<'_> {
         self.end(true).await
     }
 
-    /// Sends what is left and closes. With input unread it reads on for a while, since a reset would
-    /// take the last reply from the client's hands.
+    /// Sends what is left and closes. Closing with unread input would reset the connection, and the client could lose
+    /// the last reply; so it first reads on, up to [`LINGER_TIMEOUT`].
     async fn end(&mut self, is_refused: bool) -> std::io::Result<()> {
         self.flush(&[]).await?;
         self.finish().await?;

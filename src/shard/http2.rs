@@ -1,6 +1,6 @@
-//! One HTTP/2 connection: moves bytes between the socket and the state machine in
-//! `connection::http2`. One task reads and writes for all its streams; a request that is answered at
-//! once is answered in that task, and one that waits gets a task of its own. Lives on its shard.
+//! One HTTP/2 connection: moves bytes between the socket and the state machine in `connection::http2`. One task reads
+//! and writes for all its streams. A request is first polled in that task, since many are
+//! answered at once; one that has to wait is moved to a task of its own.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -29,18 +29,18 @@ use crate::time::Instant;
 use crate::wire::http2::{PREFACE, StreamId};
 use crate::wire::message::Message;
 
-/// Reads in one turn of a connection, after which others have theirs.
+/// Reads per turn of a connection, so that one busy connection does not starve the others.
 const READS_MAX: usize = 8;
 
 /// Serves a connection whose first bytes were read already, the preface among them.
 pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_guard: &ConnectionGuard) {
-    let server_context = &shard.server_context;
+    let limits = &shard.server_context.connection_limits;
     let settings = Http2Settings {
-        streams_max: server_context.http2_streams_max,
-        client_resets_max: server_context.http2_resets_max,
-        control_frames_max: server_context.http2_control_frames_max,
-        body_size_max: server_context.http_input_size_max,
-        message_size_max: server_context.grpc_message_size_max,
+        streams_max: limits.http2_streams_max,
+        client_resets_max: limits.http2_resets_max,
+        control_frames_max: limits.http2_control_frames_max,
+        body_size_max: limits.http_input_size_max,
+        message_size_max: limits.grpc_message_size_max,
         aligned_after: Some("inference-header-content-length"),
         aligned_field: grpc::RAW_CONTENTS,
         ..Http2Settings::default()
@@ -49,12 +49,12 @@ pub async fn run(shard: &Rc<Shard>, socket: Socket, first: Vec<u8>, connection_g
         connection: RefCell::new(Http2Connection::new(settings, clock::now()).with_memory(shard.receive_memory())),
         waker: RefCell::default(),
         is_running: Cell::new(false),
-        works: RefCell::default(),
+        stream_work: RefCell::default(),
     });
     let mut session = Http2Session { shard, socket, connection_guard, link, give_up_at: None };
     session.take_first(first.get(PREFACE.len()..).unwrap_or_default());
     drop(first);
-    // An error of the socket ends the connection; there is nobody left to tell.
+    // A socket error ends the connection; no peer is left to report it to.
     let outcome = poll_fn(|context| session.poll(context)).await;
     session.link.end();
     session.count_end();
@@ -70,7 +70,7 @@ struct Http2Session<'a> {
     socket: Socket,
     connection_guard: &'a ConnectionGuard,
     link: Rc<Http2Link>,
-    /// When it ends whether its last frames have gone or not.
+    /// When the connection closes even if its last frames were not sent.
     give_up_at: Option<Instant>,
 }
 
@@ -87,7 +87,7 @@ impl Http2Session<'_> {
         }
     }
 
-    /// Reads, answers and writes until there is nothing more to do for now; ready at the end.
+    /// Reads, answers and writes until there is nothing more to do for now; ready when the connection is over.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.connection_guard.watch().register(context);
         let is_known = self.link.waker.borrow().as_ref().is_some_and(|have| have.will_wake(context.waker()));
@@ -101,7 +101,7 @@ impl Http2Session<'_> {
     }
 
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.handle_verdict();
+        self.handle_wake();
         for _ in 0..READS_MAX {
             let has_read = match self.poll_read(context) {
                 Poll::Ready(outcome) => outcome.map(|()| true)?,
@@ -122,7 +122,7 @@ impl Http2Session<'_> {
         Poll::Pending
     }
 
-    /// Waits until the last frames have gone to the kernel, though not for long.
+    /// Waits until the kernel has the last frames, at most [`LINGER_TIMEOUT`].
     fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let now = clock::now();
         let give_up_at = *self.give_up_at.get_or_insert(now + LINGER_TIMEOUT);
@@ -131,8 +131,8 @@ impl Http2Session<'_> {
         if polled.is_pending() && now >= give_up_at { Poll::Ready(Err(ErrorKind::TimedOut.into())) } else { polled }
     }
 
-    fn handle_verdict(&self) {
-        let wake_reason = self.connection_guard.watch().take_verdict();
+    fn handle_wake(&self) {
+        let wake_reason = self.connection_guard.watch().take_wake_reason();
         let mut connection = self.link.connection.borrow_mut();
         if wake_reason == Some(WakeReason::Timeout) {
             connection.handle_timeout(clock::now());
@@ -140,8 +140,8 @@ impl Http2Session<'_> {
         if self.shard.connections.is_draining() {
             connection.begin_drain(clock::now());
             drop(connection);
-            // A stream that waits for more requests waits for nothing.
-            self.link.works.borrow_mut().iter_mut().for_each(StreamWork::wake);
+            // Streams that wait for more requests must end now.
+            self.link.stream_work.borrow_mut().iter_mut().for_each(StreamWork::wake);
         }
     }
 
@@ -169,12 +169,14 @@ impl Http2Session<'_> {
                     match grpc::begin(&link, stream, is_post, deadline) {
                         Some(MessageConsumer::Infer { deadline }) => {
                             let shard = Rc::clone(self.shard);
-                            self.attend(stream, Departure::CallCancelled, context, |departure| {
+                            self.begin_work(stream, Departure::CallCancelled, context, |departure| {
                                 grpc::stream_infer(shard, link, stream, deadline, departure)
                             });
                         }
                         Some(MessageConsumer::Reflection) => {
-                            self.attend(stream, Departure::CallCancelled, context, |_| grpc::reflection(link, stream));
+                            self.begin_work(stream, Departure::CallCancelled, context, |_| {
+                                grpc::reflection(link, stream)
+                            });
                         }
                         None => {}
                     }
@@ -183,14 +185,14 @@ impl Http2Session<'_> {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
                     let memory = link.take_memory(stream);
                     let call = grpc::UnaryCall { stream, rpc: token, message, memory, deadline };
-                    self.attend(stream, Departure::CallCancelled, context, |departure| {
+                    self.begin_work(stream, Departure::CallCancelled, context, |departure| {
                         grpc::answer(shard, link, call, departure)
                     });
                 }
                 Some(ConnectionEvent::Message { stream, message }) => {
                     let (shard, link) = (Rc::clone(self.shard), Rc::clone(&self.link));
                     let memory = link.take_memory(stream);
-                    self.attend(stream, Departure::StreamReset, context, |departure| {
+                    self.begin_work(stream, Departure::StreamReset, context, |departure| {
                         answer(shard, link, stream, (message, memory), departure)
                     });
                 }
@@ -201,8 +203,8 @@ impl Http2Session<'_> {
         }
     }
 
-    /// Works on a stream: here, as far as it goes at once, and in a task of its own from there.
-    fn attend<W: Future<Output = ()> + 'static>(
+    /// Polls the work on a stream once, and spawns a task for it where it has to wait.
+    fn begin_work<W: Future<Output = ()> + 'static>(
         &self,
         stream: StreamId,
         departure: Departure,
@@ -226,13 +228,13 @@ impl Http2Session<'_> {
         loop {
             let mut connection = self.link.connection.borrow_mut();
             connection.prepare_transmit(now);
-            // What was sent before may be under way still.
+            // The previous write may still be in progress; order on the wire needs it complete.
             let Poll::Ready(outcome) = self.socket.poll_written(context) else { break };
             outcome?;
             if !connection.has_output() {
                 break;
             }
-            // What is ours alone goes with all else that the shard sends in this turn.
+            // An output in one owned buffer is submitted with everything else that the shard sends in this turn.
             let behind = connection.transmit_whole().map(|whole| (whole.len(), self.socket.write_behind(whole)));
             if let Some((count, true)) = behind {
                 connection.handle_transmitted(count, now);
@@ -243,7 +245,7 @@ impl Http2Session<'_> {
                 let parts: SmallVec<[IoSlice<'_>; PARTS_MAX]> =
                     connection.transmit_parts().take(PARTS_MAX).map(IoSlice::new).collect();
                 match self.socket.try_write_vectored(&parts)? {
-                    // Waits until the kernel takes more.
+                    // The socket buffer is full: register for when it has room.
                     0 => match self.socket.poll_write(context, parts.first().map_or(&[], |part| part)) {
                         Poll::Pending => break,
                         Poll::Ready(count) => count?,
@@ -282,7 +284,7 @@ impl Http2Session<'_> {
 
 type IoOutcome = Result<(), Box<dyn Any + Send>>;
 
-/// Works on to the end, unless the stream is reset before.
+/// Continues the work on a stream to its end; drops it where the stream is reset before.
 async fn continue_work<W>(shard: Rc<Shard>, link: Rc<Http2Link>, stream: StreamId, mut work: Pin<Box<W>>)
 where
     W: Future<Output = IoOutcome>,
@@ -306,7 +308,7 @@ fn finish(shard: &Shard, link: &Http2Link, stream: StreamId, outcome: IoOutcome)
     link.with(|connection| connection.handle_gone(stream));
 }
 
-/// A plain message: REST over HTTP/2.
+/// Answers a plain HTTP message: REST over HTTP/2.
 async fn answer(
     shard: Rc<Shard>,
     link: Rc<Http2Link>,

@@ -1,4 +1,4 @@
-//! What the task of an HTTP/2 connection shares with the tasks of its streams. Lives on its shard.
+//! The state that the task of an HTTP/2 connection shares with the tasks of its streams.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -16,20 +16,21 @@ use crate::wire::http2::error::ErrorCode;
 /// The state machine of a shard's connections.
 pub type Http2Machine = Http2Connection<AlignedBuffer, Rpc>;
 
-/// What the task of a connection shares with those of its streams. Lives on its shard.
+/// The state that a connection's task shares with the tasks of its streams. All run on one shard, so nothing is locked;
+/// no borrow is held across an await.
 pub struct Http2Link {
     pub(super) connection: RefCell<Http2Machine>,
-    /// The connection's own task, and whether it runs: then it looks at all that is done before it
-    /// ends its turn.
+    /// The connection's own task, and whether it is running now. A running task sends everything before its turn ends,
+    /// so it need not be woken.
     pub(super) waker: RefCell<Option<Waker>>,
     pub(super) is_running: Cell<bool>,
-    /// The streams whose work waits, each in a task of its own.
-    pub(super) works: RefCell<Vec<StreamWork>>,
+    /// The streams that a task of their own works on.
+    pub(super) stream_work: RefCell<Vec<StreamWork>>,
 }
 
 pub(super) struct StreamWork {
     pub(super) stream: StreamId,
-    /// How its client leaves, if it does: as far as is known before.
+    /// How the client would leave, as far as is known; read when the work is dropped unfinished.
     pub(super) departure: Rc<Cell<Departure>>,
     pub(super) is_reset: bool,
     pub(super) waits_for_room: bool,
@@ -37,7 +38,7 @@ pub(super) struct StreamWork {
 }
 
 impl Http2Link {
-    /// Does something to the connection; what it has to send then goes out with all else of this turn.
+    /// Calls `act` with the connection and wakes the connection's task, which sends all frames of a turn together.
     pub fn with<O>(&self, act: impl FnOnce(&mut Http2Machine) -> O) -> O {
         let outcome = act(&mut self.connection.borrow_mut());
         if !self.is_running.get()
@@ -48,7 +49,10 @@ impl Http2Link {
         outcome
     }
 
-    /// The next message of a call.
+    /// Waits for the next message of a call.
+    ///
+    /// # Errors
+    /// The fault that ends the call.
     pub async fn next(&self, stream: StreamId) -> Result<NextMessage, CallFault> {
         poll_fn(|_| match self.connection.borrow_mut().take_next(stream) {
             Ok(NextMessage::Nothing) => Poll::Pending,
@@ -57,47 +61,50 @@ impl Http2Link {
         .await
     }
 
-    /// The next message of a call, if it is here; its work is woken when it comes.
+    /// The next message of a call, if it is complete; the stream's task is woken when one is.
+    ///
+    /// # Errors
+    /// The fault that ends the call.
     pub fn take_next(&self, stream: StreamId) -> Result<NextMessage, CallFault> {
         let taken = self.connection.borrow_mut().take_next(stream);
-        // What was taken leaves room for more: the peer is to be told.
+        // A taken message frees flow-control window: let the connection's task send the WINDOW_UPDATE.
         if let Ok(NextMessage::Message(_)) = &taken {
             self.with(|_| ());
         }
         taken
     }
 
-    /// The memory of the message that came last on a stream.
+    /// The receive memory of the stream's latest message.
     pub fn take_memory(&self, stream: StreamId) -> ReceiveReservation {
         self.connection.borrow_mut().take_memory(stream)
     }
 
-    /// Whether what was sent on a stream has gone. Where it has not, its work is woken when it has.
+    /// Whether the stream's earlier messages were handed to the kernel. If not, its task is woken when they are.
     pub fn has_room(&self, stream: StreamId) -> bool {
         let has_room = self.connection.borrow().has_room(stream);
         if !has_room {
-            self.note(stream, |work| work.waits_for_room = true);
+            self.with_work(stream, |work| work.waits_for_room = true);
         }
         has_room
     }
 
-    /// Waits until what was sent on a stream has gone: what has not is kept in memory, and a client
-    /// that asks on without reading would fill it.
+    /// Waits until the stream's earlier messages were handed to the kernel. Without this backpressure a client that
+    /// sends requests and reads no responses would fill the server's memory.
     pub async fn room(&self, stream: StreamId) {
         poll_fn(|_| {
             if self.connection.borrow().has_room(stream) {
                 return Poll::Ready(());
             }
-            self.note(stream, |work| work.waits_for_room = true);
+            self.with_work(stream, |work| work.waits_for_room = true);
             Poll::Pending
         })
         .await;
     }
 
-    /// Whether the stream of a work was reset, and who to wake when it is.
+    /// Whether the stream was reset; registers the task to wake when it is.
     pub(super) fn poll_reset(&self, stream: StreamId, context: &Context<'_>) -> bool {
         let mut is_reset = true;
-        self.note(stream, |work| {
+        self.with_work(stream, |work| {
             is_reset = work.is_reset;
             if !work.waker.as_ref().is_some_and(|have| have.will_wake(context.waker())) {
                 work.waker = Some(context.waker().clone());
@@ -106,29 +113,29 @@ impl Http2Link {
         is_reset
     }
 
-    pub(super) fn note(&self, stream: StreamId, note: impl FnOnce(&mut StreamWork)) {
-        if let Some(work) = self.works.borrow_mut().iter_mut().find(|work| work.stream == stream) {
-            note(work);
+    pub(super) fn with_work(&self, stream: StreamId, act: impl FnOnce(&mut StreamWork)) {
+        if let Some(work) = self.stream_work.borrow_mut().iter_mut().find(|work| work.stream == stream) {
+            act(work);
         }
     }
 
     pub(super) fn begin_work(&self, stream: StreamId, departure: Rc<Cell<Departure>>) {
         let work = StreamWork { stream, departure, is_reset: false, waits_for_room: false, waker: None };
-        self.works.borrow_mut().push(work);
+        self.stream_work.borrow_mut().push(work);
     }
 
     pub(super) fn end_work(&self, stream: StreamId) {
-        self.works.borrow_mut().retain(|work| work.stream != stream);
+        self.stream_work.borrow_mut().retain(|work| work.stream != stream);
     }
 
-    /// Wakes the work of a stream.
+    /// Wakes the task of a stream.
     pub(super) fn wake(&self, stream: StreamId) {
-        self.note(stream, StreamWork::wake);
+        self.with_work(stream, StreamWork::wake);
     }
 
     pub(super) fn reset(&self, stream: StreamId, code: ErrorCode) {
-        self.note(stream, |work| {
-            // CANCEL is what a gRPC client cancels a call with (gRPC over HTTP/2, "Errors").
+        self.with_work(stream, |work| {
+            // CANCEL is how a gRPC client cancels a call (gRPC over HTTP/2, "Errors"); the departure says so already.
             if code != ErrorCode::Cancel {
                 work.departure.set(Departure::StreamReset);
             }
@@ -137,20 +144,20 @@ impl Http2Link {
         });
     }
 
-    /// Wakes those who wait for room, where it is there.
+    /// Wakes the tasks that wait for room and have it now.
     pub(super) fn wake_writers(&self) {
         let connection = self.connection.borrow();
-        let mut works = self.works.borrow_mut();
-        for work in works.iter_mut().filter(|work| work.waits_for_room && connection.has_room(work.stream)) {
+        let mut stream_work = self.stream_work.borrow_mut();
+        for work in stream_work.iter_mut().filter(|work| work.waits_for_room && connection.has_room(work.stream)) {
             work.waits_for_room = false;
             work.wake();
         }
     }
 
-    /// The connection has ended: so does all work on its streams.
+    /// The connection has ended: cancels the work on its streams.
     pub(super) fn end(&self) {
         *self.waker.borrow_mut() = None;
-        for work in self.works.borrow_mut().iter_mut() {
+        for work in self.stream_work.borrow_mut().iter_mut() {
             work.departure.set(Departure::ConnectionClosed);
             work.is_reset = true;
             work.wake();

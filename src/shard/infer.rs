@@ -1,5 +1,5 @@
-//! From a checked request to its outputs: into the model's queue, or straight through the shard's
-//! own instance; answered, refused, late or given up, and counted exactly once.
+//! From a checked request to its outputs: through the model queue, the shard's own instance, an ensemble or the
+//! response cache. However a request ends (answered, refused, expired, cancelled), it is counted exactly once.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -29,8 +29,8 @@ use crate::shard::response_cache::CacheKey;
 use crate::tensor::Tensor;
 use crate::time::{Instant, Stamps};
 
-/// One inference request in the books, from its last byte read to its answer. Dropped before it
-/// is settled, its client has left.
+/// Counts one inference request of the shard, from its last byte to its answer. Dropped before it is settled, it counts
+/// as cancelled: its task is dropped only when the client has left.
 pub struct RequestMetrics<'a> {
     cells: Arc<ShardCells>,
     departure: &'a Cell<Departure>,
@@ -38,13 +38,13 @@ pub struct RequestMetrics<'a> {
 }
 
 impl<'a> RequestMetrics<'a> {
-    /// A request was received. `departure` says, when its client leaves before the answer, how.
+    /// A request was received. `departure` holds how its client left, where it leaves before the answer.
     pub fn open(cells: &Arc<ShardCells>, departure: &'a Cell<Departure>) -> Self {
         cells.received.add(1);
         Self { cells: Arc::clone(cells), departure, is_settled: false }
     }
 
-    /// It was answered, with outputs or a refusal.
+    /// The request was answered, with outputs or an error.
     pub fn settle<T>(mut self, outcome: &Result<T, Error>) {
         self.is_settled = true;
         match outcome {
@@ -62,7 +62,7 @@ impl Drop for RequestMetrics<'_> {
     }
 }
 
-/// A request with its ticket, on its way to an instance.
+/// A request with its ticket, before it is queued or run.
 struct Submission {
     ticket: Ticket,
     inputs: Vec<Tensor>,
@@ -75,50 +75,43 @@ struct Submission {
     output_needs: OutputNeeds,
 }
 
-/// What came of looking into the response cache.
+/// The result of a lookup in the response cache.
 enum CacheLookup {
-    /// The outputs of an answer.
+    /// The cached outputs.
     Hit(Vec<Tensor>, Stamps),
-    /// Nothing under this key, after so long.
+    /// Nothing is cached under this key; the lookup took so long.
     Miss(CacheKey, Duration),
 }
 
-/// What a model gave for a request.
+/// What a model answered to a request.
 pub struct InferOutcome {
     /// In the order of the model's outputs.
     pub outputs: Vec<Tensor>,
-    /// What the response needs.
+    /// Which outputs the response sends, and how.
     pub plan: ResponsePlan,
-    /// When what happened.
+    /// When each stage ended.
     pub stamps: Stamps,
 }
 
-/// When a request came, and when its client will have given up.
+/// When a request arrived, and when its client gives up.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// Its last byte was read.
+    /// When its last byte was read.
     pub received: Instant,
-    /// No answer is wanted after this.
+    /// The client's deadline: an answer after it is useless.
     pub deadline: Option<Instant>,
-    /// How many ensembles it is a step of, one inside the other; 0 for what a client sent.
+    /// How many nested ensembles it is a step of; 0 for a request of a client.
     pub depth: usize,
 }
 
 impl Shard {
-    /// Runs a request on a model version. The future may be dropped: what no batch has yet is withdrawn.
+    /// Runs a request on a model version. `sink` takes all but the last answer of a decoupled model; the last may be
+    /// its end alone. `has_run` is set where an instance ran the request, successfully or not. The future may be
+    /// dropped: a request that is in no batch yet is withdrawn.
+    ///
+    /// # Errors
+    /// The model's error, or why the request was refused: no ticket, a full queue, a timeout, an unloaded version.
     pub async fn infer(
-        self: &Rc<Self>,
-        model: &Rc<LocalModel>,
-        request: InferRequest,
-        arrival: Arrival,
-    ) -> Result<InferOutcome, Error> {
-        let (inferred, _) = self.infer_parts(model, request, arrival, None, &Cell::new(false)).await?;
-        Ok(inferred)
-    }
-
-    /// The same, with somebody who takes what a decoupled model answers before its last answer, which
-    /// may be its end alone. `has_run` is set where a model ran it, whatever came of it.
-    pub async fn infer_parts(
         self: &Rc<Self>,
         model: &Rc<LocalModel>,
         request: InferRequest,
@@ -126,7 +119,7 @@ impl Shard {
         sink: Option<Rc<dyn PartSink>>,
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
-        // The answers of decoupled models are not kept: a configuration that asks for it is refused.
+        // Never a decoupled model: a configuration that asks to cache its answers is refused at load.
         let lookup = self.look_up(model, &request, arrival);
         if let Some(CacheLookup::Hit(outputs, stamps)) = lookup {
             return Ok((InferOutcome { outputs, plan: request.plan, stamps }, AnswerPart::Last));
@@ -147,7 +140,7 @@ impl Shard {
         has_run: &Cell<bool>,
     ) -> Result<(InferOutcome, AnswerPart), Error> {
         if let InstanceRoute::Ensemble(steps) = model.route() {
-            // What becomes of its steps is its answer, as in Triton.
+            // As in Triton, an error of a step is the ensemble's answer, not a refusal.
             has_run.set(true);
             return Box::pin(self.infer_ensemble(model, steps, request, (arrival, sink))).await;
         }
@@ -158,8 +151,8 @@ impl Shard {
         let submission = Submission { ticket, inputs, rows, priority, timeout, sequence, arrival, sink, output_needs };
         let answer = match model.route() {
             InstanceRoute::Inline(instance) => Ok(self.run_inline(model, instance, submission).await),
-            InstanceRoute::Lane(producer) => self.enqueue(model, producer, submission, &plan.id).await,
-            InstanceRoute::Ensemble(_) | InstanceRoute::Gone => {
+            InstanceRoute::Queue(producer) => self.enqueue(model, producer, submission, &plan.id).await,
+            InstanceRoute::Ensemble(_) | InstanceRoute::Released => {
                 self.request_slots.release(submission.ticket);
                 Err(Error::unavailable("the model version was unloaded"))
             }
@@ -172,7 +165,10 @@ impl Shard {
         model_metrics.settle(answer).map(|(outputs, stamps)| (InferOutcome { outputs, plan, stamps }, part))
     }
 
-    /// A ticket for a request, if one is left.
+    /// A free ticket.
+    ///
+    /// # Errors
+    /// Unavailable, where [`IN_FLIGHT_MAX`] are in use.
     pub(super) fn open_ticket(&self) -> Result<Ticket, Error> {
         self.request_slots.open().ok_or_else(|| {
             Error::unavailable(format!(
@@ -181,8 +177,7 @@ impl Shard {
         })
     }
 
-    /// Looks for an answer that was given before, and counts it; `None` where the model's answers are not
-    /// kept.
+    /// Looks the request up in the response cache and counts a hit; `None` where the model's answers are not cached.
     fn look_up(&self, model: &LocalModel, request: &InferRequest, arrival: Arrival) -> Option<CacheLookup> {
         let served = model.served();
         let mut cache = self.cache.as_ref().filter(|_| served.spec.is_cached)?.borrow_mut();
@@ -199,11 +194,11 @@ impl Shard {
         Some(CacheLookup::Hit(outputs, stamps))
     }
 
-    /// Keeps an answer; what looking for it and keeping it took is what the miss cost.
+    /// Caches an answer. The cost of the miss is the time of the lookup plus that of the insertion.
     fn remember(&self, model: &LocalModel, key: CacheKey, outputs: &[Tensor], looked_up: Duration) {
         let began = clock::now();
         if let Some(cache) = &self.cache {
-            cache.borrow_mut().keep(key, &model.served().spec, outputs);
+            cache.borrow_mut().insert(key, &model.served().spec, outputs);
         }
         if let Some(cells) = model.served().cells.get(self.index) {
             cells.count_cache_miss(looked_up + clock::now().since(began));
@@ -234,7 +229,7 @@ impl Shard {
         model.set_alive(backend::answering_myself(run) != RunOutcome::Dead);
         self.request_slots.drain();
         let answer = pending.await;
-        // As Triton: a batch of which no request succeeds is not counted.
+        // As in Triton, a batch counts only if one of its requests succeeded.
         if let Some(cells) = served.cells.get(self.index).filter(|_| answer.outputs.is_ok()) {
             cells.batches.count(answer.batch_rows, &answer.stamps);
         }
@@ -261,7 +256,8 @@ impl Shard {
             QueuedRequest { completions, ticket, inputs, rows, size, level, mark, stamps, again: None, output_needs };
         let room = token.room();
         let (queued_at, deadline) = (clock::now(), arrival.deadline);
-        // The client's own timeout bounds more than the queue where lateness is foretold.
+        // With admission by deadline, the client's own timeout limits the whole request, not only its time in the
+        // queue.
         let asked = (model_queue.policy().refuses_late && !timeout.is_zero()).then(|| arrival.received + timeout);
         let due = deadline.into_iter().chain(asked).min();
         let entry = Entry { token, rows, shape_key, queued_at, priority, timeout, deadline: due };
@@ -275,10 +271,11 @@ impl Shard {
             }
         }
         let is_stopped = model_queue.is_stopped();
-        let of_feed = Arc::clone(&model_queue);
-        let mut pending = self.request_slots.pending(ticket, move || of_feed.leave(room)).with_sink(sink);
-        // It was on its way when the model version was unloaded: its workers may have ended before they
-        // saw it. The fence of `submit` makes sure that they did see it, or we see this.
+        let queue = Arc::clone(&model_queue);
+        let mut pending = self.request_slots.pending(ticket, move || queue.leave(room)).with_sink(sink);
+        // The version may be unloaded while this request is submitted, and its workers may end before they see the
+        // entry. The fence in `submit` lies between the entry and this check: either the workers see the entry, or this
+        // task sees that the queue was stopped, and withdraws.
         if is_stopped && pending.withdraw() {
             return Err(Error::unavailable(format!("{}the model version was unloaded", check::prefix(id))));
         }
@@ -296,8 +293,8 @@ impl Shard {
     }
 }
 
-/// What of each output a client asks for, where the instance can use that: one on a GPU, whose answers
-/// are not kept for others.
+/// Which part of each output the client asked for, so that an instance on a GPU copies only that back. Everything,
+/// where the model runs on CPUs or its answers are cached: other requests may need the rest.
 fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     if !spec.is_on_gpu() || spec.is_cached || plan.outputs.is_empty() {
         return OutputNeeds::default();
@@ -310,7 +307,7 @@ fn output_needs(spec: &ModelSpec, plan: &ResponsePlan) -> OutputNeeds {
     OutputNeeds((0..spec.outputs.len()).map(output_need).collect())
 }
 
-/// The answer, if it comes before the client has given up.
+/// The answer, or `DeadlineExceeded` where the deadline passes first.
 pub(super) async fn unless_late<T>(
     answer: impl Future<Output = Result<T, Error>>,
     deadline: Option<Instant>,
@@ -323,8 +320,8 @@ pub(super) async fn unless_late<T>(
     future::or(answer, late).await
 }
 
-/// A client that waits for a request of a sequence. Dropped before the answer, it has left, and its
-/// sequence ends: what comes next would be made of a state that lacks this request.
+/// Guards a request of a sequence while it waits. Dropped before the answer, the client has left, and the sequence
+/// ends: the request was withdrawn or its outcome is unknown, so later requests would run on a state that lacks it.
 struct SequenceGuard {
     model_queue: Arc<ModelQueue>,
     id: Option<CorrelationId>,
@@ -332,17 +329,18 @@ struct SequenceGuard {
 }
 
 impl SequenceGuard {
-    /// The answer. At the end of the time that it may wait for a slot somebody must look, though every
-    /// instance be busy; and again where somebody else is at the queue, who may have looked too early.
+    /// The answer. When the request's timeout in the queue passes, this task itself makes the queue refuse what has
+    /// expired, since all instances may be busy. Where another thread has the queue's lock it tries again shortly
+    /// after: that thread may have checked just before the timeout passed.
     async fn answer(mut self, mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
-        let mut look_at = timeout_at;
+        let mut poll_at = timeout_at;
         let answer = loop {
-            let Some(at) = look_at else { break pending.await };
+            let Some(at) = poll_at else { break pending.await };
             if let Some(answer) = answer_until(&mut pending, at).await {
                 break answer;
             }
             let now = clock::now();
-            look_at = (!self.model_queue.refuse_over(now)).then(|| now + QUEUE_LOOK_PAUSE);
+            poll_at = (!self.model_queue.refuse_over(now)).then(|| now + QUEUE_LOOK_PAUSE);
         };
         self.id = None;
         Ok(answer)
@@ -357,8 +355,8 @@ impl Drop for SequenceGuard {
     }
 }
 
-/// The answer, or a refusal where the request still waits when its queue timeout passes. What a
-/// batch has by then is answered.
+/// The answer, or a refusal where the request is still queued when its queue timeout passes. A request that is in a
+/// batch by then runs to its answer.
 async fn answer_unless_expired(mut pending: PendingAnswer, timeout_at: Option<Instant>) -> Result<Answer, Error> {
     let Some(timeout_at) = timeout_at else { return Ok(pending.await) };
     match answer_until(&mut pending, timeout_at).await {
@@ -381,8 +379,7 @@ async fn sleep_until(at: Instant) {
     executor::sleep_until(at).await;
 }
 
-/// Counts one request of a model version, whatever becomes of it. Dropped before it is settled,
-/// its client has left.
+/// Counts one request of a model version, however it ends. Dropped before it is settled, it counts as cancelled.
 pub(super) struct ModelMetrics {
     model: Rc<LocalModel>,
     shard: usize,
@@ -392,12 +389,12 @@ pub(super) struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// A request of so many rows reached a model.
+    /// A request of this many rows reached a model.
     pub(super) fn open(model: &Rc<LocalModel>, shard: usize, rows: u32, received: Instant) -> Self {
         Self { model: Rc::clone(model), shard, rows, received, is_settled: false }
     }
 
-    /// An ensemble was answered, or not; its steps have taken so long.
+    /// An ensemble request was answered or failed; `computed` is the time of its steps.
     pub(super) fn settle_ensemble(mut self, is_answered: bool, computed: &StepTimes) {
         self.is_settled = true;
         let Some(cells) = self.cells() else { return };
@@ -405,7 +402,7 @@ impl ModelMetrics {
         if is_answered {
             cells.count_ensemble(now.since(self.received), computed, self.rows, clock::epoch_millis(now));
         } else {
-            // As Triton: which of its steps failed, and why, is told by the step's own figures.
+            // As in Triton, which step failed, and why, is in the metrics of that step's model.
             cells.count_failure(FailureReason::Other, now.since(self.received));
         }
     }
@@ -445,7 +442,7 @@ impl Drop for ModelMetrics {
     }
 }
 
-/// Whether an instance that came upon a request refused it, because its time was over.
+/// Whether the instance refused the request unrun, because its time was over.
 fn is_refusal(error: &Error) -> bool {
     matches!(error.code(), Code::DeadlineExceeded | Code::Unavailable)
 }
@@ -460,9 +457,8 @@ fn refusal_text(refusal: QueueRefusal) -> String {
     }
 }
 
-/// What two requests of a model must have in common to share a batch: which of the optional inputs
-/// are given, the dimensions in which they may differ, the batch axis and ragged inputs left
-/// out, and the values of shape tensors.
+/// What two requests of a model must have in common to share a batch: which optional inputs are given, the sizes of
+/// variable dimensions (without the batch axis and ragged inputs), and the values of shape tensors.
 fn shape_key(spec: &ModelSpec, inputs: &[Tensor]) -> ShapeKey {
     let axis = usize::from(spec.has_batch_axis());
     let pairs = spec.inputs.iter().zip(inputs);
@@ -493,7 +489,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_share_a_batch_with_the_same_inputs_of_the_same_shapes_unless_they_are_ragged() {
+    fn requests_share_a_batch_where_their_inputs_have_the_same_shapes_or_are_ragged() {
         use crate::backend::trial::{spec, tensor};
         let uint8 = crate::tensor::Datatype::Uint8;
         let mut model =
@@ -542,7 +538,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_no_instance_takes_is_refused_when_its_timeout_passes() {
+    fn a_queued_request_is_refused_when_its_timeout_passes() {
         let (request_slots, count) = (request_slots(), Rc::new(Cell::new(0)));
         let (ticket, counter) = (request_slots.open().unwrap(), Rc::clone(&count));
         let pending = request_slots.pending(ticket, move || counter.set(counter.get() + 1));
@@ -553,12 +549,12 @@ mod tests {
             clock::now().since(start)
         });
         assert!(took >= TIMEOUT && took < TIMEOUT * 20, "{took:?}");
-        assert_eq!(count.get(), 1, "its place is free");
+        assert_eq!(count.get(), 1, "its queue place is free");
         assert!(!request_slots.completions().claim(ticket), "it never runs");
     }
 
     #[test]
-    fn a_request_that_runs_when_its_timeout_passes_is_answered() {
+    fn a_running_request_is_answered_after_its_timeout() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));

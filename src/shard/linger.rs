@@ -1,5 +1,6 @@
-//! The end of a connection whose peer may not have read all yet: closing with input unread resets it,
-//! and takes the last bytes from the peer's hands. So it is read on for a while, and thrown away.
+//! Closes a connection whose peer may still be sending. Closing a socket with unread input sends a reset, and the
+//! peer's kernel may then discard the last reply before it is read. So the input is read and discarded first, up
+//! to a timeout and a number of bytes.
 
 use std::future::poll_fn;
 use std::io;
@@ -11,10 +12,13 @@ use crate::runtime::clock;
 use crate::runtime::socket::Socket;
 use crate::shard::connections::ConnectionWatch;
 
-/// Bytes that are read and thrown away.
+/// Bytes that are read and discarded at most.
 const LINGER_SIZE_MAX: usize = 1024 * 1024;
 
-/// Says that nothing more will be sent, and reads until the peer has closed too, or is given up.
+/// Shuts down the sending side and reads until the peer has closed too, the timeout has passed or the limit is reached.
+///
+/// # Errors
+/// The socket's error.
 pub async fn linger(socket: &mut Socket, watch: &ConnectionWatch, timeout: Duration) -> io::Result<()> {
     socket.shutdown_write().await?;
     watch.set_deadline(Some(clock::now() + timeout));
@@ -22,7 +26,7 @@ pub async fn linger(socket: &mut Socket, watch: &ConnectionWatch, timeout: Durat
     while left > 0 {
         let count = poll_fn(|context| {
             watch.register(context);
-            if watch.take_verdict().is_some() {
+            if watch.take_wake_reason().is_some() {
                 return Poll::Ready(Ok(0));
             }
             socket.poll_read(context, &mut scratch)

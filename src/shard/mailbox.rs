@@ -1,8 +1,8 @@
-//! How the models of a running server change. The control thread loads beside, then leaves a
-//! [`ModelChange`] in every shard's mailbox; a task of the shard takes it up between two requests and
-//! says so. What a shard serves no more goes back to the control thread when the last of its
-//! requests has its answer, so that no shard frees a model. A request takes no lock for this, and
-//! allocates nothing.
+//! Messages between the control thread and the shards when models change. The control thread loads a model version in
+//! the background, then pushes a [`ModelChange`] into every shard's mailbox; a task of the shard applies it between two
+//! requests and acknowledges it ([`ControlEvent::Changed`]). When the last request of a removed version has its answer,
+//! the shard sends its handle back ([`ControlEvent::Released`]): freeing a model takes long, and no shard does it. The
+//! path of a request takes no lock for this and allocates nothing.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -17,19 +17,19 @@ use crate::queue::sync::{AtomicWaker, SegQueue};
 use crate::shard::control_request::ControlReply;
 use crate::shard::shared_memory::PublishedRegions;
 
-/// What one shard is told.
+/// A change of the models, as one shard receives it.
 pub struct ModelChange {
-    /// Names it when the shard has taken it up.
+    /// Identifies the change in the shard's acknowledgement.
     pub number: u64,
-    /// What is known of all models from now on.
+    /// The state of all models from now on.
     pub overview: Arc<RepositoryOverview>,
-    /// Versions that serve no more.
-    pub gone: Vec<Arc<ServedModel>>,
-    /// Versions that serve from now on, instead of those of their name and number.
-    pub come: Vec<ModelHandle>,
+    /// Versions that stop serving.
+    pub removed: Vec<Arc<ServedModel>>,
+    /// Versions that begin to serve. One that has the name and number of a serving version replaces it.
+    pub added: Vec<ModelHandle>,
 }
 
-/// A shard's part of a model version, on its way to the shard or back.
+/// A shard's handle of a model version, on its way from the control thread or back.
 pub struct ModelHandle {
     /// The model version.
     pub served: Arc<ServedModel>,
@@ -39,29 +39,30 @@ pub struct ModelHandle {
 
 /// How a shard reaches an instance.
 pub enum HandleRoute {
-    /// Its own, made on the thread that loaded.
+    /// An instance of its own, made on the thread that loaded the model. Runs inside the shard.
     Instance(Box<dyn Instance>),
-    /// By those of other models.
+    /// None: an ensemble's steps run on other models.
     Ensemble,
-    /// The workers', by a producer.
-    Lane(QueueProducer),
+    /// The workers' instances, through a producer of the model queue.
+    Queue(QueueProducer),
 }
 
-/// What the control thread is told.
+/// What a shard sends to the control thread.
 pub enum ControlEvent {
-    /// A client orders something.
+    /// A client's control request: load, unload or index.
     Ordered(RepositoryOrder, ControlReply),
-    /// A shard has taken up a change.
+    /// A shard has applied the change of this number.
     Changed(u64),
-    /// A shard holds a model version no more: nothing of it waits there for an answer.
+    /// A shard has released a model version: none of its requests waits for an answer there.
     Released(ModelHandle),
 }
 
-/// Tells the control thread; never blocks.
+/// Sends to the control thread; never blocks.
 pub type ControlSender = Arc<dyn Fn(ControlEvent) + Send + Sync>;
 
-/// The changes that one shard has not taken up yet. Bounded: the control thread has one on its way
-/// for each order, load and look at the repositories, and their number is; and so are orders of regions.
+/// The changes that one shard has not applied yet. Bounded although the queues are not: the control thread pushes at
+/// most one change per control request, load and repository scan, and one set of regions per region request, and the
+/// number of those in flight is limited.
 #[derive(Default)]
 pub struct ShardMailbox {
     changes: SegQueue<ModelChange>,
@@ -71,19 +72,19 @@ pub struct ShardMailbox {
 }
 
 impl ShardMailbox {
-    /// Leaves a change.
+    /// Pushes a change and wakes the shard.
     pub fn push(&self, change: ModelChange) {
         self.changes.push(change);
         self.waker.wake();
     }
 
-    /// Leaves the regions of shared memory that there are from now on.
+    /// Pushes the shared memory regions that are valid from now on, and wakes the shard.
     pub fn push_regions(&self, published: Arc<PublishedRegions>) {
         self.regions.push(published);
         self.waker.wake();
     }
 
-    /// The next regions.
+    /// The next set of regions.
     pub fn poll_regions(&self) -> Option<Arc<PublishedRegions>> {
         self.regions.pop()
     }
@@ -93,12 +94,13 @@ impl ShardMailbox {
         self.changes.pop()
     }
 
-    /// Who to wake when a change comes. Poll once more afterwards.
+    /// Registers the task to wake when something is pushed. The caller must poll once more afterwards: what was pushed
+    /// before the waker was registered has woken no task.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
-    /// The shard says what engine threads it has, for instances that are made for it elsewhere.
+    /// The shard publishes its engine threads, for instances that the control thread makes for it.
     pub fn set_threads(&self, threads: &Threads) {
         self.threads.get_or_init(|| threads.clone());
     }

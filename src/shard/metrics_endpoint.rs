@@ -1,5 +1,4 @@
-//! The metrics port: `/metrics` as the sum over all shards; any other path is an empty 200, as
-//! tritonserver answers.
+//! The metrics endpoint: `/metrics` is the sum over all shards; any other path is an empty 200, as in tritonserver.
 
 use std::rc::Rc;
 
@@ -39,10 +38,10 @@ fn reply(shard: &Shard, message: &Message) -> Reply {
 fn text(shard: &Shard) -> String {
     let served = shard.models.served();
     let models: Vec<_> = served.iter().map(|served| served.figures()).collect();
-    let shards: Vec<_> = shard.server_context.shard_cells.iter().map(|cells| &**cells).collect();
+    let shards: Vec<_> = shard.server_context.metrics.shard_cells.iter().map(|cells| &**cells).collect();
     let overview = shard.models.overview();
     let loads: Vec<_> = overview.models.iter().map(load_figures).collect();
-    let gpus = shard.server_context.gpus.get().map_or(&[][..], Vec::as_slice);
+    let gpus = shard.server_context.metrics.gpus.get().map_or(&[][..], Vec::as_slice);
     metrics::encode(&models, &shards, &loads, gpus)
 }
 

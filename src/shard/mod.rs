@@ -1,5 +1,6 @@
-//! The shards: the only place with sockets, clocks, io_uring and glommio. A shard moves bytes between its
-//! connections, the protocol and the models; it decides nothing itself.
+//! The shards: threads that each own a core, its connections and its requests. A shard moves bytes between sockets, the
+//! protocol code and the models; what a byte means and which request runs next is decided by `protocol`, `connection`
+//! and `scheduler`, which have no sockets and no clock.
 
 pub mod body_buffer;
 pub mod connections;
@@ -12,6 +13,7 @@ pub mod http1;
 pub mod http2;
 pub mod http2_link;
 pub mod infer;
+pub mod infer_pipeline;
 pub mod lifecycle;
 pub mod linger;
 pub mod mailbox;
@@ -22,11 +24,14 @@ mod refusal_run;
 pub mod request_slots;
 pub mod response_cache;
 pub mod rest;
+pub mod server_context;
 pub mod session;
 pub mod shared_memory;
 pub mod stream;
 pub mod supervisor;
 pub mod thread;
+
+pub use self::server_context::ServerContext;
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -43,80 +48,28 @@ use futures_lite::FutureExt;
 use crate::backend::Threads;
 use crate::budget::{ReceiveBudget, ReceiveReservation};
 use crate::limits::{DRAIN_HANDSHAKES, DRAIN_LISTEN};
-use crate::metrics::{GpuBoard, ShardCells};
+use crate::metrics::ShardCells;
 use crate::protocol::shared_memory::Regions;
 use crate::runtime::clock;
-use crate::runtime::executor::{self, IoPath, Task};
+use crate::runtime::executor::{self, Task};
 use crate::runtime::socket::{Listener, Socket};
 use crate::shard::connections::Connections;
-use crate::shard::control_request::ControlRequests;
 use crate::shard::deferred_wakes::DeferredWakes;
-use crate::shard::lifecycle::Lifecycle;
-use crate::shard::mailbox::{ControlEvent, ControlSender, ShardMailbox};
+use crate::shard::mailbox::ControlEvent;
 use crate::shard::model_table::ModelTable;
-use crate::shard::receive_budget::{ProcessReceiveBudget, ShardReceiveBudget};
+use crate::shard::receive_budget::ShardReceiveBudget;
 use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
-use crate::shard::shared_memory::SharedMemoryClient;
 
-/// How often the timers of connections are looked at: a tenth of the shortest of them at most.
+/// How often the deadlines of connections are checked: a tenth of the shortest of them at most.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);
-/// How often a draining shard looks whether its last connection has gone.
+/// How often a draining shard checks whether its last connection has closed.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(2);
-/// The pause after an accept that failed: no descriptor will be free sooner.
+/// The pause after a failed accept: the usual reason is that all file descriptors are in use, and retrying at once
+/// would only take CPU time from the connections that will free some.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How soon an answer from a worker must be looked at while connections keep the shard busy.
+/// How long an answer from a worker may wait while connections keep the shard busy.
 const ANSWER_LATENCY: Duration = Duration::from_millis(1);
-
-/// What all threads of a server share.
-pub struct ServerContext {
-    /// Name of the server in its metadata.
-    pub id: String,
-    /// What each shard counts.
-    pub shard_cells: Vec<Arc<ShardCells>>,
-    /// What is known of the GPUs.
-    pub gpus: Arc<GpuBoard>,
-    /// Serving or draining.
-    pub lifecycle: Lifecycle,
-    /// What each shard has still to take up of changes to the models.
-    pub mailboxes: Box<[ShardMailbox]>,
-    /// How the control thread is told of what it must see to.
-    pub tell: ControlSender,
-    /// The orders of clients that wait for the control thread.
-    pub orders: ControlRequests,
-    /// How the keeper of the regions of shared memory is reached, where clients may have any.
-    pub regions: Option<SharedMemoryClient>,
-    /// Whether clients may have models loaded and unloaded (`--model-control-mode=explicit`).
-    pub is_controlled: bool,
-    /// Whether one model that is not ready makes the server not ready.
-    pub strict_readiness: bool,
-    /// The memory for requests that come in, of all shards.
-    pub receive_budget: Arc<ProcessReceiveBudget>,
-    /// Bytes of an HTTP body.
-    pub http_input_size_max: usize,
-    /// Bytes of a gRPC message.
-    pub grpc_message_size_max: usize,
-    /// Connections of one shard.
-    pub connections_max: usize,
-    /// Streams of one HTTP/2 connection.
-    pub http2_streams_max: u32,
-    /// Streams that its client may reset in a while.
-    pub http2_resets_max: u32,
-    /// Frames that move nothing which its client may send in a while.
-    pub http2_control_frames_max: u32,
-    /// Bytes of the response cache, over all shards; 0 for none.
-    pub cache_size: usize,
-    /// How long a drain waits.
-    pub exit_timeout: Duration,
-    /// The way of the sockets.
-    pub io: IoPath,
-    /// How long a shard looks for work before it sleeps.
-    pub spin: Duration,
-    /// Whether every answer says where its time went.
-    pub tells_timing: bool,
-    /// Tells a person what happened, once.
-    pub warn: fn(&str),
-}
 
 /// Where a shard listens.
 #[derive(Clone, Copy, Debug, Default)]
@@ -129,15 +82,15 @@ pub struct Addresses {
     pub metrics: Option<SocketAddr>,
 }
 
-/// One pinned core with its own connections, tickets and share of every model's queue.
+/// One pinned core with its own connections and requests, and a producer of every model queue.
 pub struct Shard {
     /// Its place among the shards.
     pub index: usize,
     /// What all threads share.
     pub server_context: Arc<ServerContext>,
-    /// What it counts.
+    /// Its counters.
     pub cells: Arc<ShardCells>,
-    /// Its hold on the models.
+    /// Its handles of the models.
     pub models: ModelTable,
     /// Its requests that wait for an answer.
     pub request_slots: Rc<RequestSlots>,
@@ -145,40 +98,40 @@ pub struct Shard {
     pub connections: Rc<Connections>,
     /// The engine's threads for what runs inline.
     pub threads: Threads,
-    /// The instances to wake at the end of this turn.
+    /// Queues whose instances are woken at the end of this turn.
     pub deferred_wakes: DeferredWakes,
-    /// Answers that may be given again, where the server has a cache.
+    /// Its part of the response cache, where the server has one.
     pub cache: Option<RefCell<ResponseCache>>,
-    /// The regions of shared memory, where clients may have any.
+    /// The registered shared memory regions; none where shared memory is disabled.
     pub regions: RefCell<Option<Arc<Regions>>>,
-    /// The memory for requests that come in.
+    /// Memory for requests while they are received.
     pub receive_budget: Rc<ShardReceiveBudget>,
-    /// Buffers for replies, between two uses.
+    /// Free buffers for replies.
     pub buffers: RefCell<Vec<Vec<u8>>>,
 }
 
 impl Shard {
     /// Listens, calls `listening`, serves until the server drains, and returns when the last
-    /// connection has gone or the drain took too long. Runs inside a [`executor::Runtime`].
+    /// connection has closed or the exit timeout has passed. Runs inside a [`executor::Runtime`].
     pub async fn run(self: Rc<Self>, addresses: Addresses, listening: impl FnOnce(std::io::Result<()>)) {
         let listeners = match listen(addresses) {
             Ok(listeners) => listeners,
             Err(error) => return listening(Err(error)),
         };
-        let completion = executor::spawn_urgent(ANSWER_LATENCY, self.keep("complete", complete));
-        let waking = executor::spawn(self.keep("wake", |shard| async move { shard.deferred_wakes.run().await }));
-        let sweeper = executor::spawn(self.keep("sweep", sweep));
-        let changing = executor::spawn(self.keep("change", change));
+        let completion = executor::spawn_urgent(ANSWER_LATENCY, self.supervise("complete", complete));
+        let waking = executor::spawn(self.supervise("wake", |shard| async move { shard.deferred_wakes.run().await }));
+        let sweeper = executor::spawn(self.supervise("sweep", sweep));
+        let changing = executor::spawn(self.supervise("change", change));
         let accepting: Vec<_> = listeners
             .iter()
             .map(|(listener, kind)| {
                 let (listener, kind) = (Rc::clone(listener), *kind);
-                executor::spawn(self.keep("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
+                executor::spawn(self.supervise("accept", move |shard| accept(shard, Rc::clone(&listener), kind)))
             })
             .collect();
         listening(Ok(()));
         self.server_context.lifecycle.drained(self.index).await;
-        let give_up_at = clock::now() + self.server_context.exit_timeout;
+        let give_up_at = clock::now() + self.server_context.runtime.exit_timeout;
         self.connections.drain();
         self.accept_last(listeners, accepting).await;
         while !self.connections.is_empty() && clock::now() < give_up_at {
@@ -193,49 +146,53 @@ impl Shard {
 }
 
 impl Shard {
-    /// Whether the server can serve.
+    /// Whether the server is ready, as its readiness endpoints report it.
     pub fn is_ready(&self) -> bool {
         let are_models_ready = || self.models.overview().is_ready() && self.models.are_alive();
-        self.server_context.lifecycle.is_serving() && (!self.server_context.strict_readiness || are_models_ready())
+        self.server_context.lifecycle.is_serving()
+            && (!self.server_context.service.strict_readiness || are_models_ready())
     }
 
-    /// Where the memory of what a connection receives is counted.
+    /// The budget that a connection reserves its receive memory from.
     pub fn receive_memory(&self) -> Rc<dyn ReceiveBudget> {
         Rc::clone(&self.receive_budget) as Rc<dyn ReceiveBudget>
     }
 
-    /// Counts a request that was refused because it was to become more than there was memory for.
+    /// Counts a request that was refused because decoding it needed more receive memory than there was.
     fn count_shortage(&self, memory: &ReceiveReservation) {
         self.cells.receive_memory_refused.add(u64::from(memory.is_short()));
     }
 
-    /// Takes up the changes to the models that have come.
-    fn take_changes(&self) {
-        let Some(mailbox) = self.server_context.mailboxes.get(self.index) else { return };
+    /// Applies what the control thread left in the mailbox: model changes, and new shared memory regions.
+    fn apply_changes(&self) {
+        let Some(mailbox) = self.server_context.control_link.mailboxes.get(self.index) else { return };
         while let Some(change) = mailbox.poll_change() {
             let number = change.number;
             self.models.handle_change(change);
-            (self.server_context.tell)(ControlEvent::Changed(number));
+            (self.server_context.control_link.control)(ControlEvent::Changed(number));
         }
         while let Some(published) = mailbox.poll_regions() {
             *self.regions.borrow_mut() = Some(Arc::clone(&published.regions));
         }
     }
 
-    /// A task of this shard, which survives a few panics.
-    fn keep<F: Future<Output = ()>, T: Fn(Rc<Self>) -> F>(
+    /// A task of this shard that is restarted after a panic, a few times.
+    fn supervise<F: Future<Output = ()>, T: Fn(Rc<Self>) -> F>(
         self: &Rc<Self>,
         name: &'static str,
         task: T,
     ) -> impl Future<Output = ()> + use<F, T> {
         let shard = Rc::clone(self);
-        async move { supervisor::keep(&shard.cells, shard.server_context.warn, name, || task(Rc::clone(&shard))).await }
+        async move {
+            let warn = shard.server_context.warn;
+            supervisor::supervise(&shard.cells, warn, name, || task(Rc::clone(&shard))).await;
+        }
     }
 
-    /// Serves those who connect before they can know that the server is not ready any more, as probes
-    /// do that are to see it. Then takes in the connections that are being made before the listeners
-    /// close: closing would reset them, with the requests that they brought. An accept that is under way is never cancelled,
-    /// for the ring may have taken a connection for it already.
+    /// Closes the listeners in three steps. First it goes on accepting for a while, so that load balancers see the
+    /// server as not ready instead of refusing connections. Then it stops new handshakes and accepts those that are
+    /// complete: closing at once would reset them together with the requests that they carry. A pending accept is never
+    /// cancelled, for the ring may already have accepted a connection for it.
     async fn accept_last(self: &Rc<Self>, listeners: Vec<(Rc<Listener>, ListenerKind)>, accepting: Vec<Task<()>>) {
         executor::sleep(DRAIN_LISTEN).await;
         for (listener, _) in &listeners {
@@ -251,7 +208,7 @@ impl Shard {
     }
 }
 
-/// What a listener is for.
+/// What a listener serves.
 #[derive(Clone, Copy)]
 enum ListenerKind {
     Inference,
@@ -265,7 +222,7 @@ fn listen(addresses: Addresses) -> std::io::Result<Vec<(Rc<Listener>, ListenerKi
     all.map(|(address, kind)| Ok((Rc::new(Listener::bind(address)?), kind))).collect()
 }
 
-/// Hands the answers of the workers to those who wait for them, for as long as the shard lives.
+/// Delivers the answers of workers to the tasks that await them, for as long as the shard lives.
 async fn complete(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
         if shard.request_slots.drain_and_register(context.waker()) {
@@ -276,15 +233,15 @@ async fn complete(shard: Rc<Shard>) {
     .await;
 }
 
-/// Takes up changes to the models, for as long as the shard lives.
+/// Applies changes to the models, for as long as the shard lives.
 async fn change(shard: Rc<Shard>) {
     poll_fn::<(), _>(|context| {
-        shard.take_changes();
-        if let Some(mailbox) = shard.server_context.mailboxes.get(shard.index) {
+        shard.apply_changes();
+        if let Some(mailbox) = shard.server_context.control_link.mailboxes.get(shard.index) {
             mailbox.register(context.waker());
         }
-        // One that came before the waker was there has woken nobody.
-        shard.take_changes();
+        // A change that was pushed before the waker was registered has woken no task: check again.
+        shard.apply_changes();
         Poll::Pending
     })
     .await;
@@ -305,7 +262,7 @@ async fn accept(shard: Rc<Shard>, listener: Rc<Listener>, kind: ListenerKind) {
                 failures = 0;
                 admit(&shard, socket, kind);
             }
-            // What the listener answers once it was stopped.
+            // The listener was stopped.
             Err(error) if error.kind() == ErrorKind::InvalidInput => return,
             Err(error) => {
                 if failures == 0 {
@@ -333,7 +290,7 @@ fn admit(shard: &Rc<Shard>, socket: Socket, kind: ListenerKind) {
                 ListenerKind::Metrics => metrics_endpoint::run(&shard, socket, &connection_guard).await,
             }
         };
-        // A panic in a task would end the whole executor.
+        // A panic that left the task would end the executor and with it every connection of the shard.
         if AssertUnwindSafe(session).catch_unwind().await.is_err() {
             cells.panics.add(1);
         }

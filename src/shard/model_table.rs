@@ -1,6 +1,6 @@
-//! The models of one shard: [`LocalModel`] is its hold on a model version, a producer of the workers' queue or an instance
-//! of its own; [`ModelTable`] finds them by name. Nothing here is locked; what is served changes by messages
-//! (`shard::mailbox`).
+//! The models of one shard: [`LocalModel`] is its handle of a model version, which owns a producer of the model queue
+//! or an instance; [`ModelTable`] finds them by name. Nothing here is locked: changes arrive as messages
+//! (`shard::mailbox`) and are applied between two requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -15,52 +15,55 @@ use crate::queue::served_model::{Placement, ServedModel};
 use crate::shard::ensemble_steps::EnsembleSteps;
 use crate::shard::mailbox::{ControlEvent, ControlSender, HandleRoute, ModelChange, ModelHandle};
 
-/// One shard's hold on a model version. Lives on its shard, until the last request that uses it has
-/// its answer; what it is made of goes back to the control thread then.
+/// One shard's handle of a model version. Each request that runs on the version holds a reference; when the last one is
+/// dropped, the parts go back to the control thread, which frees them.
 pub struct LocalModel {
     served: Arc<ServedModel>,
     route: InstanceRoute,
-    /// Whether the shard's own instance died and could not be made anew.
+    /// Whether the shard's own instance failed and could not be recreated.
     is_dead: Cell<bool>,
-    tell: ControlSender,
+    control: ControlSender,
 }
 
 /// How a shard reaches an instance.
 pub enum InstanceRoute {
-    /// Its own.
+    /// An instance of its own, run inside the shard.
     Inline(RefCell<Box<dyn Instance>>),
-    /// The workers', by a producer.
-    Lane(RefCell<QueueProducer>),
-    /// By those of other models.
+    /// The workers' instances, through a producer of the model queue.
+    Queue(RefCell<QueueProducer>),
+    /// None: an ensemble's steps run on other models.
     Ensemble(EnsembleSteps),
-    /// No longer: it was given back.
-    Gone,
+    /// None any more: its parts were sent back. Seen only inside `drop`.
+    Released,
 }
 
 impl LocalModel {
-    /// A shard's hold, as the control thread made it.
-    pub fn new(hold: ModelHandle, tell: &ControlSender) -> Self {
-        let route = match hold.route {
+    /// A handle that the control thread sent.
+    pub fn new(handle: ModelHandle, control: &ControlSender) -> Self {
+        let route = match handle.route {
             HandleRoute::Ensemble => InstanceRoute::Ensemble(EnsembleSteps::default()),
-            HandleRoute::Lane(producer) => InstanceRoute::Lane(RefCell::new(producer)),
+            HandleRoute::Queue(producer) => InstanceRoute::Queue(RefCell::new(producer)),
             HandleRoute::Instance(instance) => InstanceRoute::Inline(RefCell::new(instance)),
         };
-        Self { served: hold.served, route, is_dead: Cell::new(false), tell: Arc::clone(tell) }
+        Self { served: handle.served, route, is_dead: Cell::new(false), control: Arc::clone(control) }
     }
 
-    /// The same at the start of the server, when the shard makes what runs inside it itself.
+    /// A handle at the start of the server, when the shard itself makes the instance that runs inside it.
+    ///
+    /// # Errors
+    /// Whatever the backend fails with when it makes the instance.
     pub fn begin(
         served: Arc<ServedModel>,
         producer: Option<QueueProducer>,
         threads: &Threads,
-        tell: &ControlSender,
+        control: &ControlSender,
     ) -> Result<Self, Error> {
         let route = match (producer, &served.placement) {
-            (Some(producer), _) => HandleRoute::Lane(producer),
+            (Some(producer), _) => HandleRoute::Queue(producer),
             (None, Placement::Ensemble(_)) => HandleRoute::Ensemble,
             (None, _) => HandleRoute::Instance(served.loaded.new_instance(threads)?),
         };
-        Ok(Self::new(ModelHandle { served, route }, tell))
+        Ok(Self::new(ModelHandle { served, route }, control))
     }
 
     /// The model version.
@@ -68,7 +71,7 @@ impl LocalModel {
         &self.served
     }
 
-    /// Says whether the shard's own instance lives after a run.
+    /// Records after a run whether the shard's own instance still works, and reports a change to the model version.
     pub fn set_alive(&self, is_alive: bool) {
         match (self.is_dead.replace(!is_alive), is_alive) {
             (false, false) => self.served.handle_death(),
@@ -77,9 +80,9 @@ impl LocalModel {
         }
     }
 
-    /// Whether what is queued for it is not served any more: another version, or none, is instead.
+    /// Whether its queue was stopped because the version was unloaded or replaced: requests queued now are not served.
     pub fn is_stopped(&self) -> bool {
-        matches!(&self.route, InstanceRoute::Lane(producer) if producer.borrow().model_queue().is_stopped())
+        matches!(&self.route, InstanceRoute::Queue(producer) if producer.borrow().model_queue().is_stopped())
     }
 
     /// How to reach an instance.
@@ -90,49 +93,48 @@ impl LocalModel {
 
 impl Drop for LocalModel {
     fn drop(&mut self) {
-        let route = match std::mem::replace(&mut self.route, InstanceRoute::Gone) {
+        let route = match std::mem::replace(&mut self.route, InstanceRoute::Released) {
             InstanceRoute::Inline(instance) => HandleRoute::Instance(instance.into_inner()),
-            InstanceRoute::Lane(producer) => HandleRoute::Lane(producer.into_inner()),
+            InstanceRoute::Queue(producer) => HandleRoute::Queue(producer.into_inner()),
             InstanceRoute::Ensemble(_) => HandleRoute::Ensemble,
-            InstanceRoute::Gone => return,
+            InstanceRoute::Released => return,
         };
-        (self.tell)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), route }));
+        (self.control)(ControlEvent::Released(ModelHandle { served: Arc::clone(&self.served), route }));
     }
 }
 
-/// The models of one shard by name and version. Lives on its shard.
+/// The models of one shard by name and version.
 pub struct ModelTable {
     by_name: RefCell<HashMap<Box<str>, Vec<Rc<LocalModel>>>>,
     overview: RefCell<Arc<RepositoryOverview>>,
-    tell: ControlSender,
+    control: ControlSender,
 }
 
 impl ModelTable {
-    /// Takes the models in.
+    /// A table of these models; `overview` describes all, also those that do not serve.
     pub fn new(
         models: impl IntoIterator<Item = LocalModel>,
         overview: Arc<RepositoryOverview>,
-        tell: ControlSender,
+        control: ControlSender,
     ) -> Self {
-        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), tell };
+        let new = Self { by_name: RefCell::default(), overview: RefCell::new(overview), control };
         models.into_iter().for_each(|model| new.insert(model));
         new
     }
 
-    /// Takes a change up, between two requests. What is served no more is given back when nothing
-    /// of it waits for an answer.
+    /// Applies a change. A removed version goes back to the control thread when its last request is answered.
     pub fn handle_change(&self, change: ModelChange) {
         self.overview.replace(change.overview);
-        for gone in &change.gone {
+        for removed in &change.removed {
             let mut by_name = self.by_name.borrow_mut();
-            if let Some(versions) = by_name.get_mut(gone.spec.name.as_str()) {
-                versions.retain(|model| !Arc::ptr_eq(&model.served, gone));
+            if let Some(versions) = by_name.get_mut(removed.spec.name.as_str()) {
+                versions.retain(|model| !Arc::ptr_eq(&model.served, removed));
                 if versions.is_empty() {
-                    by_name.remove(gone.spec.name.as_str());
+                    by_name.remove(removed.spec.name.as_str());
                 }
             }
         }
-        change.come.into_iter().for_each(|hold| self.insert(LocalModel::new(hold, &self.tell)));
+        change.added.into_iter().for_each(|handle| self.insert(LocalModel::new(handle, &self.control)));
     }
 
     fn insert(&self, model: LocalModel) {
@@ -143,15 +145,17 @@ impl ModelTable {
         versions.sort_by_key(|model| std::cmp::Reverse(model.served.version));
     }
 
-    /// The versions of a model that serve, in ascending order, as Triton lists them.
+    /// The serving versions of a model in ascending order, as Triton lists them.
     pub fn versions(&self, name: &str) -> Vec<u64> {
         let by_name = self.by_name.borrow();
         let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
         versions.iter().rev().map(|model| model.served.version).collect()
     }
 
-    /// A version of a model; where none is named the highest that is ready, or the highest where
-    /// none is.
+    /// A version of a model. Without a version: the highest that is ready, or the highest of all where none is ready.
+    ///
+    /// # Errors
+    /// Where no such version serves: not found, or unavailable with the state that it is in.
     pub fn find(&self, name: &str, version: Option<u64>) -> Result<Rc<LocalModel>, Error> {
         let by_name = self.by_name.borrow();
         let versions = by_name.get(name).map_or(&[][..], Vec::as_slice);
@@ -162,17 +166,17 @@ impl ModelTable {
         found.map(Rc::clone).ok_or_else(|| self.overview.borrow().refusal(name, version))
     }
 
-    /// What is known of all models.
+    /// The state of all models.
     pub fn overview(&self) -> Arc<RepositoryOverview> {
         Arc::clone(&self.overview.borrow())
     }
 
-    /// Whether every instance of all models lives.
+    /// Whether all serving versions have working instances.
     pub fn are_alive(&self) -> bool {
         self.by_name.borrow().values().flatten().all(|model| model.served.is_ready())
     }
 
-    /// All model versions that serve, by name, the highest version of each first.
+    /// All serving versions, sorted by name, the highest version of each first.
     pub fn served(&self) -> Vec<Arc<ServedModel>> {
         let by_name = self.by_name.borrow();
         let mut served: Vec<_> = by_name.values().flatten().map(|model| Arc::clone(&model.served)).collect();
@@ -215,12 +219,13 @@ mod tests {
         Arc::new(ServedModel::new(spec, version, Arc::new(Nothing), Placement::Inline, 1))
     }
 
-    fn hold(served: &Arc<ServedModel>) -> ModelHandle {
+    fn handle(served: &Arc<ServedModel>) -> ModelHandle {
         ModelHandle { served: Arc::clone(served), route: HandleRoute::Instance(Box::new(Nothing)) }
     }
 
-    fn change(gone: &[&Arc<ServedModel>], come: &[&Arc<ServedModel>]) -> ModelChange {
-        let (gone, come) = (gone.iter().map(|served| Arc::clone(served)), come.iter().map(|served| hold(served)));
+    fn change(removed: &[&Arc<ServedModel>], added: &[&Arc<ServedModel>]) -> ModelChange {
+        let (removed, added) =
+            (removed.iter().map(|served| Arc::clone(served)), added.iter().map(|served| handle(served)));
         let version = VersionOverview {
             version: 9,
             state: VersionState::Unavailable,
@@ -231,21 +236,21 @@ mod tests {
         ModelChange {
             number: 1,
             overview: Arc::new(RepositoryOverview { models: vec![model] }),
-            gone: gone.collect(),
-            come: come.collect(),
+            removed: removed.collect(),
+            added: added.collect(),
         }
     }
 
-    /// No models, and the versions that are given back.
+    /// An empty table, and the versions that it sends back.
     fn models() -> (ModelTable, Arc<SegQueue<u64>>) {
         let released = Arc::new(SegQueue::new());
-        let told = Arc::clone(&released);
-        let tell: ControlSender = Arc::new(move |what| {
-            if let ControlEvent::Released(hold) = what {
-                told.push(hold.served.version);
+        let sent = Arc::clone(&released);
+        let control: ControlSender = Arc::new(move |what| {
+            if let ControlEvent::Released(handle) = what {
+                sent.push(handle.served.version);
             }
         });
-        (ModelTable::new([], Arc::default(), tell), released)
+        (ModelTable::new([], Arc::default(), control), released)
     }
 
     fn found(models: &ModelTable, version: Option<u64>) -> Result<u64, String> {
@@ -254,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_swaps_versions_and_gives_back_what_serves_no_more() {
+    fn a_change_swaps_versions_and_releases_those_it_removes() {
         let (models, released) = models();
         let unknown = |rest: &str| Err(format!("Request for unknown model: 'm' {rest}"));
         assert_eq!(found(&models, None), unknown("is not found"));
@@ -265,7 +270,7 @@ mod tests {
         assert_eq!((released.pop(), models.versions("m")), (Some(2), vec![1, 2]), "the same number, another version");
         assert!(Arc::ptr_eq(&models.find("m", Some(2)).unwrap().served, &again));
         models.handle_change(change(&[&two], &[]));
-        assert_eq!(models.versions("m"), [1, 2], "the old one was gone, the new one stays");
+        assert_eq!(models.versions("m"), [1, 2], "the old one was removed before, the new one stays");
         models.handle_change(change(&[&again, &one], &[]));
         assert_eq!((released.pop(), released.pop()), (Some(2), Some(1)));
         assert_eq!(found(&models, None), unknown("has no available versions"));
@@ -274,20 +279,20 @@ mod tests {
     }
 
     #[test]
-    fn a_version_is_given_back_when_its_last_request_has_its_answer() {
+    fn a_version_is_released_when_its_last_request_has_its_answer() {
         let (models, released) = models();
         let one = served("m", 1);
         models.handle_change(change(&[], &[&one]));
         let (request, other) = (models.find("m", None).unwrap(), models.find("m", None).unwrap());
         models.handle_change(change(&[&one], &[]));
         drop(request);
-        assert_eq!(released.pop(), None, "another request has it still");
+        assert_eq!(released.pop(), None, "another request still uses it");
         drop(other);
         assert_eq!((released.pop(), released.pop()), (Some(1), None));
     }
 
     #[test]
-    fn who_names_no_version_gets_the_highest_that_is_ready() {
+    fn a_request_without_a_version_gets_the_highest_that_is_ready() {
         let (models, _released) = models();
         let (one, two) = (served("m", 1), served("m", 2));
         models.handle_change(change(&[], &[&one, &two]));

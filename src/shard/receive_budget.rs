@@ -1,8 +1,7 @@
-//! The memory for requests that come in (`--receive-memory-bytes-max`): one budget for the process, of
-//! which each shard leases what it needs. A shard has no smaller bound of its own: the memory is the
-//! process's, a client's few connections may all be on one shard, and an equal share of many could be
-//! less than one body. What a shard counts for a request is in memory of its own; the others' is touched
-//! when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`].
+//! The memory for requests while they are received (`--receive-memory-bytes-max`): one budget for the process, from
+//! which each shard leases what it needs. A shard has no smaller limit of its own: a client's few connections may all
+//! be on one shard, and an equal share of many shards could be less than one body. Requests are counted in the shard's
+//! own memory; the shared counter is touched only when a lease grows or shrinks, in steps of [`RECEIVE_LEASE_SIZE`].
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -16,17 +15,17 @@ use crate::metrics::ShardCells;
 #[derive(Debug)]
 pub struct ProcessReceiveBudget {
     size_max: usize,
-    /// Only a count: no memory is handed over by it, so that its order among other memory is free.
+    /// Only a count: it publishes no other memory, so relaxed ordering is enough.
     leased: AtomicUsize,
 }
 
 impl ProcessReceiveBudget {
-    /// So many bytes.
+    /// A budget of this many bytes.
     pub const fn new(size_max: usize) -> Self {
         Self { size_max, leased: AtomicUsize::new(0) }
     }
 
-    /// Leases `usual` bytes, or what is left of them, where that is `least` at least.
+    /// Leases `usual` bytes, or what is left where that is less; `None` where less than `least` is left.
     fn lease(&self, least: usize, usual: usize) -> Option<usize> {
         let grant =
             |leased: usize| Some(self.size_max - leased).filter(|left| *left >= least).map(|left| left.min(usual));
@@ -35,12 +34,12 @@ impl ProcessReceiveBudget {
         grant(before)
     }
 
-    fn give_back(&self, size: usize) {
+    fn return_lease(&self, size: usize) {
         self.leased.fetch_sub(size, Ordering::Relaxed);
     }
 }
 
-/// What one shard has of it. Lives on its shard.
+/// One shard's lease of the budget, and what its requests have reserved of it.
 #[derive(Debug)]
 pub struct ShardReceiveBudget {
     process: Arc<ProcessReceiveBudget>,
@@ -50,7 +49,7 @@ pub struct ShardReceiveBudget {
 }
 
 impl ShardReceiveBudget {
-    /// Nothing yet; what is reserved shows in `cells`.
+    /// An empty lease; `cells` shows what is reserved.
     pub const fn new(process: Arc<ProcessReceiveBudget>, cells: Arc<ShardCells>) -> Self {
         Self { process, leased: Cell::new(0), reserved: Cell::new(0), cells }
     }
@@ -76,11 +75,11 @@ impl ReceiveBudget for ShardReceiveBudget {
     fn release(&self, size: usize) {
         let left = self.reserved.get().saturating_sub(size);
         self.set_reserved(left);
-        // One step is kept, so that a request now and then leaves the others alone.
+        // One step is kept, so that occasional small requests do not touch the shared counter.
         let spare = self.leased.get() - left;
         if spare > 2 * RECEIVE_LEASE_SIZE {
             self.leased.set(left + RECEIVE_LEASE_SIZE);
-            self.process.give_back(spare - RECEIVE_LEASE_SIZE);
+            self.process.return_lease(spare - RECEIVE_LEASE_SIZE);
         }
     }
 
@@ -91,7 +90,7 @@ impl ReceiveBudget for ShardReceiveBudget {
 
 impl Drop for ShardReceiveBudget {
     fn drop(&mut self) {
-        self.process.give_back(self.leased.get());
+        self.process.return_lease(self.leased.get());
     }
 }
 
@@ -104,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn one_shard_may_have_all_of_it_and_no_byte_more() {
+    fn one_shard_may_lease_all_of_it_and_no_byte_more() {
         let process = Arc::new(ProcessReceiveBudget::new(3 * RECEIVE_LEASE_SIZE + 5));
         let one = shard(&process);
         assert!(one.reserve(1) && one.reserve(3 * RECEIVE_LEASE_SIZE + 4) && !one.reserve(1));
@@ -117,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_shard_gives_back_another_may_have() {
+    fn bytes_that_one_shard_returns_another_may_lease() {
         let process = Arc::new(ProcessReceiveBudget::new(8 * RECEIVE_LEASE_SIZE));
         let (one, two) = (shard(&process), shard(&process));
         assert!(one.reserve(6 * RECEIVE_LEASE_SIZE) && !two.reserve(3 * RECEIVE_LEASE_SIZE));
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn small_requests_leave_the_other_shards_alone() {
+    fn small_requests_do_not_touch_the_shared_counter() {
         let process = Arc::new(ProcessReceiveBudget::new(8 * RECEIVE_LEASE_SIZE));
         let one = shard(&process);
         for _ in 0..1_000 {

@@ -1,5 +1,6 @@
-//! The requests of one shard that wait for an answer. Lives on its shard; a connection's task
-//! awaits a [`PendingAnswer`], and whoever drains the completions completes it.
+//! The requests of one shard that wait for an answer. A connection's task awaits a [`PendingAnswer`]; the shard's
+//! completion task drains the completions that workers push, and completes it. A ticket names a slot and its
+//! generation, so that a late answer never reaches the slot's next request.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -14,7 +15,7 @@ use crate::error::{Code, Error};
 use crate::limits::{IN_FLIGHT_MAX, RESPONSE_COST, RESPONSES_BYTES_MAX};
 use crate::queue::completions::Completions;
 
-/// The tickets of one shard; at most [`IN_FLIGHT_MAX`] are out at a time.
+/// The slots of one shard's requests; at most [`IN_FLIGHT_MAX`] are in use.
 pub struct RequestSlots {
     completions: Arc<Completions>,
     table: RefCell<SlotTable>,
@@ -33,32 +34,33 @@ struct RequestSlot {
 
 enum SlotState {
     Free,
-    /// Its task waits, or will.
+    /// No answer yet; with the waker of the task that waits, once it does.
     Open(Option<Waker>),
     Answered(Answer),
-    /// Several answers, of a decoupled model.
+    /// Answers of a decoupled model that were not taken yet.
     Parts(Box<PartQueue>),
-    /// Its task has gone but a batch has the request: the answer will come and be thrown away.
+    /// The task was dropped while a batch has the request: the slot stays in use until the answer came and was
+    /// discarded.
     Abandoned,
 }
 
-/// The answers of a decoupled model that nobody took yet.
+/// The answers of a decoupled model that were not taken yet, in order.
 #[derive(Default)]
 struct PartQueue {
     answers: VecDeque<Answer>,
     /// Bytes of their tensors.
     size: usize,
-    /// Whether what comes now is dropped: there was too much.
+    /// Whether the limit was exceeded: further answers are discarded.
     is_over: bool,
     waker: Option<Waker>,
 }
 
-/// Who takes the answers of a decoupled model one by one.
+/// A sink for the answers of a decoupled model, all but the last.
 pub trait PartSink {
-    /// Whether it takes another now; where it does not, it wakes the task when it does.
+    /// Whether it takes another answer now. If not, it wakes the task when it does.
     fn has_room(&self) -> bool;
 
-    /// Takes one that others follow.
+    /// Takes an answer that is not the last.
     fn take(&self, answer: Answer);
 }
 
@@ -86,23 +88,23 @@ impl PartQueue {
     }
 }
 
-/// What an answer that waits costs.
+/// Bytes that a waiting answer counts as.
 fn size(answer: &Answer) -> usize {
     answer.outputs.iter().flatten().map(|output| output.contents.len()).fold(RESPONSE_COST, usize::saturating_add)
 }
 
 impl RequestSlots {
-    /// A shard's table, for the answers of `completions`.
+    /// An empty table whose answers arrive through `completions`.
     pub fn new(completions: Arc<Completions>) -> Self {
         Self { completions, table: RefCell::default() }
     }
 
-    /// The completions that the answers come to.
+    /// The queue that answers arrive through.
     pub const fn completions(&self) -> &Arc<Completions> {
         &self.completions
     }
 
-    /// A ticket for a new request, or `None` when all are out.
+    /// A ticket for a new request, or `None` when all slots are in use.
     pub fn open(&self) -> Option<Ticket> {
         let mut table = self.table.borrow_mut();
         let index = match table.free.pop() {
@@ -121,13 +123,13 @@ impl RequestSlots {
         Some(ticket)
     }
 
-    /// Waits for the answer of a ticket. Dropped early, it takes the request back and calls
-    /// `withdrawn` if no batch has it yet.
+    /// Waits for the answer of a ticket. Dropped early, it withdraws the request and calls `withdrawn`, unless a batch
+    /// already has it.
     pub fn pending(self: &Rc<Self>, ticket: Ticket, withdrawn: impl FnOnce() + 'static) -> PendingAnswer {
         PendingAnswer { request_slots: Rc::clone(self), ticket, withdrawn: Some(Box::new(withdrawn)), sink: None }
     }
 
-    /// Gives the answers that came to those who wait; how many came.
+    /// Delivers the answers that have arrived; returns how many.
     pub fn drain(&self) -> usize {
         let mut count = 0;
         while let Some((ticket, answer)) = self.completions.poll_answer() {
@@ -137,24 +139,24 @@ impl RequestSlots {
         count
     }
 
-    /// The same for a task, whose waker is woken when more come; whether any had come.
+    /// Drains, and registers the waker for later answers; returns whether any had arrived.
     pub fn drain_and_register(&self, waker: &Waker) -> bool {
-        let have_come = self.drain() > 0;
+        let had_answers = self.drain() > 0;
         loop {
             self.completions.register(waker);
-            // One that came before the waker was there has woken nobody.
+            // An answer that was pushed before the waker was registered has woken no task: drain again.
             if self.drain() == 0 {
-                return have_come;
+                return had_answers;
             }
         }
     }
 
-    /// Takes a ticket back whose request was never submitted.
+    /// Frees the ticket of a request that was never submitted.
     pub fn release(&self, ticket: Ticket) {
         self.withdraw(ticket);
     }
 
-    /// False where a batch has the request: an answer will come.
+    /// Withdraws a request; false where a batch has it, and its answer will come.
     fn withdraw(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.completions.withdraw(ticket);
         if is_withdrawn {
@@ -212,7 +214,7 @@ impl RequestSlots {
             if answer.part == AnswerPart::More {
                 self.completions.handle_read(ticket);
             } else {
-                // What a backend sends after too much is nobody's.
+                // Where the limit cut the answers off, this tells the backend that the client has left.
                 self.completions.leave(ticket);
                 table.free(ticket);
             }
@@ -226,7 +228,7 @@ impl RequestSlots {
         Poll::Pending
     }
 
-    /// True where the request was taken back before a batch had it.
+    /// The waiting task was dropped. True where the request was withdrawn before a batch had it.
     fn abandon(&self, ticket: Ticket) -> bool {
         let is_withdrawn = self.completions.withdraw(ticket);
         let mut table = self.table.borrow_mut();
@@ -259,7 +261,7 @@ impl SlotTable {
     }
 }
 
-/// The answer of one request, when it comes.
+/// The future answer of one request.
 pub struct PendingAnswer {
     request_slots: Rc<RequestSlots>,
     ticket: Ticket,
@@ -268,14 +270,14 @@ pub struct PendingAnswer {
 }
 
 impl PendingAnswer {
-    /// The same with somebody who takes the answers that others follow.
+    /// Adds the sink for all answers but the last.
     pub fn with_sink(mut self, sink: Option<Rc<dyn PartSink>>) -> Self {
         self.sink = sink;
         self
     }
 
-    /// Takes the request back if no batch has it yet: true, and nothing is to be waited for. The
-    /// answer comes otherwise.
+    /// Withdraws the request if no batch has it yet, and returns true: then no answer will come and this must not be
+    /// awaited. Otherwise the answer will come.
     pub fn withdraw(&mut self) -> bool {
         let is_withdrawn = self.withdrawn.is_some() && self.request_slots.withdraw(self.ticket);
         if is_withdrawn && let Some(withdrawn) = self.withdrawn.take() {
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_reaches_the_task_that_waits_and_no_other() {
+    fn an_answer_reaches_only_the_task_that_waits_for_it() {
         let request_slots = request_slots();
         let (one, two) = (request_slots.open().unwrap(), request_slots.open().unwrap());
         let (mut first, mut second) = (request_slots.pending(one, || ()), request_slots.pending(two, || ()));
@@ -351,7 +353,7 @@ mod tests {
         assert!(poll(&mut second).is_ready());
     }
 
-    /// Takes answers while there is room for so many.
+    /// A sink with room for a number of answers.
     struct Taker {
         room: Cell<usize>,
         taken: Cell<usize>,
@@ -375,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn several_answers_are_taken_as_there_is_room_and_the_last_ends_it() {
+    fn answers_are_taken_while_the_sink_has_room_and_the_last_ends_the_request() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(2), taken: Cell::new(0) });
@@ -391,7 +393,7 @@ mod tests {
             assert!(responder.has_room());
             responder.send_more(output(1));
         }
-        assert!(!responder.has_room(), "its client reads nothing");
+        assert!(!responder.has_room(), "the client reads nothing");
         request_slots.drain();
         sink.room.set(9_999);
         assert!(poll(&mut pending).is_pending());
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_answers_without_end_is_cut_off_and_told_that_nobody_waits() {
+    fn a_model_that_answers_without_end_is_cut_off_at_the_limit() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let sink = Rc::new(Taker { room: Cell::new(0), taken: Cell::new(0) });
@@ -422,11 +424,11 @@ mod tests {
         responder.send_more(output(1));
         drop(responder);
         request_slots.drain();
-        assert!(poll(&mut request_slots.pending(again, || ())).is_pending(), "what comes late is nobody's");
+        assert!(poll(&mut request_slots.pending(again, || ())).is_pending(), "a late answer is discarded");
     }
 
     #[test]
-    fn a_task_that_goes_between_two_answers_leaves_its_ticket_when_the_last_came() {
+    fn a_task_dropped_between_two_answers_frees_its_slot_after_the_last() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_nobody_took_is_withdrawn_when_its_task_goes() {
+    fn a_queued_request_is_withdrawn_when_its_task_is_dropped() {
         let request_slots = request_slots();
         let withdrawn = Rc::new(Cell::new(0));
         let counter = Rc::clone(&withdrawn);
@@ -457,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_in_a_batch_is_not_taken_back_and_one_that_waits_is_once() {
+    fn a_queued_request_is_withdrawn_once_and_one_in_a_batch_never() {
         let request_slots = request_slots();
         let (waits, runs) = (request_slots.open().unwrap(), request_slots.open().unwrap());
         let count = Rc::new(Cell::new(0));
@@ -475,7 +477,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_in_a_batch_is_not_used_again_before_its_answer_came() {
+    fn a_slot_in_a_batch_is_reused_only_after_its_answer() {
         let request_slots = request_slots();
         let ticket = request_slots.open().unwrap();
         let pending = request_slots.pending(ticket, || panic!("a batch has it"));

@@ -1,11 +1,10 @@
-//! The response cache of one shard (`--cache-config=local,size=N`): outputs by what a request brought,
-//! for models with `response_cache { enable: true }`. A shard has its share of the bytes, and asks no
-//! other: no lock, and no other thread's memory, on a request's path. The oldest answer that nobody
-//! asked for goes first.
+//! The response cache of one shard (`--cache-config=local,size=N`): outputs by a request's inputs, for models with
+//! `response_cache { enable: true }`. Each shard has an equal share of the bytes and its own entries, so that a lookup
+//! takes no lock and touches no other thread's memory. The least recently used entry is evicted first.
 //!
-//! A key is the loaded model version and 128 bits of keyed hash over the inputs. A version that is
-//! loaded anew is another, so that its answers are never those of the one before. Outputs are kept
-//! whole: which of them a response sends, and in which form, is decided after they were found.
+//! A key is the loaded model version and 128 bits of keyed hash over the inputs. A reloaded version has other keys, so
+//! that it never returns answers of the one before. All outputs are cached: which of them a response sends, and how, is
+//! decided after the lookup.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -17,10 +16,10 @@ use slab::Slab;
 use crate::model::ModelSpec;
 use crate::tensor::Tensor;
 
-/// What an entry takes besides the bytes of its tensors, about.
+/// Bytes that an entry takes besides its tensors, about.
 const ENTRY_SIZE: usize = 512;
 
-/// What names an answer.
+/// The key of a cached answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CacheKey {
     /// The address of the model version's configuration, which an entry keeps alive.
@@ -28,7 +27,7 @@ pub struct CacheKey {
     inputs: [u64; 2],
 }
 
-/// Answers of one shard's models. Lives on its shard.
+/// The cached answers of one shard.
 pub struct ResponseCache {
     hashers: [RandomState; 2],
     cache: LruCache<CachedAnswer>,
@@ -36,18 +35,18 @@ pub struct ResponseCache {
 
 struct CachedAnswer {
     outputs: Vec<Tensor>,
-    /// Held, so that no other version is ever found at its address.
+    /// Keeps the address in the key from being reused by another version.
     _spec: Arc<ModelSpec>,
 }
 
 impl ResponseCache {
-    /// A cache of so many bytes.
+    /// A cache of this many bytes.
     pub fn new(size_max: usize) -> Self {
         Self { hashers: [RandomState::new(), RandomState::new()], cache: LruCache::new(size_max) }
     }
 
-    /// The name of the answer to these inputs. The keys of the hash are this process's secret, so that
-    /// nobody can make two requests that are taken for one.
+    /// The key of the answer to these inputs. The hash keys are random per process, so that no client can construct two
+    /// requests with the same key.
     pub fn key(&self, spec: &Arc<ModelSpec>, inputs: &[Tensor]) -> CacheKey {
         let hash = |state: &RandomState| {
             let mut hasher = state.build_hasher();
@@ -63,14 +62,14 @@ impl ResponseCache {
         CacheKey { model: Arc::as_ptr(spec).addr(), inputs: self.hashers.each_ref().map(hash) }
     }
 
-    /// The outputs of an answer that is there.
+    /// The cached outputs under a key.
     pub fn find(&mut self, key: &CacheKey) -> Option<Vec<Tensor>> {
         self.cache.find(key).map(|answered| answered.outputs.clone())
     }
 
-    /// Keeps an answer, in memory of its own: an output may be a part of a large batch. One that is
-    /// larger than the cache is not kept.
-    pub fn keep(&mut self, key: CacheKey, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
+    /// Caches a copy of an answer: an output may be a slice of a large batch, and would keep all of it in memory. An
+    /// answer larger than the cache is not cached.
+    pub fn insert(&mut self, key: CacheKey, spec: &Arc<ModelSpec>, outputs: &[Tensor]) {
         let size = outputs.iter().fold(ENTRY_SIZE, |size, output| size.saturating_add(output.contents.len()));
         if size > self.cache.size_max {
             return;
@@ -81,13 +80,13 @@ impl ResponseCache {
     }
 }
 
-/// Values by key, up to so many bytes; the one that was used the longest ago goes first.
+/// Values by key up to a number of bytes; evicts the least recently used.
 struct LruCache<V> {
     size_max: usize,
     size: usize,
     by_key: HashMap<CacheKey, usize>,
     entries: Slab<CacheEntry<V>>,
-    /// The ends of the list of entries by their last use.
+    /// The ends of the linked list of entries in the order of their last use.
     newest: Option<usize>,
     oldest: Option<usize>,
 }
@@ -112,7 +111,7 @@ impl<V> LruCache<V> {
         self.entries.get(index).map(|entry| &entry.value)
     }
 
-    /// Puts a value in; what does not fit beside it goes.
+    /// Inserts a value, and evicts until it fits.
     fn insert(&mut self, key: CacheKey, value: V, size: usize) {
         if let Some(index) = self.by_key.get(&key).copied() {
             self.remove(index);
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_the_longest_ago_goes_first() {
+    fn the_least_recently_used_entry_is_evicted_first() {
         let check = |text: &str, want: &str| assert_eq!(script(10, text), want, "{text}");
         check("", " 0");
         check("+a3 +b3 +c3", "cba 9");
@@ -224,7 +223,7 @@ mod tests {
         let inputs = |a: &[u8], b: &[u8]| vec![tensor(&[1, a.len() as i64], a), tensor(&[1, b.len() as i64], b)];
         let outputs = |value: f32| vec![tensor(&[1], &[value])];
         let same = cache.key(&one, &inputs(&[1, 2], &[3]));
-        cache.keep(same, &one, &outputs(7.0));
+        cache.insert(same, &one, &outputs(7.0));
         let again = cache.key(&one, &inputs(&[1, 2], &[3]));
         assert_eq!(cache.find(&again), Some(outputs(7.0)));
         let left_out =
@@ -240,20 +239,20 @@ mod tests {
             assert_eq!(cache.find(other), None, "{index}");
         }
         assert_ne!(same.inputs[0], same.inputs[1], "two hashes, not one twice");
-        cache.keep(others[1], &one, &[tensor(&[10_000], &[0_u8; 10_000])]);
+        cache.insert(others[1], &one, &[tensor(&[10_000], &[0_u8; 10_000])]);
         assert_eq!((cache.find(&others[1]), cache.find(&same)), (None, Some(outputs(7.0))), "too large to be kept");
-        cache.keep(others[2], &one, &[tensor(&[9_300], &[0_u8; 9_300])]);
+        cache.insert(others[2], &one, &[tensor(&[9_300], &[0_u8; 9_300])]);
         assert_eq!(cache.find(&same), None, "it made room");
     }
 
     #[test]
-    fn what_is_kept_shares_no_memory_with_the_batch_that_it_came_from() {
+    fn a_cached_answer_shares_no_memory_with_the_batch_that_it_came_from() {
         let model = Arc::new(spec(8, &[], &[]));
         let mut cache = ResponseCache::new(10_000);
         let whole = tensor(&[100], &[0_f32; 100]);
         let part = Tensor { shape: [1].into_iter().collect(), contents: whole.contents.slice(4..8), ..whole };
         let key = cache.key(&model, &[]);
-        cache.keep(key, &model, std::slice::from_ref(&part));
+        cache.insert(key, &model, std::slice::from_ref(&part));
         let found = cache.find(&key).unwrap();
         assert_ne!(found[0].contents.as_ptr(), part.contents.as_ptr());
         assert_eq!(found, [part]);

@@ -1,5 +1,5 @@
-//! From a message to its reply: asks the route, then the protocol or a model. The one policy point
-//! of REST, whatever carried the message. Lives on its shard.
+//! REST: from an HTTP message to its reply, over HTTP/1.1 and HTTP/2 alike. The route selects what answers: the
+//! protocol code, a model, or the control thread.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,23 +15,24 @@ use crate::protocol::grpc::service::{ModelFacts, ServerFacts};
 use crate::protocol::repository::{RepositoryOrder, not_explicit};
 use crate::protocol::rest::{self, server, statistics};
 use crate::protocol::route::{ModelPath, RegionAction, RepositoryAction, Route, route, unavailable_model};
-use crate::protocol::shared_memory::{self, RegionKind};
+use crate::protocol::shared_memory::{self, RegionKind, Regions};
 use crate::protocol::timing::{self, Timing};
 use crate::queue::one_shot::Lease;
 use crate::queue::served_model::ServedModel;
 use crate::runtime::clock;
 use crate::shard::Shard;
 use crate::shard::control_request::ControlLease;
-use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer::{Arrival, RequestMetrics};
+use crate::shard::infer_pipeline::{self, NoHooks, PipelineInput, PipelineOutput};
 use crate::shard::mailbox::ControlEvent;
 use crate::time::Instant;
 use crate::wire::message::{Fields, Message, Reply};
 
-/// The field that tells where the binary section of a body begins.
+/// The header field with the size of a body's JSON part; binary data follows it.
 const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
 
-/// The reply to a message that was received at an instant. Dropped before, its client left in the
-/// way that `departure` says then.
+/// The reply to a message that was received at this instant. Where the future is dropped before, the client has left,
+/// and `departure` holds how.
 pub async fn handle_message(
     shard: &Rc<Shard>,
     message: Message,
@@ -55,21 +56,21 @@ pub async fn handle_message(
     outcome.unwrap_or_else(|error| {
         let mut reply = rest::error_reply(&error);
         if AskedFields::read(&fields).is_coded {
-            // What a body may come in (RFC 9110 §12.5.3).
+            // Lists the codings that a body may have (RFC 9110 §12.5.3).
             reply.fields.push(("Accept-Encoding", Bytes::from_static(b"identity")));
         }
         reply
     })
 }
 
-/// What the fields of a request ask for, found in one pass over them.
+/// What the header fields of a request ask for, read in one pass.
 #[derive(Default)]
 struct AskedFields<'a> {
-    /// Whether its body came in a coding that would have to be undone, as compression; none is built in.
+    /// Whether its body is encoded (compressed); this server decodes none.
     is_coded: bool,
-    /// What tells where the binary section of the body begins.
+    /// The size of the body's JSON part, as the client sent it.
     header_length: Option<&'a [u8]>,
-    /// Whether the client asks where the time goes.
+    /// Whether the client asks for the times of the stages.
     wants_timing: bool,
 }
 
@@ -107,7 +108,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::ModelReady(path) => {
             let is_ready = match shard.models.find(path.name, path.version) {
                 Ok(model) => shard.is_model_ready(&model),
-                // It loads, failed to or was unloaded.
+                // It is loading, failed to load or was unloaded.
                 Err(_) if shard.models.overview().has(path.name, path.version) => false,
                 Err(error) => return Err(error),
             };
@@ -117,7 +118,7 @@ fn answer(shard: &Shard, route: Route<'_>) -> Result<Reply, Error> {
         Route::Statistics => statistics::statistics_reply(&shard.statistics(None, None)?),
         Route::ModelStatistics(path) => statistics::statistics_reply(&shard.statistics(Some(path.name), path.version)?),
         Route::ModelInfer(_) | Route::Repository(_) | Route::SharedMemory(..) => {
-            return Err(Error::internal("what waits has a way of its own"));
+            return Err(Error::internal("this route is answered asynchronously"));
         }
     })
 }
@@ -126,33 +127,27 @@ async fn infer(
     shard: &Rc<Shard>,
     path: ModelPath<'_>,
     fields: &Fields,
-    (body, mut memory): (Bytes, ReceiveReservation),
+    (body, memory): (Bytes, ReceiveReservation),
     received: Instant,
 ) -> Result<Reply, Error> {
-    let model = shard.models.find(path.name, path.version)?;
-    let served = model.served();
     let asked = AskedFields::read(fields);
-    if asked.is_coded {
-        return Err(Error::unsupported("Unsupported compression type"));
-    }
-    let header_length = rest::HeaderLength::from_field(asked.header_length)?;
-    let decoded = {
-        let regions = shard.regions.borrow();
-        rest::decode(&served.spec, header_length, body, regions.as_deref(), &mut memory)
+    let input = PipelineInput {
+        memory,
+        arrival: Arrival { received, deadline: None, depth: 0 },
+        is_timed: asked.wants_timing || shard.server_context.service.tells_timing,
     };
-    shard.count_shortage(&memory);
-    let mut request = decoded?;
-    if request.plan.shared.is_some() {
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let decoded_at = (asked.wants_timing || shard.server_context.tells_timing).then(clock::now);
-    let arrival = Arrival { received, deadline: None, depth: 0 };
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let InferOutcome { mut outputs, plan, stamps } = shard.infer(&model, request, arrival).await?;
-    if plan.shared.is_some() {
-        Box::pin(shard.deliver(&served.spec, &plan, &mut outputs)).await?;
-    }
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
+        let model = shard.models.find(path.name, path.version)?;
+        if asked.is_coded {
+            return Err(Error::unsupported("Unsupported compression type"));
+        }
+        let header_length = rest::HeaderLength::from_field(asked.header_length)?;
+        let request = rest::decode(&model.served().spec, header_length, body, regions, memory)?;
+        Ok((model, request))
+    };
+    let output = infer_pipeline::run(shard, input, decode, &mut NoHooks).await?;
+    let PipelineOutput { model, outputs, plan, stamps, decoded_at, .. } = output;
+    let served = model.served();
     let mut reply = rest::encode(&served.spec, served.version, &plan, outputs)?;
     if let Some(decoded) = decoded_at {
         let text = Timing { stamps, decoded, encoded: clock::now() }.text();
@@ -166,18 +161,20 @@ async fn regions(
     (kind, action, name): (RegionKind, RegionAction, &str),
     body: &[u8],
 ) -> Result<Reply, Error> {
-    if shard.server_context.regions.is_none() {
+    if shard.server_context.shared_memory.is_none() {
         return Err(shared_memory::disabled());
     }
     let order = rest::shared_memory::order(kind, action, name, body)?;
-    Ok(rest::shared_memory::reply(action, &shard.order_regions(order).await?))
+    Ok(rest::shared_memory::reply(action, &shard.send_region_request(order).await?))
 }
 
 async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]) -> Result<Reply, Error> {
     if let RepositoryAction::Index = action {
-        return Ok(rest::repository::index_reply(&shard.order(rest::repository::index_order(body)?).await?));
+        return Ok(rest::repository::index_reply(
+            &shard.send_control_request(rest::repository::index_order(body)?).await?,
+        ));
     }
-    if !shard.server_context.is_controlled {
+    if !shard.server_context.service.is_controlled {
         return Err(not_explicit());
     }
     let order = match action {
@@ -185,23 +182,26 @@ async fn repository(shard: &Rc<Shard>, action: RepositoryAction<'_>, body: &[u8]
         RepositoryAction::Load(name) => rest::repository::load_order(name, body)?,
         RepositoryAction::Unload(name) => rest::repository::unload_order(name, body)?,
     };
-    shard.order(order).await?;
+    shard.send_control_request(order).await?;
     Ok(rest::repository::done_reply())
 }
 
 impl Shard {
-    /// Has the control thread do something, and waits until it has. Dropped before, it is done all
-    /// the same.
-    pub async fn order(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
+    /// Sends a request to the control thread and awaits its answer. Dropped before, the request is carried out all the
+    /// same.
+    ///
+    /// # Errors
+    /// Unavailable, where the server drains or too many requests wait; what the control thread answers.
+    pub async fn send_control_request(&self, order: RepositoryOrder) -> Result<Vec<IndexEntry>, Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(ControlLease::closed());
         }
-        let (reply, awaited) = self.server_context.orders.enter(&order)?;
-        (self.server_context.tell)(ControlEvent::Ordered(order, reply));
+        let (reply, awaited) = self.server_context.control_link.requests.admit(&order)?;
+        (self.server_context.control_link.control)(ControlEvent::Ordered(order, reply));
         awaited.await
     }
 
-    /// How far the loads are that are under way.
+    /// The progress of running loads.
     fn loads(&self) -> Vec<server::LoadNote> {
         let now = clock::now();
         let note = |(name, progress): (&str, &LoadProgress)| {
@@ -216,7 +216,7 @@ impl Shard {
 
 impl ServerFacts for Shard {
     fn name(&self) -> &str {
-        &self.server_context.id
+        &self.server_context.service.id
     }
 
     fn version(&self) -> &str {
@@ -224,7 +224,11 @@ impl ServerFacts for Shard {
     }
 
     fn extensions(&self) -> &[&str] {
-        if self.server_context.regions.is_some() { &server::EXTENSIONS_WITH_SHARED_MEMORY } else { &server::EXTENSIONS }
+        if self.server_context.shared_memory.is_some() {
+            &server::EXTENSIONS_WITH_SHARED_MEMORY
+        } else {
+            &server::EXTENSIONS
+        }
     }
 
     fn is_live(&self) -> bool {

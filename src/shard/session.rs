@@ -1,5 +1,5 @@
-//! The beginning of a connection: HTTP/1.1 and HTTP/2 are told apart by its first bytes, on every
-//! port (RFC 9113 §3.4: the client's preface).
+//! The start of a connection: its first bytes tell HTTP/1.1 from HTTP/2, on every port (RFC 9113 §3.4: the client's
+//! preface).
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::wire::http2::PREFACE;
 pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &ConnectionGuard) {
     connection_guard.watch().set_deadline(Some(clock::now() + HEAD_TIMEOUT));
     let Some(first) = read_first(&mut socket, connection_guard).await else { return };
-    // Boxed, so that a connection that only waits does not hold the room of either.
+    // Boxed: the futures are large, and a connection that has sent nothing yet should not take their memory.
     if first.starts_with(PREFACE) {
         Box::pin(http2::run(shard, socket, first, connection_guard)).await;
     } else {
@@ -24,8 +24,7 @@ pub async fn run(shard: &Rc<Shard>, mut socket: Socket, connection_guard: &Conne
     }
 }
 
-/// Reads until the bytes are a preface or cannot become one; `None` when the peer left, or waited
-/// too long, before.
+/// Reads until the bytes are a preface or cannot become one; `None` when the peer left or the timeout passed before.
 async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> Option<Vec<u8>> {
     let mut first = vec![0; INPUT_SIZE_MIN];
     let mut size = 0;
@@ -37,7 +36,7 @@ async fn read_first(socket: &mut Socket, connection_guard: &ConnectionGuard) -> 
             if let Poll::Ready(count) = socket.poll_read(context, space) {
                 return Poll::Ready(count.unwrap_or(0));
             }
-            match watch.take_verdict() {
+            match watch.take_wake_reason() {
                 None => Poll::Pending,
                 Some(WakeReason::Drain) if clock::now() < watch.quiet_at() => {
                     watch.set_deadline(Some(watch.quiet_at()));

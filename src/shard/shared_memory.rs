@@ -1,11 +1,11 @@
-//! Shared memory of clients, as a shard has it. The regions are kept by a thread of their own, which
-//! takes orders and leaves what there is in every shard's mailbox; an order is answered when all shards
-//! have taken that up, so that a client finds what it registered wherever its next request goes. A
-//! request takes no lock for that, and one without shared memory looks at nothing.
+//! Shared memory of clients, on the side of a shard. A thread of its own owns the regions. It carries out requests to
+//! register, list and unregister them, and pushes the resulting set into every shard's mailbox. A request is answered
+//! when all shards have applied the set, so that a client may use a new region on any connection. Inference requests
+//! take no lock for this.
 //!
-//! Bytes of system memory are copied here, between the client's memory and ours, when a request is read
-//! and when it is answered. Those in memory of a GPU are copied by another thread, and awaited: no shard
-//! waits for a device. Bounded by [`SHARED_MEMORY_TASKS_MAX`].
+//! System memory is copied here, when a request is decoded and when it is answered. GPU memory is copied by another
+//! thread and awaited, so that no shard blocks on a device. At most [`SHARED_MEMORY_TASKS_MAX`] requests and copies
+//! wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,30 +23,31 @@ use crate::queue::one_shot::{Lease, OneShotReceiver, OneShotSender, one_shot};
 use crate::shard::Shard;
 use crate::tensor::Tensor;
 
-/// What becomes of an order: the regions that were asked for, else nothing.
+/// A region request with its reply: the regions for a status request, else nothing.
 pub type OrderedRegions = (RegionOrder, RegionReply<Vec<RegionDescription>>);
 
-/// A copy that waits for a device.
+/// Work for the thread that copies from and to GPUs.
 pub enum CopyRequest {
-    /// Out of a region.
+    /// Copy out of a region.
     Read(RegionSlice, RegionReply<Bytes>),
-    /// Into a region.
+    /// Copy into a region.
     Write(RegionSlice, Bytes, RegionReply<()>),
-    /// None: what ends here waits for a device when it is dropped.
+    /// No copy: a value whose drop blocks on a device, so that it is dropped on this thread.
     End(Box<dyn Send>),
 }
 
-/// How the shards reach those who keep the regions and copy.
+/// The shards' senders to the thread that owns the regions and the thread that copies.
 pub struct SharedMemoryClient {
-    orders: Sender<OrderedRegions>,
+    requests: Sender<OrderedRegions>,
     copies: Sender<CopyRequest>,
+    /// Requests and copies that wait for their reply.
     waiting: Arc<AtomicUsize>,
     /// Bytes of inputs that one request may have in shared memory.
     request_size_max: usize,
 }
 
-/// What a shard is told: the regions from now on. The order that changed them is answered when the last
-/// shard has dropped this.
+/// The set of regions as shards receive it. It is shared by reference count, and the request that changed the regions
+/// is answered when the last shard has dropped it: then all have applied it.
 pub struct PublishedRegions {
     /// The regions.
     pub regions: Arc<Regions>,
@@ -62,31 +63,37 @@ pub struct SharedMemoryLease {
 }
 
 impl SharedMemoryClient {
-    /// One whose orders and copies go there.
-    pub fn new(orders: Sender<OrderedRegions>, copies: Sender<CopyRequest>, request_size_max: usize) -> Self {
-        Self { orders, copies, waiting: Arc::default(), request_size_max }
+    /// A client that sends to these threads; `request_size_max` in bytes.
+    pub fn new(requests: Sender<OrderedRegions>, copies: Sender<CopyRequest>, request_size_max: usize) -> Self {
+        Self { requests, copies, waiting: Arc::default(), request_size_max }
     }
 
-    /// The regions that there are at first: none.
+    /// The initial, empty set of regions.
     pub fn regions(&self) -> Regions {
         Regions::new(self.request_size_max)
     }
 
-    async fn order(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
+    async fn request(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         let (reply, awaited) = self.reply()?;
-        // Where nobody takes it, it is dropped, and says so.
-        let _ = self.orders.send((order, reply));
+        // Where the thread has ended, the dropped reply answers with `SharedMemoryLease::closed`.
+        let _ = self.requests.send((order, reply));
         awaited.await
     }
 
-    /// Copies out of memory of a GPU.
+    /// Copies out of GPU memory.
+    ///
+    /// # Errors
+    /// Unavailable, where too many requests wait or the thread has ended; the error of the copy.
     pub async fn read(&self, slice: RegionSlice) -> Result<Bytes, Error> {
         let (reply, awaited) = self.reply()?;
         let _ = self.copies.send(CopyRequest::Read(slice, reply));
         awaited.await
     }
 
-    /// Copies into memory of a GPU.
+    /// Copies into GPU memory.
+    ///
+    /// # Errors
+    /// Unavailable, where too many requests wait or the thread has ended; the error of the copy.
     pub async fn write(&self, slice: RegionSlice, bytes: Bytes) -> Result<(), Error> {
         let (reply, awaited) = self.reply()?;
         let _ = self.copies.send(CopyRequest::Write(slice, bytes, reply));
@@ -105,7 +112,7 @@ impl SharedMemoryClient {
 }
 
 impl PublishedRegions {
-    /// Regions, and whoever waits until all shards know them.
+    /// A set of regions, and the reply to send when all shards have applied it.
     pub const fn new(regions: Arc<Regions>, reply: RegionReply<Vec<RegionDescription>>) -> Self {
         Self { regions, reply: Some(reply) }
     }
@@ -132,16 +139,22 @@ impl Lease for SharedMemoryLease {
 }
 
 impl Shard {
-    /// Has regions registered, listed or taken out, and waits until every shard knows.
-    pub async fn order_regions(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
+    /// Registers, lists or unregisters regions, and waits until every shard has applied the change.
+    ///
+    /// # Errors
+    /// Where shared memory is disabled, the server drains or too many requests wait; why the region was refused.
+    pub async fn send_region_request(&self, order: RegionOrder) -> Result<Vec<RegionDescription>, Error> {
         if self.server_context.lifecycle.is_draining() {
             return Err(SharedMemoryLease::closed());
         }
-        self.shared_memory_client()?.order(order).await
+        self.shared_memory_client()?.request(order).await
     }
 
-    /// Copies the inputs of a request out of shared memory, and walks what was not walked before. From
-    /// here on nothing that the client writes there changes the request.
+    /// Copies the inputs of a request out of shared memory and checks its string tensors, which decoding could not see.
+    /// It copies before it checks: what the client writes to the region later cannot change what was checked.
+    ///
+    /// # Errors
+    /// Where a region cannot be read, or the copy contains malformed strings.
     pub async fn fetch(&self, spec: &ModelSpec, request: &mut InferRequest) -> Result<(), Error> {
         let Some(shared) = request.plan.shared.clone() else { return Ok(()) };
         for (index, slice) in &shared.sources {
@@ -157,10 +170,11 @@ impl Shard {
         Ok(())
     }
 
-    /// Copies outputs into shared memory, where they are to go there, and leaves their contents empty.
-    /// Nothing is copied where one of them has no room.
-    pub async fn deliver(&self, spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
-        deliver_system(spec, plan, outputs)?;
+    /// Moves outputs into shared memory on a GPU, once [`deliver_system`] has checked the room.
+    ///
+    /// # Errors
+    /// Unavailable where too many copies wait, or the copying thread has ended; what the copy itself failed with.
+    pub async fn deliver_gpu(&self, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
         let Some(shared) = &plan.shared else { return Ok(()) };
         for (index, slice) in shared.destinations.iter().filter(|(_, slice)| slice.kind() == RegionKind::Cuda) {
             let Some(output) = outputs.get_mut(*index) else { continue };
@@ -170,11 +184,15 @@ impl Shard {
     }
 
     fn shared_memory_client(&self) -> Result<&SharedMemoryClient, Error> {
-        self.server_context.regions.as_ref().ok_or_else(shared_memory::disabled)
+        self.server_context.shared_memory.as_ref().ok_or_else(shared_memory::disabled)
     }
 }
 
-/// [`Shard::deliver`] of what goes to system memory, which waits for nobody.
+/// Moves outputs into shared memory in system memory and leaves their contents empty; never waits. Checks the room for
+/// those that go to a GPU too, so that nothing is written where one output does not fit.
+///
+/// # Errors
+/// Internal, where an output is larger than its slice of a region.
 pub fn deliver_system(spec: &ModelSpec, plan: &ResponsePlan, outputs: &mut [Tensor]) -> Result<(), Error> {
     let Some(shared) = &plan.shared else { return Ok(()) };
     shared.check_room(outputs, |index| spec.outputs.get(index).map(|output| output.name.as_str()))?;
@@ -207,34 +225,34 @@ mod tests {
     }
 
     #[test]
-    fn an_order_is_answered_when_the_last_shard_has_taken_up_what_it_changed() {
-        let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let client = SharedMemoryClient::new(orders, copies, 8);
-        let mut order = std::pin::pin!(client.order(RegionOrder::Unregister(RegionKind::System, String::new())));
-        assert_eq!(poll(order.as_mut()), None);
-        let (_, reply) = ordered.recv().unwrap();
+    fn a_region_request_is_answered_when_the_last_shard_has_applied_the_change() {
+        let ((requests, received), (copies, _copied)) = (channel(), channel());
+        let client = SharedMemoryClient::new(requests, copies, 8);
+        let mut request = std::pin::pin!(client.request(RegionOrder::Unregister(RegionKind::System, String::new())));
+        assert_eq!(poll(request.as_mut()), None);
+        let (_, reply) = received.recv().unwrap();
         let published = Arc::new(PublishedRegions::new(Arc::default(), reply));
         let shards = [Arc::clone(&published), published];
         for shard in shards {
-            assert_eq!(poll(order.as_mut()), None);
+            assert_eq!(poll(request.as_mut()), None);
             drop(shard);
         }
-        assert_eq!(poll(order.as_mut()), Some(Ok(Vec::new())));
+        assert_eq!(poll(request.as_mut()), Some(Ok(Vec::new())));
     }
 
     #[test]
-    fn orders_are_bounded_and_answered_also_where_nobody_answers() {
-        let ((orders, ordered), (copies, _copied)) = (channel(), channel());
-        let client = SharedMemoryClient::new(orders, copies, 8);
+    fn region_requests_are_bounded_and_answered_when_the_thread_has_ended() {
+        let ((requests, received), (copies, _copied)) = (channel(), channel());
+        let client = SharedMemoryClient::new(requests, copies, 8);
         let status = || RegionOrder::Status(RegionKind::System, String::new());
-        let mut waiting: Vec<_> = (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(client.order(status()))).collect();
-        assert!(waiting.iter_mut().all(|order| poll(order.as_mut()).is_none()));
-        let error = poll(Box::pin(client.order(status())).as_mut()).unwrap().unwrap_err();
+        let mut waiting: Vec<_> = (0..SHARED_MEMORY_TASKS_MAX).map(|_| Box::pin(client.request(status()))).collect();
+        assert!(waiting.iter_mut().all(|request| poll(request.as_mut()).is_none()));
+        let error = poll(Box::pin(client.request(status())).as_mut()).unwrap().unwrap_err();
         assert!(error.text().starts_with("256 shared memory requests wait"), "{error}");
-        drop(ordered);
-        assert!(waiting.iter_mut().all(|order| poll(order.as_mut()) == Some(Err(SharedMemoryLease::closed()))));
+        drop(received);
+        assert!(waiting.iter_mut().all(|request| poll(request.as_mut()) == Some(Err(SharedMemoryLease::closed()))));
         assert_eq!(
-            poll(Box::pin(client.order(status())).as_mut()),
+            poll(Box::pin(client.request(status())).as_mut()),
             Some(Err(SharedMemoryLease::closed())),
             "there is room again"
         );

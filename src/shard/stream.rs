@@ -1,8 +1,7 @@
-//! `ModelStreamInfer`: requests that come one after the other on one stream, and their responses. A
-//! request is under way from when it is read; as many as [`STREAM_REQUESTS_MAX`] are, and no more is
-//! read while there is no room for what they answer. Responses keep the order of their requests, but
-//! for those of decoupled models, which go as they come. A request that fails is answered in band, and
-//! the stream goes on. Lives on its shard.
+//! `ModelStreamInfer`: many requests on one stream, and their responses. Up to [`STREAM_REQUESTS_MAX`] requests are in
+//! flight; no more is read while responses wait to be sent. Responses keep the order of their requests, except those
+//! of decoupled models, which are sent as they arrive. A request that is refused is answered in band, and the stream
+//! goes on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,15 +19,17 @@ use crate::connection::http2::{CallFault, NextMessage};
 use crate::error::Error;
 use crate::limits::{STREAM_REQUESTS_MAX, STREAM_SEQUENCES_MAX};
 use crate::metrics::{Departure, ResponseOutcome};
-use crate::model::CorrelationId;
+use crate::model::{CorrelationId, SequenceMark};
 use crate::protocol::grpc::encode::{self, FramedParts};
 use crate::protocol::grpc::{self, InferMessage};
-use crate::protocol::infer::ResponsePlan;
+use crate::protocol::infer::{InferRequest, ResponsePlan};
 use crate::protocol::route::version_of;
+use crate::protocol::shared_memory::Regions;
 use crate::queue::model_queue::ModelQueue;
 use crate::runtime::clock;
 use crate::shard::http2_link::Http2Link;
 use crate::shard::infer::{Arrival, InferOutcome, RequestMetrics};
+use crate::shard::infer_pipeline::{self, PipelineHooks, PipelineInput, PipelineOutput};
 use crate::shard::model_table::LocalModel;
 use crate::shard::refusal_run::RefusalRun;
 use crate::shard::request_slots::PartSink;
@@ -36,8 +37,10 @@ use crate::shard::{Shard, shared_memory};
 use crate::time::{Instant, Stamps};
 use crate::wire::http2::StreamId;
 
-/// Answers the requests of a stream until its client ends it and all are answered. The error is one of
-/// the stream itself.
+/// Answers the requests of a stream until its client ends it and all are answered.
+///
+/// # Errors
+/// Why the stream itself failed; a refused request is answered in band and is no error here.
 pub async fn run(
     shard: Rc<Shard>,
     link: &Rc<Http2Link>,
@@ -53,17 +56,17 @@ pub async fn run(
         deadline,
         departure,
         begun,
-        flights: VecDeque::new(),
+        requests: VecDeque::new(),
         is_half_closed: false,
     };
     poll_fn(|context| streaming.poll(context)).await
 }
 
-/// Why a stream ends otherwise than well.
+/// Why a stream fails.
 pub enum StreamFault {
-    /// What came is no call.
+    /// The gRPC framing is wrong, or the call was too late or too large.
     Call(CallFault),
-    /// What came is no request.
+    /// A message that is no request, or an error that ends the stream as in Triton.
     Request(Error),
 }
 
@@ -74,26 +77,26 @@ struct StreamInfer {
     deadline: Option<Instant>,
     departure: Rc<Cell<Departure>>,
     begun: Rc<BegunSequences>,
-    /// The requests that are under way, in order.
-    flights: VecDeque<StreamRequest>,
+    /// Requests in flight, in the order they arrived.
+    requests: VecDeque<StreamRequest>,
     is_half_closed: bool,
 }
 
-/// One request that is under way.
+/// One request in flight.
 struct StreamRequest {
-    /// None where it was refused at once.
+    /// The request's future, polled by the stream's own task; none where the request was refused at once.
     work: Option<Pin<Box<dyn Future<Output = Outcome>>>>,
     done: Option<Outcome>,
-    /// Whether its response waits for those before it.
+    /// Whether its response waits for those of earlier requests. False for decoupled models.
     is_ordered: bool,
 }
 
-/// The response that is a request's last, none where it came before; or what ends the stream.
+/// A request's last response, none where it was sent already; or the error that ends the stream.
 type Outcome = Result<Option<FramedParts>, Error>;
 
 impl StreamInfer {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(), StreamFault>> {
-        // Of this turn only: models come and go between turns.
+        // Remembered for this turn only: between turns the models may change.
         let mut refused = None;
         let outcome = self.advance(context, &mut refused);
         self.send_refusals(refused.as_mut());
@@ -106,10 +109,10 @@ impl StreamInfer {
         refused: &mut Option<RefusalRun>,
     ) -> Poll<Result<(), StreamFault>> {
         loop {
-            for flight in self.flights.iter_mut().filter(|flight| flight.done.is_none()) {
-                let Some(work) = &mut flight.work else { continue };
+            for request in self.requests.iter_mut().filter(|request| request.done.is_none()) {
+                let Some(work) = &mut request.work else { continue };
                 if let Poll::Ready(outcome) = work.as_mut().poll(context) {
-                    flight.done = Some(outcome);
+                    request.done = Some(outcome);
                 }
             }
             self.begun.handle_queued();
@@ -117,14 +120,14 @@ impl StreamInfer {
                 return Poll::Ready(Err(StreamFault::Request(error)));
             }
             if self.is_half_closed {
-                return if self.flights.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
+                return if self.requests.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending };
             }
             if self.shard.connections.is_draining() {
                 let text = "GRPC server is shutting down and has stopped accepting new requests.";
                 let fault = StreamFault::Request(Error::unavailable(text));
-                return if self.flights.is_empty() { Poll::Ready(Err(fault)) } else { Poll::Pending };
+                return if self.requests.is_empty() { Poll::Ready(Err(fault)) } else { Poll::Pending };
             }
-            if self.flights.len() >= STREAM_REQUESTS_MAX || !self.link.has_room(self.stream) {
+            if self.requests.len() >= STREAM_REQUESTS_MAX || !self.link.has_room(self.stream) {
                 return Poll::Pending;
             }
             match self.link.take_next(self.stream) {
@@ -141,30 +144,31 @@ impl StreamInfer {
         }
     }
 
-    /// Sends what is ready and in its turn, as long as there is room. An error ends the stream.
+    /// Sends finished responses in order, as long as the connection has room. An error ends the stream.
     fn send(&mut self) -> Result<(), Error> {
         let mut index = 0;
         let mut is_first = true;
-        while let Some(flight) = self.flights.get_mut(index) {
-            let may_go = !flight.is_ordered || is_first;
-            if flight.done.is_some() && may_go {
+        while let Some(request) = self.requests.get_mut(index) {
+            let may_go = !request.is_ordered || is_first;
+            if request.done.is_some() && may_go {
                 if !self.link.has_room(self.stream) {
                     return Ok(());
                 }
-                if let Some(parts) = flight.done.take().transpose()?.flatten() {
+                if let Some(parts) = request.done.take().transpose()?.flatten() {
                     self.link.with(|connection| connection.send_message(self.stream, parts, clock::now()));
                 }
-                self.flights.remove(index);
+                self.requests.remove(index);
                 continue;
             }
-            is_first &= !flight.is_ordered;
+            is_first &= !request.is_ordered;
             index += 1;
         }
         Ok(())
     }
 
-    /// A request was read: it is queued at once, so that those of one sequence keep their order. The error
-    /// is of the stream: what is no request cannot be answered as one.
+    /// Starts a request. Its future is polled before the next message is read, and queues the request in that first
+    /// poll: so requests of one sequence reach the queue in their order. An error ends the stream, since a message that
+    /// cannot be parsed has no id to answer in band with.
     fn begin(
         &mut self,
         message: Bytes,
@@ -180,7 +184,8 @@ impl StreamInfer {
         let version = version_of(request.model_version);
         let model = match version.and_then(|version| self.shard.models.find(request.model_name, version)) {
             Ok(model) => model,
-            // It needs no task of its own: a client can send hundreds of thousands of these in a second, all alike.
+            // No future for these: a client can send hundreds of thousands a second of the same refused request, so
+            // the answer is kept and sent again.
             Err(error) => {
                 let answer = encode::encode_failure(request.id, error.text()).unwrap_or_default();
                 drop(request);
@@ -197,27 +202,35 @@ impl StreamInfer {
         let wants_status = self.link.with(|connection| connection.wants_status(self.stream));
         let work = async move {
             let request_metrics = RequestMetrics::open(&shard.cells, &departure);
-            let has_run = Cell::new(false);
-            let outcome = answer(&shard, &model, (message, memory), arrival, &responses, (&begun, &has_run)).await;
+            let mut hooks = StreamHooks {
+                shard: Rc::clone(&shard),
+                responses,
+                begun,
+                sequence: None,
+                counted: CountedResponse(None),
+                has_run: false,
+            };
+            let input = PipelineInput { memory, arrival, is_timed: false };
+            let outcome = answer(&shard, &model, message, input, &mut hooks).await;
             request_metrics.settle(&outcome);
-            // As in Triton, what a model answers ends the stream, and what was no request of it does not.
-            let is_in_band = !wants_status || !has_run.get();
+            // As in Triton: an error of the model ends the stream, a request that was refused before does not.
+            let is_in_band = !wants_status || !hooks.has_run;
             match outcome {
                 Err(error) if is_in_band => Ok(encode::encode_failure(&id, error.text()).ok()),
                 outcome => outcome,
             }
         };
-        self.flights.push_back(StreamRequest { work: Some(Box::pin(work)), done: None, is_ordered });
+        self.requests.push_back(StreamRequest { work: Some(Box::pin(work)), done: None, is_ordered });
         Ok(())
     }
 
-    /// Answers a request in its turn, which may be now.
+    /// Answers a refused request, in order behind those in flight.
     fn refuse(&mut self, run: &mut RefusalRun) {
         self.shard.cells.received.add(1);
         self.shard.cells.count_refused(run.code());
-        if !self.flights.is_empty() {
+        if !self.requests.is_empty() {
             let answer = FramedParts::from_iter([run.answer()]);
-            self.flights.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });
+            self.requests.push_back(StreamRequest { work: None, done: Some(Ok(Some(answer))), is_ordered: true });
         } else if let Some(answers) = run.push() {
             self.link.with(|connection| connection.send_message(self.stream, [answers], clock::turn()));
         }
@@ -231,48 +244,28 @@ impl StreamInfer {
     }
 }
 
-/// Answers one request: its last response, unless its end is not to be told alone.
+/// Runs one request; returns its last response, none where only the end of a decoupled answer is left and the client
+/// did not ask to see it.
 async fn answer(
     shard: &Rc<Shard>,
     model: &Rc<LocalModel>,
-    (message, mut memory): (Bytes, ReceiveReservation),
-    arrival: Arrival,
-    responses: &Rc<StreamResponses>,
-    (begun, has_run): (&BegunSequences, &Cell<bool>),
+    message: Bytes,
+    input: PipelineInput,
+    hooks: &mut StreamHooks,
 ) -> Result<Option<FramedParts>, Error> {
     let served = model.served();
-    let mut request = {
+    let decode = move |regions: Option<&Regions>, memory: &mut ReceiveReservation| {
         let request = InferMessage::read(&message).map_err(|_| Error::internal("Unable to parse request"))?;
-        let known = shard.regions.borrow();
-        let decoded = grpc::decode::decode_streamed(&served.spec, &request, known.as_deref(), &mut memory);
-        shard.count_shortage(&memory);
-        decoded?
-    };
-    // What was converted needs it no more.
-    drop(message);
-    if let Some(shared) = &request.plan.shared {
-        shared.check_streamed()?;
-        Box::pin(shard.fetch(&served.spec, &mut request)).await?;
-    }
-    let sequence = request.sequence.clone().map(|mark| (shard.sequence_feeds(model), mark));
-    let note = || {
-        if let Some((model_queues, mark)) = &sequence {
-            model_queues.iter().for_each(|model_queue| begun.note(model_queue, &mark.id, mark.is_end));
+        let request = grpc::decode::decode_streamed(&served.spec, &request, regions, memory)?;
+        if let Some(shared) = &request.plan.shared {
+            shared.check_streamed()?;
         }
+        Ok((Rc::clone(model), request))
     };
-    note();
-    *responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
-    let sink = served.spec.is_decoupled.then(|| Rc::clone(responses) as Rc<dyn PartSink>);
-    let counted = CountedResponse(sink.is_some().then(|| Rc::clone(responses)));
-    // From here on the bound of the queue counts its bytes.
-    drop(memory);
-    let outcome = shard.infer_parts(model, request, arrival, sink, has_run).await;
-    counted.settle(&outcome, has_run.get());
-    let (InferOutcome { mut outputs, plan, .. }, part) = outcome?;
-    shared_memory::deliver_system(&served.spec, &plan, &mut outputs)?;
+    let PipelineOutput { outputs, plan, part, .. } = infer_pipeline::run(shard, input, decode, hooks).await?;
     if served.spec.ensemble.is_some() {
-        // Its later steps queued their requests long after this one was read.
-        note();
+        // Later steps queued their requests long after this one was read: record that the stream knows of them.
+        hooks.track_sequence();
     }
     match part {
         AnswerPart::End if plan.wants_empty_final => {
@@ -285,14 +278,51 @@ async fn answer(
     }
 }
 
-/// Where the responses of a decoupled model go that others follow.
+/// What a stream does between the stages of one of its requests.
+struct StreamHooks {
+    shard: Rc<Shard>,
+    responses: Rc<StreamResponses>,
+    begun: Rc<BegunSequences>,
+    /// The request's sequence, and the queues that it reaches.
+    sequence: Option<(Vec<Arc<ModelQueue>>, SequenceMark)>,
+    /// Counts the last response of a decoupled model, also where this is dropped because the client left.
+    counted: CountedResponse,
+    has_run: bool,
+}
+
+impl StreamHooks {
+    fn track_sequence(&self) {
+        if let Some((model_queues, mark)) = &self.sequence {
+            model_queues.iter().for_each(|model_queue| self.begun.track(model_queue, &mark.id, mark.is_end));
+        }
+    }
+}
+
+impl PipelineHooks for StreamHooks {
+    fn handle_ready(&mut self, model: &Rc<LocalModel>, request: &InferRequest) -> Option<Rc<dyn PartSink>> {
+        self.sequence = request.sequence.clone().map(|mark| (self.shard.sequence_queues(model), mark));
+        self.track_sequence();
+        *self.responses.model.borrow_mut() = Some((Rc::clone(model), request.plan.clone()));
+        let sink = model.served().spec.is_decoupled.then(|| Rc::clone(&self.responses) as Rc<dyn PartSink>);
+        self.counted = CountedResponse(sink.is_some().then(|| Rc::clone(&self.responses)));
+        sink
+    }
+
+    fn handle_outcome(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
+        self.has_run = has_run;
+        self.counted.settle(outcome, has_run);
+    }
+}
+
+/// Sends all but the last response of a request to a decoupled model.
 struct StreamResponses {
     link: Rc<Http2Link>,
     stream: StreamId,
     shard: usize,
     model: RefCell<Option<(Rc<LocalModel>, ResponsePlan)>>,
-    /// How many there were, and when the last of them was ready.
+    /// Responses so far.
     count: Cell<usize>,
+    /// When the last of them was ready.
     last: Cell<Option<Instant>>,
 }
 
@@ -302,7 +332,7 @@ impl StreamResponses {
         Self { link: Rc::clone(link), stream, shard, model, count, last }
     }
 
-    /// Counts the next response, whose outputs were computed and ready at these instants.
+    /// Counts the next response by the instants at which its outputs were computed and ready.
     fn count(&self, became: ResponseOutcome, infer_end: Instant, output_end: Instant, began: Instant) {
         let began = self.last.get().unwrap_or(began);
         let infer_end = infer_end.max(began).min(output_end.max(began));
@@ -316,12 +346,12 @@ impl StreamResponses {
     }
 }
 
-/// Counts the last response of a request to a decoupled model, whatever becomes of it. Dropped before it
-/// is settled, its client has left.
+/// Counts the last response of a request to a decoupled model, however it ends. Dropped before it is settled, it counts
+/// as cancelled.
 struct CountedResponse(Option<Rc<StreamResponses>>);
 
 impl CountedResponse {
-    fn settle(mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
+    fn settle(&mut self, outcome: &Result<(InferOutcome, AnswerPart), Error>, has_run: bool) {
         let Some(responses) = self.0.take() else { return };
         let now = clock::now();
         match outcome {
@@ -370,35 +400,36 @@ impl PartSink for StreamResponses {
     }
 }
 
-/// The sequences that a stream has requests of and did not end: its end ends them. Bounded; those
-/// beyond end when they are idle.
+/// The sequences that the stream has begun and not ended. When the stream ends, so do they: no client will send their
+/// next request. Bounded by [`STREAM_SEQUENCES_MAX`]; sequences beyond it end by their idle timeout.
 #[derive(Default)]
 struct BegunSequences {
     sequences: RefCell<Vec<(Arc<ModelQueue>, CorrelationId, Instant)>>,
-    /// Those of the sequences whose request is not queued yet.
-    fresh: RefCell<Vec<usize>>,
+    /// Indexes of sequences with a request that may not be queued yet.
+    unqueued: RefCell<Vec<usize>>,
 }
 
 impl BegunSequences {
-    fn note(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
+    fn track(&self, model_queue: &Arc<ModelQueue>, id: &CorrelationId, is_end: bool) {
         self.handle_queued();
         let mut sequences = self.sequences.borrow_mut();
         let known = sequences.iter().position(|(other, known, _)| Arc::ptr_eq(other, model_queue) && known == id);
         match known {
             Some(index) if is_end => drop(sequences.swap_remove(index)),
-            Some(index) => self.fresh.borrow_mut().push(index),
+            Some(index) => self.unqueued.borrow_mut().push(index),
             None if is_end || sequences.len() >= STREAM_SEQUENCES_MAX => {}
             None => {
-                self.fresh.borrow_mut().push(sequences.len());
+                self.unqueued.borrow_mut().push(sequences.len());
                 sequences.push((Arc::clone(model_queue), id.clone(), Instant::ZERO));
             }
         }
     }
 
-    /// What was noted has been queued by now: the stream knows of its sequences up to this time.
+    /// All tracked requests are queued by now: the stream knows of its sequences up to this instant. `depart` compares
+    /// it, so that the end of this stream does not end a sequence that another client has restarted since.
     fn handle_queued(&self) {
         let mut sequences = self.sequences.borrow_mut();
-        for index in self.fresh.borrow_mut().drain(..) {
+        for index in self.unqueued.borrow_mut().drain(..) {
             if let Some((_, _, since)) = sequences.get_mut(index) {
                 *since = clock::now();
             }

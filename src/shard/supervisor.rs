@@ -1,7 +1,7 @@
-//! The tasks that a shard runs for as long as it lives: accepting, sweeping, completing, waking.
-//! A panic in one is a fault of this server's. Left alone it would end the executor, and every
-//! connection with it; so it is counted and told, and the task begins anew. A task that goes on
-//! panicking ends the shard after all, and the shard the server.
+//! Supervises the tasks that a shard runs for as long as it lives: accepting, sweeping, completing, waking. A panic in
+//! one is a bug of this server. Uncaught, it would end the executor and with it every connection; so it is counted and
+//! logged, and the task is restarted. After [`TASK_PANICS_MAX`] panics the task ends its shard, and the shard the
+//! server.
 
 use std::panic::{AssertUnwindSafe, resume_unwind};
 
@@ -11,8 +11,8 @@ use crate::limits::TASK_PANICS_MAX;
 use crate::metrics::ShardCells;
 use crate::queue::worker::panic_text;
 
-/// Runs a task to its end, anew after each of a few panics.
-pub async fn keep<F: Future<Output = ()>>(cells: &ShardCells, warn: fn(&str), name: &str, task: impl Fn() -> F) {
+/// Runs a task to its end, and restarts it after a panic, at most [`TASK_PANICS_MAX`] times.
+pub async fn supervise<F: Future<Output = ()>>(cells: &ShardCells, warn: fn(&str), name: &str, task: impl Fn() -> F) {
     let mut panics = 0;
     while let Err(panic) = AssertUnwindSafe(async { task().await }).catch_unwind().await {
         cells.panics.add(1);
@@ -20,7 +20,7 @@ pub async fn keep<F: Future<Output = ()>>(cells: &ShardCells, warn: fn(&str), na
         if panics > TASK_PANICS_MAX {
             resume_unwind(panic);
         }
-        warn(&format!("the task '{name}' of a shard panicked and goes on: {}", panic_text(&*panic)));
+        warn(&format!("the task '{name}' of a shard panicked and was restarted: {}", panic_text(&*panic)));
     }
 }
 
@@ -38,14 +38,14 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_panics_is_told_and_counted_and_goes_on() {
+    fn a_task_that_panics_is_logged_counted_and_restarted() {
         static WARNINGS: AtomicUsize = AtomicUsize::new(0);
         let warn = |text: &str| {
-            assert_eq!(text, "the task 'sweep' of a shard panicked and goes on: on purpose 0");
+            assert_eq!(text, "the task 'sweep' of a shard panicked and was restarted: on purpose 0");
             WARNINGS.fetch_add(1, Ordering::SeqCst);
         };
         let (cells, runs) = (ShardCells::default(), Cell::new(0));
-        run(keep(&cells, warn, "sweep", || async {
+        run(supervise(&cells, warn, "sweep", || async {
             let count = runs.replace(runs.get() + 1);
             assert!(count > 0, "on purpose {count}");
         }));
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_goes_on_panicking_ends_its_shard() {
+    fn a_task_that_keeps_panicking_ends_its_shard() {
         let counts = Arc::new((ShardCells::default(), AtomicUsize::new(0)));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             let counts = Arc::clone(&counts);
@@ -63,9 +63,9 @@ mod tests {
                     runs.fetch_add(1, Ordering::SeqCst);
                     panic!("on purpose");
                 };
-                keep(cells, |_| {}, "accept", task).await;
+                supervise(cells, |_| {}, "accept", task).await;
             };
-            // In a task of its own, as the shard has them.
+            // Spawned, as the shard spawns its tasks.
             run(async { glommio::spawn_local(task).await });
         }));
         assert_eq!(panic_text(&*outcome.unwrap_err()), "on purpose");

@@ -1,5 +1,4 @@
-//! A shard's thread from its start to its end: pins itself to its core, makes what runs its tasks
-//! and runs the shard in it.
+//! A shard's thread from start to end: pins itself to its core, makes the async runtime and runs the shard in it.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -22,7 +21,7 @@ use crate::shard::request_slots::RequestSlots;
 use crate::shard::response_cache::ResponseCache;
 use crate::shard::{Addresses, ServerContext, Shard};
 
-/// What a shard is made of.
+/// What a shard is built from.
 pub struct ShardParts {
     /// Its place among the shards.
     pub index: usize,
@@ -30,24 +29,28 @@ pub struct ShardParts {
     pub core: Option<usize>,
     /// What all threads share.
     pub server_context: Arc<ServerContext>,
-    /// The models that serve from the start, and its producer of each that runs on workers.
+    /// The models that serve from the start, with the shard's producer of each one that runs on workers.
     pub models: Vec<(Arc<ServedModel>, Option<QueueProducer>)>,
-    /// What is known of all models.
+    /// The state of all models.
     pub overview: Arc<RepositoryOverview>,
     /// Where it listens.
     pub addresses: Addresses,
 }
 
-/// Runs a shard on this thread until the server has drained. `started` is called once: when it
-/// listens, with the name of what runs its tasks, or with why it does not. Fails where it ends
-/// before the server has drained.
+/// Runs a shard on this thread until the server has drained. `started` is called once: with the name of the I/O path
+/// when the shard listens, or with the reason why it does not.
+///
+/// # Errors
+/// Unavailable, where the runtime fails before the server has drained. A shard that did not start reports to `started`
+/// only.
 pub fn run(
     parts: ShardParts,
     threads: &Threads,
     started: impl Fn(Result<&'static str, Error>) + 'static,
 ) -> Result<(), Error> {
     let index = parts.index;
-    let runtime = match Runtime::new(parts.server_context.io, parts.core, parts.server_context.spin) {
+    let options = &parts.server_context.runtime;
+    let runtime = match Runtime::new(options.io, parts.core, options.spin) {
         Ok(runtime) => runtime,
         Err(error) => {
             started(Err(Error::unavailable(format!(
@@ -79,24 +82,28 @@ pub fn run(
 impl Shard {
     fn new(parts: ShardParts, threads: &Threads) -> Result<Self, Error> {
         let ShardParts { index, server_context, models, overview, .. } = parts;
-        if let Some(mailbox) = server_context.mailboxes.get(index) {
+        if let Some(mailbox) = server_context.control_link.mailboxes.get(index) {
             mailbox.set_threads(threads);
         }
-        let local = |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.tell);
+        let local =
+            |(served, producer)| LocalModel::begin(served, producer, threads, &server_context.control_link.control);
         let models: Vec<_> = models.into_iter().map(local).collect::<Result<_, _>>()?;
-        let cells: Arc<ShardCells> = server_context.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
-        let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.receive_budget), Arc::clone(&cells));
+        let cells: Arc<ShardCells> = server_context.metrics.shard_cells.get(index).map(Arc::clone).unwrap_or_default();
+        let receive_budget = ShardReceiveBudget::new(Arc::clone(&server_context.memory.receive), Arc::clone(&cells));
         Ok(Self {
             index,
             cells,
-            models: ModelTable::new(models, overview, Arc::clone(&server_context.tell)),
+            models: ModelTable::new(models, overview, Arc::clone(&server_context.control_link.control)),
             request_slots: Rc::new(RequestSlots::new(Arc::new(Completions::new()))),
-            connections: Rc::new(Connections::new(server_context.connections_max)),
+            connections: Rc::new(Connections::new(server_context.connection_limits.connections_max)),
             threads: threads.clone(),
             deferred_wakes: DeferredWakes::default(),
             cache: cache(&server_context),
             regions: RefCell::new(
-                server_context.regions.as_ref().map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
+                server_context
+                    .shared_memory
+                    .as_ref()
+                    .map(|shared_memory_client| Arc::new(shared_memory_client.regions())),
             ),
             receive_budget: Rc::new(receive_budget),
             buffers: RefCell::default(),
@@ -105,14 +112,15 @@ impl Shard {
     }
 }
 
-/// A shard's share of the response cache.
+/// A shard's equal share of the response cache.
 fn cache(server_context: &ServerContext) -> Option<RefCell<ResponseCache>> {
-    let size = server_context.cache_size.checked_div(server_context.shard_cells.len()).filter(|size| *size > 0);
+    let size =
+        server_context.memory.cache_size.checked_div(server_context.metrics.shard_cells.len()).filter(|size| *size > 0);
     size.map(|size| RefCell::new(ResponseCache::new(size)))
 }
 
 impl Addresses {
-    /// The addresses of one shard: metrics are served by the first.
+    /// The addresses of one shard: only the first serves metrics.
     pub fn of_shard(self, index: usize) -> Self {
         let metrics: Option<SocketAddr> = self.metrics.filter(|_| index == 0);
         Self { metrics, ..self }

@@ -1,0 +1,105 @@
+//! The stages of an inference request between its bytes and its outputs, the same for REST, unary gRPC and gRPC
+//! streams: decode, read shared memory, release the receive memory, run the model, write shared memory. What differs
+//! between the protocols is the decoding, which is a closure, and what a stream does between the stages
+//! ([`PipelineHooks`]). Encoding stays with the protocol.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use crate::backend::AnswerPart;
+use crate::budget::ReceiveReservation;
+use crate::error::Error;
+use crate::protocol::infer::{InferRequest, ResponsePlan};
+use crate::protocol::shared_memory::{RegionKind, Regions};
+use crate::runtime::clock;
+use crate::shard::Shard;
+use crate::shard::infer::{Arrival, InferOutcome};
+use crate::shard::model_table::LocalModel;
+use crate::shard::request_slots::PartSink;
+use crate::shard::shared_memory::deliver_system;
+use crate::tensor::Tensor;
+use crate::time::{Instant, Stamps};
+
+/// What the pipeline needs beside the message itself.
+pub struct PipelineInput {
+    /// The receive memory of the message. The pipeline releases it when the request is queued.
+    pub memory: ReceiveReservation,
+    /// When the request came, and its deadline.
+    pub arrival: Arrival,
+    /// Whether the response says where its time went.
+    pub is_timed: bool,
+}
+
+/// What the protocol encodes into its response.
+pub struct PipelineOutput {
+    /// The model version that answered.
+    pub model: Rc<LocalModel>,
+    /// In the order of the model's outputs; empty contents where they went to shared memory.
+    pub outputs: Vec<Tensor>,
+    /// Which outputs the response sends, and how.
+    pub plan: ResponsePlan,
+    /// Which part of the answer this is: for a decoupled model perhaps only its end.
+    pub part: AnswerPart,
+    /// When each stage in the queue and in the backend ended.
+    pub stamps: Stamps,
+    /// When decoding ended; none unless [`PipelineInput::is_timed`].
+    pub decoded_at: Option<Instant>,
+}
+
+/// What a protocol does between the stages. The defaults do nothing, for protocols with one response per request.
+pub trait PipelineHooks {
+    /// The request is complete and is queued next. Returns the sink for all but the last response of a decoupled model.
+    fn handle_ready(&mut self, _model: &Rc<LocalModel>, _request: &InferRequest) -> Option<Rc<dyn PartSink>> {
+        None
+    }
+
+    /// The model gave its last response, or failed. `has_run` is false where no instance ran the request.
+    fn handle_outcome(&mut self, _outcome: &Result<(InferOutcome, AnswerPart), Error>, _has_run: bool) {}
+}
+
+/// The hooks of a protocol with one response per request.
+pub struct NoHooks;
+
+impl PipelineHooks for NoHooks {}
+
+/// Runs one request through all stages. `decode` finds the model and decodes the message; it owns the message, so that
+/// bytes that were converted are freed before the request waits.
+///
+/// # Errors
+/// What refused the request: decoding, shared memory, or the model.
+pub async fn run<D>(
+    shard: &Rc<Shard>,
+    input: PipelineInput,
+    decode: D,
+    hooks: &mut impl PipelineHooks,
+) -> Result<PipelineOutput, Error>
+where
+    D: FnOnce(Option<&Regions>, &mut ReceiveReservation) -> Result<(Rc<LocalModel>, InferRequest), Error>,
+{
+    let PipelineInput { mut memory, arrival, is_timed } = input;
+    let decoded = decode(shard.regions.borrow().as_deref(), &mut memory);
+    shard.count_shortage(&memory);
+    let (model, mut request) = decoded?;
+    let spec = &model.served().spec;
+    // Futures for shared memory are boxed: they are large, and few requests need them.
+    if request.plan.shared.is_some() {
+        Box::pin(shard.fetch(spec, &mut request)).await?;
+    }
+    let decoded_at = is_timed.then(clock::now);
+    let sink = hooks.handle_ready(&model, &request);
+    // From here on the request's bytes count against the limit of the model queue.
+    drop(memory);
+    let has_run = Cell::new(false);
+    let outcome = shard.infer(&model, request, arrival, sink, &has_run).await;
+    hooks.handle_outcome(&outcome, has_run.get());
+    let (InferOutcome { mut outputs, plan, stamps }, part) = outcome?;
+    deliver_system(spec, &plan, &mut outputs)?;
+    if plan
+        .shared
+        .as_ref()
+        .is_some_and(|shared| shared.destinations.iter().any(|(_, to)| to.kind() == RegionKind::Cuda))
+    {
+        Box::pin(shard.deliver_gpu(&plan, &mut outputs)).await?;
+    }
+    Ok(PipelineOutput { model, outputs, plan, part, stamps, decoded_at })
+}

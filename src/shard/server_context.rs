@@ -1,0 +1,99 @@
+//! What all threads of a server share, grouped by what it is for. Made once by the control thread's plan; nothing here
+//! is locked, and what changes later is atomic or a lock-free queue.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::metrics::{GpuBoard, ShardCells};
+use crate::runtime::executor::IoPath;
+use crate::shard::control_request::ControlRequests;
+use crate::shard::lifecycle::Lifecycle;
+use crate::shard::mailbox::{ControlSender, ShardMailbox};
+use crate::shard::receive_budget::ProcessReceiveBudget;
+use crate::shard::shared_memory::SharedMemoryClient;
+
+/// What all threads of a server share.
+pub struct ServerContext {
+    /// What clients see of the server as a whole.
+    pub service: ServiceOptions,
+    /// Limits of connections and of the messages on them.
+    pub connection_limits: ConnectionLimits,
+    /// How each shard runs.
+    pub runtime: RuntimeOptions,
+    /// Memory that all shards divide among themselves.
+    pub memory: MemoryBudgets,
+    /// The counters behind the metrics endpoint.
+    pub metrics: MetricsSources,
+    /// Starting, serving or draining.
+    pub lifecycle: Lifecycle,
+    /// The queues between the shards and the control thread.
+    pub control_link: ControlLink,
+    /// The thread that owns the shared memory regions; none where the server has shared memory disabled.
+    pub shared_memory: Option<SharedMemoryClient>,
+    /// Logs a warning.
+    pub warn: fn(&str),
+}
+
+/// What clients see of the server as a whole.
+pub struct ServiceOptions {
+    /// The server's name in its metadata.
+    pub id: String,
+    /// Whether clients may load and unload models (`--model-control-mode=explicit`).
+    pub is_controlled: bool,
+    /// Whether one model that is not ready makes the server not ready.
+    pub strict_readiness: bool,
+    /// Whether every response says where its time went, also where the client did not ask.
+    pub tells_timing: bool,
+}
+
+/// Limits of connections and of the messages on them.
+pub struct ConnectionLimits {
+    /// Open connections per shard.
+    pub connections_max: usize,
+    /// Bytes of one HTTP body.
+    pub http_input_size_max: usize,
+    /// Bytes of one gRPC message.
+    pub grpc_message_size_max: usize,
+    /// Open streams per HTTP/2 connection.
+    pub http2_streams_max: u32,
+    /// Streams that a client may reset within one counting window.
+    pub http2_resets_max: u32,
+    /// Frames without payload (PING, SETTINGS, empty DATA) that a client may send within one counting window.
+    pub http2_control_frames_max: u32,
+}
+
+/// How each shard runs.
+pub struct RuntimeOptions {
+    /// Which kernel interface the sockets use.
+    pub io: IoPath,
+    /// How long a shard polls for work before it sleeps.
+    pub spin: Duration,
+    /// How long a drain waits for open connections.
+    pub exit_timeout: Duration,
+}
+
+/// Memory that all shards divide among themselves.
+pub struct MemoryBudgets {
+    /// For requests while they are received and decoded.
+    pub receive: Arc<ProcessReceiveBudget>,
+    /// Bytes of the response cache over all shards; 0 for no cache.
+    pub cache_size: usize,
+}
+
+/// The counters behind the metrics endpoint.
+pub struct MetricsSources {
+    /// One per shard, in the order of their indexes.
+    pub shard_cells: Vec<Arc<ShardCells>>,
+    /// Figures of the GPUs.
+    pub gpus: Arc<GpuBoard>,
+}
+
+/// The queues between the shards and the control thread.
+pub struct ControlLink {
+    /// To the control thread.
+    pub control: ControlSender,
+    /// Bounds the control requests of clients.
+    pub requests: ControlRequests,
+    /// From the control thread: one mailbox per shard.
+    pub mailboxes: Box<[ShardMailbox]>,
+}
