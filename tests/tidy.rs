@@ -111,8 +111,9 @@ const ONLY_IN: &[(&str, &[&str])] = &[
     ("clap::", &["cli", "flags", "settings", "loadgen"]),
 ];
 
-/// The files outside `server` that read a model's file.
-const FILE_READERS: &[&str] = &["src/backend/onnxruntime/weights.rs"];
+/// The files outside `control` that read a model's file, or ask for its size.
+const FILE_READERS: &[&str] =
+    &["src/backend/onnxruntime/mod.rs", "src/backend/onnxruntime/weights.rs", "src/backend/rten/mod.rs"];
 
 /// The files that may hold `unsafe`, each for a reason that stands beside it.
 const UNSAFE_FILES: &[&str] = &[
@@ -217,6 +218,13 @@ const NAMES_TWICE: &[(&str, &str)] = &[];
 
 #[test]
 fn a_type_name_stands_for_one_thing() {
+    let mut declared = declared_types();
+    declared.retain(|name, files| files.len() > 1 && !NAMES_TWICE.iter().any(|(known, _)| known == name));
+    assert!(declared.is_empty(), "{declared:#?}");
+}
+
+/// The types of the crate outside its tests, and the files that declare them.
+fn declared_types() -> BTreeMap<String, BTreeSet<String>> {
     let mut declared: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for source in sources().iter().filter(|source| !source.name.contains("/tests")) {
         for line in source.code().lines() {
@@ -226,8 +234,7 @@ fn a_type_name_stands_for_one_thing() {
         }
     }
     assert!(declared.len() > 500, "the types were found");
-    declared.retain(|name, files| files.len() > 1 && !NAMES_TWICE.iter().any(|(known, _)| known == name));
-    assert!(declared.is_empty(), "{declared:#?}");
+    declared
 }
 
 /// The type that a line declares: not an associated type, which has another's name.
@@ -252,6 +259,46 @@ fn a_declaration_is_told_from_an_associated_type() {
     assert_eq!(declared_type("type B = u8;"), Some("B"));
     assert_eq!(declared_type("    type Output = u8;"), None);
     assert_eq!(declared_type("pub const C: u8 = 1;"), None);
+}
+
+#[test]
+fn a_type_in_the_glossary_is_declared() {
+    let declared = declared_types();
+    let text = document("glossary.md");
+    let names = type_names(&text);
+    assert!(names.len() > 100, "the names were found");
+    let stale: Vec<_> = names.into_iter().filter(|name| !declared.contains_key(*name)).collect();
+    assert!(stale.is_empty(), "docs/glossary.md explains types that are not declared: {stale:?}");
+}
+
+#[test]
+fn every_room_is_on_the_page_of_the_architecture() {
+    let text = document("architecture.md");
+    let rooms: BTreeSet<String> =
+        sources().into_iter().map(|source| source.room).filter(|room| room != "lib").collect();
+    assert!(rooms.len() > 15, "the rooms were found");
+    let missing: Vec<_> = rooms.iter().filter(|room| !text.contains(&format!("`{room}`"))).collect();
+    assert!(missing.is_empty(), "docs/architecture.md does not name {missing:?}");
+}
+
+fn document(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name)).unwrap()
+}
+
+/// The CamelCase names between backticks: neither constants nor paths.
+fn type_names(text: &str) -> BTreeSet<&str> {
+    let is_type = |name: &&str| {
+        name.starts_with(|first: char| first.is_ascii_uppercase())
+            && name.chars().all(|letter| letter.is_ascii_alphanumeric())
+            && name.contains(|letter: char| letter.is_ascii_lowercase())
+    };
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).filter(is_type).collect()
+}
+
+#[test]
+fn a_type_name_is_told_from_other_words_between_backticks() {
+    let text = "`Shard`, `LIMIT_MAX`, `queue::Entry`, Outside `src/` Between `TopK`\n`Tail` is `--a-flag`";
+    assert_eq!(type_names(text).into_iter().collect::<Vec<_>>(), ["Shard", "Tail", "TopK"]);
 }
 
 #[test]

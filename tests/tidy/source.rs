@@ -21,9 +21,9 @@ impl Source {
         Self { name: name.to_owned(), module, room, text: text.to_owned() }
     }
 
-    /// The text without its tests.
+    /// The text without its tests. Tests in a file of their own are only declared, and code may follow.
     pub fn code(&self) -> &str {
-        self.text.split("#[cfg(test)]\nmod tests").next().unwrap_or(&self.text)
+        self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or(&self.text)
     }
 
     /// The lines of code: neither tests nor comments.
