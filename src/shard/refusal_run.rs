@@ -28,7 +28,8 @@ impl RefusalRun {
 
     /// Whether a message is refused for the same reason, being the same.
     pub(super) fn covers(&self, message: &Bytes) -> bool {
-        self.message == *message
+        // Most are empty, and a call of `memcmp` for nothing was a third of what one cost.
+        self.message.len() == message.len() && (message.is_empty() || self.message == *message)
     }
 
     /// Why the messages are refused.
