@@ -165,7 +165,7 @@ impl<T> Scheduler<T> {
     }
 
     /// A request arrived. Entries come in arrival order. Given back where the queue is full, those
-    /// that have gone included; [`Self::forget_gone`] makes room.
+    /// that have gone included; [`Self::evict_cancelled`] makes room.
     pub fn handle_request(&mut self, entry: Entry<T>, now: Instant) -> Result<(), Refused<T>> {
         if self.len() >= self.policy.entries_max {
             return Err(Refused(entry));
@@ -248,7 +248,7 @@ impl<T> Scheduler<T> {
     }
 
     /// Forgets all that wait no more. Takes as long as the queue is.
-    pub fn forget_gone(&mut self, claims: &mut impl Claims<T>) {
+    pub fn evict_cancelled(&mut self, claims: &mut impl Claims<T>) {
         let mut next = self.queue.first();
         while let Some(place) = next {
             next = self.queue.next(place);

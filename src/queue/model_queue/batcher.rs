@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::{SequenceRow, reschedule_refused};
 use crate::error::Error;
 use crate::model::{CorrelationId, SequenceMark};
-use crate::queue::model_queue::{QueuedRequest, deadline_exceeded, timeout_expired};
+use crate::queue::queued_request::{QueuedRequest, deadline_exceeded, timeout_expired};
 use crate::scheduler::sequence::{
     BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, Sequences, UnstartedRequest,
 };
@@ -127,7 +127,7 @@ impl Batcher {
     }
 
     /// The instance in a parking died.
-    pub(super) fn handle_death(
+    pub(super) fn handle_instance_lost(
         &mut self,
         instance_index: usize,
         is_renewed: bool,
@@ -135,14 +135,14 @@ impl Batcher {
         claims: &mut impl Claims<QueuedRequest>,
     ) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_death(instance_index, is_renewed, now, claims);
+            sequences.handle_instance_lost(instance_index, is_renewed, now, claims);
         }
     }
 
     /// The instance in a parking was made anew.
-    pub(super) fn handle_revival(&mut self, instance_index: usize, now: Instant) {
+    pub(super) fn handle_instance_restored(&mut self, instance_index: usize, now: Instant) {
         if let Self::Sequences { sequences, .. } = self {
-            sequences.handle_revival(instance_index, now);
+            sequences.handle_instance_restored(instance_index, now);
         }
     }
 
@@ -153,10 +153,10 @@ impl Batcher {
         }
     }
 
-    pub(super) fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
+    pub(super) fn evict_cancelled(&mut self, now: Instant, claims: &mut impl Claims<QueuedRequest>) {
         match self {
-            Self::Queue(scheduler) => scheduler.forget_gone(claims),
-            Self::Sequences { sequences, .. } => sequences.forget_gone(now, claims),
+            Self::Queue(scheduler) => scheduler.evict_cancelled(claims),
+            Self::Sequences { sequences, .. } => sequences.evict_cancelled(now, claims),
         }
     }
 
@@ -187,7 +187,7 @@ impl Batcher {
     }
 
     /// The next request whose time, or whose sequence, is over.
-    pub(super) fn poll_over(&mut self, now: Instant) -> Option<EndedRequest> {
+    pub(super) fn poll_ended(&mut self, now: Instant) -> Option<EndedRequest> {
         match self {
             Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
                 waiting: token,
@@ -285,7 +285,10 @@ mod tests {
     use super::*;
     use crate::backend::{self, InFlightState};
     use crate::queue::completions::Completions;
-    use crate::queue::model_queue::{ModelQueue, Parking, PollOutcome, QueueProducer};
+    use crate::queue::model_queue::ModelQueue;
+    use crate::queue::model_queue::poll::PollOutcome;
+    use crate::queue::parking::Parking;
+    use crate::queue::queue_producer::QueueProducer;
     use crate::runtime::clock::now;
     use crate::scheduler::sequence::{SequencePolicy, SlotStrategy};
     use crate::scheduler::{Policy, QueueBounds, ShapeKey};
@@ -373,7 +376,7 @@ mod tests {
         assert_eq!(trial.poll(0), "0:1");
         trial.submit(1, false);
         trial.submit(9, false);
-        trial.model_queue.handle_death(0, true, now());
+        trial.model_queue.handle_instance_lost(0, true, now());
         assert_eq!(trial.model_queue.sequences().unwrap().ended(SequenceEnd::Instance), 1);
         trial.submit(1, false);
         assert_eq!(trial.poll(0), "");

@@ -25,7 +25,10 @@ use std::time::Duration;
 
 use crate::backend::{Answer, Batch, answering};
 use crate::queue::completions::Completions;
-use crate::queue::model_queue::{ModelQueue, Parking, QueueProducer, QueuedRequest};
+use crate::queue::model_queue::ModelQueue;
+use crate::queue::parking::Parking;
+use crate::queue::queue_producer::QueueProducer;
+use crate::queue::queued_request::QueuedRequest;
 use crate::queue::semaphore::{AcquireFuture, Semaphore};
 use crate::queue::sync::checked::{PlantedFault, plant};
 use crate::queue::sync::{Mutex, Thread, current, park};

@@ -6,136 +6,27 @@
 //! caller's token. Bounds: the slots, and the requests that the caller lets wait, each sequence of
 //! the backlog having one at least. Rules and order are Triton's (`sequence_batch_scheduler.cc`).
 
+mod alarm;
 mod batch;
+mod entry;
 mod instance;
 mod run;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::Hash;
 use std::time::Duration;
 
+use crate::scheduler::sequence::alarm::SequenceAlarm;
 use crate::scheduler::sequence::instance::InstanceSlots;
-use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceRun, SequenceTable};
-use crate::scheduler::{Claims, Policy, ReleaseReason, ShapeKey};
+use crate::scheduler::sequence::run::{RunningRequest, SequencePlace, SequenceRequest, SequenceTable};
+use crate::scheduler::{Claims, Policy};
 use crate::time::Instant;
 
-/// How one model version serves sequences.
-#[derive(Clone, Debug)]
-pub struct SequencePolicy {
-    /// How the requests of its sequences become batches.
-    pub strategy: SlotStrategy,
-    /// Instances that take work.
-    pub instances: usize,
-    /// Slots of each instance: sequences that it serves at a time.
-    pub slots: usize,
-    /// A sequence that brings no request for so long has ended.
-    pub idle_max: Duration,
-    /// Whether a request runs until its model is done with it, and its sequence with it (iterative
-    /// sequences): it is under way until [`Sequences::handle_again`] or [`Sequences::handle_over`].
-    pub is_iterative: bool,
-}
-
-/// How the requests of sequences become batches.
-#[derive(Clone, Debug)]
-pub enum SlotStrategy {
-    /// A slot is a row of the batch: a batch has at most one request of each slot.
-    Direct {
-        /// A batch waits so long for more of its slots to be ready.
-        queue_delay_max: Duration,
-        /// With so many slots ready it does not wait.
-        slots_least: usize,
-    },
-    /// The requests of an instance's sequences are batched as those of any model, one of each
-    /// sequence at a time.
-    Oldest(Policy),
-}
-
-/// One request of a sequence.
-#[derive(Clone, Debug)]
-pub struct SequenceEntry<K, T> {
-    /// The caller's name for it.
-    pub token: T,
-    /// Its sequence.
-    pub id: K,
-    /// Whether it is the first.
-    pub is_start: bool,
-    /// Whether it is the last.
-    pub is_end: bool,
-    /// What it may be batched with.
-    pub shape_key: ShapeKey,
-    /// When it arrived.
-    pub queued_at: Instant,
-    /// How long it may wait for a slot; zero for as long as it takes.
-    pub timeout: Duration,
-}
-
-/// Requests that an instance runs together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SequenceBatch<T> {
-    /// Its rows, in order. Of a direct batch the slot of a row is its place.
-    pub rows: Vec<SequenceBatchRow<T>>,
-    /// Slots whose sequences ended otherwise than by a request, since the batch before: what is kept
-    /// of them is to be forgotten before this one runs.
-    pub ended: Vec<usize>,
-    /// Why now.
-    pub released: ReleaseReason,
-}
-
-/// One row of a batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SequenceBatchRow<T> {
-    /// The slot of its instance.
-    pub slot: usize,
-    /// The request; `None` where the slot has none that fits this batch.
-    pub token: Option<T>,
-    /// The request while it runs.
-    pub flight: Option<RunId>,
-}
-
-/// Names a request of a sequence while it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunId {
-    run: usize,
-    /// Tells it from others of the sequence, and of those that had its index.
-    number: u64,
-}
-
-/// What ends a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum SequenceEnd {
-    /// A client left one of its requests, or the stream that it came by.
-    Cancel,
-    /// Its last request, by the client's word.
-    End,
-    /// It brought no request for too long.
-    Idle,
-    /// The instance that held its state died.
-    Instance,
-    /// The model was done with it (iterative sequences).
-    Model,
-    /// A request that began it anew.
-    Restart,
-    /// One of its requests waited too long for a slot.
-    Timeout,
-    /// Its model version went.
-    Unload,
-}
-
-/// A request that is not taken in.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnstartedRequest<T> {
-    /// Its token: its sequence is not running, and it does not begin it.
-    pub token: T,
-}
-
-/// A request that waits no more because its sequence has ended. It was not claimed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BrokenRequest<T> {
-    /// Its token.
-    pub token: T,
-    /// What ended the sequence.
-    pub end: SequenceEnd,
-}
+pub use crate::scheduler::sequence::entry::{
+    BrokenRequest, RunId, SequenceBatch, SequenceBatchRow, SequenceEnd, SequenceEntry, SequencePolicy, SlotStrategy,
+    UnstartedRequest,
+};
 
 /// The sequences of one model version.
 #[derive(Debug)]
@@ -157,13 +48,6 @@ pub struct Sequences<K, T> {
     /// Sequences that were begun, and offers and flights that were made, so far.
     number: u64,
     is_draining: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct SequenceAlarm {
-    at: Instant,
-    number: u64,
-    run: usize,
 }
 
 impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
@@ -294,8 +178,14 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// The instance died, and the state of its sequences with it. Where it was not made anew, it
-    /// gets none before [`Self::handle_revival`].
-    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<T>) {
+    /// gets none before [`Self::handle_instance_restored`].
+    pub fn handle_instance_lost(
+        &mut self,
+        instance: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<T>,
+    ) {
         self.take_in_flight(instance);
         let Some(dead) = self.instances.get_mut(instance) else { return };
         dead.is_down = !is_renewed;
@@ -320,7 +210,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// The instance was made anew.
-    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
+    pub fn handle_instance_restored(&mut self, instance: usize, now: Instant) {
         if let Some(instance) = self.instances.get_mut(instance) {
             instance.is_down = false;
         }
@@ -360,7 +250,7 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     }
 
     /// Ends the sequences whose next request has gone. Takes as long as there are sequences.
-    pub fn forget_gone(&mut self, now: Instant, claims: &mut impl Claims<T>) {
+    pub fn evict_cancelled(&mut self, now: Instant, claims: &mut impl Claims<T>) {
         let runs: Vec<usize> = self.runs.indices().collect();
         for run in runs {
             let front = self.runs.get(run).and_then(|run| run.queue.front());
@@ -427,80 +317,6 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
     /// How it serves.
     pub const fn policy(&self) -> &SequencePolicy {
         &self.policy
-    }
-
-    fn begin(&mut self, id: &K, now: Instant) -> usize {
-        self.number += 1;
-        let run = self.runs.insert(SequenceRun::new(id.clone(), self.number, now));
-        self.open.insert(id.clone(), run);
-        if !self.place(run) {
-            self.backlog.insert(self.number, run);
-        }
-        run
-    }
-
-    /// Gives a sequence the lowest free slot over all instances, as Triton does.
-    fn place(&mut self, run: usize) -> bool {
-        let slots = self.policy.slots;
-        let free = |(index, instance): (usize, &InstanceSlots)| Some((instance.free_slot(slots)?, index));
-        let Some((slot, index)) = self.instances.iter().enumerate().filter_map(free).min() else { return false };
-        let (Some(instance), Some(held)) = (self.instances.get_mut(index), self.runs.get_mut(run)) else {
-            return false;
-        };
-        instance.take_slot(slot, run);
-        held.place = SequencePlace::Slot { instance: index, slot };
-        true
-    }
-
-    /// Puts a sequence back into the backlog, where it was before.
-    fn unplace(&mut self, run: usize) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        if let SequencePlace::Slot { instance, slot } = held.place
-            && let Some(instance) = self.instances.get_mut(instance)
-        {
-            instance.give_slot(slot);
-        }
-        (held.place, held.offer) = (SequencePlace::Backlog, None);
-        let replaced = self.backlog.insert(held.number, run);
-        debug_assert!(replaced.is_none(), "a sequence waits for a slot once");
-        self.set_alarm(run);
-    }
-
-    /// Gives free slots to those that have waited longest.
-    fn fill(&mut self, now: Instant) {
-        while let Some((number, run)) = self.backlog.first_key_value().map(|(number, run)| (*number, *run)) {
-            if !self.place(run) {
-                return;
-            }
-            self.backlog.remove(&number);
-            self.clear_alarm(run);
-            self.attend(run, now);
-        }
-    }
-
-    /// A sequence has a request for its instance, or has none: the instance is told, or its idle time
-    /// begins. In the backlog the time that it may wait is counted.
-    fn attend(&mut self, run: usize, now: Instant) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        let SequencePlace::Slot { instance, slot } = held.place else { return self.set_alarm(run) };
-        let Some(instance) = self.instances.get_mut(instance) else { return };
-        if held.flight.is_some() {
-            return;
-        }
-        match held.queue.front() {
-            None if self.is_draining => self.finish(run, SequenceEnd::Unload),
-            None => {
-                // What it held in memory for its requests is much more than what it is.
-                held.queue = VecDeque::new();
-                self.set_alarm(run);
-            }
-            Some(front) if held.offer.is_none() => {
-                self.number += 1;
-                held.offer = Some(self.number);
-                instance.offer(slot, run, self.number, &front.shape_key, now);
-            }
-            Some(_) => {}
-        }
     }
 
     /// Drops the requests of a sequence up to one that begins it anew, from which it goes on; where
@@ -616,58 +432,6 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
         in_flight.into_iter().map(|(run, _)| run).collect()
     }
 
-    fn handle_alarms(&mut self, now: Instant) {
-        while let Some(alarm) = self.alarms.first().copied().filter(|alarm| alarm.at <= now) {
-            self.alarms.pop_first();
-            if self.backlog.contains_key(&alarm.number) {
-                self.expire(alarm.run, now);
-            } else {
-                self.end(alarm.run, SequenceEnd::Idle, now);
-            }
-        }
-    }
-
-    /// Of what waits for a slot under one id, those sequences have ended of which a request has
-    /// waited too long.
-    fn expire(&mut self, run: usize, now: Instant) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        held.alarm_at = None;
-        let id = held.id.clone();
-        let (expired, count, is_last) = held.take_expired(now);
-        self.entry_count -= expired.len();
-        self.broken
-            .extend(expired.into_iter().map(|entry| BrokenRequest { token: entry.token, end: SequenceEnd::Timeout }));
-        if held.queue.is_empty() {
-            (1..count).for_each(|_| self.count(SequenceEnd::Timeout));
-            return self.end(run, SequenceEnd::Timeout, now);
-        }
-        if is_last && self.open.get(&id) == Some(&run) {
-            // What comes now without a beginning goes on with none of those before.
-            self.open.remove(&id);
-        }
-        (0..count).for_each(|_| self.count(SequenceEnd::Timeout));
-        self.set_alarm(run);
-    }
-
-    fn set_alarm(&mut self, run: usize) {
-        self.clear_alarm(run);
-        let Some(held) = self.runs.get_mut(run) else { return };
-        let at = match held.place {
-            SequencePlace::Backlog => held.queue.iter().filter_map(|entry| entry.timeout_at).min(),
-            SequencePlace::Slot { .. } => Some(held.active_at + self.policy.idle_max),
-        };
-        held.alarm_at = at;
-        self.alarms.extend(at.map(|at| SequenceAlarm { at, number: held.number, run }));
-        debug_assert!(self.alarms.len() <= self.runs.len(), "a sequence has one alarm at most");
-    }
-
-    fn clear_alarm(&mut self, run: usize) {
-        let Some(held) = self.runs.get_mut(run) else { return };
-        if let Some(at) = held.alarm_at.take() {
-            self.alarms.remove(&SequenceAlarm { at, number: held.number, run });
-        }
-    }
-
     /// What holds between two calls. What takes as long as there are sequences is looked at where they are
     /// few, as in the simulator.
     fn invariants(&self) {
@@ -693,26 +457,6 @@ impl<K: Clone + Eq + Hash, T> Sequences<K, T> {
 
 /// Sequences up to which a debug build counts all anew at each change.
 const INVARIANT_RUNS_MAX: usize = 32;
-
-impl SequenceEnd {
-    /// All reasons, in the order of their names.
-    pub const ALL: [Self; 8] =
-        [Self::Cancel, Self::End, Self::Idle, Self::Instance, Self::Model, Self::Restart, Self::Timeout, Self::Unload];
-
-    /// The name, as metrics have it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Cancel => "cancel",
-            Self::End => "end",
-            Self::Idle => "idle",
-            Self::Instance => "instance",
-            Self::Model => "model",
-            Self::Restart => "restart",
-            Self::Timeout => "timeout",
-            Self::Unload => "unload",
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

@@ -90,15 +90,21 @@ impl Batcher {
         }
     }
 
-    pub fn handle_death(&mut self, instance: usize, is_renewed: bool, now: Instant, claims: &mut impl Claims<usize>) {
+    pub fn handle_instance_lost(
+        &mut self,
+        instance: usize,
+        is_renewed: bool,
+        now: Instant,
+        claims: &mut impl Claims<usize>,
+    ) {
         if self.has(Fault::Undying) {
             return self.inner.handle_done(instance, now);
         }
-        self.inner.handle_death(instance, is_renewed, now, claims);
+        self.inner.handle_instance_lost(instance, is_renewed, now, claims);
     }
 
-    pub fn handle_revival(&mut self, instance: usize, now: Instant) {
-        self.inner.handle_revival(instance, now);
+    pub fn handle_instance_restored(&mut self, instance: usize, now: Instant) {
+        self.inner.handle_instance_restored(instance, now);
     }
 
     pub fn poll_batch(
