@@ -1,6 +1,6 @@
-//! What one shard shares with the workers: the claims on its requests, the tensors of those that wait, and the answers on
-//! their way back. Any thread may push an answer. Bounded by the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and each
-//! request has one answer, but for decoupled models.
+//! What one shard shares with the workers: the claims on its requests, the tensors of those that wait, and the answers
+//! on their way back. Any thread may push an answer. Bounded by the tickets: a shard has [`IN_FLIGHT_MAX`] of them, and
+//! each request has one answer, but for decoupled models.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
@@ -31,9 +31,9 @@ const IS_INTERLEAVED: bool = cfg!(feature = "loom");
 /// Boxed, because an atomic cell swaps at most a pointer without a lock.
 struct BoxedInputs(Vec<Tensor>);
 
-/// Who has a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard), once; `Taken` may become `Left`.
-/// The ticket's generation tells a request from earlier ones with the same index, so a late compare-and-swap for one of
-/// those fails.
+/// Who has a request. `Waiting` becomes `Taken` (by a batch) or `Dropped` (by its shard), once; `Taken` may become
+/// `Left`. The ticket's generation tells a request from earlier ones with the same index, so a late compare-and-swap
+/// for one of those fails.
 #[derive(Clone, Copy)]
 #[repr(u64)]
 enum ClaimState {
@@ -141,8 +141,8 @@ impl Completions {
         self.answers.pop()
     }
 
-    /// Sets the task to wake when an answer comes. The caller polls once more afterwards: an answer that came just before
-    /// wakes nobody.
+    /// Sets the task to wake when an answer comes. The caller polls once more afterwards: an answer that came just
+    /// before wakes nobody.
     pub fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }

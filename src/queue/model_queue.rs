@@ -1,10 +1,10 @@
 //! The queue of one model version, between the shards that submit requests and the instances that run them.
 //!
-//! Each shard pushes into a ring of its own ([`QueueProducer`](crate::queue::queue_producer::QueueProducer)). An idle instance
-//! takes the lock, drains the rings into the scheduler, takes a batch and runs it outside the lock; without one it sleeps
-//! in its parking. The lock is taken once per batch, among instances. A shard only ever tries it (`eviction`), where its
-//! ring fills up with cancelled requests. The tensors of a waiting request are not here but in its shard's completions, next to
-//! its claim, so that withdrawing a request frees them at once. Bounded by
+//! Each shard pushes into a ring of its own ([`QueueProducer`](crate::queue::queue_producer::QueueProducer)). An idle
+//! instance takes the lock, drains the rings into the scheduler, takes a batch and runs it outside the lock; without
+//! one it sleeps in its parking. The lock is taken once per batch, among instances. A shard only ever tries it
+//! (`eviction`), where its ring fills up with cancelled requests. The tensors of a waiting request are not here but in
+//! its shard's completions, next to its claim, so that withdrawing a request frees them at once. Bounded by
 //! [`Admission`](crate::scheduler::Admission).
 
 #![expect(clippy::disallowed_types, reason = "the one lock of the design: per batch, among instance threads")]
@@ -91,8 +91,8 @@ impl ModelQueue {
         let parkings = Arc::new(Parkings::new(parkings));
         let admission = AdmissionControl::new(&policy, bounds, instances);
         let requests_max = admission.requests_max();
-        // No more requests of one shard can wait than this: each takes a ticket. The ring has room for as many cancelled
-        // ones again: a shard that finds the lock taken leaves them there and tries again later.
+        // No more requests of one shard can wait than this: each takes a ticket. The ring has room for as many
+        // cancelled ones again: a shard that finds the lock taken leaves them there and tries again later.
         let room_least = requests_max.min(IN_FLIGHT_MAX);
         let ring_size = room_least.saturating_mul(2);
         let (producers, rings): (Vec<_>, Vec<_>) = (0..shards).map(|_| sync::RingBuffer::new(ring_size)).unzip();

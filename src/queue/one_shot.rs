@@ -1,7 +1,7 @@
-//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the [`OneShotReceiver`]; whoever does
-//! the work has the [`OneShotSender`]. Sending consumes it; a sender that is dropped unused sends
-//! [`Lease::closed`], so that no receiver waits for ever. Bounded by the leases: a channel is open as long as its sender
-//! has a share of a budget.
+//! A one-shot channel from any thread to a task of a shard. The shard's task awaits the [`OneShotReceiver`]; whoever
+//! does the work has the [`OneShotSender`]. Sending consumes it; a sender that is dropped unused sends
+//! [`Lease::closed`], so that no receiver waits for ever. Bounded by the leases: a channel is open as long as its
+//! sender has a share of a budget.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -60,8 +60,8 @@ impl<T> Future for OneShotReceiver<T> {
     type Output = Result<T, Error>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        // Register first, then pop: an outcome that is pushed in between wakes the task once more. The other way round it
-        // would be missed.
+        // Register first, then pop: an outcome that is pushed in between wakes the task once more. The other way round
+        // it would be missed.
         self.shared.waker.register(context.waker());
         self.shared.outcome.pop().map_or(Poll::Pending, Poll::Ready)
     }

@@ -1,5 +1,5 @@
-//! Where the thread of one instance sleeps while its model queue has no work for it, and what other threads need to know to
-//! pick an idle instance. Any thread may read it and wake its thread. The wake-up protocol is that of
+//! Where the thread of one instance sleeps while its model queue has no work for it, and what other threads need to
+//! know to pick an idle instance. Any thread may read it and wake its thread. The wake-up protocol is that of
 //! [`Parkings`](crate::queue::parkings::Parkings).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -111,7 +111,8 @@ impl Parking {
         self.thread.get_or_init(sync::current);
     }
 
-    /// Its thread is about to sleep. The caller looks for work once more afterwards, and clears the mark if it finds any.
+    /// Its thread is about to sleep. The caller looks for work once more afterwards, and clears the mark if it finds
+    /// any.
     pub(super) fn announce(&self) {
         self.set_parked(true);
         // The sleeper's half of Dekker's handshake: whoever publishes work later sees the mark, or the caller's second

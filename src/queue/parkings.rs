@@ -1,10 +1,11 @@
 //! The parkings of all instances of one model version, and the wake-up protocol between them and whoever has work for
 //! them.
 //!
-//! The protocol is Dekker's handshake. A producer publishes its work, then a fence, then reads who is parked. An instance
-//! marks itself parked, then a fence ([`Parking::announce`]), then polls for work once more before it sleeps. With both
-//! fences sequentially consistent, at least one of the two sees the other's write; without either of them both could read
-//! the old value, and the work would wait for the next request. `sync/tests.rs` checks it in every order of the steps.
+//! The protocol is Dekker's handshake. A producer publishes its work, then a fence, then reads who is parked. An
+//! instance marks itself parked, then a fence ([`Parking::announce`]), then polls for work once more before it sleeps.
+//! With both fences sequentially consistent, at least one of the two sees the other's write; without either of them
+//! both could read the old value, and the work would wait for the next request. `sync/tests.rs` checks it in every
+//! order of the steps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,8 +45,8 @@ impl Parkings {
     /// A request of so many rows was queued. True where an instance must be woken for it; false where the batch that
     /// waits to grow still misses rows after it.
     pub fn handle_queued(&self, rows: u32) -> bool {
-        // Pairs with the fence in `await_rows`: either this reads what the instance waits for, or the instance finds the
-        // request in the ring.
+        // Pairs with the fence in `await_rows`: either this reads what the instance waits for, or the instance finds
+        // the request in the ring.
         fence(Ordering::SeqCst);
         let rows = i64::from(rows);
         let is_short =

@@ -1,7 +1,7 @@
 //! The rate limit that the instances of all models share: [`Rate`] behind one lock, and the wake-ups of instances whose
 //! resources become free. Instance threads take the lock twice per batch, never while a batch runs. Exists only with
-//! `--rate-limit=execution_count`. A model registers when it is loaded, on its load's thread, and is unregistered with its
-//! queue. Lock order: a model queue's lock first, then this one.
+//! `--rate-limit=execution_count`. A model registers when it is loaded, on its load's thread, and is unregistered with
+//! its queue. Lock order: a model queue's lock first, then this one.
 
 #![expect(clippy::disallowed_types, reason = "per batch, among instance threads, and only where a rate limit is set")]
 
@@ -150,8 +150,8 @@ impl RateShares {
     }
 }
 
-/// Wakes granted instances, without a fence: one that is about to sleep has not announced it yet, and asks once more after
-/// it has, under the same lock.
+/// Wakes granted instances, without a fence: one that is about to sleep has not announced it yet, and asks once more
+/// after it has, under the same lock.
 fn wake(granted: &GrantedInstances) {
     for (_, parking) in granted {
         parking.unpark();

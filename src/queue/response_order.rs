@@ -1,7 +1,7 @@
-//! Answers in the order in which batches took their requests (`preserve_ordering`): an early answer is kept until all before
-//! it were sent. Sits between the instances of one model version and the shards. Its lock is taken per answer, by
-//! instances only, and only where the configuration asks for the order. A request that is refused while it waits has no
-//! turn yet, so no answer waits for it.
+//! Answers in the order in which batches took their requests (`preserve_ordering`): an early answer is kept until all
+//! before it were sent. Sits between the instances of one model version and the shards. Its lock is taken per answer,
+//! by instances only, and only where the configuration asks for the order. A request that is refused while it waits has
+//! no turn yet, so no answer waits for it.
 
 #![expect(clippy::disallowed_types, reason = "instances share the order; no shard takes the lock")]
 

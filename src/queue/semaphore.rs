@@ -1,7 +1,7 @@
 //! An asynchronous semaphore: how many requests one step of an ensemble may have in flight at a time, over all shards
 //! (`max_inflight_requests`). Waiters are granted permits in order, by whoever releases one. There is no lock, and no
-//! semaphore where an ensemble has no such bound. No deadlock: a step has a permit only while its model has the request, and
-//! that waits for no other permits but those of steps inside it.
+//! semaphore where an ensemble has no such bound. No deadlock: a step has a permit only while its model has the
+//! request, and that waits for no other permits but those of steps inside it.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -111,8 +111,8 @@ impl Semaphore {
         self.hand_on();
     }
 
-    /// Grants free permits to waiters. A permit is taken before a waiter is popped; if there is no waiter it is put back,
-    /// and the queue is checked once more: a waiter that came meanwhile found no free permit.
+    /// Grants free permits to waiters. A permit is taken before a waiter is popped; if there is no waiter it is put
+    /// back, and the queue is checked once more: a waiter that came meanwhile found no free permit.
     fn hand_on(&self) {
         while self.take() {
             match self.waiting.pop() {

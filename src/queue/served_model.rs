@@ -1,5 +1,5 @@
-//! One served model version, as all threads share it: its configuration, where its instances run, and its counters. Also runs
-//! a batch on an instance so that a panic of the engine costs only that batch.
+//! One served model version, as all threads share it: its configuration, where its instances run, and its counters.
+//! Also runs a batch on an instance so that a panic of the engine costs only that batch.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -156,8 +156,8 @@ pub enum RunOutcome {
     Dead,
 }
 
-/// Runs a batch and survives a panic of the engine: the responders answer the batch's requests as they are dropped, and the
-/// instance is recreated.
+/// Runs a batch and survives a panic of the engine: the responders answer the batch's requests as they are dropped, and
+/// the instance is recreated.
 pub fn run_guarded(
     instance: &mut Box<dyn Instance>,
     batch: Batch,
@@ -175,8 +175,8 @@ pub fn run_guarded(
     }
 }
 
-/// Recreates a lost instance, which has answered all of its requests. The old one is dropped first: there may not be enough
-/// memory for two.
+/// Recreates a lost instance, which has answered all of its requests. The old one is dropped first: there may not be
+/// enough memory for two.
 pub fn renew_guarded(
     instance: &mut Box<dyn Instance>,
     renew: impl FnOnce() -> Result<Box<dyn Instance>, Error>,
@@ -196,7 +196,7 @@ struct GoneInstance;
 
 impl Instance for GoneInstance {
     fn run(&mut self, batch: Batch) {
-        let error = Error::unavailable("the instance was lost and cannot be made anew for now; try again");
+        let error = Error::unavailable("the instance was lost and cannot be recreated yet; try again");
         batch.requests.into_iter().for_each(|request| request.responder.send(Err(error.clone())));
     }
 }

@@ -1,7 +1,7 @@
-//! The synchronisation types of this room: atomics and fences, locks, thread parking, rings, cells, queues and wakers. With
-//! the feature `loom` they are loom's, so that `sync/tests.rs` can run the very same code in every order that the memory
-//! model allows (`.ci/run interleave`); otherwise those of the standard library and of four crates. `SegQueue` has one
-//! reader and `SharedQueue` any number: the same type here, two different ones under loom.
+//! The synchronisation types of this room: atomics and fences, locks, thread parking, rings, cells, queues and wakers.
+//! With the feature `loom` they are loom's, so that `sync/tests.rs` can run the very same code in every order that the
+//! memory model allows (`.ci/run interleave`); otherwise those of the standard library and of four crates. `SegQueue`
+//! has one reader and `SharedQueue` any number: the same type here, two different ones under loom.
 
 #![cfg_attr(
     not(all(test, feature = "loom")),

@@ -1,5 +1,5 @@
-//! The thread of one instance: takes batches from its model queue and runs them until the queue stops. Blocks in the engine;
-//! knows no socket and no shard.
+//! The thread of one instance: takes batches from its model queue and runs them until the queue stops. Blocks in the
+//! engine; knows no socket and no shard.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -75,7 +75,7 @@ fn serve(
         let ran = match model_queue.next_beside(parking, clock::now, &mut poll_flight) {
             NextWork::Batch(batch) => answering(|| run_guarded(&mut instance, batch, make)),
             NextWork::Lost => {
-                warn(&format!("instance '{name}' of '{}' was lost and is made anew", served.spec.name));
+                warn(&format!("instance '{name}' of '{}' was lost and is recreated", served.spec.name));
                 renew_guarded(&mut instance, make)
             }
             NextWork::Ended => return,
@@ -91,7 +91,7 @@ fn serve(
         model_queue.rest(parking);
         model_queue.handle_instance_lost(parking, false, clock::now());
         served.handle_instance_lost();
-        warn(&format!("instance '{name}' of '{}' died and cannot be made anew for now", served.spec.name));
+        warn(&format!("instance '{name}' of '{}' was lost and cannot be recreated yet", served.spec.name));
         let mut pause = RENEW_PAUSE_MIN;
         while !model_queue.is_stopped() {
             std::thread::park_timeout(pause);

@@ -1,5 +1,5 @@
-//! Which requests a model queue admits: the bounds on what waits, and the forecast where requests that would be late are
-//! refused (`--admission=deadline`).
+//! Which requests a model queue admits: the bounds on what waits, and the forecast where requests that would be late
+//! are refused (`--admission=deadline`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

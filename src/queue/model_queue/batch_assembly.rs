@@ -1,5 +1,5 @@
-//! Turns a batch that the scheduler formed into the one that an instance runs: tensors, responders, and the sinks that keep
-//! answers in order.
+//! Turns a batch that the scheduler formed into the one that an instance runs: tensors, responders, and the sinks that
+//! keep answers in order.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::queue::queued_request::QueuedRequest;
 use crate::time::{Clock, Stamps};
 
 impl ModelQueue {
-    /// Sinks that answer the requests of a batch in order (`preserve_ordering`); none where the order does not matter. A
-    /// request that ran before has its sink already. Called under the lock, so that batches get their places in the
+    /// Sinks that answer the requests of a batch in order (`preserve_ordering`); none where the order does not matter.
+    /// A request that ran before has its sink already. Called under the lock, so that batches get their places in the
     /// order in which they were taken.
     pub(super) fn ordered_sinks(&self, formed: &FormedBatch) -> Vec<Arc<dyn backend::AnswerSink>> {
         let completions = |waiting: &QueuedRequest| Arc::clone(&waiting.completions) as Arc<dyn backend::AnswerSink>;

@@ -1,5 +1,5 @@
-//! What an instance takes its batches from: the queue of a model whose requests are alone, or the
-//! sequences of one that serves them. The same to the queue, which holds it under its lock.
+//! What forms the batches of a model queue: the scheduler, or the sequence batcher where the model serves sequences.
+//! The queue treats both alike, under its lock.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::scheduler::sequence::{
 use crate::scheduler::{self, Claims, Entry, Expired, Expiry, Refused, ReleaseReason, Scheduler};
 use crate::time::Instant;
 
-/// The one or the other.
+/// One of the two batchers of [`crate::scheduler`].
 pub(super) enum Batcher {
     Queue(Box<Scheduler<QueuedRequest>>),
     Sequences { model: String, sequences: Box<Sequences<CorrelationId, QueuedRequest>> },
@@ -21,37 +21,37 @@ pub(super) enum Batcher {
 
 /// A batch that was formed.
 pub(super) struct FormedBatch {
-    /// Its rows; those without a request are of sequences alone.
+    /// Its rows; only with sequences may a row have no request.
     pub(super) rows: Vec<BatchRow>,
     /// The sum of the rows of its requests.
     pub(super) size: u32,
     pub(super) released: ReleaseReason,
-    /// Slots whose sequences were ended.
+    /// Slots whose sequences ended without a last request: their state is dropped before the batch runs.
     pub(super) ended: Vec<usize>,
 }
 
 pub(super) struct BatchRow {
     pub(super) request: Option<QueuedRequest>,
     pub(super) sequence: Option<SequenceRow>,
-    /// Of an iterative sequence: the request while it runs.
+    /// Names the run of a sequence's request.
     pub(super) flight: Option<RunId>,
 }
 
-/// A request that was not taken in: what it is told, or nothing where the queue was full.
+/// A request that was not accepted, with its error; `None` where the queue was full and may have room after an
+/// eviction.
 pub(super) struct RejectedRequest {
     pub(super) entry: Entry<QueuedRequest>,
     pub(super) error: Option<Error>,
 }
 
-/// A request that waits no more, and what it is told.
+/// A request that no longer waits, with its error.
 pub(super) struct EndedRequest {
     pub(super) waiting: QueuedRequest,
     pub(super) error: Error,
 }
 
 impl Batcher {
-    /// A request arrived. Given back where the queue is full, with what it is told where it can never
-    /// be taken in.
+    /// A request arrived. Returned where the queue is full, and with an error where it can never be accepted.
     pub(super) fn handle_request(
         &mut self,
         entry: Entry<QueuedRequest>,
@@ -64,7 +64,8 @@ impl Batcher {
             Self::Sequences { model, sequences } => {
                 let (queued_at, shape_key, timeout) = (entry.queued_at, entry.shape_key.clone(), entry.timeout);
                 let Some(SequenceMark { id, is_start, is_end }) = entry.token.mark.clone() else {
-                    let error = Error::internal("a request without a sequence came to a model of sequences");
+                    let error =
+                        Error::internal("a request without a sequence was queued for a model that serves sequences");
                     return Err(Box::new(RejectedRequest { entry, error: Some(error) }));
                 };
                 let Entry { token, rows, priority, deadline, .. } = entry;
@@ -100,8 +101,8 @@ impl Batcher {
         }
     }
 
-    /// A request of an iterative sequence is to run again, or is done with. Given back with what it is told
-    /// where its sequence has ended meanwhile.
+    /// A request of an iterative sequence is to run again (`again`), or had its last run. Returned with an error where
+    /// it should run again and its sequence has ended meanwhile.
     pub(super) fn handle_released(
         &mut self,
         flight: RunId,
@@ -111,22 +112,22 @@ impl Batcher {
     ) -> Option<EndedRequest> {
         let Self::Sequences { model, sequences } = self else { return None };
         let Some(waiting) = again else {
-            sequences.handle_over(flight, now, claims);
+            sequences.handle_finished(flight, now, claims);
             return None;
         };
-        let UnstartedRequest { token } = sequences.handle_again(flight, waiting, now, claims).err()?;
-        // What its client ended is no sequence any more, to Triton.
+        let UnstartedRequest { token } = sequences.handle_rescheduled(flight, waiting, now, claims).err()?;
+        // In Triton a sequence whose client has sent the END flag is gone, so that it cannot reschedule.
         let is_end = token.mark.as_ref().is_some_and(|mark| mark.is_end);
         let error = if is_end { reschedule_refused() } else { unstarted(model, &token) };
         Some(EndedRequest { waiting: token, error })
     }
 
-    /// Whether requests run, or their model has not said yet whether they will again.
+    /// Whether requests of iterative sequences run, or may be scheduled to run again.
     pub(super) fn has_flights(&self) -> bool {
         matches!(self, Self::Sequences { sequences, .. } if sequences.flights() > 0)
     }
 
-    /// The instance in a parking died.
+    /// The instance in a parking was lost.
     pub(super) fn handle_instance_lost(
         &mut self,
         instance_index: usize,
@@ -139,7 +140,7 @@ impl Batcher {
         }
     }
 
-    /// The instance in a parking was made anew.
+    /// The instance in a parking was recreated.
     pub(super) fn handle_instance_restored(&mut self, instance_index: usize, now: Instant) {
         if let Self::Sequences { sequences, .. } = self {
             sequences.handle_instance_restored(instance_index, now);
@@ -186,7 +187,7 @@ impl Batcher {
         }
     }
 
-    /// The next request whose time, or whose sequence, is over.
+    /// The next request that expired, or whose sequence ended.
     pub(super) fn poll_ended(&mut self, now: Instant) -> Option<EndedRequest> {
         match self {
             Self::Queue(scheduler) => scheduler.poll_expired(now).map(|Expired { token, cause }| EndedRequest {
@@ -210,7 +211,7 @@ impl Batcher {
         }
     }
 
-    /// An instance for which something came. In a queue any instance will do.
+    /// An instance whose sequences have new work. Without sequences any instance will do, so none is named.
     pub(super) fn poll_attention(&mut self, now: Instant) -> Option<usize> {
         match self {
             Self::Queue(_) => None,
@@ -218,7 +219,7 @@ impl Batcher {
         }
     }
 
-    /// Rows that may come before anybody needs to wake.
+    /// Rows missing until the next wake-up. 0 with sequences: their requests may be for any instance.
     pub(super) const fn rows_wanted(&self) -> u32 {
         match self {
             Self::Queue(scheduler) => scheduler.rows_wanted(),
@@ -240,7 +241,7 @@ fn broken(model: &str, waiting: &QueuedRequest, end: SequenceEnd) -> Error {
     let ended = |why: &str| Error::unavailable(format!("sequence {id} of model '{model}' was ended: {why}"));
     match end {
         SequenceEnd::Cancel => ended("a request before this one was cancelled"),
-        SequenceEnd::Instance => ended("the instance that held its state died"),
+        SequenceEnd::Instance => ended("the instance that held its state was lost"),
         SequenceEnd::Model => unstarted(model, waiting),
         // Triton's text for a sequence in the backlog.
         SequenceEnd::Timeout => Error::unavailable("timeout of the corresponding sequence has been expired"),
@@ -381,7 +382,10 @@ mod tests {
         trial.submit(1, false);
         assert_eq!(trial.poll(0), "");
         let refusals = trial.refusals();
-        assert!(refusals.iter().any(|text| text.ends_with("the instance that held its state died")), "{refusals:?}");
+        assert!(
+            refusals.iter().any(|text| text.ends_with("the instance that held its state was lost")),
+            "{refusals:?}"
+        );
         let unstarted = "inference request for sequence 1 to model 'm' must specify the START flag on the first \
                          request of the sequence";
         assert!(refusals.iter().any(|text| text == unstarted), "{refusals:?}");

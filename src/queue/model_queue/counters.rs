@@ -1,5 +1,5 @@
-//! What metrics show of a model queue: batches by release reason and by size. No protocol rests on these numbers, so they
-//! are relaxed and may be read a moment too late.
+//! What metrics show of a model queue: batches by release reason and by size. No protocol rests on these numbers, so
+//! they are relaxed and may be read a moment too late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

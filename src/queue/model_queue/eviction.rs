@@ -1,6 +1,6 @@
 //! What a shard does at the queue itself, where no instance polls in time: it drains the rings, which drops cancelled
-//! requests, and refuses expired ones. It only tries the lock: a shard that waited for an instance would stall all of its
-//! connections.
+//! requests, and refuses expired ones. It only tries the lock: a shard that waited for an instance would stall all of
+//! its connections.
 
 use std::sync::TryLockError;
 

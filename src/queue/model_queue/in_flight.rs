@@ -1,5 +1,5 @@
-//! How an instance waits for work: for its batches in flight and for the queue at the same time. It takes no batch from the
-//! queue while it has no room for one in flight.
+//! How an instance waits for work: for its batches in flight and for the queue at the same time. It takes no batch from
+//! the queue while it has no room for one in flight.
 
 use crate::backend::{Batch, InFlightState};
 use crate::queue::model_queue::ModelQueue;

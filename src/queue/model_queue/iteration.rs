@@ -1,6 +1,6 @@
-//! Requests of iterative sequences between two runs. While such a request runs, an [`IterationSink`] takes its answers in
-//! place of the completions, and returns it to the queue when the model reschedules it. Any thread may answer; the queue
-//! learns of it when an instance polls. Bounded by the slots: a sequence has one request that runs.
+//! Requests of iterative sequences between two runs. While such a request runs, an [`IterationSink`] takes its answers
+//! in place of the completions, and returns it to the queue when the model reschedules it. Any thread may answer; the
+//! queue learns of it when an instance polls. Bounded by the slots: a sequence has one request that runs.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! One poll of the queue by an instance: what it ran is taken into account, what arrived is drained, and a batch is formed
-//! if there is one.
+//! One poll of the queue by an instance: what it ran is taken into account, what arrived is drained, and a batch is
+//! formed if there is one.
 
 use crate::backend::{Batch, InFlightState};
 use crate::queue::model_queue::ModelQueue;
@@ -61,8 +61,8 @@ impl ModelQueue {
             if queue.watch.is_none() {
                 return PollOutcome::Nothing(until);
             }
-            // Between here and sleep producers stay silent until enough rows came. A request that was queued before they
-            // could read the number is in a ring now, so the rings are checked again after the fence.
+            // Between here and sleep producers stay silent until enough rows came. A request that was queued before
+            // they could read the number is in a ring now, so the rings are checked again after the fence.
             self.parkings.await_rows(queue.batcher.rows_wanted());
             if queue.rings.iter().all(sync::Consumer::is_empty) {
                 return PollOutcome::Nothing(until);
@@ -94,8 +94,8 @@ impl ModelQueue {
         self.admission.handle_batch(instance_index, formed.size, now);
     }
 
-    /// The instance in a parking is back from a batch, if it had one. While batches are in flight, only the end of one says
-    /// how long it took.
+    /// The instance in a parking is back from a batch, if it had one. While batches are in flight, only the end of one
+    /// says how long it took.
     fn handle_run(&self, instance_index: usize, batcher: &mut Batcher, now: Instant, flight: &InFlightState) {
         let Some(parking) = self.parkings.get(instance_index) else { return };
         let ran = parking.take_run().filter(|_| flight.batches == 0).map(|(rows, began)| (rows, now.since(began)));

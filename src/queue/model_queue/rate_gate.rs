@@ -1,5 +1,5 @@
-//! The rate limit at the queue: an instance takes a batch only when it was granted its resources. Until then requests wait
-//! in the queue, where they may be cancelled and may grow into a larger batch, and never in front of the instance.
+//! The rate limit at the queue: an instance takes a batch only when it was granted its resources. Until then requests
+//! wait in the queue, where they may be cancelled and may grow into a larger batch, and never in front of the instance.
 
 use std::sync::atomic::Ordering;
 
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_resources_when_another_serves_the_last_of_a_stopped_feed_is_told_of_the_end() {
+    fn an_instance_that_waits_for_resources_while_another_serves_the_last_of_a_stopped_queue_is_woken_to_end() {
         let (model_queues, mut producers) = models(&[&[1, 1], &[1]]);
         let request_slots = request_slots();
         submit(&mut producers[1], entry(&request_slots)).ok().unwrap();
@@ -206,11 +206,11 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_comes_or_goes_wakes_those_who_wait_for_what_that_frees() {
+    fn loading_or_unloading_a_model_wakes_instances_that_wait_for_the_resources_it_frees() {
         let need = |count: u64| Need { name: "r".to_owned(), is_global: false, count };
         let demand = |count: u64| Demand { needs: vec![need(count)], ..Demand::default() };
         let limiter = Arc::new(RateLimiter::new(Vec::new()));
-        let (old, mut of_old) = model(&limiter, &[demand(1)]);
+        let (old, mut old_producer) = model(&limiter, &[demand(1)]);
         let (model_queue, mut producer) = model(&limiter, &[demand(1)]);
         let request_slots = request_slots();
         let served = AtomicUsize::new(0);
@@ -220,14 +220,14 @@ mod tests {
             }
         };
         std::thread::scope(|scope| {
-            let of_feed = Arc::clone(&model_queue);
+            let of_worker = Arc::clone(&model_queue);
             let served = &served;
             scope.spawn(move || {
-                while of_feed.next_batch(0, now).is_some() {
+                while of_worker.next_batch(0, now).is_some() {
                     served.fetch_add(1, Ordering::SeqCst);
                 }
             });
-            submit(&mut of_old, entry(&request_slots)).ok().unwrap();
+            submit(&mut old_producer, entry(&request_slots)).ok().unwrap();
             assert_eq!(polled(&old, 0), "batch");
             submit(&mut producer, entry(&request_slots)).ok().unwrap();
             while !model_queue.parkings()[0].is_parked() {
@@ -241,7 +241,7 @@ mod tests {
             submit(&mut producer, entry(&request_slots)).ok().unwrap();
             std::thread::park_timeout(Duration::from_millis(5));
             assert_eq!(model_queue.waiting(), 1, "there is one again, which the other has");
-            drop((old, of_old));
+            drop((old, old_producer));
             wait_for(2);
             model_queue.stop();
         });

@@ -1,5 +1,5 @@
-//! What a model queue has only where its model serves sequences: requests between two runs, sequences that a client left,
-//! and the figures that any thread may read.
+//! What a model queue has only where its model serves sequences: requests between two runs, sequences that a client
+//! left, and the figures that any thread may read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

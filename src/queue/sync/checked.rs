@@ -1,6 +1,6 @@
-//! The types of [`super`] on top of loom, with faults that can be planted to see that the model check finds them. Loom has
-//! no matching ring, queue or waker: those are stand-ins that order no more than the originals do. Used by the model check
-//! only.
+//! The types of [`super`] on top of loom, with faults that can be planted to see that the model check finds them. Loom
+//! has no matching ring, queue or waker: those are stand-ins that order no more than the originals do. Used by the
+//! model check only.
 
 #![allow(missing_docs, reason = "each does what its original is documented to do")]
 
@@ -142,7 +142,8 @@ impl AtomicU64 {
     }
 }
 
-/// `std::thread::Thread`; a token makes the next `park` return. Loom's own mistakes a thread that waits for a lock for one that is parked.
+/// `std::thread::Thread`; a token makes the next `park` return. Loom's own mistakes a thread that waits for a lock for
+/// one that is parked.
 #[derive(Clone)]
 pub struct Thread(Arc<Parker>);
 
@@ -340,8 +341,8 @@ impl<T> SegQueue<T> {
     }
 }
 
-/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place waits for
-/// what is being pushed to it. It takes no more than a scenario pushes at all.
+/// The same for any number of readers, and with as many more steps to interleave: as there, one who has taken a place
+/// waits for what is being pushed to it. It takes no more than a scenario pushes at all.
 pub struct SharedQueue<T> {
     slots: [QueueCell<T>; SLOTS],
     tail: AtomicUsize,
